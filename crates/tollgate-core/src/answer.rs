@@ -1,0 +1,207 @@
+//! Answers that leave a gate: permits, denials, decisions.
+
+use std::sync::Arc;
+
+use crate::ask::Ask;
+use crate::costs::{Amounts, Costs};
+use crate::decide::{Grant, Refusal, Wait};
+use crate::policy::Policy;
+use crate::settle::Charged;
+use crate::standing::Standing;
+use crate::time::{Span, Timestamp};
+
+/// The answer to an ask. A denial is an answer; an error means "could not decide".
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Go ahead; later settle or release the permit.
+    Admitted(Permit),
+    /// Not now.
+    Denied(Denial),
+}
+
+impl Decision {
+    /// The permit, if admitted.
+    #[must_use]
+    pub fn permit(self) -> Option<Permit> {
+        match self {
+            Self::Admitted(permit) => Some(permit),
+            Self::Denied(_) => None,
+        }
+    }
+
+    /// The denial, if denied.
+    #[must_use]
+    pub fn denial(self) -> Option<Denial> {
+        match self {
+            Self::Admitted(_) => None,
+            Self::Denied(denial) => Some(denial),
+        }
+    }
+
+    /// Whether the ask was admitted.
+    #[must_use]
+    pub const fn is_admitted(&self) -> bool {
+        matches!(self, Self::Admitted(_))
+    }
+}
+
+/// Proof of admission: later settled with the actual cost, or released.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Permit {
+    policy: Policy,
+    subject: Arc<str>,
+    amounts: Amounts,
+    grant: Grant,
+    /// Where the subject stood right after the decision.
+    pub limits: Vec<Standing>,
+    /// The denial that a policy in shadow mode did not enforce. Such a permit charged nothing.
+    pub shadow_denied: Option<Box<Denial>>,
+    /// Whether the decision was made without the store.
+    pub degraded: bool,
+}
+
+impl Permit {
+    /// The permit of a charge that was made.
+    #[must_use]
+    pub fn new(policy: &Policy, subject: &str, amounts: Amounts, grant: Grant) -> Self {
+        Self {
+            policy: policy.clone(),
+            subject: subject.into(),
+            amounts,
+            grant,
+            limits: Vec::new(),
+            shadow_denied: None,
+            degraded: false,
+        }
+    }
+
+    /// The permit of `ask`, charged as `grant` says.
+    #[must_use]
+    pub fn of(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
+        Self { limits, ..Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant) }
+    }
+
+    /// The permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
+    #[must_use]
+    pub fn in_shadow(ask: &Ask<'_>, denial: Denial) -> Self {
+        let grant = Grant { at: denial.decided_at, stamp: 0, use_by: None, expires_at: None };
+        let permit = Self::new(ask.policy(), ask.subject(), Amounts::default(), grant);
+        Self { limits: denial.limits.clone(), shadow_denied: Some(Box::new(denial)), ..permit }
+    }
+
+    /// The same permit with another grant, as after renewing.
+    #[must_use]
+    pub fn with_grant(mut self, grant: Grant) -> Self {
+        self.grant = grant;
+        self
+    }
+
+    /// The policy it was admitted under.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// For whom.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// What was charged.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        self.policy.costs(&self.amounts)
+    }
+
+    /// When it was charged and under which number.
+    #[must_use]
+    pub const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Until when the admitted call should reach the provider, where a limit has a margin.
+    #[must_use]
+    pub const fn use_by(&self) -> Option<Timestamp> {
+        self.grant.use_by
+    }
+
+    /// When its slots expire, if it holds any.
+    #[must_use]
+    pub const fn expires_at(&self) -> Option<Timestamp> {
+        self.grant.expires_at
+    }
+
+    /// Whether anything was charged; a permit of the shadow mode may have charged nothing.
+    #[must_use]
+    pub const fn is_charged(&self) -> bool {
+        self.shadow_denied.is_none() && self.grant.stamp != 0
+    }
+
+    /// What a store needs to settle it.
+    #[must_use]
+    pub const fn charged(&self) -> Charged<'_> {
+        Charged { policy: &self.policy, amounts: &self.amounts, grant: &self.grant }
+    }
+}
+
+/// Why not, and until when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Denial {
+    /// The name of the policy.
+    pub policy: Arc<str>,
+    /// The name of the binding limit.
+    pub limit: Arc<str>,
+    /// The unit of the binding limit.
+    pub unit: Arc<str>,
+    /// How much of that unit was asked for.
+    pub asked: u64,
+    /// The most that could ever be asked for at once.
+    pub most: u64,
+    /// Until when, or for ever.
+    pub wait: Wait,
+    /// When it was decided, on the clock that decided.
+    pub decided_at: Timestamp,
+    /// Where the subject stands.
+    pub limits: Vec<Standing>,
+    /// Whether the decision was made without the store.
+    pub degraded: bool,
+}
+
+impl Denial {
+    /// The denial of `ask` by `refusal` at `now`.
+    #[must_use]
+    pub fn of(ask: &Ask<'_>, refusal: Refusal, now: Timestamp, limits: Vec<Standing>) -> Self {
+        let metered = ask.policy().metered();
+        let binding = metered.get(refusal.limit).unwrap_or(&metered[0]);
+        Self {
+            policy: ask.policy().shared_name(),
+            limit: Arc::clone(&binding.name),
+            unit: Arc::clone(&binding.unit),
+            asked: ask.amounts().at(binding.place),
+            most: binding.gauge.most(),
+            wait: refusal.wait,
+            decided_at: now,
+            limits,
+            degraded: false,
+        }
+    }
+
+    /// How long to wait from the moment of the decision; nothing if it can never fit.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Span> {
+        match self.wait {
+            Wait::Until(until) => Some(until.since(self.decided_at)),
+            Wait::Never => None,
+        }
+    }
+
+    /// The instant from which the ask would be admitted; nothing if it can never fit.
+    #[must_use]
+    pub const fn reset_at(&self) -> Option<Timestamp> {
+        match self.wait {
+            Wait::Until(until) => Some(until),
+            Wait::Never => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a caller wants: policy, subject, cost per unit, and an id that makes a repeat recognisable.
+
+use std::borrow::Cow;
+
+use crate::bounds::{BEHIND_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
+use crate::costs::{Amounts, Costs};
+use crate::error::Error;
+use crate::policy::{Policy, check_subject};
+use crate::time::Span;
+
+/// One question: may this go through now?
+///
+/// An ask borrows what it can, so that making one allocates nothing; [`Ask::into_owned`] makes one that can move to
+/// another task.
+///
+/// ```
+/// use tollgate_core::{Ask, Limit, Policy, TokenBucket};
+///
+/// let policy = Policy::new("llm", [
+///     Limit::new("rpm", "requests", TokenBucket::per_minute(60)),
+///     Limit::new("tpm", "tokens", TokenBucket::per_minute(100_000)),
+/// ])?;
+/// let ask = Ask::new(&policy, "project-7").cost("tokens", 3_750);
+/// assert_eq!(ask.costs().get("requests"), Some(1));
+/// # Ok::<(), tollgate_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    policy: Cow<'a, Policy>,
+    subject: Cow<'a, str>,
+    amounts: Amounts,
+    id: Option<Cow<'a, str>>,
+    id_ttl: Span,
+    behind: Vec<Amounts>,
+    fault: Option<Box<Error>>,
+}
+
+impl<'a> Ask<'a> {
+    /// An ask of one request (where the policy counts requests) for `subject`, whose override applies if it has one.
+    #[must_use]
+    pub fn new(policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
+        let subject = subject.into();
+        let policy = policy.for_subject(&subject);
+        Self {
+            amounts: policy.default_amounts(),
+            policy: Cow::Borrowed(policy),
+            subject,
+            id: None,
+            id_ttl: ID_HORIZON,
+            behind: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// The same ask, costing `amount` of `unit`. An unknown unit or too large an amount is reported when the ask is
+    /// decided.
+    #[must_use]
+    pub fn cost(mut self, unit: &str, amount: u64) -> Self {
+        match self.policy.place(unit) {
+            Ok(_) if NUMBER_MAX < amount => {
+                let text = format!("cost {unit}={amount} must be at most {NUMBER_MAX}");
+                self.fault.get_or_insert_with(|| Box::new(Error::invalid(text)));
+            }
+            Ok(place) => self.amounts.set(place, amount),
+            Err(error) => {
+                self.fault.get_or_insert_with(|| Box::new(error));
+            }
+        }
+        self
+    }
+
+    /// The same ask with every cost in `costs` set.
+    #[must_use]
+    pub fn with_costs(self, costs: &Costs) -> Self {
+        costs.iter().fold(self, |ask, (unit, amount)| ask.cost(unit, amount))
+    }
+
+    /// The same ask with an id: a repeat within [`ID_HORIZON`] is charged once and gets the same permit.
+    #[must_use]
+    pub fn id(self, id: impl Into<Cow<'a, str>>) -> Self {
+        self.id_for(id, ID_HORIZON)
+    }
+
+    /// The same ask with an id that is remembered for `ttl`.
+    #[must_use]
+    pub fn id_for(mut self, id: impl Into<Cow<'a, str>>, ttl: Span) -> Self {
+        self.id = Some(id.into());
+        self.id_ttl = ttl;
+        self
+    }
+
+    /// The same ask, standing behind others. It is never admitted; its wait is the time at which it would be, once
+    /// those in front went through in their order.
+    #[must_use]
+    pub fn behind(mut self, others: Vec<Amounts>) -> Self {
+        self.behind = others;
+        self
+    }
+
+    /// An ask that borrows nothing.
+    #[must_use]
+    pub fn into_owned(self) -> Ask<'static> {
+        Ask {
+            policy: Cow::Owned(self.policy.into_owned()),
+            subject: Cow::Owned(self.subject.into_owned()),
+            amounts: self.amounts,
+            id: self.id.map(|id| Cow::Owned(id.into_owned())),
+            id_ttl: self.id_ttl,
+            behind: self.behind,
+            fault: self.fault,
+        }
+    }
+
+    /// The policy, with the subject's override applied.
+    #[inline]
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// For whom.
+    #[inline]
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// The cost of each unit of the policy.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        self.policy.costs(&self.amounts)
+    }
+
+    /// The cost by the place of each unit.
+    #[inline]
+    #[must_use]
+    pub const fn amounts(&self) -> &Amounts {
+        &self.amounts
+    }
+
+    /// The id, if the ask has one.
+    #[inline]
+    #[must_use]
+    pub fn id_text(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    pub(crate) const fn id_ttl(&self) -> Span {
+        self.id_ttl
+    }
+
+    pub(crate) fn in_front(&self) -> &[Amounts] {
+        &self.behind
+    }
+
+    /// Reports what is wrong with the ask, if anything is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with what would be right.
+    #[inline]
+    pub fn check(&self) -> Result<(), Error> {
+        if let Some(fault) = &self.fault {
+            return Err((**fault).clone());
+        }
+        check_subject(&self.subject)?;
+        if BEHIND_MAX < self.behind.len() {
+            return Err(Error::invalid(format!("an ask stands behind at most {BEHIND_MAX} others")));
+        }
+        match self.id.as_deref() {
+            Some(id) if id.is_empty() || ID_BYTES_MAX < id.len() => Err(Error::invalid(format!(
+                "an id must be 1 to {ID_BYTES_MAX} bytes long, not {}",
+                id.len()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

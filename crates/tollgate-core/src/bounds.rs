@@ -1,0 +1,61 @@
+//! Every bound of the core, by name.
+//!
+//! A bound that is not named is a surprise in production. The numeric ones are those of the strictest store (a Lua
+//! double holds integers below 2^53 exactly), so that a policy accepted once means the same on every store.
+
+use crate::time::Span;
+
+/// The largest number that any store holds exactly: costs, limits and times stay at or below it.
+pub const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// The largest capacity of a continuous bucket in its own fine units (capacity × reduced period in µs). Half of
+/// [`NUMBER_MAX`], so that a full bucket still has as much room again for debt.
+pub const FINE_CAPACITY_MAX: u64 = 1 << 52;
+
+/// The most limits one policy may have.
+pub const LIMITS_MAX: usize = 16;
+
+/// The most units one policy may name.
+pub const UNITS_MAX: usize = 8;
+
+/// The longest name of a policy, limit or unit, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// The longest subject, in bytes.
+pub const SUBJECT_BYTES_MAX: usize = 256;
+
+/// The longest ask id, in bytes.
+pub const ID_BYTES_MAX: usize = 128;
+
+/// The most ask ids one entry remembers; beyond it an ask with a new id is answered with
+/// [`Contended`](crate::ErrorKind::Contended).
+pub const IDS_MAX: usize = 1_024;
+
+/// How long an id that a caller gave makes a repeat recognisable.
+pub const ID_HORIZON: Span = Span::from_secs(120);
+
+/// How long after its admission a permit can be settled or released.
+pub const PERMIT_TTL: Span = Span::from_secs(3_600);
+
+/// The most runs of settled permits one entry remembers. Beyond it the oldest run is forgotten and every permit up to
+/// it counts as expired, so nothing is ever settled twice.
+pub const SETTLED_RUNS_MAX: usize = 256;
+
+/// The most entries of an exact rolling-window log. At the bound neighbours merge to the later time, which errs to
+/// the strict side.
+pub const LOG_ENTRIES_MAX: usize = 1_024;
+
+/// The finest `resolution` of a rolling window.
+pub const RESOLUTION_MAX: u32 = 1_000;
+
+/// The most slots of a concurrency limit.
+pub const SLOTS_MAX: u64 = 10_000;
+
+/// The longest window, period or time to live: ten years.
+pub const SPAN_MAX: Span = Span::from_secs(10 * 366 * 86_400);
+
+/// The most asks that may stand in front of one ask when its wait is forecast.
+pub const BEHIND_MAX: usize = 1_024;
+
+/// The most subjects of one policy that may have an override.
+pub const OVERRIDES_MAX: usize = 100_000;

@@ -1,0 +1,86 @@
+//! Entries as bytes: a version, the shape of the policy, then the states.
+//!
+//! ```text
+//! [version 1][length of shape][shape: the limits and their numbers][at, stamps, states, ids, settled, closed]
+//! ```
+//! The shape is what makes an entry readable on its own: when a policy's numbers change, the old numbers are still there
+//! to say what was used. Where the shape equals that of the policy at hand, it is compared and not decoded. Bytes of
+//! any earlier version decode; random bytes are an error, never a panic.
+
+mod wire;
+
+use crate::entry::Entry;
+use crate::error::{Error, ErrorKind};
+use crate::policy::{Limit, Policy};
+use crate::time::Span;
+
+/// The version that [`encode`] writes.
+pub const VERSION: u8 = 1;
+
+/// Appends `entry` to `bytes`.
+pub fn encode(entry: &Entry, bytes: &mut Vec<u8>) {
+    let shape = entry.policy().shape();
+    bytes.push(VERSION);
+    let length = u16::try_from(shape.len()).unwrap_or(u16::MAX);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(shape);
+    wire::write(&wire::Entry::from(entry), bytes);
+}
+
+/// Reads an entry that [`encode`] wrote, in the numbers it was written with.
+///
+/// `policy` is the policy now in force under the entry's name. Its numbers may have changed since; then the entry keeps
+/// its old ones until it is next [applied](crate::apply) to.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the bytes are not an entry.
+pub fn decode(bytes: &[u8], policy: &Policy) -> Result<Entry, Error> {
+    let (shape, body) = split(bytes)?;
+    if shape == policy.shape() {
+        return wire::read::<wire::Entry>(body)?.into_entry(policy).ok_or_else(mismatch);
+    }
+    decode_alone(policy.name(), shape, body)
+}
+
+/// Reads an entry of a policy called `name` that may be configured no more.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the bytes are not an entry.
+pub fn decode_any(bytes: &[u8], name: &str) -> Result<Entry, Error> {
+    let (shape, body) = split(bytes)?;
+    decode_alone(name, shape, body)
+}
+
+fn decode_alone(name: &str, shape: &[u8], body: &[u8]) -> Result<Entry, Error> {
+    let shape = wire::read::<wire::Shape>(shape)?;
+    let policy = shape.into_policy(name).map_err(|error| corrupt(&error.to_string()))?;
+    wire::read::<wire::Entry>(body)?.into_entry(&policy).ok_or_else(mismatch)
+}
+
+/// The numbers of a policy that its states depend on.
+pub(crate) fn encode_shape(limits: &[Limit], block_ttl: Span) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    wire::write(&wire::Shape::new(limits, block_ttl), &mut bytes);
+    bytes
+}
+
+fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
+    match bytes {
+        [VERSION, low, high, rest @ ..] => {
+            let length = usize::from(u16::from_le_bytes([*low, *high]));
+            rest.split_at_checked(length).ok_or_else(|| corrupt("it ends too early"))
+        }
+        [version, ..] if *version != VERSION => Err(corrupt(&format!(
+            "its version is {version} and this program reads {VERSION}; a newer program may have written it"
+        ))),
+        _ => Err(corrupt("it ends too early")),
+    }
+}
+
+fn mismatch() -> Error {
+    corrupt("its states do not belong to its limits")
+}
+
+fn corrupt(why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("stored entry does not decode: {why}"))
+}

@@ -1,0 +1,197 @@
+//! The decision: a pure function of (entry, now, ask).
+//!
+//! The order is part of the meaning. What can never fit is refused before anything else; then a repeat is recognised;
+//! then every limit is asked when it has room, and the longest wait binds. Deciding changes nothing;
+//! [`commit`] charges what was admitted.
+
+use crate::bounds::IDS_MAX;
+use crate::ask::Ask;
+use crate::costs::Amounts;
+use crate::entry::{Entry, Remembered, Slotted};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::Timestamp;
+
+/// How long a denied ask has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Denied one microsecond before this instant on the deciding clock, admitted at it, if nothing comes between.
+    Until(Timestamp),
+    /// For ever: the cost is larger than the limit.
+    Never,
+}
+
+/// What was admitted: enough to settle it later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// When it was charged, in the store's time.
+    pub at: Timestamp,
+    /// The number of the charge within its entry.
+    pub stamp: u64,
+    /// Until when the admitted call should reach the provider; set where a limit has a margin.
+    pub use_by: Option<Timestamp>,
+    /// When the slots it holds expire; set where a concurrency limit was charged.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Which limit binds, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The place of the binding limit in the policy: the longest wait, then the first in order.
+    pub limit: usize,
+    /// How long it binds.
+    pub wait: Wait,
+}
+
+/// The answer to an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Every limit has room.
+    Admitted(Grant),
+    /// The ask was admitted before under the same id; nothing is charged again.
+    Repeated(Grant),
+    /// At least one limit has no room; nothing is charged.
+    Denied(Refusal),
+}
+
+/// Decides `ask` on `entry` at `now`, changing nothing. The entry is in the numbers of the ask's policy.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if the ask is wrong, [`ErrorKind::Conflict`] if its id was used with other costs,
+/// [`ErrorKind::Contended`] if the entry remembers too many ids.
+#[inline]
+pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+    ask.check()?;
+    let policy = entry.policy();
+    let amounts = ask.amounts();
+    if let Some(limit) = never_fits(policy, amounts) {
+        return Ok(Verdict::Denied(Refusal { limit, wait: Wait::Never }));
+    }
+    let now = entry.effective(now);
+    if let Some(id) = ask.id_text() {
+        if let Some(grant) = recognise(entry, now, id, amounts)? {
+            return Ok(Verdict::Repeated(grant));
+        }
+    }
+    if !ask.in_front().is_empty() {
+        return Ok(Verdict::Denied(forecast(entry, now, ask)));
+    }
+    let refusal = binding(entry, now, amounts);
+    if refusal.is_none() && ask.id_text().is_some() {
+        ensure_room_for_id(entry, now)?;
+    }
+    Ok(match refusal {
+        Some(refusal) => Verdict::Denied(refusal),
+        None => Verdict::Admitted(grant(policy, now, entry.next_stamp(), amounts)),
+    })
+}
+
+/// Charges an ask that [`decide`] admitted at `now`.
+#[inline]
+pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
+    let now = entry.effective(now);
+    entry.advance(now);
+    let stamp = entry.add(ask.amounts(), now, Slotted::Taken);
+    remember_id(entry, now, ask, stamp);
+}
+
+pub(crate) fn remember_id(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>, stamp: u64) {
+    if let Some(id) = ask.id_text() {
+        entry.extra_mut().ids.remember(Remembered {
+            id: id.into(),
+            amounts: *ask.amounts(),
+            admitted_at: now,
+            stamp,
+            expires_at: now + ask.id_ttl(),
+        });
+    }
+}
+
+#[inline]
+fn never_fits(policy: &Policy, amounts: &Amounts) -> Option<usize> {
+    policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.place))
+}
+
+/// The grant that an ask with this id got before.
+pub(crate) fn recognise(
+    entry: &Entry,
+    now: Timestamp,
+    id: &str,
+    amounts: &Amounts,
+) -> Result<Option<Grant>, Error> {
+    let Some(known) = entry.extra().and_then(|extra| extra.ids.find(id, now)) else {
+        return Ok(None);
+    };
+    if known.amounts != *amounts {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!("id {id:?} was used before with other costs; use a new id for a new ask"),
+        ));
+    }
+    Ok(Some(grant(entry.policy(), known.admitted_at, known.stamp, amounts)))
+}
+
+pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Error> {
+    match entry.extra() {
+        Some(extra) if IDS_MAX <= extra.ids.live(now) => Err(Error::new(
+            ErrorKind::Contended,
+            format!("{IDS_MAX} ids are remembered for this subject; ask again later or without an id"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The limit with the longest wait, or nothing if all have room at `now`.
+#[inline]
+fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
+    let mut latest = now;
+    let mut limit_at = 0;
+    for (place, (limit, state)) in entry.policy().metered().iter().zip(entry.states()).enumerate() {
+        let cost = amounts.at(limit.place);
+        if cost == 0 {
+            continue;
+        }
+        let mut ready = limit.gauge.ready_at(state, entry.at(), now, cost);
+        if let Some(until) = entry.closed_until(place, now) {
+            ready = ready.max(until);
+        }
+        if latest < ready {
+            latest = ready;
+            limit_at = place;
+        }
+    }
+    (now < latest).then_some(Refusal { limit: limit_at, wait: Wait::Until(latest) })
+}
+
+/// When the ask would go through if those in front of it went first, each as soon as it can.
+fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Refusal {
+    let mut future = entry.clone();
+    let mut at = now;
+    for amounts in ask.in_front() {
+        // Those that never fit will not go through, so they hold up nobody.
+        if never_fits(future.policy(), amounts).is_some() {
+            continue;
+        }
+        while let Some(Refusal { wait: Wait::Until(ready), .. }) = binding(&future, at, amounts) {
+            at = ready;
+        }
+        future.advance(at);
+        future.add(amounts, at, Slotted::Taken);
+    }
+    // One microsecond is the least that "behind others" can mean.
+    let soonest = now + crate::Span::from_micros(1);
+    match binding(&future, at, ask.amounts()) {
+        Some(Refusal { limit, wait: Wait::Until(until) }) => {
+            Refusal { limit, wait: Wait::Until(until.max(soonest)) }
+        }
+        _ => Refusal { limit: 0, wait: Wait::Until(at.max(soonest)) },
+    }
+}
+
+/// The grant of a charge made at `at`.
+#[inline]
+pub(crate) fn grant(policy: &Policy, at: Timestamp, stamp: u64, amounts: &Amounts) -> Grant {
+    let slots = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
+    let expiries = slots.filter_map(|limit| limit.gauge.slot_expiry(at));
+    Grant { at, stamp, use_by: policy.use_within().map(|within| at + within), expires_at: expiries.min() }
+}

@@ -1,0 +1,55 @@
+//! The one error of this crate.
+//!
+//! An error means "could not decide", never "denied": a denial is an answer. Callers look at [`Error::kind`], people
+//! read the text, which names what was wrong and what would be right.
+
+use std::fmt;
+
+/// Why the core could not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    text: String,
+}
+
+/// What kind of trouble an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The input was wrong: a policy, an ask, a name or a number. Nothing changed.
+    Invalid,
+    /// The id was used before with other costs.
+    Conflict,
+    /// A bound was reached that time will lift, such as too many ids in one entry. Ask again later.
+    Contended,
+    /// The permit or its slot is too old to be settled, released or renewed.
+    Expired,
+    /// Stored bytes do not decode.
+    Corrupt,
+}
+
+impl Error {
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, text)
+    }
+
+    /// An error of `kind` with a text that says what was tried and what would be right.
+    #[must_use]
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// What kind of trouble this is.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

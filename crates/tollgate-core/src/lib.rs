@@ -1,0 +1,34 @@
+#![doc = include_str!("../README.md")]
+#![deny(clippy::float_arithmetic)]
+
+mod answer;
+mod ask;
+mod backoff;
+pub mod bounds;
+pub mod codec;
+mod costs;
+mod decide;
+mod entry;
+mod error;
+mod operation;
+mod policy;
+mod rule;
+mod settle;
+mod standing;
+mod time;
+
+pub use answer::{Decision, Denial, Permit};
+pub use ask::Ask;
+pub use backoff::{Backoff, PER_MILLE};
+pub use costs::{Amounts, Costs};
+pub use decide::{Grant, Refusal, Verdict, Wait, commit, decide};
+pub use entry::Entry;
+pub use error::{Error, ErrorKind};
+pub use operation::{Change, Operation, Outcome, apply};
+pub use policy::{Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS};
+pub use rule::{
+    CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule, TokenBucket,
+};
+pub use settle::{Charged, charge, close_until, release, renew, settle};
+pub use standing::{Standing, standings};
+pub use time::{Span, Timestamp};

@@ -1,0 +1,345 @@
+//! The four rules: a closed set, each in its own file.
+//!
+//! A [`Rule`] is what a person configures. A [`Gauge`] is the same rule ready to decide, with headroom, margin and the
+//! block's time to live already taken off. A [`State`] is what a rule remembers, as of its entry's time. Every gauge
+//! answers the same few questions, so the code that decides over several limits never asks which rule it has.
+
+mod bucket;
+mod calendar;
+mod slots;
+mod window;
+
+pub use bucket::{Refill, TokenBucket};
+pub use calendar::{CalendarWindow, Period};
+pub use slots::Concurrency;
+pub use window::RollingWindow;
+
+pub(crate) use bucket::{Continuous, Interval};
+pub(crate) use calendar::{Calendar, Page};
+pub(crate) use slots::{Slot, Slots};
+pub(crate) use window::{Log, Logged, Window};
+
+use crate::time::{Span, Timestamp};
+
+/// One algorithm with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A capacity that refills at a steady rate.
+    TokenBucket(TokenBucket),
+    /// At most n in any window.
+    RollingWindow(RollingWindow),
+    /// At most n per minute, hour, day, week or month of a time zone.
+    CalendarWindow(CalendarWindow),
+    /// At most n held at once.
+    Concurrency(Concurrency),
+}
+
+impl Rule {
+    /// The number a person configured: the capacity or the limit.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        match self {
+            Self::TokenBucket(rule) => rule.capacity,
+            Self::RollingWindow(rule) => rule.limit,
+            Self::CalendarWindow(rule) => rule.limit,
+            Self::Concurrency(rule) => rule.limit,
+        }
+    }
+
+    /// The rule's name in configuration.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "token-bucket",
+            Self::RollingWindow(_) => "rolling-window",
+            Self::CalendarWindow(_) => "calendar-window",
+            Self::Concurrency(_) => "concurrency",
+        }
+    }
+}
+
+impl From<TokenBucket> for Rule {
+    fn from(rule: TokenBucket) -> Self {
+        Self::TokenBucket(rule)
+    }
+}
+
+impl From<RollingWindow> for Rule {
+    fn from(rule: RollingWindow) -> Self {
+        Self::RollingWindow(rule)
+    }
+}
+
+impl From<CalendarWindow> for Rule {
+    fn from(rule: CalendarWindow) -> Self {
+        Self::CalendarWindow(rule)
+    }
+}
+
+impl From<Concurrency> for Rule {
+    fn from(rule: Concurrency) -> Self {
+        Self::Concurrency(rule)
+    }
+}
+
+/// What a rule remembers, as of the time of the entry it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// What a bucket has used, in the units of its gauge.
+    Bucket(u64),
+    /// The log of a rolling window; boxed, so that buckets stay small.
+    Window(Box<Log>),
+    /// The open page of a calendar.
+    Calendar(Page),
+    /// Who holds a slot, in order of expiry.
+    Slots(Vec<Slot>),
+}
+
+/// A rule ready to decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gauge {
+    Continuous(Continuous),
+    Interval(Interval),
+    Window(Window),
+    Calendar(Calendar),
+    Slots(Slots),
+}
+
+/// A state stands at the same place in its entry as its gauge in the policy. [`Entry`](crate::Entry) and the codec let
+/// no other pair exist, so a mismatch answers with the strictest thing there is rather than with a crash.
+impl Gauge {
+    pub(crate) fn fresh(&self) -> State {
+        match self {
+            Self::Continuous(_) | Self::Interval(_) => State::Bucket(0),
+            Self::Window(_) => State::Window(Box::default()),
+            Self::Calendar(_) => State::Calendar(Page::default()),
+            Self::Slots(_) => State::Slots(Vec::new()),
+        }
+    }
+
+    pub(crate) const fn fits(&self, state: &State) -> bool {
+        matches!(
+            (self, state),
+            (Self::Continuous(_) | Self::Interval(_), State::Bucket(_))
+                | (Self::Window(_), State::Window(_))
+                | (Self::Calendar(_), State::Calendar(_))
+                | (Self::Slots(_), State::Slots(_))
+        )
+    }
+
+    /// The most that can ever be asked for at once: the effective capacity.
+    #[inline]
+    pub(crate) const fn most(&self) -> u64 {
+        match self {
+            Self::Continuous(gauge) => gauge.most(),
+            Self::Interval(gauge) => gauge.most(),
+            Self::Window(gauge) => gauge.most(),
+            Self::Calendar(gauge) => gauge.most(),
+            Self::Slots(gauge) => gauge.most(),
+        }
+    }
+
+    /// What is used at `now`, given the state as of `since`.
+    pub(crate) fn used(&self, state: &State, since: Timestamp, now: Timestamp) -> u64 {
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => {
+                gauge.tokens_ceil(gauge.level(*used, since, now))
+            }
+            (Self::Interval(gauge), State::Bucket(used)) => gauge.level(*used, since, now),
+            (Self::Window(gauge), State::Window(log)) => gauge.used(log, now),
+            (Self::Calendar(gauge), State::Calendar(page)) => gauge.page_at(page, now).used,
+            (Self::Slots(_), State::Slots(held)) => Slots::used(held, now),
+            _ => self.most(),
+        }
+    }
+
+    /// The first instant from `now` on at which `cost` fits, if nothing else happens. `cost` is at most
+    /// [`most`](Self::most).
+    #[inline]
+    pub(crate) fn ready_at(
+        &self,
+        state: &State,
+        since: Timestamp,
+        now: Timestamp,
+        cost: u64,
+    ) -> Timestamp {
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => {
+                gauge.ready_at(gauge.level(*used, since, now), now, cost)
+            }
+            (Self::Interval(gauge), State::Bucket(used)) => {
+                gauge.ready_at(gauge.level(*used, since, now), now, cost)
+            }
+            (Self::Window(gauge), State::Window(log)) => gauge.ready_at(log, now, cost),
+            (Self::Calendar(gauge), State::Calendar(page)) => gauge.ready_at(page, now, cost),
+            (Self::Slots(gauge), State::Slots(held)) => gauge.ready_at(held, now, cost),
+            _ => Timestamp::MAX,
+        }
+    }
+
+    /// Brings the state from `since` to `now`: refills, forgets what has left, turns the page.
+    #[inline]
+    pub(crate) fn advance(&self, state: &mut State, since: Timestamp, now: Timestamp) {
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => *used = gauge.level(*used, since, now),
+            (Self::Interval(gauge), State::Bucket(used)) => *used = gauge.level(*used, since, now),
+            (Self::Window(gauge), State::Window(log)) => gauge.advance(log, now),
+            (Self::Calendar(gauge), State::Calendar(page)) => *page = gauge.page_at(page, now),
+            (Self::Slots(_), State::Slots(held)) => Slots::advance(held, now),
+            _ => {}
+        }
+    }
+
+    /// Charges `cost` to a state that stands at `now`, whether it fits or not.
+    #[inline]
+    pub(crate) fn add(&self, state: &mut State, now: Timestamp, cost: u64, stamp: u64) {
+        if cost == 0 {
+            return;
+        }
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => *used = gauge.add(*used, cost),
+            (Self::Interval(_), State::Bucket(used)) => {
+                *used = used.saturating_add(cost).min(crate::bounds::NUMBER_MAX);
+            }
+            (Self::Window(gauge), State::Window(log)) => gauge.add(log, now, cost),
+            (Self::Calendar(gauge), State::Calendar(page)) => gauge.add(page, now, cost),
+            (Self::Slots(gauge), State::Slots(held)) => gauge.add(held, now, cost, stamp),
+            _ => {}
+        }
+    }
+
+    /// Gives back `amount` of what was charged at `charged_at`, without making room twice. Slots are freed by
+    /// [`free`](Self::free) instead.
+    pub(crate) fn give_back(
+        &self,
+        state: &mut State,
+        now: Timestamp,
+        amount: u64,
+        charged_at: Timestamp,
+    ) {
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => {
+                *used = gauge.give_back(*used, amount, now.since(charged_at));
+            }
+            (Self::Interval(gauge), State::Bucket(used)) => {
+                *used = gauge.give_back(*used, amount, charged_at, now);
+            }
+            (Self::Window(gauge), State::Window(log)) => gauge.give_back(log, amount, charged_at),
+            (Self::Calendar(gauge), State::Calendar(page)) => {
+                gauge.give_back(page, amount, charged_at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Frees the slots that the permit with this stamp holds.
+    pub(crate) fn free(&self, state: &mut State, stamp: u64) {
+        if let (Self::Slots(_), State::Slots(held)) = (self, state) {
+            Slots::free(held, stamp);
+        }
+    }
+
+    /// Whether a state as of `since` says at `now` what a fresh one says.
+    pub(crate) fn is_idle(&self, state: &State, since: Timestamp, now: Timestamp) -> bool {
+        match (self, state) {
+            (Self::Continuous(gauge), State::Bucket(used)) => gauge.level(*used, since, now) == 0,
+            (Self::Interval(gauge), State::Bucket(used)) => gauge.level(*used, since, now) == 0,
+            (Self::Window(gauge), State::Window(log)) => gauge.used(log, now) == 0,
+            // A page with something late counts in the next window too, so it is idle one window later.
+            (Self::Calendar(gauge), State::Calendar(page)) => {
+                let open = gauge.page_at(page, now);
+                open.used == 0 && open.late == 0
+            }
+            (Self::Slots(_), State::Slots(held)) => Slots::used(held, now) == 0,
+            _ => false,
+        }
+    }
+
+    /// The state of `old` as of `since`, said in the numbers of this gauge: what was used stays used.
+    pub(crate) fn carry(&self, old: &Self, state: &State, since: Timestamp) -> State {
+        match (self, old, state) {
+            (Self::Continuous(new), Self::Continuous(old), State::Bucket(used)) => {
+                State::Bucket(old.convert(*used, new))
+            }
+            (Self::Interval(_), Self::Interval(_), State::Bucket(_))
+            | (Self::Window(_), Self::Window(_), State::Window(_))
+            | (Self::Slots(_), Self::Slots(_), State::Slots(_)) => state.clone(),
+            // Slots that nobody could release would stay until they expire, so a new concurrency limit starts free.
+            (Self::Slots(_), _, _) => self.fresh(),
+            _ => {
+                let mut fresh = self.fresh();
+                self.advance(&mut fresh, since, since);
+                self.add(&mut fresh, since, old.used(state, since, since), 0);
+                fresh
+            }
+        }
+    }
+
+    /// When the bucket was last refilled; other rules have no such time.
+    pub(crate) const fn refilled_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Continuous(_) => Some(now),
+            Self::Interval(gauge) => Some(gauge.refilled_at(now)),
+            Self::Window(_) | Self::Calendar(_) | Self::Slots(_) => None,
+        }
+    }
+
+    /// The next instant at which this rule starts afresh, where tokens taken in advance lose their meaning.
+    pub(crate) fn next_boundary(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Interval(gauge) => Some(gauge.next_boundary(now)),
+            Self::Calendar(gauge) => Some(gauge.window_at(now).1),
+            Self::Continuous(_) | Self::Window(_) | Self::Slots(_) => None,
+        }
+    }
+
+    /// When a slot taken at `at` expires, if this is a concurrency limit.
+    #[inline]
+    pub(crate) fn slot_expiry(&self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Slots(gauge) => Some(gauge.expires_at(at)),
+            _ => None,
+        }
+    }
+
+    /// Renews the slots of the permit with this stamp; the new expiry, or nothing if it holds none.
+    pub(crate) fn renew(&self, state: &mut State, now: Timestamp, stamp: u64) -> Option<Timestamp> {
+        match (self, state) {
+            (Self::Slots(gauge), State::Slots(held)) => gauge.renew(held, now, stamp),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn is_slots(&self) -> bool {
+        matches!(self, Self::Slots(_))
+    }
+}
+
+/// How a rule becomes a gauge: what is never issued, and how far ahead of the provider we are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// Headroom in whole units.
+    pub(crate) reserve: u64,
+    /// From admission to arrival at the provider.
+    pub(crate) margin: Span,
+    /// From leasing a block to spending it.
+    pub(crate) block_ttl: Span,
+}
+
+impl Rule {
+    pub(crate) fn gauge(&self, allowance: Allowance) -> Result<Gauge, crate::Error> {
+        let Allowance { reserve, margin, block_ttl } = allowance;
+        let ahead = margin.plus(block_ttl);
+        Ok(match self {
+            Self::TokenBucket(rule) => match rule.mode {
+                Refill::Continuous => Gauge::Continuous(Continuous::new(rule, reserve, ahead)?),
+                Refill::Interval => Gauge::Interval(Interval::new(rule, reserve, margin)),
+            },
+            Self::RollingWindow(rule) => Gauge::Window(Window::new(rule, reserve, ahead)),
+            Self::CalendarWindow(rule) => Gauge::Calendar(Calendar::new(rule, reserve, margin)?),
+            Self::Concurrency(rule) => Gauge::Slots(Slots::new(rule, reserve)),
+        })
+    }
+}

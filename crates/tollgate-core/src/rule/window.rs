@@ -1,0 +1,179 @@
+//! Rolling window: at most n in *any* window of the given length.
+//!
+//! This is the rule for a limit that a provider enforces: a bucket of 5 refilled at 5 per minute lets 9 or 10 through
+//! in 60 s. The state is a log of (time, amount). With a `resolution` of m the window is cut into m slots and an amount
+//! is filed under the *end* of its slot, so at most m + 1 log entries live at once and every error is on the strict
+//! side. Without it the log is exact, up to [`LOG_ENTRIES_MAX`] entries.
+
+use std::collections::VecDeque;
+
+use crate::bounds::{LOG_ENTRIES_MAX, NUMBER_MAX};
+use crate::time::{Span, Timestamp};
+
+/// The rule `rolling-window`: at most `limit` in any `window`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RollingWindow {
+    /// The most that any window may hold.
+    pub limit: u64,
+    /// The length of the window.
+    pub window: Span,
+    /// Into how many slots the window is cut; none keeps the exact log.
+    pub resolution: Option<u32>,
+}
+
+impl RollingWindow {
+    /// At most `limit` in any `window`, exactly.
+    #[must_use]
+    pub const fn new(limit: u64, window: Span) -> Self {
+        Self { limit, window, resolution: None }
+    }
+
+    /// The same limit, coalesced into `slots` slots per window and strict.
+    #[must_use]
+    pub const fn resolution(mut self, slots: u32) -> Self {
+        self.resolution = Some(slots);
+        self
+    }
+}
+
+/// An amount and the time from which its window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Logged {
+    pub(crate) at: Timestamp,
+    pub(crate) amount: u64,
+}
+
+/// What a rolling window remembers, oldest first, times strictly rising.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Log {
+    entries: VecDeque<Logged>,
+    sum: u64,
+}
+
+impl Log {
+    /// A log of `entries`, or nothing if they are not in strictly rising order or hold no amount.
+    pub(crate) fn from_entries(entries: Vec<Logged>) -> Option<Self> {
+        let rising = entries.windows(2).all(|pair| pair[0].at < pair[1].at);
+        let mut sum: u64 = 0;
+        for entry in &entries {
+            sum = sum.checked_add(entry.amount).filter(|sum| *sum <= NUMBER_MAX)?;
+        }
+        let sound = rising
+            && entries.len() <= LOG_ENTRIES_MAX
+            && entries.iter().all(|entry| entry.amount > 0);
+        sound.then(|| Self { entries: entries.into(), sum })
+    }
+
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &Logged> {
+        self.entries.iter()
+    }
+
+    fn push(&mut self, at: Timestamp, amount: u64) {
+        let amount = amount.min(NUMBER_MAX.saturating_sub(self.sum));
+        if amount == 0 {
+            return;
+        }
+        self.sum += amount;
+        match self.entries.back_mut() {
+            Some(last) if at <= last.at => last.amount += amount,
+            _ => self.entries.push_back(Logged { at, amount }),
+        }
+        if self.entries.len() > LOG_ENTRIES_MAX {
+            self.merge_neighbours();
+        }
+    }
+
+    /// Halves the log: each pair becomes one entry at the later time, so that nothing leaves the window early.
+    fn merge_neighbours(&mut self) {
+        let merged = self.entries.make_contiguous().chunks(2).map(|pair| Logged {
+            at: pair[pair.len() - 1].at,
+            amount: pair.iter().map(|entry| entry.amount).sum(),
+        });
+        self.entries = merged.collect();
+    }
+
+    /// Shrinks the entry that an amount of time `at` went into: the first at or after it.
+    fn take(&mut self, at: Timestamp, amount: u64) {
+        let index = self.entries.partition_point(|entry| entry.at < at);
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        let taken = amount.min(entry.amount);
+        entry.amount -= taken;
+        self.sum -= taken;
+        if entry.amount == 0 {
+            self.entries.remove(index);
+        }
+    }
+}
+
+/// A rolling window, ready to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    limit: u64,
+    window: Span,
+    /// Length of a slot; zero keeps the exact log.
+    slot: u64,
+}
+
+impl Window {
+    pub(crate) fn new(rule: &RollingWindow, reserve: u64, ahead: Span) -> Self {
+        let window = rule.window.plus(ahead);
+        let slot = rule.resolution.map_or(0, |slots| window.as_micros().div_ceil(u64::from(slots)));
+        Self { limit: rule.limit.saturating_sub(reserve), window, slot }
+    }
+
+    pub(crate) const fn most(&self) -> u64 {
+        self.limit
+    }
+
+    /// The time under which an amount charged at `at` is filed.
+    fn filed_at(&self, at: Timestamp) -> Timestamp {
+        if self.slot == 0 {
+            return at;
+        }
+        Timestamp::from_micros((at.as_micros() / self.slot + 1).saturating_mul(self.slot))
+    }
+
+    fn leaves_at(&self, entry: &Logged) -> Timestamp {
+        entry.at + self.window
+    }
+
+    pub(crate) fn used(&self, log: &Log, now: Timestamp) -> u64 {
+        let left: u64 = log
+            .entries
+            .iter()
+            .take_while(|entry| self.leaves_at(entry) <= now)
+            .map(|entry| entry.amount)
+            .sum();
+        log.sum - left
+    }
+
+    pub(crate) fn ready_at(&self, log: &Log, now: Timestamp, cost: u64) -> Timestamp {
+        let room = self.limit.saturating_sub(cost);
+        let mut used = log.sum;
+        let mut ready = now;
+        for entry in &log.entries {
+            let leaves = self.leaves_at(entry);
+            if used <= room && leaves > now {
+                break;
+            }
+            used -= entry.amount;
+            ready = ready.max(leaves);
+        }
+        ready
+    }
+
+    pub(crate) fn advance(&self, log: &mut Log, now: Timestamp) {
+        while let Some(oldest) = log.entries.front().filter(|entry| self.leaves_at(entry) <= now) {
+            log.sum -= oldest.amount;
+            log.entries.pop_front();
+        }
+    }
+
+    pub(crate) fn add(&self, log: &mut Log, now: Timestamp, cost: u64) {
+        log.push(self.filed_at(now), cost);
+    }
+
+    pub(crate) fn give_back(&self, log: &mut Log, amount: u64, charged_at: Timestamp) {
+        log.take(self.filed_at(charged_at), amount);
+    }
+}

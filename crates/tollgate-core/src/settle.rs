@@ -1,0 +1,187 @@
+//! What follows an admission: settle, release, renew; and what happens without one: charge, close.
+//!
+//! Giving back must not make room twice, so each gives back only what time has not given back already; the rules know
+//! how. A permit is settled once: the second time changes nothing.
+
+use crate::ask::Ask;
+use crate::bounds::{NUMBER_MAX, PERMIT_TTL};
+use crate::costs::{Amounts, Costs};
+use crate::decide::{self, Grant};
+use crate::entry::{Entry, Slotted};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
+use crate::time::Timestamp;
+
+/// What was charged, to be settled, released or renewed.
+#[derive(Clone, Copy, Debug)]
+pub struct Charged<'a> {
+    /// The policy that the amounts are in the units of.
+    pub policy: &'a Policy,
+    /// What was charged.
+    pub amounts: &'a Amounts,
+    /// When and under which number.
+    pub grant: &'a Grant,
+}
+
+/// Replaces the charged amounts by `actual` and frees slots. A unit that `actual` does not name keeps its estimate.
+/// Returns whether anything was done: settling twice does nothing the second time.
+///
+/// # Errors
+/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`], [`ErrorKind::Invalid`] for an unknown unit.
+pub fn settle(
+    entry: &mut Entry,
+    now: Timestamp,
+    charged: &Charged<'_>,
+    actual: &Costs,
+) -> Result<bool, Error> {
+    let mut wanted = *charged.amounts;
+    for (unit, amount) in actual.iter() {
+        if NUMBER_MAX < amount {
+            return Err(Error::invalid(format!("actual {unit}={amount} must be at most {NUMBER_MAX}")));
+        }
+        wanted.set(charged.policy.place(unit)?, amount);
+    }
+    replace(entry, now, charged, &wanted)
+}
+
+/// Gives everything back: the call was not made. Returns whether anything was done.
+///
+/// # Errors
+/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`].
+pub fn release(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<bool, Error> {
+    replace(entry, now, charged, &Amounts::default())
+}
+
+fn replace(
+    entry: &mut Entry,
+    now: Timestamp,
+    charged: &Charged<'_>,
+    wanted: &Amounts,
+) -> Result<bool, Error> {
+    let now = entry.effective(now);
+    let grant = charged.grant;
+    let settled = entry.extra().map(|extra| &extra.settled);
+    if settled.is_some_and(|settled| settled.contains(grant.stamp)) {
+        return Ok(false);
+    }
+    if grant.at + PERMIT_TTL <= now || settled.is_some_and(|settled| settled.is_too_old(grant.stamp))
+    {
+        return Err(Error::new(
+            ErrorKind::Expired,
+            format!(
+                "the permit of {} is too old to be settled (at most {PERMIT_TTL}); what was charged stays charged",
+                grant.at
+            ),
+        ));
+    }
+    let estimate = translate(charged.policy, entry.policy(), charged.amounts);
+    let wanted = translate(charged.policy, entry.policy(), wanted);
+    entry.advance(now);
+    let policy = entry.policy().clone();
+    for (limit, state) in policy.metered().iter().zip(entry.states_mut()) {
+        let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
+        limit.gauge.free(state, grant.stamp);
+        if limit.gauge.is_slots() {
+            continue;
+        }
+        if wanted < estimate {
+            limit.gauge.give_back(state, now, estimate - wanted, grant.at);
+        } else {
+            limit.gauge.add(state, now, wanted - estimate, grant.stamp);
+        }
+    }
+    entry.extra_mut().settled.insert(grant.stamp, grant.at);
+    Ok(true)
+}
+
+/// Keeps the slots of a permit for another time to live. A permit without slots is returned as it is.
+///
+/// # Errors
+/// [`ErrorKind::Expired`] if its slots expired or were freed.
+pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<Grant, Error> {
+    let mut grant = *charged.grant;
+    if grant.expires_at.is_none() {
+        return Ok(grant);
+    }
+    let now = entry.effective(now);
+    let held = entry.clone();
+    entry.advance(now);
+    let policy = entry.policy().clone();
+    let limits = policy.metered().iter().zip(entry.states_mut());
+    let renewed: Vec<Timestamp> =
+        limits.filter_map(|(limit, state)| limit.gauge.renew(state, now, grant.stamp)).collect();
+    let Some(expires_at) = renewed.into_iter().min() else {
+        *entry = held;
+        return Err(Error::new(
+            ErrorKind::Expired,
+            "the permit holds no slot any more; acquire a new one",
+        ));
+    };
+    grant.expires_at = Some(expires_at);
+    Ok(grant)
+}
+
+/// Charges an ask whether it fits or not: debt, or arrears that are posted later. Takes no slots. With an id it is
+/// charged once.
+///
+/// # Errors
+/// As [`decide`](crate::decide()): a wrong ask, an id with other costs, too many ids.
+pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Error> {
+    ask.check()?;
+    let now = entry.effective(now);
+    if let Some(id) = ask.id_text() {
+        if let Some(grant) = decide::recognise(entry, now, id, ask.amounts())? {
+            return Ok(grant);
+        }
+        decide::ensure_room_for_id(entry, now)?;
+    }
+    entry.advance(now);
+    let stamp = entry.add(ask.amounts(), now, Slotted::Not);
+    decide::remember_id(entry, now, ask, stamp);
+    Ok(Grant { expires_at: None, ..decide::grant(entry.policy(), now, stamp, ask.amounts()) })
+}
+
+/// Closes the limit called `limit` until `until`, because the provider said no. A limit that is closed for longer
+/// stays so. Returns whether anything changed.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if the policy has no such limit.
+pub fn close_until(
+    entry: &mut Entry,
+    now: Timestamp,
+    limit: &str,
+    until: Timestamp,
+) -> Result<bool, Error> {
+    let limits = entry.policy().metered();
+    let Some(place) = limits.iter().position(|metered| &*metered.name == limit) else {
+        let names: Vec<&str> = limits.iter().map(|metered| &*metered.name).collect();
+        return Err(Error::invalid(format!(
+            "policy {:?} has no limit {limit:?}; it has {}",
+            entry.policy().name(),
+            names.join(", ")
+        )));
+    };
+    let now = entry.effective(now);
+    if until <= now || entry.closed_until(place, now).is_some_and(|closed| until <= closed) {
+        return Ok(false);
+    }
+    entry.advance(now);
+    let closed = &mut entry.extra_mut().closed;
+    closed.retain(|(other, _)| *other != place);
+    closed.push((place, until));
+    Ok(true)
+}
+
+/// `amounts` by the places of `to` instead of `from`; a unit that `to` does not count is dropped.
+pub(crate) fn translate(from: &Policy, to: &Policy, amounts: &Amounts) -> Amounts {
+    if from.has_shape_of(to) {
+        return *amounts;
+    }
+    let mut translated = Amounts::default();
+    for (place, unit) in from.units().enumerate() {
+        if let Ok(target) = to.place(unit) {
+            translated.set(target, amounts.at(place));
+        }
+    }
+    translated
+}
