@@ -86,6 +86,29 @@ pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, E
     })
 }
 
+/// Decides `ask` on `entry` at `now`, and charges it if it is admitted: [`decide`] and [`commit`] in one, on an entry
+/// that may still be in older numbers of the policy.
+///
+/// # Errors
+/// As [`decide`]; the entry is unchanged then.
+#[inline]
+pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+    if entry.policy().has_shape_of(ask.policy()) {
+        let verdict = decide(entry, now, ask)?;
+        if matches!(verdict, Verdict::Admitted(_)) {
+            commit(entry, now, ask);
+        }
+        return Ok(verdict);
+    }
+    let mut carried = entry.carried_to(ask.policy());
+    let verdict = decide(&carried, now, ask)?;
+    if matches!(verdict, Verdict::Admitted(_)) {
+        commit(&mut carried, now, ask);
+        *entry = carried;
+    }
+    Ok(verdict)
+}
+
 /// Charges an ask that [`decide`] admitted at `now`.
 #[inline]
 pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {

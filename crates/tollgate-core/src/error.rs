@@ -5,9 +5,12 @@
 
 use std::fmt;
 
-/// Why the core could not decide.
+/// Why the core could not decide. One pointer wide, so that an answer that is not an error costs nothing extra.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
     kind: ErrorKind,
     text: String,
 }
@@ -29,6 +32,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    #[cold]
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, text)
     }
@@ -36,19 +40,19 @@ impl Error {
     /// An error of `kind` with a text that says what was tried and what would be right.
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+        Self(Box::new(Inner { kind, text: text.into() }))
     }
 
     /// What kind of trouble this is.
     #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        self.kind
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0.text)
     }
 }
 

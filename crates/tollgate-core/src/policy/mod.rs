@@ -131,6 +131,13 @@ impl Policy {
         &self.0.name
     }
 
+    /// Whether `other` has the same name, and so the same entries; quick where both are clones of one policy.
+    #[inline]
+    #[must_use]
+    pub fn is_named_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.name == other.0.name
+    }
+
     pub(crate) fn shared_name(&self) -> Arc<str> {
         Arc::clone(&self.0.name)
     }

@@ -83,6 +83,8 @@ pub(crate) struct Continuous {
     token: u64,
     /// Fine units that come back per microsecond: the amount of the reduced rate.
     rate: u64,
+    /// Effective capacity in tokens.
+    most: u64,
 }
 
 impl Continuous {
@@ -103,12 +105,12 @@ impl Continuous {
         let kept = u128::from(rule.capacity)
             .saturating_sub(u128::from(reserve))
             .saturating_sub(inflow);
-        let capacity = u64::try_from(kept * u128::from(token)).unwrap_or(0);
-        Ok(Self { capacity, token, rate })
+        let most = u64::try_from(kept).unwrap_or(0);
+        Ok(Self { capacity: most * token, token, rate, most })
     }
 
     pub(crate) const fn most(&self) -> u64 {
-        self.capacity / self.token
+        self.most
     }
 
     /// What is used at `now`, in fine units, given what was used at `since`.

@@ -1,0 +1,133 @@
+//! Time as something that is passed in: what time is it, and wake me then.
+//!
+//! Everything that waits takes a [`Clock`], so tests move time by hand and never sleep. The one clock that reads the
+//! machine's is [`SystemClock`](crate::SystemClock), in the edge module.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use tollgate_core::{Span, Timestamp};
+
+use crate::gate::BoxFuture;
+
+/// What time it is, and a way to wait for a time.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The present instant. It may go back when somebody sets the machine's clock.
+    fn now(&self) -> Timestamp;
+
+    /// Resolves when [`now`](Self::now) has reached `at`, never before.
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
+}
+
+/// A clock that moves only when told. Clones share the same time.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use tollgate::{Clock, ManualClock, Span};
+///
+/// let clock = ManualClock::new();
+/// let alarm = tokio::spawn(clock.sleep_until(clock.now() + Span::from_secs(60)));
+/// clock.advance(Span::from_secs(60));
+/// alarm.await.unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Mutex<Dial>>);
+
+#[derive(Debug, Default)]
+struct Dial {
+    now: Timestamp,
+    next_sleeper: u64,
+    sleepers: BTreeMap<(Timestamp, u64), Waker>,
+}
+
+impl ManualClock {
+    /// A clock that stands at the Unix epoch plus fifty years, a time like any other.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::at(Timestamp::from_secs(50 * 365 * 86_400))
+    }
+
+    /// A clock that stands at `now`.
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.dial().now = now;
+        clock
+    }
+
+    /// Moves time forward by `span` and wakes whoever waited for a time up to then.
+    pub fn advance(&self, span: Span) {
+        let to = self.dial().now + span;
+        self.set(to);
+    }
+
+    /// Sets the time, forward or back, and wakes whoever waited for a time up to then.
+    pub fn set(&self, now: Timestamp) {
+        let due = {
+            let mut dial = self.dial();
+            dial.now = now;
+            let later = dial.sleepers.split_off(&(now + Span::from_micros(1), 0));
+            std::mem::replace(&mut dial.sleepers, later)
+        };
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// The earliest time that somebody waits for.
+    #[must_use]
+    pub fn next_alarm(&self) -> Option<Timestamp> {
+        self.dial().sleepers.keys().next().map(|(at, _)| *at)
+    }
+
+    fn dial(&self) -> MutexGuard<'_, Dial> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        self.dial().now
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        let alarm = Alarm { clock: self.clone(), at, key: None };
+        Box::pin(async move {
+            let mut alarm = alarm;
+            poll_fn(|context| alarm.poll(context.waker())).await;
+        })
+    }
+}
+
+/// One sleeper; dropping it takes its waker off the dial.
+struct Alarm {
+    clock: ManualClock,
+    at: Timestamp,
+    key: Option<u64>,
+}
+
+impl Alarm {
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        let mut dial = self.clock.dial();
+        if self.at <= dial.now {
+            return Poll::Ready(());
+        }
+        let key = *self.key.get_or_insert_with(|| {
+            dial.next_sleeper += 1;
+            dial.next_sleeper
+        });
+        dial.sleepers.insert((self.at, key), waker.clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.clock.dial().sleepers.remove(&(self.at, key));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The edge: the only module that reads the machine's clock, sleeps, draws random numbers or reads the environment.
+//!
+//! Everything else takes these as values or traits, and clippy points out whoever does not.
+#![allow(clippy::disallowed_methods, reason = "this is the one place where the outside world is read")]
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime};
+
+use tollgate_core::{Span, Timestamp};
+
+use crate::clock::Clock;
+use crate::gate::BoxFuture;
+
+/// The machine's wall clock. Sleeping needs a tokio runtime with time.
+///
+/// Reading the wall takes longer than a decision, so each thread reads it once per [`ANCHOR_TTL`] and counts processor
+/// ticks from there. A wall clock that is set is noticed within that time; the drift in between is far below a
+/// microsecond.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+/// How long a thread counts ticks from one reading of the wall clock.
+pub const ANCHOR_TTL: Span = Span::from_millis(10);
+
+static TICKS: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
+
+thread_local! {
+    /// Ticks and wall clock (in nanoseconds and microseconds) when this thread last read both.
+    static ANCHOR: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+const ANCHOR_TTL_NANOS: u64 = ANCHOR_TTL.as_micros() * 1_000;
+
+fn wall_micros() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since_epoch = since_epoch.unwrap_or(Duration::ZERO);
+    since_epoch.as_secs() * 1_000_000 + u64::from(since_epoch.subsec_micros())
+}
+
+#[cold]
+fn anchor(ticks: u64) -> u64 {
+    let wall = wall_micros();
+    ANCHOR.set((ticks, wall));
+    wall
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let clock = &*TICKS;
+        let raw = clock.raw();
+        let (ticks, wall) = ANCHOR.get();
+        let passed = clock.delta_as_nanos(ticks, raw);
+        let micros = if wall != 0 && passed < ANCHOR_TTL_NANOS { wall + passed / 1_000 } else { anchor(raw) };
+        Timestamp::from_micros(micros)
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // The timer runs on another clock than the wall's, so look again after it went off.
+            loop {
+                let left = at.since(Self.now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(LONGEST_SLEEP).into()).await;
+            }
+        })
+    }
+}
+
+/// A wall clock that is set forward is noticed at least this often.
+const LONGEST_SLEEP: Span = Span::from_secs(60);
+
+/// A number drawn uniformly from all of `u32`, for jitter.
+#[must_use]
+pub fn random() -> u32 {
+    fastrand::u32(..)
+}
+
+/// The environment variable `name`, if it is set to valid text.
+#[must_use]
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,95 @@
+//! The one error of this crate and of every gate.
+//!
+//! An error means "could not decide". Fallback, retry and alarms look at [`Error::kind`], never at the text.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core as core;
+
+/// Why a gate could not decide. Cheap to clone, and one pointer wide.
+#[derive(Clone, Debug)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    text: String,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// What kind of trouble an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The input was wrong. Nothing changed; asking again will not help.
+    Invalid,
+    /// No policy has this name.
+    UnknownPolicy,
+    /// The id was used before with other costs.
+    Conflict,
+    /// A bound was reached that time will lift: too many ids, too many waiters, too many commands at once.
+    Contended,
+    /// The permit or its slot is too old.
+    Expired,
+    /// Stored state does not decode.
+    Corrupt,
+    /// The store is full of entries that all hold something back.
+    Full,
+    /// The store could not be reached, or did not answer in time.
+    Unavailable,
+}
+
+impl Error {
+    /// An error of `kind`; `text` says what was tried on what, and what would be right if the reader can act.
+    #[must_use]
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self(Arc::new(Inner { kind, text: text.into(), source: None }))
+    }
+
+    /// The same error, caused by `source`.
+    #[must_use]
+    pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        let (kind, text) = (self.kind(), self.0.text.clone());
+        Self(Arc::new(Inner { kind, text, source: Some(Arc::new(source)) }))
+    }
+
+    /// What kind of trouble this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the store is to blame, so that another gate might answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Full)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<core::Error> for Error {
+    #[cold]
+    fn from(error: core::Error) -> Self {
+        let kind = match error.kind() {
+            core::ErrorKind::Conflict => ErrorKind::Conflict,
+            core::ErrorKind::Contended => ErrorKind::Contended,
+            core::ErrorKind::Expired => ErrorKind::Expired,
+            core::ErrorKind::Corrupt => ErrorKind::Corrupt,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

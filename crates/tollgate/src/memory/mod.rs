@@ -1,0 +1,134 @@
+//! The in-process store: sharded, bounded, and without allocation on its synchronous path.
+//!
+//! A decision takes one shard's lock for some tens of nanoseconds and runs the pure core on the entry in place. The
+//! number of keys is bounded. When a shard is full, entries that say what an absent one says are forgotten first; an
+//! entry that holds something back is never forgotten, and if all of them do, the answer is
+//! [`Full`](crate::ErrorKind::Full).
+
+mod shard;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use tollgate_core::{Ask, Operation, Outcome, Policy, Timestamp, Verdict};
+
+use crate::clock::Clock;
+use crate::edge::SystemClock;
+use crate::error::Error;
+use crate::gate::BoxFuture;
+use crate::store::Store;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+use shard::Shard;
+
+/// How many keys a store holds unless told otherwise.
+pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
+
+/// The most shards; more than this wins nothing on the machines there are.
+const SHARDS_MAX: usize = 64;
+
+/// A shard is worth its lock from this many keys on.
+const SHARD_KEYS_MIN: usize = 1_024;
+
+/// Entries in memory, gone with the process. Behind [`Atomic`](crate::Atomic) it is a gate.
+///
+/// Next to the asynchronous [`Gate`](crate::Gate) there is [`Memory::try_acquire`], which neither waits nor allocates:
+///
+/// ```
+/// use tollgate::{Ask, Limit, Memory, Policy, TokenBucket, Verdict};
+///
+/// let policy = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_second(10).burst(20))])?;
+/// let memory = Memory::new();
+/// let verdict = memory.try_acquire(&Ask::new(&policy, "alice"))?;
+/// assert!(matches!(verdict, Verdict::Admitted(_)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    shards: Box<[Padded]>,
+    hasher: foldhash::fast::RandomState,
+    clock: Arc<dyn Clock>,
+}
+
+/// A shard on cache lines of its own, so that two cores on two shards do not disturb each other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+impl Memory {
+    /// A store of up to [`KEYS_MAX_DEFAULT`] keys on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Arc::new(SystemClock), KEYS_MAX_DEFAULT)
+    }
+
+    /// A store of up to `keys_max` keys, at least one, on `clock`.
+    #[must_use]
+    pub fn with(clock: Arc<dyn Clock>, keys_max: usize) -> Self {
+        let shards = (keys_max / SHARD_KEYS_MIN).clamp(1, SHARDS_MAX).next_power_of_two();
+        let keys_max = keys_max.div_ceil(shards).max(1);
+        Self {
+            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new(keys_max)))).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+            clock,
+        }
+    }
+
+    /// Decides `ask`, and charges it if it is admitted, without waiting and without allocating (a new key and the log
+    /// of a rolling window aside). What shadow mode would let through is answered as denied here, for the caller to
+    /// ignore.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a wrong ask, [`Conflict`](crate::ErrorKind::Conflict) and
+    /// [`Contended`](crate::ErrorKind::Contended) for its id, [`Full`](crate::ErrorKind::Full) if there is no room for
+    /// a new key.
+    #[inline]
+    pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Verdict, Error> {
+        let now = self.clock.now();
+        let (mut shard, hash) = self.shard(ask.policy(), ask.subject());
+        shard.acquire(hash, now, ask, |policy, subject| self.hash(policy, subject))
+    }
+
+    /// How many keys there are now.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| lock(&shard.0).len()).sum()
+    }
+
+    /// Forgets every entry that says what an absent one says, and returns how many there were. The store does this by
+    /// itself where it needs the room; call it to give memory back sooner.
+    pub fn sweep(&self) -> usize {
+        let now = self.clock.now();
+        self.shards.iter().map(|shard| lock(&shard.0).sweep(now)).sum()
+    }
+
+    #[inline]
+    fn hash(&self, policy: &str, subject: &str) -> u64 {
+        self.hasher.hash_one((policy, subject))
+    }
+
+    #[inline]
+    fn shard(&self, policy: &Policy, subject: &str) -> (MutexGuard<'_, Shard>, u64) {
+        let hash = self.hash(policy.name(), subject);
+        // The table uses the lowest and the highest bits; the shard takes some from between.
+        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1);
+        (lock(&self.shards[index].0), hash)
+    }
+
+    fn run_now(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
+        let (mut shard, hash) = self.shard(operation.policy(), operation.subject());
+        shard.run(hash, now, operation, |policy, subject| self.hash(policy, subject))
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for Memory {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move { self.run_now(&operation, self.clock.now()) })
+    }
+}

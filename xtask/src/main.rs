@@ -1,0 +1,114 @@
+//! The commands contributors type: `cargo xtask help`.
+//!
+//! Tasks are data. A further step is one line in [`LINT`], [`DENY`], [`TEST`] or a list like them,
+//! and a further task is one line in [`TASKS`]. Every step is a command that can be typed by hand.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a command line prints, and measures how long its steps take"
+)]
+
+mod run;
+mod step;
+
+use std::process::ExitCode;
+
+use step::{Step, Tool, step};
+
+/// A name a contributor types, and the steps behind it.
+struct Task {
+    name: &'static str,
+    about: &'static str,
+    steps: &'static [&'static [Step]],
+}
+
+const NEXTEST: Tool = Tool {
+    probe: "cargo nextest --version",
+    // Without self-update there is no TLS stack to compile.
+    install: "cargo install cargo-nextest --locked --debug --version 0.9.151 --no-default-features --features default-no-update",
+};
+const DENY_TOOL: Tool = Tool {
+    probe: "cargo deny --version",
+    install: "cargo install cargo-deny --locked --debug --version 0.20.2",
+};
+
+const LINT: &[Step] = &[
+    step("format", "cargo fmt --all --check"),
+    step("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
+    step("doc", "cargo doc --workspace --no-deps").env(&[("RUSTDOCFLAGS", "-D warnings")]),
+];
+const DENY: &[Step] = &[
+    // The graph has the crates of every platform, and the check is offline.
+    step("fetch", "cargo fetch"),
+    step("deny", "cargo deny --offline check bans licenses sources").needs(DENY_TOOL),
+];
+const TEST: &[Step] = &[
+    step("test", "cargo nextest run --workspace --profile ci").needs(NEXTEST),
+    step("doc test", "cargo test --doc --workspace"),
+    step("shuttle", "cargo test -p tollgate --test shuttle --release").env(&[
+        ("RUSTFLAGS", "--cfg tollgate_shuttle"),
+        // Other flags mean other artefacts: keep them from replacing the usual ones.
+        ("CARGO_TARGET_DIR", "target/shuttle"),
+    ]),
+];
+const BENCH: &[Step] = &[step("bench", "cargo bench -p tollgate-bench")];
+
+const TASKS: &[Task] = &[
+    Task { name: "lint", about: "format, clippy, documentation", steps: &[LINT] },
+    Task { name: "deny", about: "bans, licences, sources of dependencies", steps: &[DENY] },
+    Task { name: "test", about: "all tests, doc tests, shuttle tests", steps: &[TEST] },
+    Task { name: "bench", about: "the benchmarks", steps: &[BENCH] },
+    Task { name: "ci", about: "what CI runs: lint, deny, test", steps: &[LINT, DENY, TEST] },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = match arguments.as_slice() {
+        [] => "help",
+        [name] => name.as_str(),
+        [_, extra, ..] => return usage_error(&format!("unexpected argument {extra:?}")),
+    };
+    if matches!(name, "help" | "-h" | "--help") {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
+    match TASKS.iter().find(|task| task.name == name) {
+        Some(task) => run::all(task.steps.iter().copied().flatten()),
+        None => usage_error(&format!("no task is called {name:?}")),
+    }
+}
+
+fn help() -> String {
+    let mut text = String::from("usage: cargo xtask TASK\n\n");
+    for task in TASKS {
+        text += &format!("  {:<6} {}\n", task.name, task.about);
+    }
+    text + "  help   this text\n"
+}
+
+fn usage_error(problem: &str) -> ExitCode {
+    eprint!("xtask: {problem}\n\n{}", help());
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name is typed by hand, so it must mean one task, and `help` must list it.
+    #[test]
+    fn task_names_are_unique_and_listed() {
+        for (index, task) in TASKS.iter().enumerate() {
+            assert!(TASKS[..index].iter().all(|other| other.name != task.name), "{}", task.name);
+            assert!(help().contains(task.about), "{}", task.name);
+        }
+    }
+
+    /// What a failure tells the reader to repeat is what ran, variables included.
+    #[test]
+    fn a_step_prints_as_the_command_to_repeat() {
+        let step = step("x", "cargo test").env(&[("RUSTFLAGS", "--cfg a"), ("B", "c")]);
+        assert_eq!(step.to_string(), "RUSTFLAGS='--cfg a' B=c cargo test");
+    }
+}
