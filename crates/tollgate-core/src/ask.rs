@@ -29,41 +29,46 @@ pub struct Ask<'a> {
     policy: Cow<'a, Policy>,
     subject: Cow<'a, str>,
     amounts: Amounts,
+    rare: Option<Box<Rare<'a>>>,
+}
+
+/// What most asks do not have, so that the others stay small.
+#[derive(Clone, Debug, Default)]
+struct Rare<'a> {
     id: Option<Cow<'a, str>>,
     id_ttl: Span,
     behind: Vec<Amounts>,
-    fault: Option<Box<Error>>,
+    fault: Option<Error>,
 }
 
 impl<'a> Ask<'a> {
     /// An ask of one request (where the policy counts requests) for `subject`, whose override applies if it has one.
+    #[inline]
     #[must_use]
     pub fn new(policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
         let subject = subject.into();
         let policy = policy.for_subject(&subject);
         Self {
-            amounts: policy.default_amounts(),
+            amounts: *policy.default_amounts(),
             policy: Cow::Borrowed(policy),
             subject,
-            id: None,
-            id_ttl: ID_HORIZON,
-            behind: Vec::new(),
-            fault: None,
+            rare: None,
         }
     }
 
     /// The same ask, costing `amount` of `unit`. An unknown unit or too large an amount is reported when the ask is
     /// decided.
+    #[inline]
     #[must_use]
     pub fn cost(mut self, unit: &str, amount: u64) -> Self {
         match self.policy.place(unit) {
             Ok(_) if NUMBER_MAX < amount => {
                 let text = format!("cost {unit}={amount} must be at most {NUMBER_MAX}");
-                self.fault.get_or_insert_with(|| Box::new(Error::invalid(text)));
+                self.rare().fault.get_or_insert_with(|| Error::invalid(text));
             }
             Ok(place) => self.amounts.set(place, amount),
             Err(error) => {
-                self.fault.get_or_insert_with(|| Box::new(error));
+                self.rare().fault.get_or_insert(error);
             }
         }
         self
@@ -84,8 +89,9 @@ impl<'a> Ask<'a> {
     /// The same ask with an id that is remembered for `ttl`.
     #[must_use]
     pub fn id_for(mut self, id: impl Into<Cow<'a, str>>, ttl: Span) -> Self {
-        self.id = Some(id.into());
-        self.id_ttl = ttl;
+        let rare = self.rare();
+        rare.id = Some(id.into());
+        rare.id_ttl = ttl;
         self
     }
 
@@ -93,8 +99,12 @@ impl<'a> Ask<'a> {
     /// those in front went through in their order.
     #[must_use]
     pub fn behind(mut self, others: Vec<Amounts>) -> Self {
-        self.behind = others;
+        self.rare().behind = others;
         self
+    }
+
+    fn rare(&mut self) -> &mut Rare<'a> {
+        self.rare.get_or_insert_default()
     }
 
     /// An ask that borrows nothing.
@@ -104,10 +114,11 @@ impl<'a> Ask<'a> {
             policy: Cow::Owned(self.policy.into_owned()),
             subject: Cow::Owned(self.subject.into_owned()),
             amounts: self.amounts,
-            id: self.id.map(|id| Cow::Owned(id.into_owned())),
-            id_ttl: self.id_ttl,
-            behind: self.behind,
-            fault: self.fault,
+            rare: self.rare.map(|rare| {
+                let Rare { id, id_ttl, behind, fault } = *rare;
+                let id = id.map(|id| Cow::Owned(id.into_owned()));
+                Box::new(Rare { id, id_ttl, behind, fault })
+            }),
         }
     }
 
@@ -142,15 +153,20 @@ impl<'a> Ask<'a> {
     #[inline]
     #[must_use]
     pub fn id_text(&self) -> Option<&str> {
-        self.id.as_deref()
+        self.rare.as_ref().and_then(|rare| rare.id.as_deref())
     }
 
-    pub(crate) const fn id_ttl(&self) -> Span {
-        self.id_ttl
+    pub(crate) fn id_ttl(&self) -> Span {
+        self.rare.as_ref().map_or(ID_HORIZON, |rare| rare.id_ttl)
+    }
+
+    #[inline]
+    pub(crate) fn stands_behind_others(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.behind.is_empty())
     }
 
     pub(crate) fn in_front(&self) -> &[Amounts] {
-        &self.behind
+        self.rare.as_ref().map_or(&[], |rare| &rare.behind)
     }
 
     /// Reports what is wrong with the ask, if anything is.
@@ -159,10 +175,20 @@ impl<'a> Ask<'a> {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with what would be right.
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
-        if let Some(fault) = &self.fault {
-            return Err((**fault).clone());
-        }
         check_subject(&self.subject)?;
+        match &self.rare {
+            Some(rare) => rare.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rare<'_> {
+    #[cold]
+    fn check(&self) -> Result<(), Error> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
         if BEHIND_MAX < self.behind.len() {
             return Err(Error::invalid(format!("an ask stands behind at most {BEHIND_MAX} others")));
         }

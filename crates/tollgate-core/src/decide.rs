@@ -4,8 +4,8 @@
 //! then every limit is asked when it has room, and the longest wait binds. Deciding changes nothing;
 //! [`commit`] charges what was admitted.
 
-use crate::bounds::IDS_MAX;
 use crate::ask::Ask;
+use crate::bounds::IDS_MAX;
 use crate::costs::Amounts;
 use crate::entry::{Entry, Remembered, Slotted};
 use crate::error::{Error, ErrorKind};
@@ -21,7 +21,16 @@ pub enum Wait {
     Never,
 }
 
-/// What was admitted: enough to settle it later.
+/// A charge that was made: when, and under which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Charge {
+    /// When it was charged, in the store's time.
+    pub at: Timestamp,
+    /// The number of the charge within its entry.
+    pub stamp: u64,
+}
+
+/// A charge with the times that follow from its policy: enough to use it and to settle it later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
     /// When it was charged, in the store's time.
@@ -47,9 +56,9 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every limit has room.
-    Admitted(Grant),
+    Admitted(Charge),
     /// The ask was admitted before under the same id; nothing is charged again.
-    Repeated(Grant),
+    Repeated(Charge),
     /// At least one limit has no room; nothing is charged.
     Denied(Refusal),
 }
@@ -59,7 +68,7 @@ pub enum Verdict {
 /// # Errors
 /// [`ErrorKind::Invalid`] if the ask is wrong, [`ErrorKind::Conflict`] if its id was used with other costs,
 /// [`ErrorKind::Contended`] if the entry remembers too many ids.
-#[inline]
+#[inline(always)]
 pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     ask.check()?;
     let policy = entry.policy();
@@ -69,11 +78,11 @@ pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, E
     }
     let now = entry.effective(now);
     if let Some(id) = ask.id_text() {
-        if let Some(grant) = recognise(entry, now, id, amounts)? {
-            return Ok(Verdict::Repeated(grant));
+        if let Some(charge) = recognise(entry, now, id, amounts)? {
+            return Ok(Verdict::Repeated(charge));
         }
     }
-    if !ask.in_front().is_empty() {
+    if ask.stands_behind_others() {
         return Ok(Verdict::Denied(forecast(entry, now, ask)));
     }
     let refusal = binding(entry, now, amounts);
@@ -82,7 +91,7 @@ pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, E
     }
     Ok(match refusal {
         Some(refusal) => Verdict::Denied(refusal),
-        None => Verdict::Admitted(grant(policy, now, entry.next_stamp(), amounts)),
+        None => Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() }),
     })
 }
 
@@ -100,6 +109,11 @@ pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdi
         }
         return Ok(verdict);
     }
+    acquire_carried(entry, now, ask)
+}
+
+#[cold]
+fn acquire_carried(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     let mut carried = entry.carried_to(ask.policy());
     let verdict = decide(&carried, now, ask)?;
     if matches!(verdict, Verdict::Admitted(_)) {
@@ -110,7 +124,7 @@ pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdi
 }
 
 /// Charges an ask that [`decide`] admitted at `now`.
-#[inline]
+#[inline(always)]
 pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
     let now = entry.effective(now);
     entry.advance(now);
@@ -118,6 +132,7 @@ pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
     remember_id(entry, now, ask, stamp);
 }
 
+#[inline]
 pub(crate) fn remember_id(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>, stamp: u64) {
     if let Some(id) = ask.id_text() {
         entry.extra_mut().ids.remember(Remembered {
@@ -130,18 +145,19 @@ pub(crate) fn remember_id(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>, stam
     }
 }
 
-#[inline]
+#[inline(always)]
 fn never_fits(policy: &Policy, amounts: &Amounts) -> Option<usize> {
     policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.place))
 }
 
-/// The grant that an ask with this id got before.
+/// The charge that an ask with this id got before.
+#[cold]
 pub(crate) fn recognise(
     entry: &Entry,
     now: Timestamp,
     id: &str,
     amounts: &Amounts,
-) -> Result<Option<Grant>, Error> {
+) -> Result<Option<Charge>, Error> {
     let Some(known) = entry.extra().and_then(|extra| extra.ids.find(id, now)) else {
         return Ok(None);
     };
@@ -151,7 +167,7 @@ pub(crate) fn recognise(
             format!("id {id:?} was used before with other costs; use a new id for a new ask"),
         ));
     }
-    Ok(Some(grant(entry.policy(), known.admitted_at, known.stamp, amounts)))
+    Ok(Some(Charge { at: known.admitted_at, stamp: known.stamp }))
 }
 
 pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Error> {
@@ -165,11 +181,11 @@ pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Er
 }
 
 /// The limit with the longest wait, or nothing if all have room at `now`.
-#[inline]
+#[inline(always)]
 fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
     let mut latest = now;
     let mut limit_at = 0;
-    for (place, (limit, state)) in entry.policy().metered().iter().zip(entry.states()).enumerate() {
+    for (place, (limit, state)) in entry.limits().enumerate() {
         let cost = amounts.at(limit.place);
         if cost == 0 {
             continue;
@@ -187,6 +203,7 @@ fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> 
 }
 
 /// When the ask would go through if those in front of it went first, each as soon as it can.
+#[cold]
 fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Refusal {
     let mut future = entry.clone();
     let mut at = now;
@@ -211,10 +228,13 @@ fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Refusal {
     }
 }
 
-/// The grant of a charge made at `at`.
-#[inline]
-pub(crate) fn grant(policy: &Policy, at: Timestamp, stamp: u64, amounts: &Amounts) -> Grant {
-    let slots = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
-    let expiries = slots.filter_map(|limit| limit.gauge.slot_expiry(at));
-    Grant { at, stamp, use_by: policy.use_within().map(|within| at + within), expires_at: expiries.min() }
+impl Grant {
+    /// The grant of a charge of `amounts` under `policy`.
+    #[must_use]
+    pub fn of(charge: Charge, policy: &Policy, amounts: &Amounts) -> Self {
+        let Charge { at, stamp } = charge;
+        let charged = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
+        let expires_at = charged.filter_map(|limit| limit.gauge.slot_expiry(at)).min();
+        Self { at, stamp, use_by: policy.use_within().map(|within| at + within), expires_at }
+    }
 }

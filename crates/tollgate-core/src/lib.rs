@@ -21,7 +21,7 @@ pub use answer::{Decision, Denial, Permit};
 pub use ask::Ask;
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
-pub use decide::{Grant, Refusal, Verdict, Wait, acquire, commit, decide};
+pub use decide::{Charge, Grant, Refusal, Verdict, Wait, acquire, commit, decide};
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use operation::{Change, Operation, Outcome, apply};

@@ -7,7 +7,7 @@
 use crate::answer::{Decision, Denial, Permit};
 use crate::ask::Ask;
 use crate::costs::Costs;
-use crate::decide::{Verdict, commit, decide};
+use crate::decide::{Charge, Grant, Verdict, commit, decide};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::policy::{Policy, check_subject};
@@ -148,7 +148,8 @@ fn run(
     match operation {
         Operation::Acquire(ask) => acquire(entry, now, ask),
         Operation::Charge(ask) => {
-            let grant = settle::charge(entry, now, ask)?;
+            let charge = settle::charge(entry, now, ask)?;
+            let grant = Grant { expires_at: None, ..grant_of(ask, charge) };
             let permit = Permit::of(ask, grant, standings(entry, now));
             Ok((Outcome::Permitted(permit), Change::Entry))
         }
@@ -181,12 +182,14 @@ fn run(
 
 fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(Outcome, Change), Error> {
     let (decision, change) = match decide(entry, now, ask)? {
-        Verdict::Admitted(grant) => {
+        Verdict::Admitted(charge) => {
             commit(entry, now, ask);
-            (Decision::Admitted(Permit::of(ask, grant, standings(entry, now))), Change::Entry)
+            let permit = Permit::of(ask, grant_of(ask, charge), standings(entry, now));
+            (Decision::Admitted(permit), Change::Entry)
         }
-        Verdict::Repeated(grant) => {
-            (Decision::Admitted(Permit::of(ask, grant, standings(entry, now))), Change::Nothing)
+        Verdict::Repeated(charge) => {
+            let permit = Permit::of(ask, grant_of(ask, charge), standings(entry, now));
+            (Decision::Admitted(permit), Change::Nothing)
         }
         Verdict::Denied(refusal) => {
             let denial = Denial::of(ask, refusal, now, standings(entry, now));
@@ -199,4 +202,8 @@ fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(Outcome,
         }
     };
     Ok((Outcome::Decided(decision), change))
+}
+
+fn grant_of(ask: &Ask<'_>, charge: Charge) -> Grant {
+    Grant::of(charge, ask.policy(), ask.amounts())
 }

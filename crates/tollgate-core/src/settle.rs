@@ -6,10 +6,10 @@
 use crate::ask::Ask;
 use crate::bounds::{NUMBER_MAX, PERMIT_TTL};
 use crate::costs::{Amounts, Costs};
-use crate::decide::{self, Grant};
+use crate::decide::{self, Charge, Grant};
 use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
-use crate::policy::Policy;
+use crate::policy::{Metered, Policy};
 use crate::time::Timestamp;
 
 /// What was charged, to be settled, released or renewed.
@@ -61,11 +61,12 @@ fn replace(
     let now = entry.effective(now);
     let grant = charged.grant;
     let settled = entry.extra().map(|extra| &extra.settled);
-    if settled.is_some_and(|settled| settled.contains(grant.stamp)) {
+    let expired = grant.at + PERMIT_TTL <= now;
+    // The age comes first: what is remembered of older permits depends on what else was written.
+    if !expired && settled.is_some_and(|settled| settled.contains(grant.stamp)) {
         return Ok(false);
     }
-    if grant.at + PERMIT_TTL <= now || settled.is_some_and(|settled| settled.is_too_old(grant.stamp))
-    {
+    if expired || settled.is_some_and(|settled| settled.is_too_old(grant.stamp)) {
         return Err(Error::new(
             ErrorKind::Expired,
             format!(
@@ -77,27 +78,34 @@ fn replace(
     let estimate = translate(charged.policy, entry.policy(), charged.amounts);
     let wanted = translate(charged.policy, entry.policy(), wanted);
     entry.advance(now);
-    let policy = entry.policy().clone();
-    for (limit, state) in policy.metered().iter().zip(entry.states_mut()) {
+    entry.change_limits(|limit, state| {
         let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
-        limit.gauge.free(state, grant.stamp);
         if limit.gauge.is_slots() {
-            continue;
-        }
-        if wanted < estimate {
-            limit.gauge.give_back(state, now, estimate - wanted, grant.at);
+            limit.gauge.free(state, grant.stamp);
+        } else if wanted < estimate {
+            if can_give_back(charged.policy, limit) {
+                limit.gauge.give_back(state, now, estimate - wanted, grant.at);
+            }
         } else {
             limit.gauge.add(state, now, wanted - estimate, grant.stamp);
         }
-    }
+    });
     entry.extra_mut().settled.insert(grant.stamp, grant.at);
     Ok(true)
+}
+
+/// Whether what was charged under `policy` can be given back to `limit` as it is now. If its numbers changed so that
+/// it cannot, what was charged stays charged, which is the strict side.
+fn can_give_back(policy: &Policy, limit: &Metered) -> bool {
+    policy.metered().iter().any(|old| {
+        old.name == limit.name && old.unit == limit.unit && limit.gauge.gives_back_like(&old.gauge)
+    })
 }
 
 /// Keeps the slots of a permit for another time to live. A permit without slots is returned as it is.
 ///
 /// # Errors
-/// [`ErrorKind::Expired`] if its slots expired or were freed.
+/// [`ErrorKind::Expired`] if any of its slots expired or was freed: somebody else may have it.
 pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<Grant, Error> {
     let mut grant = *charged.grant;
     if grant.expires_at.is_none() {
@@ -106,11 +114,14 @@ pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result
     let now = entry.effective(now);
     let held = entry.clone();
     entry.advance(now);
-    let policy = entry.policy().clone();
-    let limits = policy.metered().iter().zip(entry.states_mut());
-    let renewed: Vec<Timestamp> =
-        limits.filter_map(|(limit, state)| limit.gauge.renew(state, now, grant.stamp)).collect();
-    let Some(expires_at) = renewed.into_iter().min() else {
+    let mut renewed: Option<Timestamp> = None;
+    let mut lost = false;
+    entry.change_limits(|limit, state| {
+        let expires_at = limit.gauge.renew(state, now, grant.stamp);
+        lost |= expires_at.is_none() && took_slot(charged, limit);
+        renewed = [renewed, expires_at].into_iter().flatten().min();
+    });
+    let Some(expires_at) = renewed.filter(|_| !lost) else {
         *entry = held;
         return Err(Error::new(
             ErrorKind::Expired,
@@ -121,24 +132,31 @@ pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result
     Ok(grant)
 }
 
+/// Whether the permit took a slot of `limit` when it was admitted.
+fn took_slot(charged: &Charged<'_>, limit: &Metered) -> bool {
+    charged.policy.metered().iter().any(|old| {
+        old.name == limit.name && old.gauge.is_slots() && 0 < charged.amounts.at(old.place)
+    })
+}
+
 /// Charges an ask whether it fits or not: debt, or arrears that are posted later. Takes no slots. With an id it is
 /// charged once.
 ///
 /// # Errors
 /// As [`decide`](crate::decide()): a wrong ask, an id with other costs, too many ids.
-pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Error> {
+pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Charge, Error> {
     ask.check()?;
     let now = entry.effective(now);
     if let Some(id) = ask.id_text() {
-        if let Some(grant) = decide::recognise(entry, now, id, ask.amounts())? {
-            return Ok(grant);
+        if let Some(charge) = decide::recognise(entry, now, id, ask.amounts())? {
+            return Ok(charge);
         }
         decide::ensure_room_for_id(entry, now)?;
     }
     entry.advance(now);
     let stamp = entry.add(ask.amounts(), now, Slotted::Not);
     decide::remember_id(entry, now, ask, stamp);
-    Ok(Grant { expires_at: None, ..decide::grant(entry.policy(), now, stamp, ask.amounts()) })
+    Ok(Charge { at: now, stamp })
 }
 
 /// Closes the limit called `limit` until `until`, because the provider said no. A limit that is closed for longer

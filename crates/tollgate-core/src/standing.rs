@@ -30,8 +30,9 @@ pub struct Standing {
 #[must_use]
 pub fn standings(entry: &Entry, now: Timestamp) -> Vec<Standing> {
     let now = entry.effective(now);
-    let limits = entry.policy().metered().iter().zip(entry.states()).enumerate();
-    limits
+    entry
+        .limits()
+        .enumerate()
         .map(|(place, (limit, state))| {
             let gauge = &limit.gauge;
             let ready = |cost| gauge.ready_at(state, entry.at(), now, cost);

@@ -1,21 +1,37 @@
 #![doc = include_str!("../README.md")]
 
+mod backoff;
 mod clock;
 pub mod edge;
 mod error;
 mod gate;
+mod guard;
+mod layer;
+mod local;
 mod memory;
+mod observe;
+mod policies;
+mod queue;
+pub mod retry;
+pub mod spec;
 mod store;
 mod sync;
 
+pub use backoff::acquire_with_backoff;
 pub use clock::{Clock, ManualClock};
 pub use edge::SystemClock;
 pub use error::{Error, ErrorKind};
 pub use gate::{BoxFuture, Gate};
+pub use guard::Guard;
+pub use layer::{GateLayer, Gated, GatedError};
+pub use local::LocalBucket;
 pub use memory::{KEYS_MAX_DEFAULT, Memory};
+pub use observe::{Event, Observed, Observer};
+pub use policies::Policies;
+pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};
 pub use tollgate_core::{
-    self as core, Amounts, Ask, Backoff, CalendarWindow, Concurrency, Costs, Decision, Denial, Grant,
+    self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision, Denial, Grant,
     Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy, PolicyBuilder,
     Refill, Refusal, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket, Verdict, Wait,
 };

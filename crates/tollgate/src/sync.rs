@@ -13,17 +13,32 @@ use std::sync::PoisonError;
 
 /// How often a lock is tried before the thread goes to sleep. Critical sections here take some tens of nanoseconds,
 /// far less than a sleep.
-const SPINS_MAX: u32 = 200;
+const TRIES_MAX: u32 = 100;
+
+/// The longest pause between two tries, in spin hints: each try takes the lock's cache line away from its holder.
+const PAUSE_MAX: u32 = 32;
 
 /// Takes the lock, also after a panic elsewhere: every critical section leaves its data whole.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(_) => lock_contended(mutex),
+    }
+}
+
+#[cold]
+fn lock_contended<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     if !cfg!(tollgate_shuttle) {
-        for _ in 0..SPINS_MAX {
+        let mut pause = 4;
+        for _ in 0..TRIES_MAX {
+            for _ in 0..pause {
+                std::hint::spin_loop();
+            }
+            pause = PAUSE_MAX.min(pause * 2);
             if let Ok(guard) = mutex.try_lock() {
                 return guard;
             }
-            std::hint::spin_loop();
         }
     }
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

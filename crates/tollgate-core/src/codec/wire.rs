@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::policy::{Headroom, Limit, Policy};
 use crate::rule::{
     CalendarWindow, Concurrency, Log, Logged, Page, Period, Refill, RollingWindow, Rule, Slot,
-    State, TokenBucket,
+    State, TokenBucket, View,
 };
 use crate::time::{Span, Timestamp};
 
@@ -206,7 +206,7 @@ impl From<&LiveEntry> for Entry {
         Self {
             at: entry.at().as_micros(),
             next_stamp: entry.next_stamp(),
-            states: entry.states().iter().map(WireState::from).collect(),
+            states: entry.limits().map(|(_, state)| WireState::from(state)).collect(),
             ids: ids.collect(),
             settled: runs.map(|run| (run.first, run.last, run.admitted_at.as_micros())).collect(),
             settled_floor: extra.settled.floor(),
@@ -241,17 +241,17 @@ impl Entry {
     }
 }
 
-impl From<&State> for WireState {
-    fn from(state: &State) -> Self {
+impl From<View<'_>> for WireState {
+    fn from(state: View<'_>) -> Self {
         match state {
-            State::Bucket(used) => Self::Bucket(*used),
-            State::Window(log) => {
+            View::Bucket(used) => Self::Bucket(used),
+            View::Window(log) => {
                 Self::Window(log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect())
             }
-            State::Calendar(page) => {
+            View::Calendar(page) => {
                 Self::Calendar { end: page.end.as_micros(), used: page.used, late: page.late }
             }
-            State::Slots(held) => {
+            View::Slots(held) => {
                 let slots = held.iter();
                 Self::Slots(
                     slots.map(|slot| (slot.stamp, slot.expires_at.as_micros(), slot.places)).collect(),
@@ -269,7 +269,7 @@ impl WireState {
                 let entries = entries
                     .into_iter()
                     .map(|(at, amount)| Logged { at: Timestamp::from_micros(at), amount });
-                State::Window(Box::new(Log::from_entries(entries.collect())?))
+                State::Window(Log::from_entries(entries.collect())?)
             }
             Self::Calendar { end, used, late } => State::Calendar(Page {
                 end: Timestamp::from_micros(end),

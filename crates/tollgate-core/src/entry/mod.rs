@@ -10,8 +10,11 @@ mod settled;
 pub(crate) use ids::{Ids, Remembered};
 pub(crate) use settled::{Run, Settled};
 
-use crate::policy::Policy;
-use crate::rule::State;
+use smallvec::SmallVec;
+
+use crate::costs::Amounts;
+use crate::policy::{Metered, Policy};
+use crate::rule::{State, View, ViewMut};
 use crate::time::Timestamp;
 
 /// What is remembered for one policy and subject. A fresh entry equals an absent one.
@@ -20,15 +23,23 @@ pub struct Entry {
     policy: Policy,
     at: Timestamp,
     next_stamp: u64,
-    states: States,
-    extra: Option<Box<Extra>>,
+    body: Body,
 }
 
-/// The states of an entry; one limit is the common case and needs no memory of its own.
+/// The states of an entry. A single bucket is the common case; kept in place, an entry with its key fits one cache
+/// line, which is most of what a decision costs.
 #[derive(Clone, Debug, PartialEq)]
-enum States {
-    One(State),
-    Many(Box<[State]>),
+enum Body {
+    /// One bucket and nothing else.
+    Bucket(u64),
+    /// Anything else.
+    Full(Box<Full>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Full {
+    states: SmallVec<[State; 3]>,
+    extra: Option<Box<Extra>>,
 }
 
 /// What most entries never need.
@@ -50,11 +61,14 @@ impl Entry {
     /// An entry that says what an absent one says: nothing used.
     #[must_use]
     pub fn fresh(policy: &Policy, now: Timestamp) -> Self {
-        let states = match policy.metered() {
-            [one] => States::One(one.gauge.fresh()),
-            many => States::Many(many.iter().map(|metered| metered.gauge.fresh()).collect()),
+        let body = match policy.metered() {
+            [one] if one.gauge.is_bucket() => Body::Bucket(0),
+            many => Body::Full(Box::new(Full {
+                states: many.iter().map(|metered| metered.gauge.fresh()).collect(),
+                extra: None,
+            })),
         };
-        Self { policy: policy.clone(), at: now, next_stamp: now.as_micros().max(1), states, extra: None }
+        Self { policy: policy.clone(), at: now, next_stamp: now.as_micros().max(1), body }
     }
 
     /// Puts an entry together from stored parts, or nothing if they do not belong together.
@@ -71,12 +85,21 @@ impl Entry {
         if !fits {
             return None;
         }
-        let states = match <[State; 1]>::try_from(states) {
-            Ok([one]) => States::One(one),
-            Err(many) => States::Many(many.into()),
-        };
         let extra = (!extra.is_empty()).then(|| Box::new(extra));
-        Some(Self { policy: policy.clone(), at, next_stamp, states, extra })
+        let full = Full { states: states.into(), extra };
+        let mut entry =
+            Self { policy: policy.clone(), at, next_stamp, body: Body::Full(Box::new(full)) };
+        entry.tidy();
+        Some(entry)
+    }
+
+    /// Keeps a single bucket with nothing else in place, so that entries that say the same are equal.
+    fn tidy(&mut self) {
+        if let Body::Full(full) = &self.body {
+            if let ([State::Bucket(used)], None) = (full.states.as_slice(), &full.extra) {
+                self.body = Body::Bucket(*used);
+            }
+        }
     }
 
     /// The policy whose numbers the entry was last written with.
@@ -102,29 +125,51 @@ impl Entry {
         self.next_stamp
     }
 
-    #[inline]
-    pub(crate) fn states(&self) -> &[State] {
-        match &self.states {
-            States::One(state) => std::slice::from_ref(state),
-            States::Many(states) => states,
-        }
+    /// Every limit with its state.
+    #[inline(always)]
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&Metered, View<'_>)> {
+        let (one, many) = match &self.body {
+            Body::Bucket(used) => (Some(View::Bucket(*used)), [].as_slice()),
+            Body::Full(full) => (None, full.states.as_slice()),
+        };
+        let views = one.into_iter().chain(many.iter().map(State::view));
+        self.policy.metered().iter().zip(views)
     }
 
-    #[inline]
-    pub(crate) fn states_mut(&mut self) -> &mut [State] {
-        match &mut self.states {
-            States::One(state) => std::slice::from_mut(state),
-            States::Many(states) => states,
+    /// Runs `change` on every limit and its state.
+    #[inline(always)]
+    pub(crate) fn change_limits(&mut self, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
+        match &mut self.body {
+            Body::Bucket(used) => {
+                if let [limit] = self.policy.metered() {
+                    change(limit, ViewMut::Bucket(used));
+                }
+            }
+            Body::Full(full) => {
+                for (limit, state) in self.policy.metered().iter().zip(&mut full.states) {
+                    change(limit, state.view_mut());
+                }
+            }
         }
     }
 
     #[inline]
     pub(crate) fn extra(&self) -> Option<&Extra> {
-        self.extra.as_deref()
+        match &self.body {
+            Body::Bucket(_) => None,
+            Body::Full(full) => full.extra.as_deref(),
+        }
     }
 
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
-        self.extra.get_or_insert_default()
+        if let Body::Bucket(used) = self.body {
+            let states = SmallVec::from_iter([State::Bucket(used)]);
+            self.body = Body::Full(Box::new(Full { states, extra: None }));
+        }
+        match &mut self.body {
+            Body::Full(full) => full.extra.get_or_insert_default(),
+            Body::Bucket(_) => unreachable!("a bucket in place was just moved"),
+        }
     }
 
     /// Until when the limit at `place` is closed, if it still is.
@@ -135,42 +180,44 @@ impl Entry {
     }
 
     /// Brings every state to `now` and forgets what has expired.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance(&mut self, now: Timestamp) {
         let since = self.at;
-        let states = match &mut self.states {
-            States::One(state) => std::slice::from_mut(state),
-            States::Many(states) => states,
-        };
-        for (limit, state) in self.policy.metered().iter().zip(states) {
-            limit.gauge.advance(state, since, now);
-        }
+        self.change_limits(|limit, state| limit.gauge.advance(state, since, now));
         self.at = now;
-        if let Some(extra) = &mut self.extra {
-            extra.ids.forget_expired(now);
-            extra.settled.forget_expired(now);
-            extra.closed.retain(|(_, until)| now < *until);
-            if extra.is_empty() {
-                self.extra = None;
+        if let Body::Full(full) = &mut self.body {
+            if full.extra.is_some() {
+                self.forget_expired(now);
             }
         }
     }
 
+    #[cold]
+    fn forget_expired(&mut self, now: Timestamp) {
+        if let Body::Full(full) = &mut self.body {
+            if let Some(extra) = &mut full.extra {
+                extra.ids.forget_expired(now);
+                extra.settled.forget_expired(now);
+                extra.closed.retain(|(_, until)| now < *until);
+                if extra.is_empty() {
+                    full.extra = None;
+                }
+            }
+        }
+        self.tidy();
+    }
+
     /// Charges `amounts` to an entry that stands at `now`, and returns the stamp of the charge. Slots are taken only
     /// where `slots` says so.
-    #[inline]
-    pub(crate) fn add(&mut self, amounts: &crate::Amounts, now: Timestamp, slots: Slotted) -> u64 {
+    #[inline(always)]
+    pub(crate) fn add(&mut self, amounts: &Amounts, now: Timestamp, slots: Slotted) -> u64 {
         let stamp = self.next_stamp;
         self.next_stamp += 1;
-        let states = match &mut self.states {
-            States::One(state) => std::slice::from_mut(state),
-            States::Many(states) => states,
-        };
-        for (limit, state) in self.policy.metered().iter().zip(states) {
+        self.change_limits(|limit, state| {
             if slots == Slotted::Taken || !limit.gauge.is_slots() {
                 limit.gauge.add(state, now, amounts.at(limit.place), stamp);
             }
-        }
+        });
         stamp
     }
 
@@ -179,10 +226,9 @@ impl Entry {
     /// give a second time.
     #[must_use]
     pub fn is_absent(&self, now: Timestamp) -> bool {
-        let limits = self.policy.metered().iter().zip(self.states());
         self.at <= now
             && self.next_stamp <= now.as_micros().max(1)
-            && limits.into_iter().all(|(limit, state)| limit.gauge.is_idle(state, self.at, now))
+            && self.limits().all(|(limit, state)| limit.gauge.is_idle(state, self.at, now))
             && self.extra().is_none_or(|extra| {
                 extra.ids.live(now) == 0
                     && extra.settled.is_idle(now)
@@ -194,22 +240,19 @@ impl Entry {
     /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true.
     #[must_use]
     pub fn carried_to(&self, policy: &Policy) -> Self {
-        let old = self.policy.metered();
-        let place_of = |name: &str| old.iter().position(|limit| &*limit.name == name);
-        let states: Vec<State> = policy
-            .metered()
-            .iter()
-            .map(|limit| match place_of(&limit.name) {
-                Some(place) => limit.gauge.carry(&old[place].gauge, &self.states()[place], self.at),
+        let states = policy.metered().iter().map(|limit| {
+            match self.limits().find(|(old, _)| old.name == limit.name) {
+                Some((old, state)) => limit.gauge.carry(&old.gauge, state, self.at),
                 None => limit.gauge.fresh(),
-            })
-            .collect();
+            }
+        });
+        let states: Vec<State> = states.collect();
         let mut extra = self.extra().cloned().unwrap_or_default();
         for known in extra.ids.iter_mut() {
             known.amounts = crate::settle::translate(&self.policy, policy, &known.amounts);
         }
         let closed = extra.closed.iter().filter_map(|(place, until)| {
-            let name = &old[*place].name;
+            let name = &self.policy.metered().get(*place)?.name;
             let place = policy.metered().iter().position(|limit| limit.name == *name)?;
             Some((place, *until))
         });

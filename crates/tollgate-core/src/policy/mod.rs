@@ -81,7 +81,7 @@ struct Inner {
     name: Arc<str>,
     limits: Vec<Metered>,
     units: Vec<Arc<str>>,
-    requests: Option<usize>,
+    default_amounts: Amounts,
     use_within: Option<Span>,
     shadow: bool,
     on_store_failure: OnStoreFailure,
@@ -188,6 +188,7 @@ impl Policy {
     }
 
     /// The policy that applies to `subject`: its override, or this one.
+    #[inline]
     #[must_use]
     pub fn for_subject(&self, subject: &str) -> &Self {
         if self.0.overrides.is_empty() { self } else { self.0.overrides.get(subject).unwrap_or(self) }
@@ -227,7 +228,7 @@ impl Policy {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a unit that no limit counts.
     pub fn amounts(&self, costs: &Costs) -> Result<Amounts, Error> {
-        let mut amounts = self.default_amounts();
+        let mut amounts = *self.default_amounts();
         for (unit, amount) in costs.iter() {
             amounts.set(self.place(unit)?, amount);
         }
@@ -245,13 +246,10 @@ impl Policy {
             .collect()
     }
 
+    /// One request, where requests are counted, and nothing else.
     #[inline]
-    pub(crate) fn default_amounts(&self) -> Amounts {
-        let mut amounts = Amounts::default();
-        if let Some(place) = self.0.requests {
-            amounts.set(place, 1);
-        }
-        amounts
+    pub(crate) fn default_amounts(&self) -> &Amounts {
+        &self.0.default_amounts
     }
 
     pub(crate) fn place(&self, unit: &str) -> Result<usize, Error> {
@@ -396,8 +394,12 @@ impl PolicyBuilder {
         }
         let overrides = self.build_overrides()?;
         let margins = self.limits.iter().map(|limit| limit.margin).filter(|span| !span.is_zero());
+        let mut default_amounts = Amounts::default();
+        if let Some(place) = units.iter().position(|unit| &**unit == REQUESTS) {
+            default_amounts.set(place, 1);
+        }
         Ok(Policy(Arc::new(Inner {
-            requests: units.iter().position(|unit| &**unit == REQUESTS),
+            default_amounts,
             use_within: margins.min(),
             shape: codec::encode_shape(&self.limits, self.block_ttl),
             name: self.name.into(),
@@ -443,6 +445,7 @@ impl PolicyBuilder {
 }
 
 /// Checks that a subject is neither empty nor too long.
+#[inline]
 pub(crate) fn check_subject(subject: &str) -> Result<(), Error> {
     if subject.is_empty() || SUBJECT_BYTES_MAX < subject.len() {
         return Err(Error::invalid(format!(

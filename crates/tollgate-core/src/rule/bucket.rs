@@ -139,6 +139,10 @@ impl Continuous {
         level.saturating_sub(amount.saturating_mul(self.token).saturating_sub(refilled))
     }
 
+    pub(crate) const fn refills_like(&self, other: &Self) -> bool {
+        self.rate == other.rate && self.token == other.token
+    }
+
     pub(crate) const fn tokens_ceil(&self, level: u64) -> u64 {
         level.div_ceil(self.token)
     }
@@ -195,6 +199,10 @@ impl Interval {
         let boundaries = (wanted - self.capacity).div_ceil(self.refill);
         let boundary = self.boundary(now).saturating_add(boundaries);
         Timestamp::from_micros(boundary.saturating_mul(self.period))
+    }
+
+    pub(crate) const fn has_boundaries_of(&self, other: &Self) -> bool {
+        self.period == other.period
     }
 
     /// The first boundary after `now`.

@@ -155,6 +155,11 @@ impl Calendar {
         }
     }
 
+    /// Whether the pages of `other` are pages here.
+    pub(crate) fn has_pages_of(&self, other: &Self) -> bool {
+        (self.period, &self.zone, self.margin) == (other.period, &other.zone, other.margin)
+    }
+
     /// The borders of the window that holds `at`.
     pub(crate) fn window_at(&self, at: Timestamp) -> (Timestamp, Timestamp) {
         let instant = to_instant(at);

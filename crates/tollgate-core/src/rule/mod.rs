@@ -88,12 +88,63 @@ impl From<Concurrency> for Rule {
 pub(crate) enum State {
     /// What a bucket has used, in the units of its gauge.
     Bucket(u64),
-    /// The log of a rolling window; boxed, so that buckets stay small.
-    Window(Box<Log>),
+    /// The log of a rolling window.
+    Window(Log),
     /// The open page of a calendar.
     Calendar(Page),
     /// Who holds a slot, in order of expiry.
     Slots(Vec<Slot>),
+}
+
+/// A state to read, wherever it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View<'a> {
+    Bucket(u64),
+    Window(&'a Log),
+    Calendar(&'a Page),
+    Slots(&'a [Slot]),
+}
+
+/// A state to change, wherever it is kept.
+#[derive(Debug)]
+pub(crate) enum ViewMut<'a> {
+    Bucket(&'a mut u64),
+    Window(&'a mut Log),
+    Calendar(&'a mut Page),
+    Slots(&'a mut Vec<Slot>),
+}
+
+impl State {
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            Self::Bucket(used) => View::Bucket(*used),
+            Self::Window(log) => View::Window(log),
+            Self::Calendar(page) => View::Calendar(page),
+            Self::Slots(held) => View::Slots(held),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn view_mut(&mut self) -> ViewMut<'_> {
+        match self {
+            Self::Bucket(used) => ViewMut::Bucket(used),
+            Self::Window(log) => ViewMut::Window(log),
+            Self::Calendar(page) => ViewMut::Calendar(page),
+            Self::Slots(held) => ViewMut::Slots(held),
+        }
+    }
+}
+
+impl View<'_> {
+    pub(crate) fn to_state(self) -> State {
+        match self {
+            Self::Bucket(used) => State::Bucket(used),
+            Self::Window(log) => State::Window(log.clone()),
+            Self::Calendar(page) => State::Calendar(*page),
+            Self::Slots(held) => State::Slots(held.to_vec()),
+        }
+    }
 }
 
 /// A rule ready to decide.
@@ -112,7 +163,7 @@ impl Gauge {
     pub(crate) fn fresh(&self) -> State {
         match self {
             Self::Continuous(_) | Self::Interval(_) => State::Bucket(0),
-            Self::Window(_) => State::Window(Box::default()),
+            Self::Window(_) => State::Window(Log::default()),
             Self::Calendar(_) => State::Calendar(Page::default()),
             Self::Slots(_) => State::Slots(Vec::new()),
         }
@@ -141,70 +192,70 @@ impl Gauge {
     }
 
     /// What is used at `now`, given the state as of `since`.
-    pub(crate) fn used(&self, state: &State, since: Timestamp, now: Timestamp) -> u64 {
+    pub(crate) fn used(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> u64 {
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => {
-                gauge.tokens_ceil(gauge.level(*used, since, now))
+            (Self::Continuous(gauge), View::Bucket(used)) => {
+                gauge.tokens_ceil(gauge.level(used, since, now))
             }
-            (Self::Interval(gauge), State::Bucket(used)) => gauge.level(*used, since, now),
-            (Self::Window(gauge), State::Window(log)) => gauge.used(log, now),
-            (Self::Calendar(gauge), State::Calendar(page)) => gauge.page_at(page, now).used,
-            (Self::Slots(_), State::Slots(held)) => Slots::used(held, now),
+            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now),
+            (Self::Window(gauge), View::Window(log)) => gauge.used(log, now),
+            (Self::Calendar(gauge), View::Calendar(page)) => gauge.page_at(page, now).used,
+            (Self::Slots(_), View::Slots(held)) => Slots::used(held, now),
             _ => self.most(),
         }
     }
 
     /// The first instant from `now` on at which `cost` fits, if nothing else happens. `cost` is at most
     /// [`most`](Self::most).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ready_at(
         &self,
-        state: &State,
+        state: View<'_>,
         since: Timestamp,
         now: Timestamp,
         cost: u64,
     ) -> Timestamp {
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => {
-                gauge.ready_at(gauge.level(*used, since, now), now, cost)
+            (Self::Continuous(gauge), View::Bucket(used)) => {
+                gauge.ready_at(gauge.level(used, since, now), now, cost)
             }
-            (Self::Interval(gauge), State::Bucket(used)) => {
-                gauge.ready_at(gauge.level(*used, since, now), now, cost)
+            (Self::Interval(gauge), View::Bucket(used)) => {
+                gauge.ready_at(gauge.level(used, since, now), now, cost)
             }
-            (Self::Window(gauge), State::Window(log)) => gauge.ready_at(log, now, cost),
-            (Self::Calendar(gauge), State::Calendar(page)) => gauge.ready_at(page, now, cost),
-            (Self::Slots(gauge), State::Slots(held)) => gauge.ready_at(held, now, cost),
+            (Self::Window(gauge), View::Window(log)) => gauge.ready_at(log, now, cost),
+            (Self::Calendar(gauge), View::Calendar(page)) => gauge.ready_at(page, now, cost),
+            (Self::Slots(gauge), View::Slots(held)) => gauge.ready_at(held, now, cost),
             _ => Timestamp::MAX,
         }
     }
 
     /// Brings the state from `since` to `now`: refills, forgets what has left, turns the page.
-    #[inline]
-    pub(crate) fn advance(&self, state: &mut State, since: Timestamp, now: Timestamp) {
+    #[inline(always)]
+    pub(crate) fn advance(&self, state: ViewMut<'_>, since: Timestamp, now: Timestamp) {
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => *used = gauge.level(*used, since, now),
-            (Self::Interval(gauge), State::Bucket(used)) => *used = gauge.level(*used, since, now),
-            (Self::Window(gauge), State::Window(log)) => gauge.advance(log, now),
-            (Self::Calendar(gauge), State::Calendar(page)) => *page = gauge.page_at(page, now),
-            (Self::Slots(_), State::Slots(held)) => Slots::advance(held, now),
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => *used = gauge.level(*used, since, now),
+            (Self::Interval(gauge), ViewMut::Bucket(used)) => *used = gauge.level(*used, since, now),
+            (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => *page = gauge.page_at(page, now),
+            (Self::Slots(_), ViewMut::Slots(held)) => Slots::advance(held, now),
             _ => {}
         }
     }
 
     /// Charges `cost` to a state that stands at `now`, whether it fits or not.
-    #[inline]
-    pub(crate) fn add(&self, state: &mut State, now: Timestamp, cost: u64, stamp: u64) {
+    #[inline(always)]
+    pub(crate) fn add(&self, state: ViewMut<'_>, now: Timestamp, cost: u64, stamp: u64) {
         if cost == 0 {
             return;
         }
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => *used = gauge.add(*used, cost),
-            (Self::Interval(_), State::Bucket(used)) => {
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => *used = gauge.add(*used, cost),
+            (Self::Interval(_), ViewMut::Bucket(used)) => {
                 *used = used.saturating_add(cost).min(crate::bounds::NUMBER_MAX);
             }
-            (Self::Window(gauge), State::Window(log)) => gauge.add(log, now, cost),
-            (Self::Calendar(gauge), State::Calendar(page)) => gauge.add(page, now, cost),
-            (Self::Slots(gauge), State::Slots(held)) => gauge.add(held, now, cost, stamp),
+            (Self::Window(gauge), ViewMut::Window(log)) => gauge.add(log, now, cost),
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => gauge.add(page, now, cost),
+            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.add(held, now, cost, stamp),
             _ => {}
         }
     }
@@ -213,64 +264,81 @@ impl Gauge {
     /// [`free`](Self::free) instead.
     pub(crate) fn give_back(
         &self,
-        state: &mut State,
+        state: ViewMut<'_>,
         now: Timestamp,
         amount: u64,
         charged_at: Timestamp,
     ) {
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => {
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
                 *used = gauge.give_back(*used, amount, now.since(charged_at));
             }
-            (Self::Interval(gauge), State::Bucket(used)) => {
+            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
                 *used = gauge.give_back(*used, amount, charged_at, now);
             }
-            (Self::Window(gauge), State::Window(log)) => gauge.give_back(log, amount, charged_at),
-            (Self::Calendar(gauge), State::Calendar(page)) => {
+            (Self::Window(gauge), ViewMut::Window(log)) => {
+                gauge.give_back(log, amount, charged_at, now);
+            }
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => {
                 gauge.give_back(page, amount, charged_at);
             }
             _ => {}
         }
     }
 
+    /// Whether what was charged under `other` can be given back here without making room twice. Under another rate,
+    /// window or calendar nobody can tell any more what time has given back already.
+    pub(crate) fn gives_back_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Continuous(gauge), Self::Continuous(other)) => gauge.refills_like(other),
+            (Self::Interval(gauge), Self::Interval(other)) => gauge.has_boundaries_of(other),
+            (Self::Window(gauge), Self::Window(other)) => gauge.files_like(other),
+            (Self::Calendar(gauge), Self::Calendar(other)) => gauge.has_pages_of(other),
+            _ => false,
+        }
+    }
+
     /// Frees the slots that the permit with this stamp holds.
-    pub(crate) fn free(&self, state: &mut State, stamp: u64) {
-        if let (Self::Slots(_), State::Slots(held)) = (self, state) {
+    pub(crate) fn free(&self, state: ViewMut<'_>, stamp: u64) {
+        if let (Self::Slots(_), ViewMut::Slots(held)) = (self, state) {
             Slots::free(held, stamp);
         }
     }
 
     /// Whether a state as of `since` says at `now` what a fresh one says.
-    pub(crate) fn is_idle(&self, state: &State, since: Timestamp, now: Timestamp) -> bool {
+    pub(crate) fn is_idle(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> bool {
         match (self, state) {
-            (Self::Continuous(gauge), State::Bucket(used)) => gauge.level(*used, since, now) == 0,
-            (Self::Interval(gauge), State::Bucket(used)) => gauge.level(*used, since, now) == 0,
-            (Self::Window(gauge), State::Window(log)) => gauge.used(log, now) == 0,
+            (Self::Continuous(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
+            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
+            (Self::Window(gauge), View::Window(log)) => gauge.used(log, now) == 0,
             // A page with something late counts in the next window too, so it is idle one window later.
-            (Self::Calendar(gauge), State::Calendar(page)) => {
+            (Self::Calendar(gauge), View::Calendar(page)) => {
                 let open = gauge.page_at(page, now);
                 open.used == 0 && open.late == 0
             }
-            (Self::Slots(_), State::Slots(held)) => Slots::used(held, now) == 0,
+            (Self::Slots(_), View::Slots(held)) => Slots::used(held, now) == 0,
             _ => false,
         }
     }
 
     /// The state of `old` as of `since`, said in the numbers of this gauge: what was used stays used.
-    pub(crate) fn carry(&self, old: &Self, state: &State, since: Timestamp) -> State {
+    pub(crate) fn carry(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
         match (self, old, state) {
-            (Self::Continuous(new), Self::Continuous(old), State::Bucket(used)) => {
-                State::Bucket(old.convert(*used, new))
+            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used)) => {
+                State::Bucket(old.convert(used, new))
             }
-            (Self::Interval(_), Self::Interval(_), State::Bucket(_))
-            | (Self::Window(_), Self::Window(_), State::Window(_))
-            | (Self::Slots(_), Self::Slots(_), State::Slots(_)) => state.clone(),
+            (Self::Interval(_), Self::Interval(_), View::Bucket(_))
+            | (Self::Window(_), Self::Window(_), View::Window(_))
+            | (Self::Slots(_), Self::Slots(_), View::Slots(_)) => state.to_state(),
+            (Self::Calendar(new), Self::Calendar(old), View::Calendar(_)) if new.has_pages_of(old) => {
+                state.to_state()
+            }
             // Slots that nobody could release would stay until they expire, so a new concurrency limit starts free.
             (Self::Slots(_), _, _) => self.fresh(),
             _ => {
                 let mut fresh = self.fresh();
-                self.advance(&mut fresh, since, since);
-                self.add(&mut fresh, since, old.used(state, since, since), 0);
+                self.advance(fresh.view_mut(), since, since);
+                self.add(fresh.view_mut(), since, old.used(state, since, since), 0);
                 fresh
             }
         }
@@ -304,11 +372,15 @@ impl Gauge {
     }
 
     /// Renews the slots of the permit with this stamp; the new expiry, or nothing if it holds none.
-    pub(crate) fn renew(&self, state: &mut State, now: Timestamp, stamp: u64) -> Option<Timestamp> {
+    pub(crate) fn renew(&self, state: ViewMut<'_>, now: Timestamp, stamp: u64) -> Option<Timestamp> {
         match (self, state) {
-            (Self::Slots(gauge), State::Slots(held)) => gauge.renew(held, now, stamp),
+            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.renew(held, now, stamp),
             _ => None,
         }
+    }
+
+    pub(crate) const fn is_bucket(&self) -> bool {
+        matches!(self, Self::Continuous(_) | Self::Interval(_))
     }
 
     #[inline]

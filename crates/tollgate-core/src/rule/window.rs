@@ -173,7 +173,22 @@ impl Window {
         log.push(self.filed_at(now), cost);
     }
 
-    pub(crate) fn give_back(&self, log: &mut Log, amount: u64, charged_at: Timestamp) {
-        log.take(self.filed_at(charged_at), amount);
+    /// Nothing once the charge has left the window: what stands in the log then is younger.
+    pub(crate) fn give_back(
+        &self,
+        log: &mut Log,
+        amount: u64,
+        charged_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let filed_at = self.filed_at(charged_at);
+        if now < filed_at + self.window {
+            log.take(filed_at, amount);
+        }
+    }
+
+    /// Whether a charge is filed here where `other` filed it, and leaves when it left there.
+    pub(crate) fn files_like(&self, other: &Self) -> bool {
+        (self.window, self.slot) == (other.window, other.slot)
     }
 }

@@ -10,7 +10,7 @@ mod shard;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Operation, Outcome, Policy, Timestamp, Verdict};
+use tollgate_core::{Ask, Operation, Outcome, Policy, Standing, Timestamp, Verdict};
 
 use crate::clock::Clock;
 use crate::edge::SystemClock;
@@ -87,6 +87,18 @@ impl Memory {
         let now = self.clock.now();
         let (mut shard, hash) = self.shard(ask.policy(), ask.subject());
         shard.acquire(hash, now, ask, |policy, subject| self.hash(policy, subject))
+    }
+
+    /// Where `subject` stands on every limit of `policy`, without waiting and consuming nothing.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a subject that is empty or too long.
+    pub fn standing(&self, policy: &Policy, subject: &str) -> Result<Vec<Standing>, Error> {
+        let policy = policy.for_subject(subject);
+        match self.run_now(&Operation::Standing { policy, subject }, self.clock.now())? {
+            Outcome::Stands(standings) => Ok(standings),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// How many keys there are now.

@@ -10,7 +10,9 @@ use crate::error::{Error, ErrorKind};
 /// cannot make every ask walk the table.
 const SWEEP_PAUSE: Span = Span::from_millis(10);
 
+/// A key and its entry, on one cache line where the entry is a single bucket and the subject is short.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Item {
     subject: CompactString,
     entry: Entry,

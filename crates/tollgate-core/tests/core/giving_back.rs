@@ -1,0 +1,162 @@
+//! Goal: giving back never makes room twice.
+//! Method: the traps that were thought of or found, each as the shortest story that falls into it.
+
+use tollgate_core::{
+    CalendarWindow, Concurrency, ErrorKind, Limit, Period, Policy, RollingWindow, Span, TokenBucket,
+};
+use tollgate_testing::script::{Answer, Refused};
+
+use crate::desk::{Desk, at, one};
+
+/// Design, section 4: moving the bucket back by the full amount lets 20 through a bucket of 10.
+#[test]
+fn taking_10_waiting_10_taking_10_and_releasing_the_first_leaves_no_room() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
+    let first = desk.admitted(at(0), 10);
+    desk.admitted(at(10), 10);
+    assert_eq!(desk.release(at(10), first), Answer::Settled(true));
+    assert_eq!(desk.denied(at(10), 10).until, Some(at(20)));
+}
+
+#[test]
+fn a_bucket_gets_back_what_time_has_not_given_back_already() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
+    let permit = desk.admitted(at(0), 10);
+    assert_eq!(desk.settle(at(3), permit, 1), Answer::Settled(true));
+    // 10 were charged, 3 came back by time, 9 − 3 = 6 by settling.
+    assert_eq!(desk.used(at(3)), 1);
+}
+
+#[test]
+fn an_interval_bucket_gets_nothing_back_once_its_boundary_has_passed() {
+    let mut desk = Desk::new(&one(TokenBucket::per_minute(5).at_boundaries()));
+    let (first, second) = (desk.admitted(at(0), 2), desk.admitted(at(0), 3));
+    assert_eq!(desk.release(at(59), first), Answer::Settled(true));
+    assert_eq!(desk.used(at(59)), 3);
+    desk.admitted(at(60), 5);
+    assert_eq!(desk.release(at(60), second), Answer::Settled(true));
+    assert_eq!(desk.used(at(60)), 5);
+}
+
+/// A charge that had left the window was given back out of a younger one: 10 in a window of 5.
+#[test]
+fn releasing_what_has_left_a_rolling_window_frees_nothing_of_what_came_later() {
+    for rule in [
+        RollingWindow::new(5, Span::from_secs(10)),
+        RollingWindow::new(5, Span::from_secs(10)).resolution(10),
+    ] {
+        let mut desk = Desk::new(&one(rule));
+        let first = desk.admitted(at(0), 5);
+        desk.admitted(at(11), 5);
+        assert_eq!(desk.release(at(12), first), Answer::Settled(true));
+        assert_eq!(desk.used(at(12)), 5, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_calendar_window_gets_nothing_back_for_the_one_before() {
+    let mut desk = Desk::new(&one(CalendarWindow::new(5, Period::Minute)));
+    let first = desk.admitted(at(59), 5);
+    desk.admitted(at(60), 5);
+    assert_eq!(desk.release(at(61), first), Answer::Settled(true));
+    assert_eq!(desk.used(at(61)), 5);
+}
+
+/// Ten came back at the old rate; giving ten back at the new one as well would issue them twice.
+#[test]
+fn a_bucket_that_became_slower_does_not_give_back_what_its_old_rate_gave() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(10)));
+    let first = desk.admitted(at(0), 10);
+    desk.admitted(at(1), 10);
+    desk.change(&one(TokenBucket::per(1, Span::from_secs(10)).burst(10)));
+    assert_eq!(desk.release(at(1), first), Answer::Settled(true));
+    assert_eq!(desk.used(at(1)), 10);
+    // The first ask writes the new numbers; releasing comes after it as well as before it.
+    let mut desk = Desk::new(&one(TokenBucket::per_second(10)));
+    let first = desk.admitted(at(0), 10);
+    desk.admitted(at(1), 9);
+    desk.change(&one(TokenBucket::per(1, Span::from_secs(10)).burst(10)));
+    desk.admitted(at(1), 1);
+    assert_eq!(desk.release(at(1), first), Answer::Settled(true));
+    assert_eq!(desk.used(at(1)), 10);
+}
+
+#[test]
+fn a_window_that_became_coarser_or_longer_keeps_its_younger_charges() {
+    for (rule, first_has_left) in [
+        (RollingWindow::new(10, Span::from_secs(60)).resolution(6), at(71)),
+        (RollingWindow::new(10, Span::from_secs(90)), at(91)),
+    ] {
+        let mut desk = Desk::new(&one(RollingWindow::new(10, Span::from_secs(5))));
+        let first = desk.admitted(at(0), 5);
+        desk.change(&one(rule));
+        desk.admitted(at(12), 5);
+        let used = desk.used(at(12));
+        assert_eq!(desk.release(at(12), first), Answer::Settled(true));
+        assert!(5 <= desk.used(at(12)) && desk.used(at(12)) <= used, "{rule:?}");
+        assert_eq!(desk.used(first_has_left), 5, "the second is still whole: {rule:?}");
+    }
+}
+
+/// Raising a limit does not lose what is in flight.
+#[test]
+fn a_change_of_the_limit_alone_keeps_what_can_be_given_back() {
+    let changes = [
+        (one(TokenBucket::per_second(1).burst(10)), one(TokenBucket::per_second(1).burst(20))),
+        (
+            one(RollingWindow::new(10, Span::from_secs(60))),
+            one(RollingWindow::new(20, Span::from_secs(60))),
+        ),
+        (one(CalendarWindow::new(10, Period::Day)), one(CalendarWindow::new(20, Period::Day))),
+        (
+            one(TokenBucket::per_minute(5).burst(10).at_boundaries()),
+            one(TokenBucket::per_minute(5).burst(20).at_boundaries()),
+        ),
+    ];
+    for (before, after) in changes {
+        let mut desk = Desk::new(&before);
+        let permit = desk.admitted(at(0), 10);
+        desk.change(&after);
+        desk.admitted(at(0), 10);
+        assert_eq!(desk.release(at(0), permit), Answer::Settled(true));
+        assert_eq!(desk.used(at(0)), 10, "{after:?}");
+    }
+}
+
+/// A permit with places in two limits lost one of them; renewing the other hid that somebody else had it.
+#[test]
+fn a_permit_that_lost_one_of_its_slots_cannot_be_renewed() {
+    let short = Limit::new("short", "jobs", Concurrency::new(1, Span::from_secs(10)));
+    let long = Limit::new("long", "jobs", Concurrency::new(2, Span::from_secs(60)));
+    let policy = Policy::new("both", [short, long]).unwrap();
+    let mut desk = Desk::new(&policy);
+    let first = desk.admitted(at(0), 1);
+    desk.admitted(at(11), 1);
+    let before = desk.entry();
+    assert_eq!(desk.renew(at(12), first), Answer::Failed(ErrorKind::Expired));
+    assert_eq!(desk.entry(), before);
+}
+
+/// The answer depended on whether anything else had been written in between.
+#[test]
+fn a_settled_permit_that_is_too_old_is_expired_whatever_else_happened() {
+    for busy in [true, false] {
+        let mut desk = Desk::new(&one(TokenBucket::per_second(10)));
+        let permit = desk.admitted(at(0), 1);
+        assert_eq!(desk.release(at(1), permit), Answer::Settled(true));
+        assert_eq!(desk.release(at(3_599), permit), Answer::Settled(false));
+        if busy {
+            desk.admitted(at(4_000), 1);
+        }
+        assert_eq!(desk.release(at(4_000), permit), Answer::Failed(ErrorKind::Expired), "{busy}");
+    }
+}
+
+#[test]
+fn settling_for_more_is_charged_and_may_go_below_zero() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
+    let permit = desk.admitted(at(0), 10);
+    assert_eq!(desk.settle(at(0), permit, 15), Answer::Settled(true));
+    let refused = Refused { limit: "only".to_owned(), until: Some(at(6)) };
+    assert_eq!(desk.denied(at(0), 1), refused);
+}

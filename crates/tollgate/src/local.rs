@@ -1,0 +1,80 @@
+//! The plain local token bucket: one rate, one process, three methods (R001.5).
+
+use std::sync::Arc;
+
+use tollgate_core::{Ask, Limit, Policy, Span, TokenBucket, Verdict};
+
+use crate::clock::Clock;
+use crate::edge::SystemClock;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::queue::Queue;
+use crate::store::Atomic;
+
+const SUBJECT: &str = "local";
+
+/// A token bucket for this process alone. Share it by [`Arc`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// use tollgate::{LocalBucket, Span, TokenBucket};
+///
+/// let calls = LocalBucket::new(TokenBucket::per_second(10).burst(20))?;
+/// assert!(calls.try_acquire());
+/// assert!(calls.acquire(Span::from_secs(30)).await?); // waits up to 30 s
+/// assert_eq!(calls.available(), 18);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct LocalBucket {
+    gate: Queue<Atomic<Memory>>,
+    policy: Policy,
+    clock: Arc<dyn Clock>,
+}
+
+impl LocalBucket {
+    /// A full bucket on the machine's clock.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if a number is out of bounds.
+    pub fn new(rule: TokenBucket) -> Result<Self, Error> {
+        Self::with_clock(rule, Arc::new(SystemClock))
+    }
+
+    /// A full bucket on `clock`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_clock(rule: TokenBucket, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let policy = Policy::new("local", [Limit::new("bucket", "requests", rule)])?;
+        let memory = Memory::with(Arc::clone(&clock), 1);
+        let gate = Queue::new(Atomic::new(memory), Arc::clone(&clock));
+        Ok(Self { gate, policy, clock })
+    }
+
+    /// Takes a token if there is one and nobody waits for it.
+    #[must_use]
+    pub fn try_acquire(&self) -> bool {
+        let ask = Ask::new(&self.policy, SUBJECT);
+        let memory = self.gate.inner().store();
+        self.gate.waiting() == 0 && matches!(memory.try_acquire(&ask), Ok(Verdict::Admitted(_)))
+    }
+
+    /// Takes a token, waiting for it up to `timeout`, first come first served. False means that none came in time.
+    ///
+    /// # Errors
+    /// [`Contended`](crate::ErrorKind::Contended) if too many wait already.
+    pub async fn acquire(&self, timeout: Span) -> Result<bool, Error> {
+        let ask = Ask::new(&self.policy, SUBJECT);
+        let deadline = self.clock.now() + timeout;
+        Ok(self.gate.acquire_within(&ask, deadline).await?.is_admitted())
+    }
+
+    /// How many whole tokens there are now.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        let standings = self.gate.inner().store().standing(&self.policy, SUBJECT);
+        standings.ok().and_then(|limits| limits.first().map(|limit| limit.remaining)).unwrap_or(0)
+    }
+}

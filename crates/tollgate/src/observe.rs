@@ -1,0 +1,233 @@
+//! Seeing what a gate does, without a say in it.
+//!
+//! [`Observed`] wraps a gate and tells an [`Observer`] what happened. An observer cannot fail or change a decision; one
+//! that is slow slows the caller, so sinks that write elsewhere hand events to a bounded queue of their own.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use tollgate_core::{Ask, Costs, Decision, Denial, Permit, Policy, Span, Standing, Timestamp};
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::gate::{BoxFuture, Gate};
+
+/// What happened at a gate.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// An ask was admitted. A permit with `shadow_denied` is what shadow mode let through.
+    Admitted {
+        /// What was asked.
+        ask: &'a Ask<'a>,
+        /// What was given.
+        permit: &'a Permit,
+        /// How long the gate took.
+        took: Span,
+    },
+    /// An ask was denied.
+    Denied {
+        /// What was asked.
+        ask: &'a Ask<'a>,
+        /// Why not.
+        denial: &'a Denial,
+        /// How long the gate took.
+        took: Span,
+    },
+    /// A permit was settled with its actual cost.
+    Settled {
+        /// The permit.
+        permit: &'a Permit,
+        /// What it really cost.
+        actual: &'a Costs,
+        /// Whether it was the first time.
+        first: bool,
+    },
+    /// A permit was released.
+    Released {
+        /// The permit.
+        permit: &'a Permit,
+        /// Whether it was the first time.
+        first: bool,
+    },
+    /// A permit's slots were renewed.
+    Renewed {
+        /// The permit, renewed.
+        permit: &'a Permit,
+    },
+    /// An ask was charged without deciding.
+    Charged {
+        /// What was charged.
+        ask: &'a Ask<'a>,
+    },
+    /// A limit was closed.
+    Closed {
+        /// For which policy and subject.
+        ask: &'a Ask<'a>,
+        /// The name of the limit.
+        limit: &'a str,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// An entry was forgotten on an operator's word.
+    Reset {
+        /// The policy.
+        policy: &'a Policy,
+        /// For whom.
+        subject: &'a str,
+    },
+    /// The gate could not decide.
+    Failed {
+        /// The policy.
+        policy: &'a Policy,
+        /// For whom.
+        subject: &'a str,
+        /// Why not.
+        error: &'a Error,
+        /// How long it took to fail.
+        took: Span,
+    },
+}
+
+/// Is told what happens at a gate. Must return quickly, and cannot fail.
+pub trait Observer: Debug + Send + Sync + 'static {
+    /// Something happened.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// A gate that is watched.
+#[derive(Debug)]
+pub struct Observed<G> {
+    gate: G,
+    observer: Arc<dyn Observer>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<G: Gate> Observed<G> {
+    /// Tells `observer` what happens at `gate`, timed by `clock`.
+    pub fn new(gate: G, observer: Arc<dyn Observer>, clock: Arc<dyn Clock>) -> Self {
+        Self { gate, observer, clock }
+    }
+
+    /// Reports a failure of `answer`, and passes it on.
+    fn checked<T>(
+        &self,
+        (policy, subject): (&Policy, &str),
+        since: Timestamp,
+        answer: Result<T, Error>,
+    ) -> Result<T, Error> {
+        answer.inspect_err(|error| {
+            let took = self.clock.now().since(since);
+            self.observer.observe(&Event::Failed { policy, subject, error, took });
+        })
+    }
+}
+
+fn of_ask<'a>(ask: &'a Ask<'_>) -> (&'a Policy, &'a str) {
+    (ask.policy(), ask.subject())
+}
+
+fn of_permit(permit: &Permit) -> (&Policy, &str) {
+    (permit.policy(), permit.subject())
+}
+
+impl<G: Gate> Gate for Observed<G> {
+    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.acquire(ask).await;
+            let decision = self.checked(of_ask(ask), since, answer)?;
+            let took = self.clock.now().since(since);
+            self.observer.observe(&match &decision {
+                Decision::Admitted(permit) => Event::Admitted { ask, permit, took },
+                Decision::Denied(denial) => Event::Denied { ask, denial, took },
+            });
+            Ok(decision)
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        permit: &'a Permit,
+        actual: &'a Costs,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.settle(permit, actual).await;
+            let first = self.checked(of_permit(permit), since, answer)?;
+            self.observer.observe(&Event::Settled { permit, actual, first });
+            Ok(first)
+        })
+    }
+
+    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.release(permit).await;
+            let first = self.checked(of_permit(permit), since, answer)?;
+            self.observer.observe(&Event::Released { permit, first });
+            Ok(first)
+        })
+    }
+
+    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.renew(permit).await;
+            let renewed = self.checked(of_permit(permit), since, answer)?;
+            self.observer.observe(&Event::Renewed { permit: &renewed });
+            Ok(renewed)
+        })
+    }
+
+    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.charge(ask).await;
+            let permit = self.checked(of_ask(ask), since, answer)?;
+            self.observer.observe(&Event::Charged { ask });
+            Ok(permit)
+        })
+    }
+
+    fn close_until<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        limit: &'a str,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.close_until(ask, limit, until).await;
+            let done = self.checked(of_ask(ask), since, answer)?;
+            self.observer.observe(&Event::Closed { ask, limit, until });
+            Ok(done)
+        })
+    }
+
+    fn standing<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.standing(policy, subject).await;
+            self.checked((policy, subject), since, answer)
+        })
+    }
+
+    fn reset<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let since = self.clock.now();
+            let answer = self.gate.reset(policy, subject).await;
+            let done = self.checked((policy, subject), since, answer)?;
+            self.observer.observe(&Event::Reset { policy, subject });
+            Ok(done)
+        })
+    }
+}

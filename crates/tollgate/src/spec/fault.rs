@@ -1,0 +1,120 @@
+//! What is wrong with a spec, and where in it.
+//!
+//! A file has lines and a JSON body has none, so a fault names the place by its path; whoever read the text turns the
+//! path into a line.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
+/// One step from a policy's spec down to the value at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The value of a field.
+    Field(&'static str),
+    /// An element of a list, counted from 0.
+    Element(usize),
+}
+
+/// Why a spec is not a policy: a path and a text that says what is wrong and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    path: Vec<Step>,
+    text: String,
+}
+
+impl Fault {
+    /// A fault of the whole spec; [`within`](Self::within) says where in something larger it stands.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { path: Vec::new(), text: text.into() }
+    }
+
+    /// A fault of the value of `field`.
+    pub(crate) fn at(field: &'static str, text: impl Into<String>) -> Self {
+        Self { path: vec![Step::Field(field)], text: text.into() }
+    }
+
+    /// The same fault, seen from element `index` of the list in `field`, with `who` in front of its text.
+    pub(crate) fn within(mut self, field: &'static str, index: usize, who: &str) -> Self {
+        self.path.splice(0..0, [Step::Field(field), Step::Element(index)]);
+        self.text = format!("{who}: {}", self.text);
+        self
+    }
+
+    /// The same fault, at element `index` of the list in `field` instead of another element of it.
+    pub(crate) fn moved(mut self, field: &'static str, index: usize) -> Self {
+        if let [Step::Field(list), Step::Element(element), ..] = self.path.as_mut_slice()
+            && *list == field
+        {
+            *element = index;
+        }
+        self
+    }
+
+    /// From the policy's spec down to the value at fault. A missing field ends at what lacks it.
+    #[must_use]
+    pub fn path(&self) -> &[Step] {
+        &self.path
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Self::new(ErrorKind::Invalid, fault.text)
+    }
+}
+
+/// The longest name that a suggestion is sought for; beyond it nobody mistyped.
+const NEAREST_BYTES_MAX: usize = 64;
+
+/// The name among `known` that `given` is most likely a misspelling of, if any is close.
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if NEAREST_BYTES_MAX < given.len() {
+        return None;
+    }
+    let given = given.to_ascii_lowercase().replace('-', "_");
+    known
+        .into_iter()
+        .map(|name| (edits(&given, &name.replace('-', "_")), name))
+        .filter(|(edits, name)| *edits <= name.len().max(given.len()) / 3)
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, name)| name)
+}
+
+/// Turns serde's complaint about an unknown field into one sentence with the likeliest name, or returns nothing if
+/// `message` is about something else. Serde gives the names only as text, in every format alike.
+#[must_use]
+pub fn explain_unknown(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("unknown field `")?;
+    let (given, rest) = rest.split_once('`')?;
+    // Every second part between back quotes is a name; the parts between them are "or" and commas.
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let likely = nearest(given, known.iter().copied());
+    let likely = likely.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+    Some(format!("there is no {given:?} here; {likely}known: {}", known.join(", ")))
+}
+
+/// How many letters have to be added, removed or replaced (Levenshtein).
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}

@@ -1,0 +1,37 @@
+//! Policies as people and programs write them: in `tollgate.toml`, and as JSON over HTTP.
+//!
+//! A [`Policy`](crate::Policy) is checked and ready to decide; a spec is text that somebody typed. Specs keep durations
+//! and rates as they were written, so that what is wrong is reported with the field it stands in, and what a policy
+//! shows of itself reads like what made it. The way in is [`PolicySpec::resolve`], the way out [`PolicySpec::of`].
+//!
+//! ```
+//! use tollgate::spec::{LimitSpec, PolicySpec};
+//!
+//! let api = PolicySpec {
+//!     name: "api".to_owned(),
+//!     limits: vec![LimitSpec {
+//!         name: "burst".to_owned(),
+//!         unit: Some("requests".to_owned()),
+//!         rule: Some("token-bucket".to_owned()),
+//!         capacity: Some(20),
+//!         refill: Some("10/s".to_owned()),
+//!         ..LimitSpec::default()
+//!     }],
+//!     ..PolicySpec::default()
+//! };
+//! let policy = api.build()?;
+//! assert_eq!(PolicySpec::of(&policy), api);
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+
+mod fault;
+mod limit;
+mod policy;
+mod rate;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, Step, explain_unknown, nearest};
+pub use limit::LimitSpec;
+pub use policy::{OverrideSpec, PolicySpec};
+pub use rate::HeadroomSpec;

@@ -1,0 +1,203 @@
+//! One policy as written: its limits, its settings, and what differs for single subjects.
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::{Limit, OnStoreFailure, Policy, Span};
+
+use super::fault::{Fault, nearest};
+use super::limit::LimitSpec;
+use crate::error::Error;
+
+/// A policy as written in `tollgate.toml` or an HTTP body.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySpec {
+    /// The name that asks give.
+    #[serde(default)]
+    pub name: String,
+    /// The limits, decided together.
+    #[serde(default)]
+    pub limits: Vec<LimitSpec>,
+    /// Whether to decide and count but never refuse.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    /// What to do when the store cannot answer: `closed` (default), `open` or `fallback`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_store_failure: Option<String>,
+    /// How long a block of tokens taken in advance may be spent, as in `1s`; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_ttl: Option<String>,
+    /// Other numbers for single subjects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideSpec>,
+}
+
+/// What differs for one subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideSpec {
+    /// For whom.
+    #[serde(default)]
+    pub subject: String,
+    /// The limits that differ: the name, and the fields that change. Unit and rule stay.
+    #[serde(default)]
+    pub limits: Vec<LimitSpec>,
+}
+
+impl PolicySpec {
+    /// The spec that makes `policy`, settings at their default left out and overrides in order of their subjects.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
+        let limits: Vec<LimitSpec> = policy.limits().map(LimitSpec::of).collect();
+        let failure = Some(policy.on_store_failure()).filter(|it| *it != OnStoreFailure::default());
+        let block_ttl = Some(policy.block_ttl()).filter(|ttl| !ttl.is_zero());
+        let mut overrides: Vec<OverrideSpec> = policy
+            .overrides()
+            .map(|(subject, other)| OverrideSpec {
+                subject: subject.to_owned(),
+                limits: other
+                    .limits()
+                    .zip(&limits)
+                    .filter_map(|(limit, base)| LimitSpec::of(limit).changes_from(base))
+                    .collect(),
+            })
+            .collect();
+        overrides.sort_by(|a, b| a.subject.cmp(&b.subject));
+        Self {
+            name: policy.name().to_owned(),
+            limits,
+            shadow: policy.is_shadow(),
+            on_store_failure: failure.map(|action| action.to_string()),
+            block_ttl: block_ttl.map(|ttl| ttl.to_string()),
+            overrides,
+        }
+    }
+
+    /// The policy that this spec writes down.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid), naming the policy, the limit, what is wrong and what would be right.
+    pub fn build(&self) -> Result<Policy, Error> {
+        self.resolve().map_err(|fault| {
+            Error::new(crate::ErrorKind::Invalid, format!("policy {:?}: {fault}", self.name))
+        })
+    }
+
+    /// The policy that this spec writes down, or what is wrong with it and where.
+    ///
+    /// # Errors
+    /// The first [`Fault`] from top to bottom.
+    pub fn resolve(&self) -> Result<Policy, Fault> {
+        if self.name.is_empty() {
+            return Err(Fault::new("a policy needs name, as in name = \"api\""));
+        }
+        if self.limits.is_empty() {
+            return Err(Fault::new(format!(
+                "policy {:?} needs limits, as in limits = [{{ name = \"rpm\", unit = \"requests\", \
+                 rule = \"rolling-window\", limit = 5, window = \"1m\" }}]",
+                self.name
+            )));
+        }
+        let block_ttl = self.resolve_block_ttl()?;
+        let mut builder = Policy::builder(&self.name)
+            .shadow(self.shadow)
+            .on_store_failure(self.resolve_failure()?)
+            .block_ttl(block_ttl)
+            .limits(self.resolve_limits(&self.limits, block_ttl, &|index| who(&self.limits, index))?);
+        for (index, other) in self.overrides.iter().enumerate() {
+            let who = format!("override for {:?}", other.subject);
+            let limits = self
+                .resolve_override(other, block_ttl)
+                .map_err(|fault| fault.within("overrides", index, &who))?;
+            builder = builder.override_for(&other.subject, limits);
+        }
+        builder.build().map_err(|error| Fault::new(self.unprefixed(&error)))
+    }
+
+    fn resolve_failure(&self) -> Result<OnStoreFailure, Fault> {
+        let Some(text) = &self.on_store_failure else { return Ok(OnStoreFailure::default()) };
+        text.parse()
+            .map_err(|error| Fault::at("on_store_failure", format!("on_store_failure {error}")))
+    }
+
+    fn resolve_block_ttl(&self) -> Result<Span, Fault> {
+        let Some(text) = &self.block_ttl else { return Ok(Span::ZERO) };
+        text.parse().map_err(|error| Fault::at("block_ttl", format!("block_ttl {error}")))
+    }
+
+    /// Resolves each of `specs` and checks it alone, so that a number out of its bounds is reported where it stands.
+    fn resolve_limits(
+        &self,
+        specs: &[LimitSpec],
+        block_ttl: Span,
+        who: &dyn Fn(usize) -> String,
+    ) -> Result<Vec<Limit>, Fault> {
+        let mut limits: Vec<Limit> = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.iter().enumerate() {
+            let limit = spec.resolve().map_err(|fault| fault.within("limits", index, &who(index)))?;
+            if limits.iter().any(|other| other.name() == limit.name()) {
+                let text = "the name is taken; give each limit of a policy its own";
+                return Err(Fault::at("name", text).within("limits", index, &who(index)));
+            }
+            let alone = Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone()).build();
+            if let Err(error) = alone {
+                let text = self.unprefixed(&error);
+                let prefix = format!("limit {:?}: ", limit.name());
+                return Err(match text.strip_prefix(&prefix) {
+                    Some(text) => Fault::new(text).within("limits", index, &who(index)),
+                    None => Fault::at("name", text),
+                });
+            }
+            limits.push(limit);
+        }
+        Ok(limits)
+    }
+
+    fn resolve_override(&self, other: &OverrideSpec, block_ttl: Span) -> Result<Vec<Limit>, Fault> {
+        if other.subject.is_empty() {
+            return Err(Fault::new("needs subject, as in subject = \"alice\""));
+        }
+        let mut specs = self.limits.clone();
+        let mut changed_by: Vec<Option<usize>> = vec![None; specs.len()];
+        for (index, changes) in other.limits.iter().enumerate() {
+            let who = who(&other.limits, index);
+            let fault = |fault: Fault| fault.within("limits", index, &who);
+            let Some(place) = specs.iter().position(|limit| limit.name == changes.name) else {
+                let names: Vec<&str> = self.limits.iter().map(|limit| limit.name.as_str()).collect();
+                let likely = nearest(&changes.name, names.iter().copied());
+                let likely = likely.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                let text = format!("the policy has no such limit; {likely}known: {}", names.join(", "));
+                return Err(fault(Fault::at("name", text)));
+            };
+            for (field, given) in [("unit", &changes.unit), ("rule", &changes.rule)] {
+                if given.is_some() {
+                    let text = format!("an override keeps the {field} of the policy; remove {field}");
+                    return Err(fault(Fault::at(field, text)));
+                }
+            }
+            specs[place] = specs[place].changed_by(changes);
+            changed_by[place] = Some(index);
+        }
+        // Only a limit that the override changes can be wrong here, and it is reported where it is changed.
+        for (spec, index) in specs.iter().zip(&changed_by) {
+            if let Some(index) = index {
+                let relocate = |fault: Fault| fault.moved("limits", *index);
+                let who = |_| who(&other.limits, *index);
+                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &who).map_err(relocate)?;
+            }
+        }
+        specs.iter().map(LimitSpec::resolve).collect()
+    }
+
+    /// The text of a core error without the name of the policy, which stands beside it already.
+    fn unprefixed(&self, error: &tollgate_core::Error) -> String {
+        let text = error.to_string();
+        text.strip_prefix(&format!("policy {:?}: ", self.name)).map(str::to_owned).unwrap_or(text)
+    }
+}
+
+fn who(limits: &[LimitSpec], index: usize) -> String {
+    match limits.get(index) {
+        Some(limit) if !limit.name.is_empty() => format!("limit {:?}", limit.name),
+        _ => format!("limit number {}", index + 1),
+    }
+}
