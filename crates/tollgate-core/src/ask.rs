@@ -190,7 +190,9 @@ impl Rare<'_> {
             return Err(fault.clone());
         }
         if BEHIND_MAX < self.behind.len() {
-            return Err(Error::invalid(format!("an ask stands behind at most {BEHIND_MAX} others")));
+            return Err(Error::invalid(format!(
+                "an ask stands behind at most {BEHIND_MAX} others"
+            )));
         }
         match self.id.as_deref() {
             Some(id) if id.is_empty() || ID_BYTES_MAX < id.len() => Err(Error::invalid(format!(

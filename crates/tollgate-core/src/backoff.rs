@@ -65,7 +65,8 @@ impl Backoff {
         // Jitter with 32 bits more precision than a thousandth.
         let jitter = (u128::from(self.jitter_low) << 32) + width * u128::from(random);
         let delay = (capped * jitter) >> 32;
-        let delay = Span::from_micros(u64::try_from(delay / u128::from(PER_MILLE)).unwrap_or(u64::MAX));
+        let delay =
+            Span::from_micros(u64::try_from(delay / u128::from(PER_MILLE)).unwrap_or(u64::MAX));
         if self.clamp { delay.min(self.max) } else { delay }
     }
 }

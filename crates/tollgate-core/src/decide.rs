@@ -77,10 +77,10 @@ pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, E
         return Ok(Verdict::Denied(Refusal { limit, wait: Wait::Never }));
     }
     let now = entry.effective(now);
-    if let Some(id) = ask.id_text() {
-        if let Some(charge) = recognise(entry, now, id, amounts)? {
-            return Ok(Verdict::Repeated(charge));
-        }
+    if let Some(id) = ask.id_text()
+        && let Some(charge) = recognise(entry, now, id, amounts)?
+    {
+        return Ok(Verdict::Repeated(charge));
     }
     if ask.stands_behind_others() {
         return Ok(Verdict::Denied(forecast(entry, now, ask)));
@@ -174,7 +174,9 @@ pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Er
     match entry.extra() {
         Some(extra) if IDS_MAX <= extra.ids.live(now) => Err(Error::new(
             ErrorKind::Contended,
-            format!("{IDS_MAX} ids are remembered for this subject; ask again later or without an id"),
+            format!(
+                "{IDS_MAX} ids are remembered for this subject; ask again later or without an id"
+            ),
         )),
         _ => Ok(()),
     }

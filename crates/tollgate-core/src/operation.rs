@@ -61,7 +61,9 @@ impl<'a> Operation<'a> {
     pub fn policy(&self) -> &'a Policy {
         match self {
             Self::Acquire(ask) | Self::Charge(ask) => ask.policy(),
-            Self::Settle(permit, _) | Self::Release(permit) | Self::Renew(permit) => permit.policy(),
+            Self::Settle(permit, _) | Self::Release(permit) | Self::Renew(permit) => {
+                permit.policy()
+            }
             Self::Close { policy, .. }
             | Self::Standing { policy, .. }
             | Self::Reset { policy, .. } => policy,
@@ -173,9 +175,7 @@ fn run(
             let done = settle::close_until(entry, now, limit, *until)?;
             Ok((Outcome::Done(done), written(done)))
         }
-        Operation::Standing { .. } => {
-            Ok((Outcome::Stands(standings(entry, now)), Change::Nothing))
-        }
+        Operation::Standing { .. } => Ok((Outcome::Stands(standings(entry, now)), Change::Nothing)),
         Operation::Reset { .. } => Ok((Outcome::Done(true), Change::Removal)),
     }
 }

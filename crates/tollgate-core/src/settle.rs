@@ -37,7 +37,9 @@ pub fn settle(
     let mut wanted = *charged.amounts;
     for (unit, amount) in actual.iter() {
         if NUMBER_MAX < amount {
-            return Err(Error::invalid(format!("actual {unit}={amount} must be at most {NUMBER_MAX}")));
+            return Err(Error::invalid(format!(
+                "actual {unit}={amount} must be at most {NUMBER_MAX}"
+            )));
         }
         wanted.set(charged.policy.place(unit)?, amount);
     }

@@ -237,8 +237,7 @@ impl FromStr for Span {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
             let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
             let after = &rest[digits..];
-            let letters =
-                after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+            let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
             let (size, _) =
                 SUFFIXES.iter().find(|(_, mark)| *mark == &after[..letters]).ok_or_else(wrong)?;
             total = number
@@ -287,7 +286,12 @@ mod tests {
 
     #[test]
     fn spans_parse_and_print_back() {
-        let rows = [("30s", 30_000_000), ("1h30m", 5_400_000_000), ("250ms", 250_000), ("7d", 604_800_000_000)];
+        let rows = [
+            ("30s", 30_000_000),
+            ("1h30m", 5_400_000_000),
+            ("250ms", 250_000),
+            ("7d", 604_800_000_000),
+        ];
         for (text, micros) in rows {
             let span: Span = text.parse().unwrap();
             assert_eq!(span.as_micros(), micros);

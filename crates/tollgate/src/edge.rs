@@ -1,7 +1,10 @@
 //! The edge: the only module that reads the machine's clock, sleeps, draws random numbers or reads the environment.
 //!
 //! Everything else takes these as values or traits, and clippy points out whoever does not.
-#![allow(clippy::disallowed_methods, reason = "this is the one place where the outside world is read")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place where the outside world is read"
+)]
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -52,7 +55,11 @@ impl Clock for SystemClock {
         let raw = clock.raw();
         let (ticks, wall) = ANCHOR.get();
         let passed = clock.delta_as_nanos(ticks, raw);
-        let micros = if wall != 0 && passed < ANCHOR_TTL_NANOS { wall + passed / 1_000 } else { anchor(raw) };
+        let micros = if wall != 0 && passed < ANCHOR_TTL_NANOS {
+            wall + passed / 1_000
+        } else {
+            anchor(raw)
+        };
         Timestamp::from_micros(micros)
     }
 

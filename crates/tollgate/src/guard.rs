@@ -103,10 +103,10 @@ impl Drop for Guard {
             drop(gate.release(&permit).await);
         });
         let mut context = Context::from_waker(Waker::noop());
-        if release.as_mut().poll(&mut context).is_pending() {
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(release);
-            }
+        if release.as_mut().poll(&mut context).is_pending()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(release);
         }
     }
 }

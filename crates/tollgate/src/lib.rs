@@ -31,7 +31,8 @@ pub use policies::Policies;
 pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};
 pub use tollgate_core::{
-    self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision, Denial, Grant,
-    Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy, PolicyBuilder,
-    Refill, Refusal, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket, Verdict, Wait,
+    self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,
+    Denial, Grant, Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy,
+    PolicyBuilder, Refill, Refusal, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket,
+    Verdict, Wait,
 };

@@ -6,7 +6,9 @@
 
 use std::fmt::Debug;
 
-use tollgate_core::{Ask, Costs, Decision, Operation, Outcome, Permit, Policy, Standing, Timestamp};
+use tollgate_core::{
+    Ask, Costs, Decision, Operation, Outcome, Permit, Policy, Standing, Timestamp,
+};
 
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};

@@ -1,13 +1,13 @@
-//! The lock of this crate, which a model checker can take over.
+//! The locks and atomics of this crate, which a model checker can take over.
 //!
 //! Built with `--cfg tollgate_shuttle` every lock is one that shuttle schedules, so the memory store and the waiting
 //! line are checked as they are, not as a copy.
 
 #[cfg(not(tollgate_shuttle))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 #[cfg(tollgate_shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic::AtomicUsize};
 
 use std::sync::PoisonError;
 

@@ -130,7 +130,12 @@ impl From<&Rule> for WireRule {
 impl From<WireRule> for Rule {
     fn from(rule: WireRule) -> Self {
         let bucket = |capacity, refill, period, mode| {
-            Self::TokenBucket(TokenBucket { capacity, refill, period: Span::from_micros(period), mode })
+            Self::TokenBucket(TokenBucket {
+                capacity,
+                refill,
+                period: Span::from_micros(period),
+                mode,
+            })
         };
         match rule {
             WireRule::Continuous { capacity, refill, period } => {
@@ -218,7 +223,8 @@ impl From<&LiveEntry> for Entry {
 impl Entry {
     /// The entry under `policy`, or nothing if the parts do not belong together.
     pub(super) fn into_entry(self, policy: &Policy) -> Option<LiveEntry> {
-        let states: Option<Vec<State>> = self.states.into_iter().map(WireState::into_state).collect();
+        let states: Option<Vec<State>> =
+            self.states.into_iter().map(WireState::into_state).collect();
         let ids: Option<Vec<Remembered>> = self.ids.into_iter().map(WireId::into_id).collect();
         let runs = self.settled.into_iter().map(|(first, last, at)| Run {
             first,
@@ -245,16 +251,18 @@ impl From<View<'_>> for WireState {
     fn from(state: View<'_>) -> Self {
         match state {
             View::Bucket(used) => Self::Bucket(used),
-            View::Window(log) => {
-                Self::Window(log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect())
-            }
+            View::Window(log) => Self::Window(
+                log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect(),
+            ),
             View::Calendar(page) => {
                 Self::Calendar { end: page.end.as_micros(), used: page.used, late: page.late }
             }
             View::Slots(held) => {
                 let slots = held.iter();
                 Self::Slots(
-                    slots.map(|slot| (slot.stamp, slot.expires_at.as_micros(), slot.places)).collect(),
+                    slots
+                        .map(|slot| (slot.stamp, slot.expires_at.as_micros(), slot.places))
+                        .collect(),
                 )
             }
         }

@@ -95,10 +95,10 @@ impl Entry {
 
     /// Keeps a single bucket with nothing else in place, so that entries that say the same are equal.
     fn tidy(&mut self) {
-        if let Body::Full(full) = &self.body {
-            if let ([State::Bucket(used)], None) = (full.states.as_slice(), &full.extra) {
-                self.body = Body::Bucket(*used);
-            }
+        if let Body::Full(full) = &self.body
+            && let ([State::Bucket(used)], None) = (full.states.as_slice(), &full.extra)
+        {
+            self.body = Body::Bucket(*used);
         }
     }
 
@@ -176,7 +176,10 @@ impl Entry {
     #[inline]
     pub(crate) fn closed_until(&self, place: usize, now: Timestamp) -> Option<Timestamp> {
         let closed = &self.extra()?.closed;
-        closed.iter().find(|(limit, until)| *limit == place && now < *until).map(|(_, until)| *until)
+        closed
+            .iter()
+            .find(|(limit, until)| *limit == place && now < *until)
+            .map(|(_, until)| *until)
     }
 
     /// Brings every state to `now` and forgets what has expired.
@@ -185,23 +188,23 @@ impl Entry {
         let since = self.at;
         self.change_limits(|limit, state| limit.gauge.advance(state, since, now));
         self.at = now;
-        if let Body::Full(full) = &mut self.body {
-            if full.extra.is_some() {
-                self.forget_expired(now);
-            }
+        if let Body::Full(full) = &mut self.body
+            && full.extra.is_some()
+        {
+            self.forget_expired(now);
         }
     }
 
     #[cold]
     fn forget_expired(&mut self, now: Timestamp) {
-        if let Body::Full(full) = &mut self.body {
-            if let Some(extra) = &mut full.extra {
-                extra.ids.forget_expired(now);
-                extra.settled.forget_expired(now);
-                extra.closed.retain(|(_, until)| now < *until);
-                if extra.is_empty() {
-                    full.extra = None;
-                }
+        if let Body::Full(full) = &mut self.body
+            && let Some(extra) = &mut full.extra
+        {
+            extra.ids.forget_expired(now);
+            extra.settled.forget_expired(now);
+            extra.closed.retain(|(_, until)| now < *until);
+            if extra.is_empty() {
+                full.extra = None;
             }
         }
         self.tidy();

@@ -180,7 +180,9 @@ fn check_number(what: &str, number: u64, most: u64) -> Result<(), Error> {
 
 fn check_span(what: &str, span: Span, least: Span) -> Result<(), Error> {
     if span < least || SPAN_MAX < span {
-        return Err(Error::invalid(format!("{what} {span} must be between {least} and {SPAN_MAX}")));
+        return Err(Error::invalid(format!(
+            "{what} {span} must be between {least} and {SPAN_MAX}"
+        )));
     }
     Ok(())
 }

@@ -191,7 +191,11 @@ impl Policy {
     #[inline]
     #[must_use]
     pub fn for_subject(&self, subject: &str) -> &Self {
-        if self.0.overrides.is_empty() { self } else { self.0.overrides.get(subject).unwrap_or(self) }
+        if self.0.overrides.is_empty() {
+            self
+        } else {
+            self.0.overrides.get(subject).unwrap_or(self)
+        }
     }
 
     /// The subjects that have an override, with the policy that applies to them.
@@ -428,11 +432,7 @@ impl PolicyBuilder {
                     self.limits.iter().map(Limit::name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            let own = Self {
-                limits: limits.clone(),
-                overrides: Vec::new(),
-                ..self.clone()
-            };
+            let own = Self { limits: limits.clone(), overrides: Vec::new(), ..self.clone() };
             let policy = own.build_checked().map_err(|error| {
                 Error::new(error.kind(), format!("override for {subject:?}: {error}"))
             })?;

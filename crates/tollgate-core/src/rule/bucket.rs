@@ -102,9 +102,8 @@ impl Continuous {
             )));
         }
         let inflow = (u128::from(rate) * u128::from(ahead.as_micros())).div_ceil(u128::from(token));
-        let kept = u128::from(rule.capacity)
-            .saturating_sub(u128::from(reserve))
-            .saturating_sub(inflow);
+        let kept =
+            u128::from(rule.capacity).saturating_sub(u128::from(reserve)).saturating_sub(inflow);
         let most = u64::try_from(kept).unwrap_or(0);
         Ok(Self { capacity: most * token, token, rate, most })
     }
@@ -167,9 +166,8 @@ impl Interval {
         let period = rule.period.as_micros();
         let inflow =
             (u128::from(rule.refill) * u128::from(ahead.as_micros())).div_ceil(u128::from(period));
-        let kept = u128::from(rule.capacity)
-            .saturating_sub(u128::from(reserve))
-            .saturating_sub(inflow);
+        let kept =
+            u128::from(rule.capacity).saturating_sub(u128::from(reserve)).saturating_sub(inflow);
         Self { capacity: u64::try_from(kept).unwrap_or(0), refill: rule.refill, period }
     }
 

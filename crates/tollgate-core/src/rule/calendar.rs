@@ -51,9 +51,13 @@ impl FromStr for Period {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(period, _)| *period).ok_or_else(|| {
-            Error::invalid(format!("{text:?} is not a period; use minute, hour, day, week or month"))
-        })
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(period, _)| *period).ok_or_else(
+            || {
+                Error::invalid(format!(
+                    "{text:?} is not a period; use minute, hour, day, week or month"
+                ))
+            },
+        )
     }
 }
 
@@ -181,8 +185,11 @@ impl Calendar {
         let mut start = local - local.rem_euclid(length) - offset;
         let mut end = start + length;
         let uneven = |shift: Instant| {
-            let before = self.zone.to_offset(shift.saturating_sub(jiff::SignedDuration::from_nanos(1)).unwrap_or(shift));
-            (i64::from(self.zone.to_offset(shift).seconds()) - i64::from(before.seconds())) % length != 0
+            let before = self.zone.to_offset(
+                shift.saturating_sub(jiff::SignedDuration::from_nanos(1)).unwrap_or(shift),
+            );
+            (i64::from(self.zone.to_offset(shift).seconds()) - i64::from(before.seconds())) % length
+                != 0
         };
         if let Some(shift) = self.zone.following(at).next() {
             let shift = shift.timestamp();

@@ -233,8 +233,12 @@ impl Gauge {
     #[inline(always)]
     pub(crate) fn advance(&self, state: ViewMut<'_>, since: Timestamp, now: Timestamp) {
         match (self, state) {
-            (Self::Continuous(gauge), ViewMut::Bucket(used)) => *used = gauge.level(*used, since, now),
-            (Self::Interval(gauge), ViewMut::Bucket(used)) => *used = gauge.level(*used, since, now),
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.level(*used, since, now);
+            }
+            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.level(*used, since, now);
+            }
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
             (Self::Calendar(gauge), ViewMut::Calendar(page)) => *page = gauge.page_at(page, now),
             (Self::Slots(_), ViewMut::Slots(held)) => Slots::advance(held, now),
@@ -330,7 +334,9 @@ impl Gauge {
             (Self::Interval(_), Self::Interval(_), View::Bucket(_))
             | (Self::Window(_), Self::Window(_), View::Window(_))
             | (Self::Slots(_), Self::Slots(_), View::Slots(_)) => state.to_state(),
-            (Self::Calendar(new), Self::Calendar(old), View::Calendar(_)) if new.has_pages_of(old) => {
+            (Self::Calendar(new), Self::Calendar(old), View::Calendar(_))
+                if new.has_pages_of(old) =>
+            {
                 state.to_state()
             }
             // Slots that nobody could release would stay until they expire, so a new concurrency limit starts free.
@@ -372,7 +378,12 @@ impl Gauge {
     }
 
     /// Renews the slots of the permit with this stamp; the new expiry, or nothing if it holds none.
-    pub(crate) fn renew(&self, state: ViewMut<'_>, now: Timestamp, stamp: u64) -> Option<Timestamp> {
+    pub(crate) fn renew(
+        &self,
+        state: ViewMut<'_>,
+        now: Timestamp,
+        stamp: u64,
+    ) -> Option<Timestamp> {
         match (self, state) {
             (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.renew(held, now, stamp),
             _ => None,

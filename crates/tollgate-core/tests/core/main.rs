@@ -1,6 +1,16 @@
 //! The core against the reference model, against its promises, and against the requirements it carries.
 
 mod against_model;
+mod backoff;
+mod bounds;
+mod calendar;
+mod change;
+mod clock;
+mod codec;
+mod construction;
 mod desk;
+mod exhaustive;
 mod giving_back;
+mod ids;
 mod promises;
+mod requirements;

@@ -2,7 +2,9 @@
 
 use compact_str::CompactString;
 use hashbrown::HashTable;
-use tollgate_core::{Ask, Change, Entry, Operation, Outcome, Policy, Span, Timestamp, Verdict, acquire, apply};
+use tollgate_core::{
+    Ask, Change, Entry, Operation, Outcome, Policy, Span, Timestamp, Verdict, acquire, apply,
+};
 
 use crate::error::{Error, ErrorKind};
 

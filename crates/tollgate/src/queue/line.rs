@@ -53,7 +53,10 @@ impl Lines {
         if WAITERS_MAX <= line.len() {
             return Err(Error::new(
                 ErrorKind::Contended,
-                format!("{WAITERS_MAX} asks wait for {:?} of {:?} already", key.subject, key.policy),
+                format!(
+                    "{WAITERS_MAX} asks wait for {:?} of {:?} already",
+                    key.subject, key.policy
+                ),
             ));
         }
         self.next_ticket += 1;

@@ -11,18 +11,19 @@ pub use line::WAITERS_MAX;
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use tollgate_core::{
-    Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span, Standing, Timestamp, Wait,
+    Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span, Standing,
+    Timestamp, Wait,
 };
 
 use crate::clock::Clock;
 use crate::edge;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicUsize, Mutex, lock};
 
 use line::{LineKey, Lines};
 
@@ -66,7 +67,7 @@ impl<G: Gate> Queue<G> {
             gate,
             clock,
             jitter: Span::ZERO,
-            lines: Mutex::default(),
+            lines: Mutex::new(Lines::default()),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -108,7 +109,8 @@ impl<G: Gate> Queue<G> {
             if denial.wait == Wait::Never || self.is_hopeless(ask, &denial, deadline) {
                 return Ok(Decision::Denied(denial));
             }
-            let alarm = if place.is_first() { self.wake_at(&denial).min(deadline) } else { deadline };
+            let alarm =
+                if place.is_first() { self.wake_at(&denial).min(deadline) } else { deadline };
             place.called_or(self.clock.sleep_until(alarm)).await;
             let late = deadline <= self.clock.now();
             if late && !place.is_first() {
@@ -156,7 +158,8 @@ impl<G: Gate> Queue<G> {
             jitter_high: PER_MILLE,
             clamp: true,
         };
-        let extra = if self.jitter.is_zero() { Span::ZERO } else { jitter.delay(0, edge::random()) };
+        let extra =
+            if self.jitter.is_zero() { Span::ZERO } else { jitter.delay(0, edge::random()) };
         self.clock.now() + wait.plus(extra)
     }
 

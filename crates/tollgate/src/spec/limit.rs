@@ -132,12 +132,18 @@ impl LimitSpec {
             let names = RULES.map(|(name, _)| name);
             let likely = nearest(rule, names).map(|name| format!("did you mean {name}? "));
             let (likely, names) = (likely.unwrap_or_default(), names.join(", "));
-            return Err(Fault::at("rule", format!("there is no rule {rule:?}; {likely}known: {names}")));
+            return Err(Fault::at(
+                "rule",
+                format!("there is no rule {rule:?}; {likely}known: {names}"),
+            ));
         };
         for (field, is_given) in self.given() {
             if is_given && !fields.contains(&field) {
                 let fields = fields.join(", ");
-                return Err(Fault::at(field, format!("{rule} takes no {field}; it takes {fields}")));
+                return Err(Fault::at(
+                    field,
+                    format!("{rule} takes no {field}; it takes {fields}"),
+                ));
             }
         }
         Ok(match rule {
@@ -169,9 +175,10 @@ impl LimitSpec {
         match self.mode.as_deref() {
             None | Some("continuous") => Ok(Refill::Continuous),
             Some("interval") => Ok(Refill::Interval),
-            Some(other) => {
-                Err(Fault::at("mode", format!("mode {other:?} is neither \"continuous\" nor \"interval\"")))
-            }
+            Some(other) => Err(Fault::at(
+                "mode",
+                format!("mode {other:?} is neither \"continuous\" nor \"interval\""),
+            )),
         }
     }
 
@@ -213,7 +220,11 @@ impl LimitSpec {
 
     /// What has to be given to turn `base` into this limit, or nothing if they are equal.
     pub(crate) fn changes_from(&self, base: &Self) -> Option<Self> {
-        fn changed<T: Clone + PartialEq>(new: &Option<T>, old: &Option<T>, default: Option<T>) -> Option<T> {
+        fn changed<T: Clone + PartialEq>(
+            new: &Option<T>,
+            old: &Option<T>,
+            default: Option<T>,
+        ) -> Option<T> {
             if new == old { None } else { new.clone().or(default) }
         }
         let changes = Self {
@@ -237,7 +248,11 @@ impl LimitSpec {
 }
 
 /// The value of a field that `who` (a rule, or nobody in particular) must have, or a fault with an example.
-fn need<'a, T: ?Sized>(who: &str, field: &'static str, value: Option<&'a T>) -> Result<&'a T, Fault> {
+fn need<'a, T: ?Sized>(
+    who: &str,
+    field: &'static str,
+    value: Option<&'a T>,
+) -> Result<&'a T, Fault> {
     let example = match field {
         "unit" => "\"requests\"",
         "rule" => "\"rolling-window\"",
@@ -252,6 +267,9 @@ fn need<'a, T: ?Sized>(who: &str, field: &'static str, value: Option<&'a T>) -> 
     value.ok_or_else(|| Fault::new(format!("{who}needs {field}, as in {field} = {example}")))
 }
 
-fn parse<T: FromStr<Err = tollgate_core::Error>>(field: &'static str, text: &str) -> Result<T, Fault> {
+fn parse<T: FromStr<Err = tollgate_core::Error>>(
+    field: &'static str,
+    text: &str,
+) -> Result<T, Fault> {
     text.parse().map_err(|error| Fault::at(field, format!("{field} {error}")))
 }

@@ -102,7 +102,9 @@ impl PolicySpec {
             .shadow(self.shadow)
             .on_store_failure(self.resolve_failure()?)
             .block_ttl(block_ttl)
-            .limits(self.resolve_limits(&self.limits, block_ttl, &|index| who(&self.limits, index))?);
+            .limits(
+                self.resolve_limits(&self.limits, block_ttl, &|index| who(&self.limits, index))?,
+            );
         for (index, other) in self.overrides.iter().enumerate() {
             let who = format!("override for {:?}", other.subject);
             let limits = self
@@ -133,12 +135,14 @@ impl PolicySpec {
     ) -> Result<Vec<Limit>, Fault> {
         let mut limits: Vec<Limit> = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
-            let limit = spec.resolve().map_err(|fault| fault.within("limits", index, &who(index)))?;
+            let limit =
+                spec.resolve().map_err(|fault| fault.within("limits", index, &who(index)))?;
             if limits.iter().any(|other| other.name() == limit.name()) {
                 let text = "the name is taken; give each limit of a policy its own";
                 return Err(Fault::at("name", text).within("limits", index, &who(index)));
             }
-            let alone = Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone()).build();
+            let alone =
+                Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone()).build();
             if let Err(error) = alone {
                 let text = self.unprefixed(&error);
                 let prefix = format!("limit {:?}: ", limit.name());
@@ -162,15 +166,19 @@ impl PolicySpec {
             let who = who(&other.limits, index);
             let fault = |fault: Fault| fault.within("limits", index, &who);
             let Some(place) = specs.iter().position(|limit| limit.name == changes.name) else {
-                let names: Vec<&str> = self.limits.iter().map(|limit| limit.name.as_str()).collect();
+                let names: Vec<&str> =
+                    self.limits.iter().map(|limit| limit.name.as_str()).collect();
                 let likely = nearest(&changes.name, names.iter().copied());
-                let likely = likely.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
-                let text = format!("the policy has no such limit; {likely}known: {}", names.join(", "));
+                let likely =
+                    likely.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                let text =
+                    format!("the policy has no such limit; {likely}known: {}", names.join(", "));
                 return Err(fault(Fault::at("name", text)));
             };
             for (field, given) in [("unit", &changes.unit), ("rule", &changes.rule)] {
                 if given.is_some() {
-                    let text = format!("an override keeps the {field} of the policy; remove {field}");
+                    let text =
+                        format!("an override keeps the {field} of the policy; remove {field}");
                     return Err(fault(Fault::at(field, text)));
                 }
             }
@@ -182,7 +190,8 @@ impl PolicySpec {
             if let Some(index) = index {
                 let relocate = |fault: Fault| fault.moved("limits", *index);
                 let who = |_| who(&other.limits, *index);
-                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &who).map_err(relocate)?;
+                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &who)
+                    .map_err(relocate)?;
             }
         }
         specs.iter().map(LimitSpec::resolve).collect()

@@ -85,7 +85,9 @@ pub(crate) fn parse_rate(text: &str) -> Result<(u64, Span), Fault> {
     let wrong = || {
         Fault::at(
             "refill",
-            format!("refill {text:?} is not a rate; write how many in which time, as in \"10/s\", \"5/1m\" or \"1000/d\""),
+            format!(
+                "refill {text:?} is not a rate; write how many in which time, as in \"10/s\", \"5/1m\" or \"1000/d\""
+            ),
         )
     };
     let (amount, period) = text.split_once('/').ok_or_else(wrong)?;
@@ -100,6 +102,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<(u64, Span), Fault> {
 /// Writes a rate as [`parse_rate`] reads it.
 pub(crate) fn print_rate(amount: u64, period: Span) -> String {
     let period = period.to_string();
-    let unit = period.strip_prefix('1').filter(|unit| !unit.starts_with(|c: char| c.is_ascii_digit()));
+    let unit =
+        period.strip_prefix('1').filter(|unit| !unit.starts_with(|c: char| c.is_ascii_digit()));
     format!("{amount}/{}", unit.unwrap_or(&period))
 }

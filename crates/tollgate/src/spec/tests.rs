@@ -1,7 +1,9 @@
 //! Specs against the policies they stand for, both ways, and every way to get one wrong.
 
-use super::{Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, explain_unknown, nearest};
 use super::rate::{parse_rate, print_rate};
+use super::{
+    Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, explain_unknown, nearest,
+};
 use crate::{Period, Policy, Refill, Rule, Span};
 
 fn text(text: &str) -> Option<String> {
@@ -9,7 +11,12 @@ fn text(text: &str) -> Option<String> {
 }
 
 fn limit(name: &str, rule: &str) -> LimitSpec {
-    LimitSpec { name: name.to_owned(), unit: text("requests"), rule: text(rule), ..LimitSpec::default() }
+    LimitSpec {
+        name: name.to_owned(),
+        unit: text("requests"),
+        rule: text(rule),
+        ..LimitSpec::default()
+    }
 }
 
 fn rolling() -> LimitSpec {
@@ -61,7 +68,9 @@ fn a_bucket_refills_as_its_mode_says() {
         (text("continuous"), Refill::Continuous),
         (text("interval"), Refill::Interval),
     ] {
-        let Rule::TokenBucket(rule) = only_rule(LimitSpec { mode, ..bucket() }) else { panic!("not a bucket") };
+        let Rule::TokenBucket(rule) = only_rule(LimitSpec { mode, ..bucket() }) else {
+            panic!("not a bucket")
+        };
         assert_eq!(rule.mode, refill);
     }
 }
@@ -168,7 +177,10 @@ fn numbers_out_of_bounds_are_reported_at_their_limit() {
     assert_eq!(fault.to_string(), "limit \"rpm\": limit 0 must be between 1 and 9007199254740991");
     assert_eq!(fault.path(), [Step::Field("limits"), Step::Element(1)]);
     let error = spec.build().unwrap_err().to_string();
-    assert_eq!(error, "policy \"p\": limit \"rpm\": limit 0 must be between 1 and 9007199254740991");
+    assert_eq!(
+        error,
+        "policy \"p\": limit \"rpm\": limit 0 must be between 1 and 9007199254740991"
+    );
 }
 
 #[test]
@@ -218,7 +230,8 @@ fn change(name: &str) -> LimitSpec {
 fn an_override_changes_only_what_it_gives() {
     let spec = with_override(vec![LimitSpec { limit: Some(50), ..change("rpm") }]);
     let policy = spec.resolve().unwrap();
-    let limits: Vec<u64> = policy.for_subject("alice").limits().map(|it| it.rule().limit()).collect();
+    let limits: Vec<u64> =
+        policy.for_subject("alice").limits().map(|it| it.rule().limit()).collect();
     assert_eq!(limits, [20, 50]);
     let limits: Vec<u64> = policy.for_subject("bob").limits().map(|it| it.rule().limit()).collect();
     assert_eq!(limits, [20, 5]);
@@ -254,7 +267,12 @@ fn what_is_wrong_with_an_override_is_said_with_its_place() {
         // The wrong one stands second, so that the path has to count.
         let fault = with_override(vec![change("burst"), changes]).resolve().unwrap_err();
         assert_eq!(fault.to_string(), text);
-        let mut path = vec![Step::Field("overrides"), Step::Element(0), Step::Field("limits"), Step::Element(1)];
+        let mut path = vec![
+            Step::Field("overrides"),
+            Step::Element(0),
+            Step::Field("limits"),
+            Step::Element(1),
+        ];
         path.extend(field.map(Step::Field));
         assert_eq!(fault.path(), path, "{text}");
     }
@@ -270,13 +288,19 @@ fn a_policy_shows_what_made_it() {
         overrides: vec![
             OverrideSpec {
                 subject: "alice".to_owned(),
-                limits: vec![LimitSpec { capacity: Some(40), refill: text("3/7s"), ..change("burst") }],
+                limits: vec![LimitSpec {
+                    capacity: Some(40),
+                    refill: text("3/7s"),
+                    ..change("burst")
+                }],
             },
             OverrideSpec {
                 subject: "bob".to_owned(),
-                limits: vec![
-                    LimitSpec { margin: text("0s"), headroom: Some(HeadroomSpec::Units(0)), ..change("rpm") },
-                ],
+                limits: vec![LimitSpec {
+                    margin: text("0s"),
+                    headroom: Some(HeadroomSpec::Units(0)),
+                    ..change("rpm")
+                }],
             },
         ],
         ..policy(vec![
@@ -315,7 +339,10 @@ fn names_that_are_close_are_suggested() {
 fn an_unknown_field_is_explained() {
     let message = "unknown field `windw`, expected one of `limit`, `window`, `refill`";
     let explained = explain_unknown(message).unwrap();
-    assert_eq!(explained, "there is no \"windw\" here; did you mean window? known: limit, window, refill");
+    assert_eq!(
+        explained,
+        "there is no \"windw\" here; did you mean window? known: limit, window, refill"
+    );
     let message = "unknown field `colour`, expected `limit` or `window`";
     let explained = explain_unknown(message).unwrap();
     assert_eq!(explained, "there is no \"colour\" here; known: limit, window");

@@ -1,0 +1,149 @@
+//! Goal: changing the numbers of a policy keeps what was used, gives no free burst, and leaves waits honest.
+//! Method: random histories under one policy, then another; the model says what may be issued at most.
+
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use tollgate_core::{Costs, Policy, Rule, Timestamp};
+use tollgate_testing::generate::{self, Move};
+use tollgate_testing::model::Model;
+use tollgate_testing::script::{Answer, Did, Player, Record, Single};
+
+use crate::desk::just_before;
+
+#[derive(Clone)]
+struct World {
+    now: Timestamp,
+    store: Single,
+    player: Player,
+    model: Model,
+}
+
+/// Plays `moves` on the core and on the model.
+fn play(policy: &Policy, start: Timestamp, moves: &[Move]) -> World {
+    let mut world = World {
+        now: start,
+        store: Single::default(),
+        player: Player::new(policy, "subject"),
+        model: Model::new(policy),
+    };
+    let mut history: Vec<Record> = Vec::new();
+    let mut promised = None;
+    for step in moves {
+        world.now = step.pace.from(world.now, promised);
+        let did = step.resolve(policy, world.now, world.player.permits(), &history);
+        let answer = world.ask(world.now, &did);
+        world.model.apply(world.now, &did);
+        if let Answer::Denied(refused) = &answer {
+            promised = refused.until;
+        }
+        let (before, after) = (Vec::new(), Vec::new());
+        history.push(Record { now: world.now, did, answer, before, after });
+    }
+    world
+}
+
+impl World {
+    fn ask(&mut self, now: Timestamp, did: &Did) -> Answer {
+        self.player.play(now, did, &mut self.store.runner())
+    }
+
+    fn used(&mut self) -> Result<u64, TestCaseError> {
+        let standings = self.player.standings(self.now, &mut self.store.runner());
+        Ok(standings.map_err(TestCaseError::fail)?[0].used)
+    }
+
+    fn change(&mut self, policy: &Policy) {
+        self.player.change(policy);
+        self.model.change(policy);
+    }
+}
+
+fn unit(policy: &Policy) -> &str {
+    policy.units().next().unwrap_or_default()
+}
+
+fn acquire(policy: &Policy, cost: u64) -> Did {
+    Did::Acquire { costs: Costs::new().with(unit(policy), cost), id: None }
+}
+
+/// Whether the core may round where the model does not.
+fn rounds(before: &Policy, after: &Policy) -> bool {
+    let bucket =
+        |policy: &Policy| policy.limits().any(|limit| matches!(limit.rule(), Rule::TokenBucket(_)));
+    bucket(before) || bucket(after)
+}
+
+fn any_rule() -> impl proptest::strategy::Strategy<Value = Policy> {
+    prop_oneof![
+        generate::policy_of(generate::continuous()),
+        generate::policy_of(generate::interval()),
+        generate::policy_of(generate::rolling()),
+        generate::policy_of(generate::rolling_coarse()),
+        generate::policy_of(generate::slots()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_was_used_stays_used_and_there_is_no_free_burst(
+        before in any_rule(),
+        after in any_rule(),
+        start in generate::start(),
+        moves in generate::moves(30),
+    ) {
+        let mut world = play(&before, start, &moves);
+        world.change(&after);
+        let exact = world.model.standings(world.now)[0].used;
+        let used = world.used()?;
+        if rounds(&before, &after) {
+            prop_assert!(exact <= used, "{} counted, {} used", used, exact);
+        } else {
+            prop_assert_eq!(exact, used);
+        }
+        // Whoever asks one by one right after the change gets no more than the model leaves.
+        let most = after.effective().next().unwrap_or(0);
+        let one = acquire(&after, 1);
+        let mut issued = 0;
+        while issued <= most && matches!(world.ask(world.now, &one), Answer::Admitted(_)) {
+            issued += 1;
+        }
+        prop_assert!(issued <= most.saturating_sub(exact), "{} issued, {} of {} used", issued, exact, most);
+    }
+
+    #[test]
+    fn a_wait_promised_after_the_change_is_honest(
+        before in any_rule(),
+        after in any_rule(),
+        start in generate::start(),
+        moves in generate::moves(30),
+        cost in 1_u64..=12,
+    ) {
+        let mut world = play(&before, start, &moves);
+        world.change(&after);
+        let did = acquire(&after, cost);
+        let Answer::Denied(refused) = world.ask(world.now, &did) else { return Ok(()) };
+        let Some(until) = refused.until else { return Ok(()) };
+        let again = world.clone().ask(just_before(until), &did);
+        prop_assert!(
+            matches!(&again, Answer::Denied(still) if still.until == Some(until)),
+            "just before {}: {:?}", until, again
+        );
+        let at = world.ask(until, &did);
+        prop_assert!(matches!(at, Answer::Admitted(_)), "at {}: {:?}", until, at);
+    }
+
+    /// A refusal under new numbers writes nothing, so going back to the old ones is as if nothing had happened.
+    #[test]
+    fn a_change_that_is_taken_back_leaves_everything_as_it_was(
+        before in any_rule(),
+        after in any_rule(),
+        start in generate::start(),
+        moves in generate::moves(30),
+    ) {
+        let mut world = play(&before, start, &moves);
+        let entry = world.store.clone();
+        world.player.change(&after);
+        let too_much = acquire(&after, 1_000);
+        prop_assert!(!matches!(world.ask(world.now, &too_much), Answer::Admitted(_)));
+        prop_assert_eq!(&world.store, &entry);
+    }
+}

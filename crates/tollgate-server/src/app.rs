@@ -1,0 +1,176 @@
+//! What the server serves: a gate, the policies in force, the permit key and a clock.
+//!
+//! Everything that protocols have in common is here, so that each of them only translates.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use tollgate::{
+    Ask, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policies, Policy, Queue, Span,
+    Standing, Timestamp,
+};
+
+use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
+use crate::closing::Closing;
+use crate::stats::Stats;
+use crate::token;
+use crate::wire::{AcquireRequest, StandingQuery, StatsResponse};
+
+/// The subject that readiness looks up; it never asks, so it never holds anything.
+const READY_SUBJECT: &str = "tollgate-ready";
+
+/// A gate with everything that it takes to serve it.
+pub struct App {
+    gate: Queue<Arc<dyn Gate>>,
+    policies: RwLock<Arc<Policies>>,
+    key: [u8; token::KEY_BYTES],
+    clock: Arc<dyn Clock>,
+    stats: Stats,
+    closing: watch::Sender<bool>,
+}
+
+impl App {
+    /// Serves `gate` under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
+    /// all servers of one store share.
+    #[must_use]
+    pub fn new(
+        gate: Arc<dyn Gate>,
+        policies: Policies,
+        key: [u8; token::KEY_BYTES],
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let closing = watch::Sender::new(false);
+        let waiting = Closing::new(Arc::clone(&clock), closing.subscribe());
+        Self {
+            gate: Queue::new(gate, Arc::new(waiting)),
+            policies: RwLock::new(Arc::new(policies)),
+            key,
+            stats: Stats::since(clock.now()),
+            clock,
+            closing,
+        }
+    }
+
+    /// Adds up to `jitter` to each wait, for servers that share a store.
+    #[must_use]
+    pub fn wait_jitter(mut self, jitter: Span) -> Self {
+        self.gate = self.gate.jitter(jitter);
+        self
+    }
+
+    /// The policies in force.
+    #[must_use]
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts other policies in force. Asks that are being decided go on under the old ones.
+    pub fn replace_policies(&self, policies: Policies) {
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn key(&self) -> &[u8; token::KEY_BYTES] {
+        &self.key
+    }
+
+    pub(crate) fn stats(&self) -> StatsResponse {
+        self.stats.read(&self.policies())
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
+        self.policies().get(name).cloned()
+    }
+
+    /// Decides `request` under `policy`, waiting for room if it says so, and counts the answer.
+    pub(crate) async fn acquire(
+        &self,
+        policy: &Policy,
+        request: &AcquireRequest,
+    ) -> Result<Decision, Error> {
+        let ask = request.ask(policy);
+        let decided = match request.wait_ms {
+            None | Some(0) => self.gate.acquire(&ask).await,
+            Some(wait_ms) => self.acquire_within(&ask, wait_ms).await,
+        };
+        self.stats.count(policy.name(), decided.as_ref());
+        decided
+    }
+
+    async fn acquire_within(&self, ask: &Ask<'_>, wait_ms: u64) -> Result<Decision, Error> {
+        let wait = Span::from_millis(wait_ms);
+        if WAIT_MAX < wait {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("wait_ms {wait_ms} must be at most {}", WAIT_MAX.as_millis_ceil()),
+            ));
+        }
+        self.gate.acquire_within(ask, self.clock.now() + wait).await
+    }
+
+    /// Opens a sealed permit under the policies in force.
+    pub(crate) fn open(&self, permit: &str) -> Result<Permit, Error> {
+        token::decode(permit, &self.key, |name| self.policy(name))
+    }
+
+    pub(crate) async fn settle(&self, permit: &str, actual: &Costs) -> Result<bool, Error> {
+        self.gate.settle(&self.open(permit)?, actual).await
+    }
+
+    pub(crate) async fn release(&self, permit: &str) -> Result<bool, Error> {
+        self.gate.release(&self.open(permit)?).await
+    }
+
+    pub(crate) async fn renew(&self, permit: &str) -> Result<Permit, Error> {
+        self.gate.renew(&self.open(permit)?).await
+    }
+
+    pub(crate) async fn standing(&self, query: &StandingQuery) -> Result<Vec<Standing>, Error> {
+        self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
+        self.gate.reset(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Whether the server takes requests and its store answers.
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        let unavailable = |text: &str| Err(Error::new(ErrorKind::Unavailable, text));
+        if *self.closing.borrow() {
+            return unavailable("the server is stopping");
+        }
+        let policies = self.policies();
+        let Some(policy) = policies.iter().next() else { return Ok(()) };
+        tokio::select! {
+            standing = self.gate.standing(policy, READY_SUBJECT) => standing.map(|_| ()),
+            () = self.clock.sleep_until(self.clock.now() + READY_WAIT_MAX) => {
+                unavailable("the store did not answer in time")
+            }
+        }
+    }
+
+    /// Answers whoever waits, and from now on nobody waits.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// Without the key, which must not end up in a log.
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("gate", &self.gate)
+            .field("policies", &self.policies())
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! `POST /v1/acquire` and `POST /v1/acquire/batch`.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::extract::State;
+use axum::response::Response;
+use tollgate::{BoxFuture, Error};
+
+use super::input::Json;
+use super::reply;
+use crate::app::App;
+use crate::bounds::BATCH_ASKS_MAX;
+use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
+
+/// Decides one ask.
+pub(super) async fn one(
+    State(app): State<Arc<App>>,
+    Json(request): Json<AcquireRequest>,
+) -> Response {
+    let decided = async {
+        let policy = app.policy(&request.policy)?;
+        let decision = app.acquire(&policy, &request).await?;
+        Ok::<_, Error>((policy, decision))
+    };
+    match decided.await {
+        Ok((policy, decision)) => reply::decision(&app, &policy, &request.subject, &decision),
+        Err(error) => reply::error(&error),
+    }
+}
+
+/// Decides many asks, each alone: one that is refused or wrong does not touch the others. They are started in their
+/// order and wait for the store together, so that a store that writes in groups writes them in one.
+pub(super) async fn batch(
+    State(app): State<Arc<App>>,
+    Json(BatchRequest { asks }): Json<BatchRequest>,
+) -> Response {
+    if BATCH_ASKS_MAX < asks.len() {
+        let detail = format!("asks: a batch has at most {BATCH_ASKS_MAX}, not {}", asks.len());
+        return reply::problem(&Problem::invalid(detail));
+    }
+    if let Some(place) = asks.iter().position(|ask| ask.wait_ms.is_some_and(|wait| 0 < wait)) {
+        let detail =
+            format!("asks[{place}].wait_ms: an ask in a batch does not wait; leave it out");
+        return reply::problem(&Problem::invalid(detail));
+    }
+    let answers = asks.iter().map(|ask| -> BoxFuture<'_, Answer> { Box::pin(answer(&app, ask)) });
+    reply::ok(&BatchResponse { answers: all(answers.collect()).await })
+}
+
+async fn answer(app: &App, request: &AcquireRequest) -> Answer {
+    let decided = async {
+        let policy = app.policy(&request.policy)?;
+        app.acquire(&policy, request).await
+    };
+    match decided.await {
+        Ok(decision) => Answer::of(&decision, app.key(), app.now()),
+        Err(error) => Answer::Failed(error.into()),
+    }
+}
+
+/// Runs `futures` together; the outputs are in their order.
+async fn all<T>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut pending = false;
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_some() {
+                continue;
+            }
+            match future.as_mut().poll(context) {
+                Poll::Ready(value) => *output = Some(value),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}

@@ -1,0 +1,51 @@
+//! The header fields `RateLimit` and `RateLimit-Policy`.
+//!
+//! They are those of draft-ietf-httpapi-ratelimit-headers, revision 11, in the syntax of structured fields (RFC 9651): a
+//! list with one member for each limit, in the order of the policy. A unit other than requests has no registered name,
+//! so it goes into a parameter of our own.
+
+use std::fmt::Write as _;
+
+use axum::http::HeaderValue;
+use tollgate::core::REQUESTS;
+use tollgate::{Policy, Rule, Standing, Timestamp};
+
+use crate::wire::window_secs;
+
+/// The largest integer of a structured field: fifteen digits.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// `RateLimit`: what remains, and in how many seconds it grows.
+pub(super) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<HeaderValue> {
+    value(standings.iter().map(|standing| {
+        let mut member = format!("\"{}\";r={}", standing.name, standing.remaining.min(INTEGER_MAX));
+        if let Some(at) = standing.reset_at {
+            let _infallible = write!(member, ";t={}", at.since(now).as_secs_ceil());
+        }
+        member
+    }))
+}
+
+/// `RateLimit-Policy`: how much in how many seconds, as configured.
+pub(super) fn rate_limit_policy(policy: &Policy) -> Option<HeaderValue> {
+    value(policy.limits().map(|limit| {
+        let rule = limit.rule();
+        let mut member = format!("\"{}\";q={}", limit.name(), rule.limit().min(INTEGER_MAX));
+        if let Some(secs) = window_secs(rule) {
+            let _infallible = write!(member, ";w={}", secs.min(INTEGER_MAX));
+        }
+        match (rule, limit.unit()) {
+            (Rule::Concurrency(_), REQUESTS) => member.push_str(";qu=\"concurrent-requests\""),
+            (_, REQUESTS) => {}
+            (_, unit) => {
+                let _infallible = write!(member, ";tollgate-unit=\"{unit}\"");
+            }
+        }
+        member
+    }))
+}
+
+/// Names have neither quotes nor backslashes, so they need no escape.
+fn value(members: impl Iterator<Item = String>) -> Option<HeaderValue> {
+    HeaderValue::try_from(members.collect::<Vec<_>>().join(", ")).ok()
+}

@@ -1,0 +1,93 @@
+//! Bodies and queries, read strictly.
+//!
+//! The media type must be JSON: a browser asks before it sends that from another site, so a page that somebody happens to
+//! have open cannot use up the quotas of a server on their machine.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::DeserializeOwned;
+
+use super::reply;
+use crate::app::App;
+use crate::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX};
+use crate::wire::{Problem, StandingQuery};
+
+/// A body of JSON.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Response> {
+        read(request, app).await.map(Self).map_err(|problem| reply::problem(&problem))
+    }
+}
+
+async fn read<T: DeserializeOwned>(request: Request, app: &App) -> Result<T, Problem> {
+    if !is_json(&request) {
+        let detail = "send JSON, and say so: content-type: application/json";
+        return Err(Problem::new(415, "unsupported-media-type", detail));
+    }
+    let bytes = tokio::select! {
+        bytes = Bytes::from_request(request, &()) => bytes,
+        () = app.clock().sleep_until(app.now() + BODY_WAIT_MAX) => {
+            let detail = format!("the body did not arrive within {BODY_WAIT_MAX}");
+            return Err(Problem::new(408, "timeout", detail));
+        }
+    };
+    let bytes = bytes.map_err(|rejection| match rejection.status().as_u16() {
+        413 => {
+            let detail = format!("a body has at most {BODY_BYTES_MAX} bytes; send less at once");
+            Problem::new(413, "too-large", detail)
+        }
+        _ => Problem::invalid("the body did not arrive whole"),
+    })?;
+    parse(&bytes).map_err(Problem::invalid)
+}
+
+fn is_json(request: &Request) -> bool {
+    let value = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+/// Reads `bytes`, or says which field is wrong.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let cause = error.into_inner();
+        match cause.classify() {
+            serde_json::error::Category::Data if path != "." => format!("{path}: {cause}"),
+            serde_json::error::Category::Data => cause.to_string(),
+            _ => format!("the body is not valid JSON: {cause}"),
+        }
+    })?;
+    json.end().map_err(|error| format!("the body is not one value of JSON: {error}"))?;
+    Ok(value)
+}
+
+/// A query that names a policy and a subject.
+pub(super) struct Named(pub(super) StandingQuery);
+
+impl FromRequestParts<Arc<App>> for Named {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Response> {
+        match Query::<StandingQuery>::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(rejection) => {
+                let detail = format!(
+                    "{}; write ?policy=api&subject=alice, percent-encoded",
+                    rejection.body_text().to_lowercase()
+                );
+                Err(reply::problem(&Problem::invalid(detail)))
+            }
+        }
+    }
+}

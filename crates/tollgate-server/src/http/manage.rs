@@ -1,0 +1,55 @@
+//! Reading and operating: standings, policies, counts, health.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::input::Named;
+use super::reply;
+use crate::app::App;
+use crate::wire::{Changed, PoliciesResponse, StandingResponse};
+
+/// `GET /v1/standing`: where a subject stands, consuming nothing.
+pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
+    let standings = app.standing(&query).await;
+    let body = |standings: Vec<_>| {
+        StandingResponse::of(&query.policy, &query.subject, &standings, app.now())
+    };
+    reply::result(standings.map(body))
+}
+
+/// `DELETE /v1/standing`: forgets everything about a subject, for an operator who knows why.
+pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> Response {
+    let done = app.reset(&query).await;
+    if let Ok(changed) = done {
+        tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
+    }
+    reply::result(done.map(|changed| Changed { changed }))
+}
+
+/// `GET /v1/policies`: what is in force.
+pub(super) async fn policies(State(app): State<Arc<App>>) -> Response {
+    reply::ok(&app.policies().iter().collect::<PoliciesResponse>())
+}
+
+/// `GET /v1/stats`: what this server answered since it started.
+pub(super) async fn stats(State(app): State<Arc<App>>) -> Response {
+    reply::ok(&app.stats())
+}
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+/// `GET /healthz`: the process answers.
+pub(super) async fn health() -> Response {
+    reply::ok(&Health { status: "ok" })
+}
+
+/// `GET /readyz`: requests are taken, and the store answers.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
+    reply::result(app.ready().await.map(|()| Health { status: "ready" }))
+}

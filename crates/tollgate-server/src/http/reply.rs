@@ -1,0 +1,91 @@
+//! Answers as responses: bodies of JSON, problem documents, and the fields that go with a decision.
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use tollgate::{Decision, Error, ErrorKind, Policy};
+
+use super::fields;
+use crate::app::App;
+use crate::wire::{Answer, PROBLEM_JSON, Problem, kind_name};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// After how many seconds it is worth asking again when a bound was reached that time lifts.
+const CONTENDED_RETRY_SECS: u64 = 1;
+
+/// `body` with status 200.
+pub(super) fn ok<T: Serialize>(body: &T) -> Response {
+    json(200, "application/json", body)
+}
+
+/// `problem` with its own status.
+pub(super) fn problem(problem: &Problem) -> Response {
+    json(problem.status, PROBLEM_JSON, problem)
+}
+
+/// `error` as a problem document. What is the server's own trouble is logged, without what callers sent.
+pub(super) fn error(error: &Error) -> Response {
+    let body = Problem::from(error);
+    if 500 <= body.status {
+        tracing::error!(kind = kind_name(error.kind()), %error, "could not answer");
+    }
+    let mut response = problem(&body);
+    if error.kind() == ErrorKind::Contended {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(CONTENDED_RETRY_SECS));
+    }
+    response
+}
+
+/// `done` with status 200, or the error.
+pub(super) fn result<T: Serialize>(done: Result<T, Error>) -> Response {
+    match done {
+        Ok(body) => ok(&body),
+        Err(failure) => error(&failure),
+    }
+}
+
+/// The answer to one ask under `policy`, with its fields.
+pub(super) fn decision(app: &App, policy: &Policy, subject: &str, decision: &Decision) -> Response {
+    let now = app.now();
+    let body = Answer::of(decision, app.key(), now);
+    let (mut response, standings, read_at) = match decision {
+        Decision::Admitted(permit) => (ok(&body), &permit.limits, now),
+        Decision::Denied(denial) => {
+            tracing::debug!(policy = %denial.policy, limit = %denial.limit, "refused");
+            let mut response = json(429, PROBLEM_JSON, &body);
+            if let Some(wait) = denial.retry_after() {
+                let secs = HeaderValue::from(wait.as_secs_ceil());
+                response.headers_mut().insert(RETRY_AFTER, secs);
+            }
+            (response, &denial.limits, denial.decided_at)
+        }
+    };
+    let policy = policy.for_subject(subject);
+    let fields = [
+        (RATE_LIMIT, fields::rate_limit(standings, read_at)),
+        (RATE_LIMIT_POLICY, fields::rate_limit_policy(policy)),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {
+    let bytes =
+        serde_json::to_vec(body).expect("bodies have string keys and no own serializers that fail");
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    // Where somebody stands is true now, not when a cache says so.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+
+mod app;
+pub mod bounds;
+mod closing;
+mod dashboard;
+mod http;
+mod server;
+mod stats;
+pub mod token;
+pub mod wire;
+
+pub use app::App;
+pub use server::{Drained, run};

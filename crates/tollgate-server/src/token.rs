@@ -1,0 +1,157 @@
+//! Permits that cross a wire, as text that cannot be forged.
+//!
+//! A permit refunds quota, so a caller that could write one could refund what it never paid. A token therefore carries
+//! a MAC with a key that the brokers of one fleet share: any of them can read what another gave out, and nobody else
+//! can make one. What is inside is not secret from its holder, who asked for it.
+//!
+//! ```text
+//! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over label, version and body (32 bytes)
+//! body:                 policy, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
+//! ```
+//! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
+use tollgate::{Costs, Error, ErrorKind, Grant, Permit, Policy, Timestamp};
+
+/// The length of a permit key.
+pub const KEY_BYTES: usize = 32;
+
+/// The longest token, in characters: every name and number at its longest.
+pub const TOKEN_CHARS_MAX: usize = (1 + BODY_BYTES_MAX + MAC_BYTES).div_ceil(3) * 4;
+
+const VERSION: u8 = 1;
+const MAC_BYTES: usize = 32;
+const NUMBER_BYTES_MAX: usize = 10;
+const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
+    + SUBJECT_BYTES_MAX
+    + UNITS_MAX * (NAME_BYTES_MAX + 1 + NUMBER_BYTES_MAX)
+    + 6 * NUMBER_BYTES_MAX;
+
+/// Keeps the MAC of a permit from being that of anything else made with the same key.
+const LABEL: &[u8] = b"tollgate permit";
+
+#[derive(Serialize, Deserialize)]
+struct Body<'a> {
+    policy: &'a str,
+    subject: &'a str,
+    #[serde(borrow)]
+    amounts: Vec<(&'a str, u64)>,
+    at: u64,
+    /// Zero for the permit of the shadow mode, which charged nothing.
+    stamp: u64,
+    use_by: Option<u64>,
+    expires_at: Option<u64>,
+    degraded: bool,
+}
+
+/// `permit` as text, sealed with `key`.
+///
+/// ```
+/// use tollgate::{Amounts, Grant, Limit, Permit, Policy, Timestamp, TokenBucket};
+/// use tollgate_server::token;
+///
+/// let policy = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_second(10))])?;
+/// let grant = Grant { at: Timestamp::from_secs(1), stamp: 1, use_by: None, expires_at: None };
+/// let permit = Permit::new(&policy, "alice", Amounts::default(), grant);
+///
+/// let text = token::encode(&permit, &[7; 32]);
+/// assert_eq!(token::decode(&text, &[7; 32], |_| Ok(policy.clone()))?, permit);
+/// assert!(token::decode(&text, &[8; 32], |_| Ok(policy.clone())).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
+    let (costs, grant) = (permit.costs(), permit.grant());
+    let body = Body {
+        policy: permit.policy().name(),
+        subject: permit.subject(),
+        amounts: costs.iter().filter(|(_, amount)| *amount != 0).collect(),
+        at: grant.at.as_micros(),
+        stamp: if permit.is_charged() { grant.stamp } else { 0 },
+        use_by: grant.use_by.map(Timestamp::as_micros),
+        expires_at: grant.expires_at.map(Timestamp::as_micros),
+        degraded: permit.degraded,
+    };
+    let mut bytes = postcard::to_extend(&body, vec![VERSION])
+        .expect("a body has no part that postcard cannot write, and a vector has room");
+    let mac = mac_of(&bytes, key).finalize().into_bytes();
+    bytes.extend_from_slice(&mac);
+    BASE64URL.encode(bytes)
+}
+
+/// The permit that `text` stands for; `lookup` finds its policy. What the token does not carry (standings, the denial
+/// of the shadow mode) is absent.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] unless `text` is what [`encode`] made with the same key in this version, and whatever
+/// `lookup` says.
+pub fn decode(
+    text: &str,
+    key: &[u8; KEY_BYTES],
+    lookup: impl FnOnce(&str) -> Result<Policy, Error>,
+) -> Result<Permit, Error> {
+    if TOKEN_CHARS_MAX < text.len() {
+        return Err(invalid(format!(
+            "a permit has at most {TOKEN_CHARS_MAX} characters, not {}",
+            text.len()
+        )));
+    }
+    let bytes = BASE64URL.decode(text).map_err(|_| {
+        invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
+    })?;
+    let sealed = bytes.len().checked_sub(MAC_BYTES).and_then(|at| bytes.split_at_checked(at));
+    let Some((sealed @ [version, body @ ..], mac)) = sealed else {
+        return Err(invalid("the permit is cut short; send it unchanged"));
+    };
+    if *version != VERSION {
+        return Err(invalid(format!(
+            "the permit is of version {version}, and version {VERSION} is read here; acquire a new one"
+        )));
+    }
+    // Constant time: how much of a forged MAC is right must not show.
+    mac_of(sealed, key).verify_slice(mac).map_err(|_| {
+        invalid("the permit was changed, or given out under another permit key; send it unchanged to a server with the same key")
+    })?;
+    let (body, rest) = postcard::take_from_bytes::<Body<'_>>(body)
+        .map_err(|_| invalid("the permit does not decode, although its seal is right"))?;
+    if !rest.is_empty() {
+        return Err(invalid("the permit is longer than it should be, although its seal is right"));
+    }
+    permit_of(&body, &lookup(body.policy)?)
+}
+
+fn permit_of(body: &Body<'_>, policy: &Policy) -> Result<Permit, Error> {
+    let policy = policy.for_subject(body.subject);
+    let amount = |unit: &str| {
+        body.amounts.iter().find(|(name, _)| *name == unit).map_or(0, |(_, amount)| *amount)
+    };
+    // Every unit of the policy is named, so that none falls back to its default; a unit that the policy no longer
+    // counts has nowhere to be given back to.
+    let costs: Costs = policy.units().map(|unit| (unit, amount(unit))).collect();
+    let grant = Grant {
+        at: Timestamp::from_micros(body.at),
+        stamp: body.stamp,
+        use_by: body.use_by.map(Timestamp::from_micros),
+        expires_at: body.expires_at.map(Timestamp::from_micros),
+    };
+    let mut permit = Permit::new(policy, body.subject, policy.amounts(&costs)?, grant);
+    permit.degraded = body.degraded;
+    Ok(permit)
+}
+
+fn mac_of(sealed: &[u8], key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(LABEL);
+    mac.update(sealed);
+    mac
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, text)
+}

@@ -1,0 +1,256 @@
+//! What callers get.
+
+use serde::{Deserialize, Serialize};
+use tollgate::{Decision, Denial, Permit, Span, Standing, Timestamp};
+
+use super::problem::{Problem, QUOTA_EXCEEDED};
+use super::text;
+use crate::token;
+
+/// Where a subject stands on one limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitStanding {
+    /// The name of the limit.
+    pub name: String,
+    /// The unit it counts.
+    pub unit: String,
+    /// The limit, as configured.
+    pub limit: u64,
+    /// What is used now.
+    pub used: u64,
+    /// What could be asked for now.
+    pub remaining: u64,
+    /// When `remaining` next grows; null if it is as large as it gets.
+    #[serde(with = "text::time")]
+    pub reset_at: Option<Timestamp>,
+    /// The same as a length of time for people, as in `2h 15m`.
+    pub reset_in: Option<String>,
+    /// When nothing is used any more; null if nothing is used now.
+    #[serde(with = "text::time")]
+    pub full_at: Option<Timestamp>,
+}
+
+impl LimitStanding {
+    /// `standing` as it is read at `now`.
+    #[must_use]
+    pub fn of(standing: &Standing, now: Timestamp) -> Self {
+        Self {
+            name: standing.name.to_string(),
+            unit: standing.unit.to_string(),
+            limit: standing.limit,
+            used: standing.used,
+            remaining: standing.remaining,
+            reset_at: standing.reset_at,
+            reset_in: standing.reset_at.map(|at| at.since(now).for_people()),
+            full_at: standing.full_at,
+        }
+    }
+
+    /// Every one of `standings` as it is read at `now`.
+    #[must_use]
+    pub fn all(standings: &[Standing], now: Timestamp) -> Vec<Self> {
+        standings.iter().map(|standing| Self::of(standing, now)).collect()
+    }
+}
+
+/// The answer to an ask that went through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admitted {
+    /// Always true.
+    pub admitted: bool,
+    /// The permit, to be settled, released or renewed.
+    pub permit: String,
+    /// Where the subject stands now.
+    pub limits: Vec<LimitStanding>,
+    /// Whether this was decided without the store.
+    pub degraded: bool,
+    /// Until when the admitted call should reach the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub use_by: Option<Timestamp>,
+    /// When the slots it holds expire.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub expires_at: Option<Timestamp>,
+    /// The denial that a policy in shadow mode did not enforce; nothing was charged then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow_denied: Option<Box<Denied>>,
+}
+
+impl Admitted {
+    /// The answer that carries `permit`, sealed with `key`, as it is read at `now`.
+    #[must_use]
+    pub fn of(permit: &Permit, key: &[u8; token::KEY_BYTES], now: Timestamp) -> Self {
+        Self {
+            admitted: true,
+            permit: token::encode(permit, key),
+            limits: LimitStanding::all(&permit.limits, now),
+            degraded: permit.degraded,
+            use_by: permit.use_by(),
+            expires_at: permit.expires_at(),
+            shadow_denied: permit.shadow_denied.as_deref().map(|denial| Box::new(denial.into())),
+        }
+    }
+}
+
+/// The answer to an ask that did not go through: a problem document of status 429.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denied {
+    /// The problem type: [`QUOTA_EXCEEDED`].
+    #[serde(rename = "type")]
+    pub type_uri: String,
+    /// The problem type in words.
+    pub title: String,
+    /// Always 429.
+    pub status: u16,
+    /// What binds, and until when, in a sentence.
+    pub detail: String,
+    /// Always false.
+    pub admitted: bool,
+    /// The name of the policy.
+    pub policy: String,
+    /// The name of the binding limit.
+    pub limit: String,
+    /// The same for programs that know the problem type.
+    #[serde(rename = "violated-policies")]
+    pub violated_policies: Vec<String>,
+    /// The unit of the binding limit.
+    pub unit: String,
+    /// How much of that unit was asked for.
+    pub asked: u64,
+    /// The most that could ever be asked for at once.
+    pub most: u64,
+    /// How long to wait, in milliseconds, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// The instant from which the ask would be admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub reset_at: Option<Timestamp>,
+    /// True if waiting does not help, because the cost is larger than the limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+    /// Where the subject stands now.
+    pub limits: Vec<LimitStanding>,
+    /// Whether this was decided without the store.
+    pub degraded: bool,
+}
+
+impl From<&Denial> for Denied {
+    fn from(denial: &Denial) -> Self {
+        let wait = denial.retry_after();
+        Self {
+            type_uri: QUOTA_EXCEEDED.to_owned(),
+            title: "Quota exceeded".to_owned(),
+            status: 429,
+            detail: detail_of(denial, wait),
+            admitted: false,
+            policy: denial.policy.to_string(),
+            limit: denial.limit.to_string(),
+            violated_policies: vec![denial.limit.to_string()],
+            unit: denial.unit.to_string(),
+            asked: denial.asked,
+            most: denial.most,
+            retry_after_ms: wait.map(Span::as_millis_ceil),
+            reset_at: denial.reset_at(),
+            never: wait.is_none(),
+            limits: LimitStanding::all(&denial.limits, denial.decided_at),
+            degraded: denial.degraded,
+        }
+    }
+}
+
+fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
+    let Denial { limit, unit, asked, most, .. } = denial;
+    match wait {
+        Some(wait) => format!(
+            "limit {limit:?} has no room for {asked} {unit} now; ask again in {}",
+            wait.for_people()
+        ),
+        None => format!(
+            "limit {limit:?} never admits {asked} {unit} at once, at most {most}; ask for less"
+        ),
+    }
+}
+
+/// One answer to one ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// It went through.
+    Admitted(Admitted),
+    /// It did not go through.
+    Denied(Box<Denied>),
+    /// It could not be decided.
+    Failed(Problem),
+}
+
+impl Answer {
+    /// `decision` as it is read at `now`, with permits sealed with `key`.
+    #[must_use]
+    pub fn of(decision: &Decision, key: &[u8; token::KEY_BYTES], now: Timestamp) -> Self {
+        match decision {
+            Decision::Admitted(permit) => Self::Admitted(Admitted::of(permit, key, now)),
+            Decision::Denied(denial) => Self::Denied(Box::new(denial.into())),
+        }
+    }
+}
+
+/// The answer to a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchResponse {
+    /// One answer for each ask, in the order of the asks.
+    pub answers: Vec<Answer>,
+}
+
+/// The answer to settle, release and reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Whether anything changed; false if it was done before.
+    pub changed: bool,
+}
+
+/// The answer to renew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewed {
+    /// The permit to use from now on.
+    pub permit: String,
+    /// Until when the admitted call should reach the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub use_by: Option<Timestamp>,
+    /// When the slots it holds expire; left out if it holds none.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Renewed {
+    /// The answer that carries `permit`, sealed with `key`.
+    #[must_use]
+    pub fn of(permit: &Permit, key: &[u8; token::KEY_BYTES]) -> Self {
+        Self {
+            permit: token::encode(permit, key),
+            use_by: permit.use_by(),
+            expires_at: permit.expires_at(),
+        }
+    }
+}
+
+/// Where a subject stands, having consumed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandingResponse {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// Where the subject stands on each limit.
+    pub limits: Vec<LimitStanding>,
+}
+
+impl StandingResponse {
+    /// `standings` of `subject` under `policy` as they are read at `now`.
+    #[must_use]
+    pub fn of(policy: &str, subject: &str, standings: &[Standing], now: Timestamp) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            subject: subject.to_owned(),
+            limits: LimitStanding::all(standings, now),
+        }
+    }
+}

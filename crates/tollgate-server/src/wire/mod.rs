@@ -1,0 +1,27 @@
+//! The bodies of every request and response.
+//!
+//! They are plain structures with `serde`, apart from the HTTP code, so that whoever prints JSON for a program (the
+//! server, the command line with `--json`) prints the same JSON, and a client reads what the server wrote.
+//!
+//! Rules that hold for all of them: times are RFC 3339 in UTC; lengths of time for programs are whole milliseconds,
+//! rounded up, and those for people read like `2h 15m`; a request with an unknown field is refused, because a
+//! misspelt `costs` would otherwise cost nothing; a member of an answer that does not apply is left out, except in
+//! `limits` and `policies`, whose rows all have the same members.
+
+mod answer;
+mod policy;
+mod problem;
+mod request;
+mod stats;
+mod text;
+
+pub use answer::{
+    Admitted, Answer, BatchResponse, Changed, Denied, LimitStanding, Renewed, StandingResponse,
+};
+pub(crate) use policy::window_secs;
+pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};
+pub use problem::{PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, status_of};
+pub use request::{
+    AcquireRequest, BatchRequest, PermitRequest, SettleRequest, StandingQuery, named_costs,
+};
+pub use stats::{PolicyCounts, StatsResponse};

@@ -1,0 +1,105 @@
+//! Errors as problem documents (RFC 9457).
+
+use serde::{Deserialize, Serialize};
+use tollgate::{Error, ErrorKind};
+
+/// The media type of a problem document.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The registered problem type of a refusal.
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Why a call could not be answered.
+///
+/// Programs look at `kind`, people read `detail`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The problem type; `about:blank` says that the status tells it all.
+    #[serde(rename = "type")]
+    pub type_uri: String,
+    /// The status in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What kind of trouble it is, in one word that does not change.
+    pub kind: String,
+    /// What was wrong, and what would be right.
+    pub detail: String,
+}
+
+impl Problem {
+    /// A problem with `status`, whose `title` is the status in words.
+    #[must_use]
+    pub fn new(status: u16, kind: &str, detail: impl Into<String>) -> Self {
+        Self {
+            type_uri: "about:blank".to_owned(),
+            title: title_of(status).to_owned(),
+            status,
+            kind: kind.to_owned(),
+            detail: detail.into(),
+        }
+    }
+
+    /// Bad input, which `detail` names together with what would be right.
+    #[must_use]
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(400, kind_name(ErrorKind::Invalid), detail)
+    }
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
+        Self::new(status_of(error.kind()), kind_name(error.kind()), error.to_string())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// The HTTP status that an error of `kind` is answered with.
+#[must_use]
+pub const fn status_of(kind: ErrorKind) -> u16 {
+    match kind {
+        ErrorKind::Invalid => 400,
+        ErrorKind::UnknownPolicy => 404,
+        ErrorKind::Conflict => 409,
+        ErrorKind::Expired => 410,
+        ErrorKind::Contended | ErrorKind::Full | ErrorKind::Unavailable => 503,
+        _ => 500,
+    }
+}
+
+/// The one word for `kind` that answers carry.
+#[must_use]
+pub const fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Invalid => "invalid",
+        ErrorKind::UnknownPolicy => "unknown-policy",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Contended => "contended",
+        ErrorKind::Expired => "expired",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Full => "full",
+        ErrorKind::Unavailable => "unavailable",
+        _ => "internal",
+    }
+}
+
+const fn title_of(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        429 => "Too Many Requests",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}

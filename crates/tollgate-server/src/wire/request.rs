@@ -1,0 +1,105 @@
+//! What callers send.
+
+use serde::{Deserialize, Serialize};
+use tollgate::{Ask, Costs, Error, ErrorKind, Policy};
+
+use super::text;
+
+/// The body of `POST /v1/acquire`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcquireRequest {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// The cost of each unit; a unit that is not named costs 0, except `requests`, which costs 1.
+    #[serde(default, skip_serializing_if = "Costs::is_empty", with = "text::costs")]
+    pub costs: Costs,
+    /// Makes a repeat recognisable: the same id within two minutes is charged once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// How long to wait for room, in milliseconds; without it the answer comes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+impl AcquireRequest {
+    /// The ask that this request means under `policy`.
+    #[must_use]
+    pub fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
+        let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
+        match &self.id {
+            Some(id) => ask.id(id.as_str()),
+            None => ask,
+        }
+    }
+}
+
+/// The body of `POST /v1/acquire/batch`: each ask is decided alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// The asks; none of them waits.
+    pub asks: Vec<AcquireRequest>,
+}
+
+/// The body of `POST /v1/settle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettleRequest {
+    /// The permit, as it was given out.
+    pub permit: String,
+    /// What it really cost; a unit that is not named keeps its estimate.
+    #[serde(default, with = "text::costs")]
+    pub actual: Costs,
+}
+
+/// The body of `POST /v1/release` and `POST /v1/renew`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PermitRequest {
+    /// The permit, as it was given out.
+    pub permit: String,
+}
+
+/// The query of `GET` and `DELETE /v1/standing`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandingQuery {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+}
+
+/// Reads costs as people type them, `tokens=3750`, one unit each.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if one of them is not `unit=number`, or if a unit is named twice.
+///
+/// ```
+/// let costs = tollgate_server::wire::named_costs(["requests=1", "tokens=3_750"])?;
+/// assert_eq!(costs.get("tokens"), Some(3_750));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub fn named_costs<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Costs, Error> {
+    let mut costs = Costs::new();
+    for text in texts {
+        let (unit, amount) = text.split_once('=').ok_or_else(|| not_a_cost(text))?;
+        let digits = amount.trim().replace('_', "");
+        let amount: u64 = digits.parse().map_err(|_| not_a_cost(text))?;
+        if costs.get(unit.trim()).is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("unit {unit:?} is named twice")));
+        }
+        costs.set(unit.trim(), amount);
+    }
+    Ok(costs)
+}
+
+fn not_a_cost(text: &str) -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        format!("{text:?} is not a cost; write a unit and a whole number, as in tokens=3750"),
+    )
+}

@@ -1,0 +1,10 @@
+//! The server over real connections, on a clock that the tests move.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
+
+mod calls;
+mod client;
+mod errors;
+mod pages;
+mod shutdown;
+mod tokens;
+mod waiting;

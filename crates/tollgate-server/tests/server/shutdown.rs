@@ -1,0 +1,108 @@
+//! Stopping while requests are in flight, and gates that misbehave.
+
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore};
+use tollgate::{Ask, BoxFuture, Costs, Decision, Error, Gate, Permit, Policy, Standing, Timestamp};
+use tollgate_server::bounds::DRAIN_MAX;
+
+use crate::client::Server;
+
+const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
+
+/// A request in flight is finished while no new one is taken.
+#[tokio::test]
+async fn a_request_in_flight_is_finished() {
+    let held = Arc::new(Doors::default());
+    let server = Server::around(|gate| Arc::new(Held { gate, doors: Arc::clone(&held) })).await;
+    let waiting = server.start_send("POST", "/v1/acquire", ASK).await;
+    held.entered.notified().await;
+    let stopping = server.stop();
+    while TcpStream::connect(stopping.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    held.open.add_permits(1);
+    let answer = waiting.answer().await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(stopping.done.await.unwrap().cut, 0);
+}
+
+/// A request that does not finish within the bound is cut, so that stopping always ends.
+#[tokio::test]
+async fn draining_ends() {
+    let held = Arc::new(Doors::default());
+    let server = Server::around(|gate| Arc::new(Held { gate, doors: Arc::clone(&held) })).await;
+    let _waiting = server.start_send("POST", "/v1/acquire", ASK).await;
+    held.entered.notified().await;
+    let stopping = server.stop();
+    while stopping.clock.next_alarm().is_none() {
+        tokio::task::yield_now().await;
+    }
+    stopping.clock.advance(DRAIN_MAX);
+    assert_eq!(stopping.done.await.unwrap().cut, 1);
+}
+
+/// A connection that is kept open without a request does not hold the server up.
+#[tokio::test]
+async fn an_idle_connection_does_not_hold_the_server_up() {
+    let server = Server::start().await;
+    let _idle = TcpStream::connect(server.address).await.unwrap();
+    server.permit(ASK).await;
+    assert_eq!(server.stop().done.await.unwrap().cut, 0);
+}
+
+#[derive(Debug)]
+struct Doors {
+    entered: Notify,
+    open: Semaphore,
+}
+
+impl Default for Doors {
+    fn default() -> Self {
+        Self { entered: Notify::new(), open: Semaphore::new(0) }
+    }
+}
+
+/// A gate that lets nobody in until its doors open.
+#[derive(Debug)]
+struct Held {
+    gate: Arc<dyn Gate>,
+    doors: Arc<Doors>,
+}
+
+/// A gate that answers everything with one error.
+#[derive(Debug)]
+pub(crate) struct Broken(pub(crate) Error);
+
+macro_rules! answers {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        impl Gate for Broken {
+            $(fn $name<'a>(&'a self, $($argument: $kind),*) -> BoxFuture<'a, Result<$answer, Error>> {
+                $(let _ = $argument;)*
+                Box::pin(async { Err(self.0.clone()) })
+            })*
+        }
+
+        impl Gate for Held {
+            $(fn $name<'a>(&'a self, $($argument: $kind),*) -> BoxFuture<'a, Result<$answer, Error>> {
+                Box::pin(async move {
+                    self.doors.entered.notify_one();
+                    self.doors.open.acquire().await.unwrap().forget();
+                    self.gate.$name($($argument),*).await
+                })
+            })*
+        }
+    };
+}
+
+answers! {
+    acquire(ask: &'a Ask<'a>) -> Decision;
+    settle(permit: &'a Permit, actual: &'a Costs) -> bool;
+    release(permit: &'a Permit) -> bool;
+    renew(permit: &'a Permit) -> Permit;
+    charge(ask: &'a Ask<'a>) -> Permit;
+    close_until(ask: &'a Ask<'a>, limit: &'a str, until: Timestamp) -> bool;
+    standing(policy: &'a Policy, subject: &'a str) -> Vec<Standing>;
+    reset(policy: &'a Policy, subject: &'a str) -> bool;
+}

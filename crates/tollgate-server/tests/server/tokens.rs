@@ -1,0 +1,144 @@
+//! Permits as text: what was given out comes back, and nothing else is taken.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use proptest::prelude::*;
+use tollgate::core::bounds::{NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
+use tollgate::{Costs, Error, ErrorKind, Grant, Limit, Permit, Policy, Timestamp, TokenBucket};
+use tollgate_server::token::{TOKEN_CHARS_MAX, decode, encode};
+
+const KEY: [u8; 32] = [7; 32];
+
+fn policy(units: &[&str]) -> Policy {
+    let limits = units.iter().map(|unit| Limit::new(*unit, *unit, TokenBucket::per_second(9)));
+    Policy::new("llm", limits).unwrap()
+}
+
+fn open(text: &str, policy: &Policy) -> Result<Permit, Error> {
+    decode(text, &KEY, |name| {
+        assert_eq!(name, policy.name());
+        Ok(policy.clone())
+    })
+}
+
+fn grant() -> Grant {
+    let at = Timestamp::from_secs(1_700_000_000);
+    Grant { at, stamp: 3, use_by: None, expires_at: None }
+}
+
+prop_compose! {
+    fn permits()(
+        subject in "\\PC{1,40}",
+        amounts in (0..=NUMBER_MAX, 0..=NUMBER_MAX),
+        times in (0..=NUMBER_MAX, prop::option::of(0..=NUMBER_MAX), prop::option::of(0..=NUMBER_MAX)),
+        stamp in any::<u64>(),
+        degraded in any::<bool>(),
+    ) -> Permit {
+        let policy = policy(&["requests", "tokens"]);
+        let costs = Costs::new().with("requests", amounts.0).with("tokens", amounts.1);
+        let grant = Grant {
+            at: Timestamp::from_micros(times.0),
+            stamp,
+            use_by: times.1.map(Timestamp::from_micros),
+            expires_at: times.2.map(Timestamp::from_micros),
+        };
+        let mut permit = Permit::new(&policy, &subject, policy.amounts(&costs).unwrap(), grant);
+        permit.degraded = degraded;
+        permit
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_was_given_out_comes_back(permit in permits()) {
+        let back = open(&encode(&permit, &KEY), permit.policy()).unwrap();
+        prop_assert_eq!(back, permit);
+    }
+
+    /// Goal: nobody makes a permit from another. Method: flip each bit of the bytes and each bit of the text.
+    #[test]
+    fn any_flipped_bit_is_refused(permit in permits(), place in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let text = encode(&permit, &KEY);
+        let mut bytes = BASE64URL.decode(&text).unwrap();
+        let index = place.index(bytes.len());
+        bytes[index] ^= 1 << bit;
+        let error = open(&BASE64URL.encode(&bytes), permit.policy()).unwrap_err();
+        prop_assert_eq!(error.kind(), ErrorKind::Invalid);
+
+        let mut bytes = text.into_bytes();
+        let index = place.index(bytes.len());
+        bytes[index] ^= 1 << (bit % 7);
+        let error = open(std::str::from_utf8(&bytes).unwrap(), permit.policy()).unwrap_err();
+        prop_assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn any_text_is_refused_without_a_panic(text in "\\PC{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let policy = policy(&["requests"]);
+        prop_assert_eq!(open(&text, &policy).unwrap_err().kind(), ErrorKind::Invalid);
+        prop_assert_eq!(open(&BASE64URL.encode(bytes), &policy).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_permit_that_is_cut_short_is_refused(permit in permits(), place in any::<prop::sample::Index>()) {
+        let text = encode(&permit, &KEY);
+        let cut = &text[..place.index(text.len())];
+        prop_assert_eq!(open(cut, permit.policy()).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
+
+/// The permit of the shadow mode charged nothing, and says so after its journey.
+#[test]
+fn a_permit_that_charged_nothing_stays_so() {
+    let policy = policy(&["requests"]);
+    let amounts = policy.amounts(&Costs::new()).unwrap();
+    let free = Permit::new(&policy, "p7", amounts, Grant { stamp: 0, ..grant() });
+    assert!(!open(&encode(&free, &KEY), &policy).unwrap().is_charged());
+    let charged = Permit::new(&policy, "p7", amounts, grant());
+    assert!(open(&encode(&charged, &KEY), &policy).unwrap().is_charged());
+}
+
+/// A permit outlives a change of its policy: what the policy no longer counts is dropped, what it counts now was not
+/// charged.
+#[test]
+fn a_permit_outlives_a_change_of_its_policy() {
+    let old = policy(&["tokens", "jobs"]);
+    let amounts = old.amounts(&Costs::new().with("tokens", 5).with("jobs", 1)).unwrap();
+    let text = encode(&Permit::new(&old, "p7", amounts, grant()), &KEY);
+    let costs = open(&text, &policy(&["requests", "tokens"])).unwrap().costs();
+    assert_eq!(
+        (costs.get("requests"), costs.get("tokens"), costs.get("jobs")),
+        (Some(0), Some(5), None)
+    );
+}
+
+#[test]
+fn other_versions_are_refused_by_name() {
+    let policy = policy(&["requests"]);
+    let amounts = policy.amounts(&Costs::new()).unwrap();
+    let mut bytes =
+        BASE64URL.decode(encode(&Permit::new(&policy, "p7", amounts, grant()), &KEY)).unwrap();
+    bytes[0] = 0;
+    let error = open(&BASE64URL.encode(bytes), &policy).unwrap_err();
+    let text = "the permit is of version 0, and version 1 is read here; acquire a new one";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Invalid, text));
+}
+
+/// The bound on the length of a token lets the longest one pass.
+#[test]
+fn the_longest_permit_fits_its_bound() {
+    let units: Vec<String> =
+        (0..UNITS_MAX).map(|unit| format!("{unit:0>NAME_BYTES_MAX$}")).collect();
+    let limits = units.iter().map(|unit| Limit::new(unit, unit, TokenBucket::per_second(9)));
+    let policy = Policy::new("p".repeat(NAME_BYTES_MAX), limits).unwrap();
+    let costs: Costs = units.iter().map(|unit| (unit.as_str(), NUMBER_MAX)).collect();
+    let (at, late) = (Timestamp::MAX, Some(Timestamp::MAX));
+    let grant = Grant { at, stamp: u64::MAX, use_by: late, expires_at: late };
+    let subject = "s".repeat(SUBJECT_BYTES_MAX);
+    let permit = Permit::new(&policy, &subject, policy.amounts(&costs).unwrap(), grant);
+    let text = encode(&permit, &KEY);
+    assert!(text.len() <= TOKEN_CHARS_MAX, "{} characters", text.len());
+    assert_eq!(open(&text, &policy).unwrap(), permit);
+    let error = open(&"A".repeat(TOKEN_CHARS_MAX + 1), &policy).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}

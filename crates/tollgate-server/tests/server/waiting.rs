@@ -1,0 +1,63 @@
+//! Asks that wait for room.
+
+use serde_json::json;
+use tollgate::Span;
+
+use crate::client::{Pending, START, Server};
+
+const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
+const PATIENT: &str = r#"{"policy": "jobs", "subject": "p7", "wait_ms": 60000}"#;
+
+/// A patient ask that has found no room and waits.
+async fn waiting(server: &Server) -> Pending {
+    let waiting = server.start_send("POST", "/v1/acquire", PATIENT).await;
+    while server.clock.next_alarm() != Some(START + Span::from_mins(1)) {
+        tokio::task::yield_now().await;
+    }
+    waiting
+}
+
+/// An ask that may wait is admitted at the time that was promised.
+#[tokio::test]
+async fn a_patient_ask_is_admitted_when_there_is_room() {
+    let server = Server::start().await;
+    server.permit(ASK).await;
+    let waiting = waiting(&server).await;
+    server.clock.set(START + Span::from_mins(1));
+    let answer = waiting.answer().await;
+    assert_eq!((answer.status, &answer.json()["admitted"]), (200, &json!(true)));
+}
+
+/// A slot that is released goes to whoever waits for it, at once; an ask that does not wait does not overtake.
+#[tokio::test]
+async fn a_released_slot_goes_to_whoever_waits() {
+    let server = Server::start().await;
+    let permit = server.permit(ASK).await;
+    let waiting = waiting(&server).await;
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
+    assert_eq!(waiting.answer().await.status, 200);
+}
+
+/// An ask that time alone will not admit before its deadline is refused at once.
+#[tokio::test]
+async fn an_ask_that_would_wait_too_long_is_refused_at_once() {
+    let server = Server::start().await;
+    let all =
+        r#"{"policy": "gemini", "subject": "p7", "costs": {"requests": 5}, "wait_ms": 59999}"#;
+    server.permit(all).await;
+    let answer = server.post("/v1/acquire", all).await;
+    assert_eq!((answer.status, answer.field("retry-after")), (429, Some("60")));
+}
+
+/// Whoever waits when the server stops gets the answer that holds then.
+#[tokio::test]
+async fn a_waiting_ask_is_answered_when_the_server_stops() {
+    let server = Server::start().await;
+    server.permit(ASK).await;
+    let waiting = waiting(&server).await;
+    let stopping = server.stop();
+    let answer = waiting.answer().await;
+    assert_eq!((answer.status, answer.field("retry-after")), (429, Some("60")));
+    assert_eq!(stopping.done.await.unwrap().cut, 0);
+}

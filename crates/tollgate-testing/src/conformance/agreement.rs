@@ -1,0 +1,73 @@
+//! Same meaning everywhere: the golden vectors, and random stories played to the gate and to the core alike.
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use tollgate_core::{Operation, Policy, Timestamp};
+
+use super::Fixture;
+use crate::generate::{self, Move};
+use crate::script::{Record, Single};
+use crate::vectors;
+
+/// How many moves a random story has at the most.
+const MOVES_MAX: usize = 24;
+
+/// The gate answers every golden vector as written.
+///
+/// # Errors
+/// The first vector that it answers otherwise.
+pub fn passes_vectors(fixture: &Fixture) -> Result<(), String> {
+    let vectors = vectors::load_all()?;
+    super::ensure(!vectors.is_empty(), || "there are no vectors".to_owned())?;
+    for vector in vectors {
+        vectors::run(&vector, &mut |now, operation| at(fixture, now, operation))?;
+    }
+    Ok(())
+}
+
+/// The gate answers random stories as the core does on a single entry: every answer, every wait, every standing.
+///
+/// # Errors
+/// The first story that differs, with both answers.
+pub fn agrees_with_core(fixture: &Fixture) -> Result<(), String> {
+    // The stories are the same in every run, so that a failure can be looked at again.
+    let mut runner = TestRunner::deterministic();
+    let stories = (generate::policy(), generate::start(), generate::moves(MOVES_MAX));
+    for story in 0..fixture.capabilities.stories {
+        let tree = stories.new_tree(&mut runner).map_err(|reason| reason.to_string())?;
+        let (policy, start, moves) = tree.current();
+        let (expected, got) = (on_core(&policy, start, &moves)?, on_gate(fixture, &policy, start, &moves)?);
+        if let Some((place, (core, gate))) =
+            expected.iter().zip(&got).enumerate().find(|(_, (core, gate))| core != gate)
+        {
+            return Err(format!(
+                "story {story}, step {place}, under {policy:?}:\n  the core says {core:?}\n  the gate says {gate:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn on_core(policy: &Policy, start: Timestamp, moves: &[Move]) -> Result<Vec<Record>, String> {
+    generate::record(policy, start, moves, &mut Single::default().runner())
+}
+
+fn on_gate(
+    fixture: &Fixture,
+    policy: &Policy,
+    start: Timestamp,
+    moves: &[Move],
+) -> Result<Vec<Record>, String> {
+    let subject = "subject";
+    at(fixture, start, &Operation::Reset { policy, subject }).map_err(|error| error.to_string())?;
+    generate::record(policy, start, moves, &mut |now, operation| at(fixture, now, operation))
+}
+
+fn at(
+    fixture: &Fixture,
+    now: Timestamp,
+    operation: &Operation<'_>,
+) -> Result<tollgate_core::Outcome, tollgate_core::Error> {
+    fixture.clock.set(now);
+    fixture.run(operation)
+}

@@ -1,0 +1,252 @@
+//! The promises of a gate, one function each, on numbers that a person can follow.
+
+use tollgate::Gate;
+use tollgate_core::{
+    Ask, CalendarWindow, Concurrency, Costs, Decision, Denial, Limit, Period, Permit, Policy,
+    RollingWindow, Rule, Span, TokenBucket, Wait,
+};
+
+use super::{Fixture, ensure};
+
+const MINUTE: Span = Span::from_mins(1);
+
+/// One policy for each rule, each with room for five.
+pub(super) fn each_rule() -> Result<Vec<Policy>, String> {
+    let rules: [(&str, Rule); 6] = [
+        ("continuous", TokenBucket::per_minute(5).into()),
+        ("interval", TokenBucket::per_minute(5).at_boundaries().into()),
+        ("rolling", RollingWindow::new(5, MINUTE).into()),
+        ("coarse", RollingWindow::new(5, MINUTE).resolution(6).into()),
+        ("calendar", CalendarWindow::new(5, Period::Day).in_zone("America/Los_Angeles").into()),
+        ("slots", Concurrency::new(5, MINUTE).into()),
+    ];
+    let policies = rules.into_iter().map(|(name, rule)| {
+        Policy::new(name, [Limit::new("only", "requests", rule)]).map_err(|error| error.to_string())
+    });
+    policies.collect()
+}
+
+pub(super) fn gemini() -> Result<Policy, String> {
+    let day = CalendarWindow::new(25, Period::Day).in_zone("America/Los_Angeles");
+    Policy::new(
+        "gemini",
+        [
+            Limit::new("rpm", "requests", RollingWindow::new(5, MINUTE)),
+            Limit::new("tpm", "tokens", RollingWindow::new(250_000, MINUTE)),
+            Limit::new("rpd", "requests", day),
+        ],
+    )
+    .map_err(|error| error.to_string())
+}
+
+pub(super) async fn acquire(gate: &dyn Gate, ask: &Ask<'_>) -> Result<Decision, String> {
+    gate.acquire(ask).await.map_err(|error| error.to_string())
+}
+
+async fn admit(gate: &dyn Gate, ask: &Ask<'_>) -> Result<Permit, String> {
+    acquire(gate, ask).await?.permit().ok_or_else(|| format!("denied: {ask:?}"))
+}
+
+async fn deny(gate: &dyn Gate, ask: &Ask<'_>) -> Result<Denial, String> {
+    acquire(gate, ask).await?.denial().ok_or_else(|| format!("admitted: {ask:?}"))
+}
+
+async fn remaining(gate: &dyn Gate, policy: &Policy, subject: &str) -> Result<Vec<u64>, String> {
+    let standings = gate.standing(policy, subject).await.map_err(|error| error.to_string())?;
+    Ok(standings.iter().map(|standing| standing.remaining).collect())
+}
+
+/// Promise 4: denied one microsecond before the promised time, admitted at it, for every rule (R000.2, R004.3).
+///
+/// # Errors
+/// The rule and the wait that was not true.
+pub fn waits_honestly(fixture: &Fixture) -> Result<(), String> {
+    let gate = &*fixture.gate;
+    for policy in each_rule()? {
+        let subject = fixture.subject();
+        fixture.block_on(async {
+            for _ in 0..5 {
+                fixture.clock.advance(Span::from_micros(1_234_567));
+                admit(gate, &Ask::new(&policy, subject.as_str())).await?;
+            }
+            let ask = Ask::new(&policy, subject.as_str());
+            let Wait::Until(until) = deny(gate, &ask).await?.wait else {
+                return Err(format!("{}: never, though one would fit later", policy.name()));
+            };
+            fixture.clock.set(until - Span::from_micros(1));
+            let early = deny(gate, &ask).await?;
+            ensure(early.wait == Wait::Until(until), || {
+                format!("{}: promised {until:?}, then {:?}", policy.name(), early.wait)
+            })?;
+            fixture.clock.set(until);
+            admit(gate, &ask).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Promise 3: a denied ask changes nothing, however often it comes (R000.1).
+///
+/// # Errors
+/// What a refusal changed.
+pub fn refuses_without_charging(fixture: &Fixture) -> Result<(), String> {
+    let gate = &*fixture.gate;
+    for policy in each_rule()? {
+        let subject = fixture.subject();
+        fixture.block_on(async {
+            admit(gate, &Ask::new(&policy, subject.as_str()).cost("requests", 3)).await?;
+            let before = gate.standing(&policy, &subject).await.map_err(|e| e.to_string())?;
+            for _ in 0..10 {
+                deny(gate, &Ask::new(&policy, subject.as_str()).cost("requests", 3)).await?;
+            }
+            let after = gate.standing(&policy, &subject).await.map_err(|e| e.to_string())?;
+            ensure(before == after, || {
+                format!("{}: {before:?} became {after:?} by refusals", policy.name())
+            })?;
+            admit(gate, &Ask::new(&policy, subject.as_str()).cost("requests", 2)).await.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Promise 2: every limit of a policy is charged, or none (R000.1, R000.6).
+///
+/// # Errors
+/// What was charged by a denial, or left out by an admission.
+pub fn is_all_or_nothing(fixture: &Fixture) -> Result<(), String> {
+    let (gate, policy, subject) = (&*fixture.gate, gemini()?, fixture.subject());
+    fixture.block_on(async {
+        admit(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 200_000)).await?;
+        let denial = deny(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 60_000)).await?;
+        ensure(&*denial.limit == "tpm", || format!("{} binds, not tpm", denial.limit))?;
+        let left = remaining(gate, &policy, &subject).await?;
+        ensure(left == [4, 50_000, 24], || format!("after a denial {left:?} are left"))?;
+        admit(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 50_000)).await?;
+        let left = remaining(gate, &policy, &subject).await?;
+        ensure(left == [3, 0, 23], || format!("after an admission {left:?} are left"))
+    })
+}
+
+/// Promise 5: the same id is charged once, gets the same permit, and is a conflict with other costs (R000.12).
+///
+/// # Errors
+/// What a repeat changed.
+pub fn recognises_repeats(fixture: &Fixture) -> Result<(), String> {
+    let (gate, policy, subject) = (&*fixture.gate, gemini()?, fixture.subject());
+    fixture.block_on(async {
+        let ask = Ask::new(&policy, subject.as_str()).cost("tokens", 1_000).id("once");
+        let first = admit(gate, &ask).await?;
+        fixture.clock.advance(Span::from_secs(7));
+        let again = admit(gate, &ask).await?;
+        ensure(first.grant() == again.grant(), || format!("{first:?} came back as {again:?}"))?;
+        let left = remaining(gate, &policy, &subject).await?;
+        ensure(left == [4, 249_000, 24], || format!("after a repeat {left:?} are left"))?;
+        let other = Ask::new(&policy, subject.as_str()).cost("tokens", 2_000).id("once");
+        match gate.acquire(&other).await {
+            Err(error) if error.kind() == tollgate::ErrorKind::Conflict => {}
+            answer => return Err(format!("other costs under the same id: {answer:?}")),
+        }
+        fixture.clock.advance(tollgate_core::bounds::ID_HORIZON);
+        let later = admit(gate, &ask).await?;
+        ensure(first.grant() != later.grant(), || "an id outlived its horizon".to_owned())
+    })
+}
+
+/// Giving back makes room once: the take, wait, take, release trap, and settling twice (design, section 4).
+///
+/// # Errors
+/// Room that was made twice.
+pub fn gives_back_once(fixture: &Fixture) -> Result<(), String> {
+    let (gate, subject) = (&*fixture.gate, fixture.subject());
+    let policy =
+        Policy::new("refund", [Limit::new("bucket", "requests", TokenBucket::per_second(1).burst(10))])
+            .map_err(|error| error.to_string())?;
+    let ten = Ask::new(&policy, subject.as_str()).cost("requests", 10);
+    fixture.block_on(async {
+        let first = admit(gate, &ten).await?;
+        fixture.clock.advance(Span::from_secs(10));
+        let second = admit(gate, &ten).await?;
+        gate.release(&first).await.map_err(|error| error.to_string())?;
+        let left = remaining(gate, &policy, &subject).await?;
+        ensure(left == [0], || format!("releasing what had refilled made room: {left:?}"))?;
+        let half = Costs::new().with("requests", 4);
+        for _ in 0..2 {
+            gate.settle(&second, &half).await.map_err(|error| error.to_string())?;
+            let left = remaining(gate, &policy, &subject).await?;
+            ensure(left == [6], || format!("settled 10 with 4, and {left:?} are left"))?;
+        }
+        Ok(())
+    })
+}
+
+/// A cost above the limit is denied for ever, before anything else, and changes nothing.
+///
+/// # Errors
+/// What was answered instead.
+pub fn refuses_what_never_fits(fixture: &Fixture) -> Result<(), String> {
+    let gate = &*fixture.gate;
+    for policy in each_rule()? {
+        let subject = fixture.subject();
+        let ask = Ask::new(&policy, subject.as_str()).cost("requests", 6);
+        let denial = fixture.block_on(deny(gate, &ask))?;
+        ensure(denial.wait == Wait::Never && denial.asked == 6 && denial.most == 5, || {
+            format!("{}: {denial:?}", policy.name())
+        })?;
+    }
+    Ok(())
+}
+
+/// Bad input is an error that says what was wrong, and changes nothing.
+///
+/// # Errors
+/// What was accepted.
+pub fn bad_asks_change_nothing(fixture: &Fixture) -> Result<(), String> {
+    let (gate, policy, subject) = (&*fixture.gate, gemini()?, fixture.subject());
+    let long = "x".repeat(tollgate_core::bounds::SUBJECT_BYTES_MAX + 1);
+    let asks = [
+        (Ask::new(&policy, subject.as_str()).cost("bananas", 1), "bananas"),
+        (Ask::new(&policy, subject.as_str()).cost("tokens", u64::MAX), "at most"),
+        (Ask::new(&policy, ""), "subject"),
+        (Ask::new(&policy, long.as_str()), "subject"),
+        (Ask::new(&policy, subject.as_str()).id(""), "id"),
+    ];
+    fixture.block_on(async {
+        for (ask, hint) in asks {
+            for answer in [gate.acquire(&ask).await.map(drop), gate.charge(&ask).await.map(drop)] {
+                match answer {
+                    Err(error)
+                        if error.kind() == tollgate::ErrorKind::Invalid
+                            && error.to_string().contains(hint) => {}
+                    other => return Err(format!("{ask:?} was answered with {other:?}")),
+                }
+            }
+        }
+        let left = remaining(gate, &policy, &subject).await?;
+        ensure(left == [5, 250_000, 25], || format!("bad asks left {left:?}"))
+    })
+}
+
+/// Changing a policy's numbers keeps what was used and gives no free burst.
+///
+/// # Errors
+/// What the change gave away or took.
+pub fn keeps_use_when_numbers_change(fixture: &Fixture) -> Result<(), String> {
+    let (gate, subject) = (&*fixture.gate, fixture.subject());
+    let of = |burst| {
+        let rule = TokenBucket::per_minute(60).burst(burst);
+        Policy::new("numbers", [Limit::new("bucket", "requests", rule)]).map_err(|e| e.to_string())
+    };
+    let (small, large) = (of(10)?, of(30)?);
+    fixture.block_on(async {
+        admit(gate, &Ask::new(&small, subject.as_str()).cost("requests", 10)).await?;
+        deny(gate, &Ask::new(&small, subject.as_str())).await?;
+        let left = remaining(gate, &large, &subject).await?;
+        ensure(left == [20], || format!("10 of 30 are used, and {left:?} are left"))?;
+        admit(gate, &Ask::new(&large, subject.as_str()).cost("requests", 20)).await?;
+        let denial = deny(gate, &Ask::new(&small, subject.as_str())).await?;
+        let wait = denial.retry_after();
+        ensure(wait == Some(Span::from_secs(21)), || {
+            format!("30 used of 10 must drain to 9 at 1/s, but the wait is {wait:?}")
+        })
+    })
+}

@@ -1,0 +1,9 @@
+#![doc = include_str!("../README.md")]
+
+pub mod checkers;
+pub mod conformance;
+pub mod generate;
+pub mod model;
+pub mod sabotage;
+pub mod script;
+pub mod vectors;

@@ -1,0 +1,138 @@
+//! Gates that are wrong in one way each. A suite that passes them is worth nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tollgate::{BoxFuture, Clock, Error, Store};
+use tollgate_core::{Ask, Change, Entry, Operation, Outcome, Span, Timestamp, apply};
+
+/// What is wrong with a [`Broken`] store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing; the control.
+    None,
+    /// Reads, lets others run, and writes what it decided on the old state.
+    ReadThenWrite,
+    /// Charges what it refuses.
+    ChargesRefusals,
+    /// Forgets ids.
+    ForgetsIds,
+    /// Decides by a clock that runs a millisecond ahead of the one it promises by.
+    HastyClock,
+    /// Forgets what was used when the numbers of a policy change.
+    FreshOnChange,
+    /// Settles again what is settled.
+    SettlesTwice,
+}
+
+impl Fault {
+    /// Every fault there is.
+    pub const ALL: [Self; 6] = [
+        Self::ReadThenWrite,
+        Self::ChargesRefusals,
+        Self::ForgetsIds,
+        Self::HastyClock,
+        Self::FreshOnChange,
+        Self::SettlesTwice,
+    ];
+}
+
+type Entries = HashMap<(String, String), Entry>;
+
+/// A simple store with one fault.
+#[derive(Debug)]
+pub struct Broken {
+    fault: Fault,
+    clock: Arc<dyn Clock>,
+    entries: Mutex<Entries>,
+}
+
+impl Broken {
+    /// A store with `fault` on `clock`.
+    #[must_use]
+    pub fn new(fault: Fault, clock: Arc<dyn Clock>) -> Self {
+        Self { fault, clock, entries: Mutex::default() }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, entries: &Entries, operation: &Operation<'_>, now: Timestamp) -> Entry {
+        let stored = entries.get(&key(operation));
+        let forgotten = self.fault == Fault::FreshOnChange;
+        match stored.filter(|entry| !forgotten || entry.policy() == operation.policy()) {
+            Some(entry) => entry.clone(),
+            None => Entry::fresh(operation.policy(), now),
+        }
+    }
+
+    /// Runs `operation` on `entry` as the fault has it.
+    fn apply(
+        &self,
+        operation: &Operation<'_>,
+        entry: &mut Entry,
+        now: Timestamp,
+    ) -> Result<(Outcome, Change), tollgate_core::Error> {
+        let before = entry.clone();
+        let stripped = match operation {
+            Operation::Acquire(ask) if self.fault == Fault::ForgetsIds => {
+                Some(Ask::new(ask.policy(), ask.subject()).with_costs(&ask.costs()))
+            }
+            _ => None,
+        };
+        let operation = stripped.as_ref().map_or(*operation, Operation::Acquire);
+        let (outcome, change) = apply(&operation, entry, now)?;
+        match (&operation, &outcome) {
+            (Operation::Acquire(ask), Outcome::Decided(decision))
+                if self.fault == Fault::ChargesRefusals && !decision.is_admitted() =>
+            {
+                tollgate_core::charge(entry, now, ask)?;
+                Ok((outcome, Change::Entry))
+            }
+            (Operation::Settle(permit, actual), _)
+                if self.fault == Fault::SettlesTwice && *entry == before =>
+            {
+                let again = Ask::new(permit.policy(), permit.subject()).with_costs(actual);
+                tollgate_core::charge(entry, now, &again)?;
+                Ok((outcome, Change::Entry))
+            }
+            _ => Ok((outcome, change)),
+        }
+    }
+}
+
+fn key(operation: &Operation<'_>) -> (String, String) {
+    (operation.policy().name().to_owned(), operation.subject().to_owned())
+}
+
+fn store(entries: &mut Entries, operation: &Operation<'_>, entry: Entry, change: Change) {
+    match change {
+        Change::Entry => drop(entries.insert(key(operation), entry)),
+        Change::Removal => drop(entries.remove(&key(operation))),
+        Change::Nothing => {}
+    }
+}
+
+impl Store for Broken {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let mut now = self.clock.now();
+            if self.fault == Fault::HastyClock {
+                now = now + Span::from_millis(1);
+            }
+            if self.fault == Fault::ReadThenWrite {
+                let mut entry = self.load(&self.entries(), &operation, now);
+                tokio::task::yield_now().await;
+                let (outcome, change) = self.apply(&operation, &mut entry, now)?;
+                store(&mut self.entries(), &operation, entry, change);
+                return Ok(outcome);
+            }
+            let mut entries = self.entries();
+            let mut entry = self.load(&entries, &operation, now);
+            let (outcome, change) = self.apply(&operation, &mut entry, now)?;
+            store(&mut entries, &operation, entry, change);
+            Ok(outcome)
+        })
+    }
+}

@@ -1,0 +1,337 @@
+//! One vocabulary for models, checkers, generators and vectors: what was done and what was answered.
+//!
+//! Permits are known by the order in which they were given, so a script says the same on every store, whatever numbers
+//! the store stamps its charges with.
+
+use tollgate_core::{
+    Ask, Change, Costs, Decision, Entry, Error, ErrorKind, Operation, Outcome, Permit, Policy,
+    Span, Standing, Timestamp, Wait, apply,
+};
+
+/// One thing that a caller does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Did {
+    /// Asks, and is charged if admitted.
+    Acquire {
+        /// What it costs; units that are not named cost what the policy says.
+        costs: Costs,
+        /// An id, if the ask may come again.
+        id: Option<String>,
+    },
+    /// Is charged without being asked.
+    Charge {
+        /// What it costs.
+        costs: Costs,
+        /// An id, if the charge may come again.
+        id: Option<String>,
+    },
+    /// Replaces the estimate of a permit by the actual cost.
+    Settle {
+        /// The permit, by the order in which permits were given.
+        permit: usize,
+        /// The actual cost; units that are not named keep their estimate.
+        actual: Costs,
+    },
+    /// Gives a permit back.
+    Release {
+        /// The permit.
+        permit: usize,
+    },
+    /// Keeps the slots of a permit.
+    Renew {
+        /// The permit.
+        permit: usize,
+    },
+    /// Closes a limit until a time.
+    Close {
+        /// The name of the limit.
+        limit: String,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// Only looks.
+    Look,
+    /// Forgets everything.
+    Reset,
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Admitted, under a new permit.
+    Admitted(Given),
+    /// Charged without being asked, under a new permit.
+    Charged(Given),
+    /// Recognised by its id; the permit is one that was given before.
+    Repeated(Given),
+    /// Denied by a limit until a time, or for ever.
+    Denied(Refused),
+    /// Denied by a policy in shadow mode, which admits all the same. The permit charged nothing.
+    Shadowed(Given, Refused),
+    /// Settled or released; false if it had been before.
+    Settled(bool),
+    /// The slots of the permit now expire at this time.
+    Renewed(Option<Timestamp>),
+    /// Closed or forgotten; false if there was nothing to do.
+    Done(bool),
+    /// Looked.
+    Seen,
+    /// Could not decide.
+    Failed(ErrorKind),
+    /// An outcome that does not belong to the operation.
+    Odd(String),
+}
+
+/// A permit as an answer shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The permit, by the order in which permits were given.
+    pub permit: usize,
+    /// When it was charged, on the deciding clock.
+    pub at: Timestamp,
+    /// Until when it should be used.
+    pub use_by: Option<Timestamp>,
+    /// When its slots expire.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A denial as an answer shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The binding limit.
+    pub limit: String,
+    /// Until when; nothing means never.
+    pub until: Option<Timestamp>,
+}
+
+/// Anything that runs an operation at a time: a store behind a clock that the test sets.
+pub type Run<'a> = dyn FnMut(Timestamp, &Operation<'_>) -> Result<Outcome, Error> + 'a;
+
+/// Plays a script for one subject, keeping the permits it is given.
+#[derive(Clone, Debug)]
+pub struct Player {
+    policy: Policy,
+    subject: String,
+    permits: Vec<Permit>,
+    shown: Vec<Standing>,
+}
+
+impl Player {
+    /// A player who has done nothing yet.
+    #[must_use]
+    pub fn new(policy: &Policy, subject: &str) -> Self {
+        Self {
+            policy: policy.clone(),
+            subject: subject.to_owned(),
+            permits: Vec::new(),
+            shown: Vec::new(),
+        }
+    }
+
+    /// From now on asks under `policy`; permits keep the policy they were given under.
+    pub fn change(&mut self, policy: &Policy) {
+        self.policy = policy.clone();
+    }
+
+    /// How many permits were given so far.
+    #[must_use]
+    pub const fn permits(&self) -> usize {
+        self.permits.len()
+    }
+
+    /// The permit with this number, if it was given.
+    #[must_use]
+    pub fn permit(&self, number: usize) -> Option<&Permit> {
+        self.permits.get(number)
+    }
+
+    /// The standings that the last answer to an ask or a charge showed; nothing if it showed none.
+    #[must_use]
+    pub fn shown(&self) -> &[Standing] {
+        &self.shown
+    }
+
+    /// Does one thing at `now`. A permit that was never given makes it only look.
+    pub fn play(&mut self, now: Timestamp, did: &Did, run: &mut Run<'_>) -> Answer {
+        self.shown.clear();
+        let policy = self.policy.clone();
+        let subject = self.subject.clone();
+        let outcome = match did {
+            Did::Acquire { costs, id } => {
+                run(now, &Operation::Acquire(&ask(&policy, &subject, costs, id.as_deref())))
+            }
+            Did::Charge { costs, id } => {
+                run(now, &Operation::Charge(&ask(&policy, &subject, costs, id.as_deref())))
+            }
+            Did::Settle { permit, actual } => match self.permits.get(*permit) {
+                Some(permit) => run(now, &Operation::Settle(permit, actual)),
+                None => return Answer::Seen,
+            },
+            Did::Release { permit } => match self.permits.get(*permit) {
+                Some(permit) => run(now, &Operation::Release(permit)),
+                None => return Answer::Seen,
+            },
+            Did::Renew { permit } => match self.permits.get(*permit) {
+                Some(held) => {
+                    let outcome = run(now, &Operation::Renew(held));
+                    return self.renewed(*permit, outcome);
+                }
+                None => return Answer::Seen,
+            },
+            Did::Close { limit, until } => {
+                let subject = &subject;
+                run(now, &Operation::Close { policy: &policy, subject, limit, until: *until })
+            }
+            Did::Look => run(now, &Operation::Standing { policy: &policy, subject: &subject }),
+            Did::Reset => run(now, &Operation::Reset { policy: &policy, subject: &subject }),
+        };
+        self.answer(outcome)
+    }
+
+    /// Where the subject stands at `now`.
+    ///
+    /// # Errors
+    /// Whatever the store could not decide, as text.
+    pub fn standings(&self, now: Timestamp, run: &mut Run<'_>) -> Result<Vec<Standing>, String> {
+        match run(now, &Operation::Standing { policy: &self.policy, subject: &self.subject }) {
+            Ok(Outcome::Stands(standings)) => Ok(standings),
+            other => Err(format!("asked for standings, got {other:?}")),
+        }
+    }
+
+    fn answer(&mut self, outcome: Result<Outcome, Error>) -> Answer {
+        self.shown = match &outcome {
+            Ok(Outcome::Decided(Decision::Admitted(permit)) | Outcome::Permitted(permit)) => {
+                permit.limits.clone()
+            }
+            Ok(Outcome::Decided(Decision::Denied(denial))) => denial.limits.clone(),
+            _ => Vec::new(),
+        };
+        match outcome {
+            Err(error) => Answer::Failed(error.kind()),
+            Ok(Outcome::Decided(Decision::Denied(denial))) => {
+                Answer::Denied(refused(&denial.limit, denial.wait))
+            }
+            Ok(Outcome::Decided(Decision::Admitted(permit))) => match &permit.shadow_denied {
+                Some(denial) => {
+                    let refused = refused(&denial.limit, denial.wait);
+                    Answer::Shadowed(self.keep(permit).0, refused)
+                }
+                None => match self.keep(permit) {
+                    (given, true) => Answer::Admitted(given),
+                    (given, false) => Answer::Repeated(given),
+                },
+            },
+            Ok(Outcome::Permitted(permit)) => match self.keep(permit) {
+                (given, true) => Answer::Charged(given),
+                (given, false) => Answer::Repeated(given),
+            },
+            Ok(Outcome::Settled(done)) => Answer::Settled(done),
+            Ok(Outcome::Done(done)) => Answer::Done(done),
+            Ok(Outcome::Stands(_)) => Answer::Seen,
+        }
+    }
+
+    /// Keeps a permit under its number; the flag says whether it is new.
+    fn keep(&mut self, permit: Permit) -> (Given, bool) {
+        let grant = *permit.grant();
+        let known = self.permits.iter().rposition(|other| {
+            permit.is_charged()
+                && other.grant().stamp == grant.stamp
+                && other.grant().at == grant.at
+        });
+        let number = known.unwrap_or(self.permits.len());
+        if known.is_none() {
+            self.permits.push(permit);
+        }
+        let given = Given {
+            permit: number,
+            at: grant.at,
+            use_by: grant.use_by,
+            expires_at: grant.expires_at,
+        };
+        (given, known.is_none())
+    }
+
+    fn renewed(&mut self, number: usize, outcome: Result<Outcome, Error>) -> Answer {
+        match outcome {
+            Ok(Outcome::Permitted(permit)) => {
+                let expires_at = permit.expires_at();
+                self.permits[number] = permit;
+                Answer::Renewed(expires_at)
+            }
+            Ok(other) => Answer::Odd(format!("renewed, got {other:?}")),
+            Err(error) => Answer::Failed(error.kind()),
+        }
+    }
+}
+
+fn ask<'a>(policy: &'a Policy, subject: &'a str, costs: &Costs, id: Option<&'a str>) -> Ask<'a> {
+    let ask = Ask::new(policy, subject).with_costs(costs);
+    match id {
+        Some(id) => ask.id(id),
+        None => ask,
+    }
+}
+
+fn refused(limit: &str, wait: Wait) -> Refused {
+    let until = match wait {
+        Wait::Until(until) => Some(until),
+        Wait::Never => None,
+    };
+    Refused { limit: limit.to_owned(), until }
+}
+
+/// The simplest store there is: one entry, changed by the core.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Single {
+    /// The entry, if there is one.
+    pub entry: Option<Entry>,
+}
+
+impl Single {
+    /// This store as a function, for [`Player::play`].
+    pub fn runner(
+        &mut self,
+    ) -> impl FnMut(Timestamp, &Operation<'_>) -> Result<Outcome, Error> + '_ {
+        |now, operation: &Operation<'_>| self.run(now, operation)
+    }
+
+    /// Runs `operation` at `now` on the entry.
+    ///
+    /// # Errors
+    /// Whatever the core could not decide.
+    pub fn run(&mut self, now: Timestamp, operation: &Operation<'_>) -> Result<Outcome, Error> {
+        if let Some(entry) = &mut self.entry {
+            let (outcome, change) = apply(operation, entry, now)?;
+            if change == Change::Removal {
+                self.entry = None;
+            }
+            return Ok(outcome);
+        }
+        let mut entry = Entry::fresh(operation.policy(), now);
+        let (outcome, change) = apply(operation, &mut entry, now)?;
+        if change == Change::Entry {
+            self.entry = Some(entry);
+        }
+        Ok(outcome)
+    }
+}
+
+/// One line of a recorded history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// When, on the caller's clock.
+    pub now: Timestamp,
+    /// What was done.
+    pub did: Did,
+    /// What was answered.
+    pub answer: Answer,
+    /// Where the subject stood before.
+    pub before: Vec<Standing>,
+    /// Where the subject stood after, at the same time.
+    pub after: Vec<Standing>,
+}
+
+/// How long a caller's id is remembered.
+pub const HORIZON: Span = tollgate_core::bounds::ID_HORIZON;

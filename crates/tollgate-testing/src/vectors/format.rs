@@ -1,0 +1,358 @@
+//! The vectors as JSON.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::{
+    CalendarWindow, Concurrency, Headroom, Limit, Policy, Refill, RollingWindow, Rule, Span,
+    TokenBucket,
+};
+
+/// One story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vector {
+    /// The name, which is also that of its file.
+    pub name: String,
+    /// What it shows, and which requirement or decision it comes from.
+    pub why: String,
+    /// The policy at the beginning.
+    pub policy: PolicyForm,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyForm {
+    /// Its name.
+    pub name: String,
+    /// Whether a would-be denial admits all the same.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub shadow: bool,
+    /// How long a block taken in advance may be spent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub block_ttl_us: u64,
+    /// Its limits.
+    pub limits: Vec<LimitForm>,
+}
+
+/// A limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitForm {
+    /// Its name.
+    pub name: String,
+    /// What it counts.
+    pub unit: String,
+    /// Its rule, with the numbers.
+    #[serde(flatten)]
+    pub rule: RuleForm,
+    /// Units that are never issued.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub headroom: u64,
+    /// Percent that are never issued, rounded up; instead of `headroom`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub headroom_percent: u8,
+    /// How long after its admission a call may reach the provider.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub margin_us: u64,
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the fields are those of the rules of the core")]
+pub enum RuleForm {
+    TokenBucket {
+        capacity: u64,
+        refill: u64,
+        period_us: u64,
+        mode: String,
+    },
+    RollingWindow {
+        limit: u64,
+        window_us: u64,
+        #[serde(default, skip_serializing_if = "is_default")]
+        resolution: Option<u32>,
+    },
+    CalendarWindow {
+        limit: u64,
+        period: String,
+        time_zone: String,
+    },
+    Concurrency {
+        limit: u64,
+        ttl_us: u64,
+    },
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The time on the deciding clock.
+    pub at_us: u64,
+    /// The policy from this step on, if it changes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub policy: Option<PolicyForm>,
+    /// What is done.
+    #[serde(flatten)]
+    pub operation: Operation,
+    /// What must be answered.
+    pub expect: Expected,
+    /// Where the subject must stand afterwards, at the same time.
+    pub standings: Vec<Stand>,
+}
+
+/// What is done in a step. `permit` is the place of the step that gave the permit, counted from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the operations are those of the core")]
+pub enum Operation {
+    Acquire {
+        costs: BTreeMap<String, u64>,
+        #[serde(default, skip_serializing_if = "is_default")]
+        id: Option<String>,
+    },
+    Charge {
+        costs: BTreeMap<String, u64>,
+        #[serde(default, skip_serializing_if = "is_default")]
+        id: Option<String>,
+    },
+    Settle {
+        permit: usize,
+        actual: BTreeMap<String, u64>,
+    },
+    Release {
+        permit: usize,
+    },
+    Renew {
+        permit: usize,
+    },
+    Close {
+        limit: String,
+        until_us: u64,
+    },
+    Standing,
+    Reset,
+}
+
+/// What must be answered. No `until_us` in a denial means never; `use_by_us` and `expires_at_us` are there where a limit
+/// has a margin or slots were taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the answers are those of the script")]
+pub enum Expected {
+    Admitted {
+        charged_at_us: u64,
+        #[serde(default, skip_serializing_if = "is_default")]
+        use_by_us: Option<u64>,
+        #[serde(default, skip_serializing_if = "is_default")]
+        expires_at_us: Option<u64>,
+    },
+    Repeated {
+        permit: usize,
+    },
+    Denied {
+        limit: String,
+        #[serde(default, skip_serializing_if = "is_default")]
+        until_us: Option<u64>,
+    },
+    ShadowDenied {
+        limit: String,
+        #[serde(default, skip_serializing_if = "is_default")]
+        until_us: Option<u64>,
+    },
+    Charged {
+        charged_at_us: u64,
+    },
+    Settled {
+        done: bool,
+    },
+    Renewed {
+        #[serde(default, skip_serializing_if = "is_default")]
+        expires_at_us: Option<u64>,
+    },
+    Done {
+        done: bool,
+    },
+    Seen,
+    Error {
+        kind: String,
+    },
+    Odd {
+        text: String,
+    },
+}
+
+/// Where the subject must stand on one limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    /// The name of the limit.
+    pub name: String,
+    /// The limit, as configured.
+    pub limit: u64,
+    /// What is used.
+    pub used: u64,
+    /// What could be asked for.
+    pub remaining: u64,
+    /// When `remaining` next grows.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reset_at_us: Option<u64>,
+    /// When nothing is used any more.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub full_at_us: Option<u64>,
+    /// When a bucket was last refilled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refilled_at_us: Option<u64>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl PolicyForm {
+    /// The form of `policy`.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
+        Self {
+            name: policy.name().to_owned(),
+            shadow: policy.is_shadow(),
+            block_ttl_us: policy.block_ttl().as_micros(),
+            limits: policy.limits().map(LimitForm::of).collect(),
+        }
+    }
+
+    /// The policy of this form.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn policy(&self) -> Result<Policy, String> {
+        let limits: Result<Vec<Limit>, String> = self.limits.iter().map(LimitForm::limit).collect();
+        let builder = Policy::builder(&self.name).limits(limits?).shadow(self.shadow);
+        let block_ttl = Span::from_micros(self.block_ttl_us);
+        builder.block_ttl(block_ttl).build().map_err(|error| error.to_string())
+    }
+}
+
+impl LimitForm {
+    fn of(limit: &Limit) -> Self {
+        let (headroom, headroom_percent) = match limit.headroom_setting() {
+            Headroom::Units(units) => (units, 0),
+            Headroom::Percent(percent) => (0, percent),
+        };
+        Self {
+            name: limit.name().to_owned(),
+            unit: limit.unit().to_owned(),
+            rule: RuleForm::of(limit.rule()),
+            headroom,
+            headroom_percent,
+            margin_us: limit.margin_setting().as_micros(),
+        }
+    }
+
+    fn limit(&self) -> Result<Limit, String> {
+        let headroom = match self.headroom_percent {
+            0 => Headroom::Units(self.headroom),
+            percent => Headroom::Percent(percent),
+        };
+        let limit = Limit::new(&self.name, &self.unit, self.rule.rule()?);
+        Ok(limit.headroom(headroom).margin(Span::from_micros(self.margin_us)))
+    }
+}
+
+impl RuleForm {
+    fn of(rule: &Rule) -> Self {
+        match rule {
+            Rule::TokenBucket(TokenBucket { capacity, refill, period, mode }) => {
+                Self::TokenBucket {
+                    capacity: *capacity,
+                    refill: *refill,
+                    period_us: period.as_micros(),
+                    mode: match mode {
+                        Refill::Continuous => "continuous".to_owned(),
+                        Refill::Interval => "interval".to_owned(),
+                    },
+                }
+            }
+            Rule::RollingWindow(RollingWindow { limit, window, resolution }) => {
+                Self::RollingWindow {
+                    limit: *limit,
+                    window_us: window.as_micros(),
+                    resolution: *resolution,
+                }
+            }
+            Rule::CalendarWindow(CalendarWindow { limit, period, zone }) => Self::CalendarWindow {
+                limit: *limit,
+                period: period.to_string(),
+                time_zone: zone.clone(),
+            },
+            Rule::Concurrency(Concurrency { limit, ttl }) => {
+                Self::Concurrency { limit: *limit, ttl_us: ttl.as_micros() }
+            }
+            other => unreachable!("the vectors do not know the rule {}", other.name()),
+        }
+    }
+
+    fn rule(&self) -> Result<Rule, String> {
+        Ok(match self {
+            Self::TokenBucket { capacity, refill, period_us, mode } => {
+                let bucket =
+                    TokenBucket::per(*refill, Span::from_micros(*period_us)).burst(*capacity);
+                match mode.as_str() {
+                    "continuous" => bucket.into(),
+                    "interval" => bucket.at_boundaries().into(),
+                    other => {
+                        return Err(format!("{other:?} is not a mode: continuous or interval"));
+                    }
+                }
+            }
+            Self::RollingWindow { limit, window_us, resolution } => RollingWindow {
+                limit: *limit,
+                window: Span::from_micros(*window_us),
+                resolution: *resolution,
+            }
+            .into(),
+            Self::CalendarWindow { limit, period, time_zone } => {
+                let period =
+                    period.parse().map_err(|error: tollgate_core::Error| error.to_string())?;
+                CalendarWindow::new(*limit, period).in_zone(time_zone).into()
+            }
+            Self::Concurrency { limit, ttl_us } => {
+                Concurrency::new(*limit, Span::from_micros(*ttl_us)).into()
+            }
+        })
+    }
+}
+
+impl Vector {
+    /// The folder in which the vectors are kept.
+    #[must_use]
+    pub fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
+    }
+}
+
+/// Every vector, by name.
+///
+/// # Errors
+/// The file that cannot be read, and why.
+pub fn load_all() -> Result<Vec<Vector>, String> {
+    let folder = Vector::folder();
+    let wrong = |what: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", what.display());
+    let mut vectors = Vec::new();
+    for file in fs::read_dir(&folder).map_err(|error| wrong(&folder, &error))? {
+        let path = file.map_err(|error| wrong(&folder, &error))?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(|error| wrong(&path, &error))?;
+        let vector: Vector = serde_json::from_str(&text).map_err(|error| wrong(&path, &error))?;
+        if path.file_stem().is_none_or(|stem| *stem != *vector.name) {
+            return Err(wrong(&path, &format!("holds the vector {:?}", vector.name)));
+        }
+        vectors.push(vector);
+    }
+    vectors.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(vectors)
+}

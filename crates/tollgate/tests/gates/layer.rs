@@ -1,0 +1,55 @@
+//! The tower layer: clones share the limit, and a denial never reaches the service.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::{Ask, GateLayer, GatedError, Span, TokenBucket};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::{memory, policy};
+
+#[tokio::test]
+async fn clones_share_the_limit_and_denials_never_reach_the_service() {
+    let (gate, clock) = memory();
+    let limit = policy(TokenBucket::per_minute(5));
+    let layer = GateLayer::new(gate, move |subject: &String| {
+        Ask::new(&limit, subject.as_str()).into_owned()
+    });
+    let reached = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&reached);
+    let service = layer.layer(service_fn(move |subject: String| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async move { Ok::<_, Infallible>(subject) }
+    }));
+    let calls = (0..64).map(|_| tokio::spawn(service.clone().oneshot("alice".to_owned())));
+    let mut denied = 0;
+    for call in calls.collect::<Vec<_>>() {
+        match call.await.unwrap() {
+            Ok(answer) => assert_eq!(answer, "alice"),
+            Err(GatedError::Denied(denial)) => {
+                assert_eq!(denial.retry_after(), Some(Span::from_secs(12)));
+                denied += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((reached.load(Ordering::Relaxed), denied), (5, 59));
+    let error = service.clone().oneshot("alice".to_owned()).await.unwrap_err();
+    assert_eq!(error.to_string(), "denied by limit \"only\" of policy \"test\"; try again in 12s");
+    clock.advance(Span::from_secs(12));
+    assert!(service.oneshot("alice".to_owned()).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_the_gate_cannot_decide_and_what_the_service_fails_are_told_apart() {
+    let (gate, _clock) = memory();
+    let limit = policy(TokenBucket::per_minute(5));
+    let layer = GateLayer::new(gate, move |subject: &String| {
+        Ask::new(&limit, subject.clone()).into_owned()
+    });
+    let service =
+        layer.layer(service_fn(|_: String| async { Err::<(), _>(std::io::Error::other("down")) }));
+    assert!(matches!(service.clone().oneshot(String::new()).await, Err(GatedError::Gate(_))));
+    assert!(matches!(service.oneshot("alice".to_owned()).await, Err(GatedError::Inner(_))));
+}

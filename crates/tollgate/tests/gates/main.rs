@@ -1,0 +1,23 @@
+//! The gates of this crate: the shared suite on each, and what each adds.
+
+mod conformance;
+mod layer;
+mod memory;
+mod queue;
+mod retry;
+mod wrappers;
+
+use std::sync::Arc;
+
+use tollgate::{Atomic, Limit, ManualClock, Memory, Policy, Rule};
+
+/// A gate in memory and the clock that it decides by.
+fn memory() -> (Arc<Atomic<Memory>>, ManualClock) {
+    let clock = ManualClock::new();
+    (Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 10_000))), clock)
+}
+
+/// A policy with one limit on requests.
+fn policy(rule: impl Into<Rule>) -> Policy {
+    Policy::new("test", [Limit::new("only", "requests", rule)]).expect("the numbers are in bounds")
+}

@@ -1,0 +1,127 @@
+//! Guards, shadow mode, overrides and observers.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::{
+    Ask, Concurrency, Costs, Event, Gate, Guard, Limit, Observed, Observer, Policy, Span,
+    TokenBucket, Wait,
+};
+
+use crate::{memory, policy};
+
+#[tokio::test]
+async fn a_guard_releases_on_drop_settles_once_and_can_be_taken_apart() {
+    let (memory, _clock) = memory();
+    let gate: Arc<dyn Gate> = memory;
+    let jobs = policy(Concurrency::new(2, Span::from_mins(5)));
+    let ask = Ask::new(&jobs, "region");
+    let free = || async { gate.standing(&jobs, "region").await.unwrap()[0].remaining };
+    let first = Guard::acquire(&gate, &ask).await.unwrap().unwrap();
+    let second = Guard::acquire(&gate, &ask).await.unwrap().unwrap();
+    let denial = Guard::acquire(&gate, &ask).await.unwrap().unwrap_err();
+    assert_eq!(denial.asked, 1);
+    drop(first);
+    assert_eq!(free().await, 1, "dropping gave the slot back at once");
+    second.settle(&Costs::new()).await.unwrap();
+    assert_eq!(free().await, 2);
+    let permit = Guard::acquire(&gate, &ask).await.unwrap().unwrap().into_permit().unwrap();
+    assert_eq!(free().await, 1, "a permit that was taken out is not released");
+    Guard::new(&gate, permit).release().await.unwrap();
+    assert_eq!(free().await, 2);
+}
+
+#[tokio::test]
+async fn shadow_mode_admits_says_what_it_would_have_done_and_charges_nothing_for_it() {
+    let (gate, _clock) = memory();
+    let shadow = Policy::builder("new-limit")
+        .limit(Limit::new("rate", "requests", TokenBucket::per_minute(2)))
+        .shadow(true)
+        .build()
+        .unwrap();
+    let ask = Ask::new(&shadow, "alice");
+    for _ in 0..2 {
+        let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+        assert!(permit.is_charged() && permit.shadow_denied.is_none());
+    }
+    let permit = gate.acquire(&ask).await.unwrap().permit().expect("shadow mode never refuses");
+    let denial = permit.shadow_denied.as_ref().expect("it says what it would have done");
+    assert!(matches!(denial.wait, Wait::Until(_)) && !permit.is_charged());
+    let before = gate.standing(&shadow, "alice").await.unwrap();
+    assert!(!gate.release(&permit).await.unwrap(), "nothing was charged, so nothing comes back");
+    assert_eq!(gate.standing(&shadow, "alice").await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_override_applies_at_run_time_without_a_free_burst() {
+    let (gate, _clock) = memory();
+    let of = |capacity| vec![Limit::new("rate", "requests", TokenBucket::per_minute(capacity))];
+    let plain = Policy::new("api", of(10)).unwrap();
+    assert!(
+        gate.acquire(&Ask::new(&plain, "vip").cost("requests", 10)).await.unwrap().is_admitted()
+    );
+    let raised = plain.with_override("vip", Some(of(15))).unwrap();
+    let remaining = |policy: Policy, subject: &'static str| {
+        let gate = Arc::clone(&gate);
+        async move { gate.standing(&policy, subject).await.unwrap()[0].remaining }
+    };
+    assert_eq!(remaining(raised.clone(), "vip").await, 5, "what was used stays used");
+    assert_eq!(remaining(raised.clone(), "other").await, 10);
+    let six = Ask::new(&raised, "vip").cost("requests", 6);
+    assert!(gate.acquire(&six).await.unwrap().denial().is_some());
+    let removed = raised.with_override("vip", None).unwrap();
+    assert_eq!(remaining(removed, "vip").await, 0);
+    let wrong = plain
+        .with_override("vip", Some(vec![Limit::new("x", "requests", TokenBucket::per_minute(1))]));
+    assert!(wrong.unwrap_err().to_string().contains("must have the policy's own limits (rate)"));
+}
+
+#[tokio::test]
+async fn an_observer_sees_everything_and_changes_nothing() {
+    #[derive(Debug, Default)]
+    struct Seen(Mutex<Vec<&'static str>>);
+    impl Observer for Seen {
+        fn observe(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(match event {
+                Event::Admitted { .. } => "admitted",
+                Event::Denied { .. } => "denied",
+                Event::Settled { first: true, .. } => "settled",
+                Event::Settled { first: false, .. } => "settled again",
+                Event::Released { .. } => "released",
+                Event::Renewed { .. } => "renewed",
+                Event::Charged { .. } => "charged",
+                Event::Closed { .. } => "closed",
+                Event::Reset { .. } => "reset",
+                Event::Failed { .. } => "failed",
+                _ => "unknown",
+            });
+        }
+    }
+    let (memory, clock) = memory();
+    let seen = Arc::new(Seen::default());
+    let gate = Observed::new(memory, seen.clone(), Arc::new(clock.clone()));
+    let policy = policy(TokenBucket::per_minute(1));
+    let ask = Ask::new(&policy, "alice");
+    let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    assert!(gate.acquire(&ask).await.unwrap().denial().is_some());
+    gate.settle(&permit, &Costs::new()).await.unwrap();
+    gate.settle(&permit, &Costs::new()).await.unwrap();
+    gate.release(&permit).await.unwrap();
+    gate.renew(&permit).await.unwrap();
+    gate.charge(&ask).await.unwrap();
+    gate.close_until(&ask, "only", tollgate::Timestamp::MAX).await.unwrap();
+    gate.reset(&policy, "alice").await.unwrap();
+    assert!(gate.acquire(&ask.clone().cost("bananas", 1)).await.is_err());
+    let expected = [
+        "admitted",
+        "denied",
+        "settled",
+        "settled again",
+        "released",
+        "renewed",
+        "charged",
+        "closed",
+        "reset",
+        "failed",
+    ];
+    assert_eq!(*seen.0.lock().unwrap(), expected);
+}

@@ -1,0 +1,201 @@
+//! The memory store and the waiting line under a scheduler that tries many interleavings.
+//!
+//! Empty unless built with `--cfg tollgate_shuttle`, as `cargo xtask test` does. Each check runs once more on a sabotaged
+//! version, which must fail: a check that cannot fail shows nothing.
+#![cfg(tollgate_shuttle)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use shuttle::sync::Mutex;
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::{future, thread};
+use tollgate::core::{Change, Entry, apply};
+use tollgate::{
+    Ask, Atomic, BoxFuture, Clock, Concurrency, Error, Gate, Limit, ManualClock, Memory, Operation,
+    Outcome, Policy, Queue, Rule, Store, Timestamp, TokenBucket, Verdict,
+};
+
+const ITERATIONS: usize = 2_000;
+
+fn policy(rule: impl Into<Rule>) -> Policy {
+    Policy::new("test", [Limit::new("only", "requests", rule)]).expect("the numbers are in bounds")
+}
+
+fn memory() -> Memory {
+    Memory::with(Arc::new(ManualClock::new()), 100)
+}
+
+/// Whether some interleaving breaks `check`.
+fn breaks(check: impl Fn() + Send + Sync + 'static) -> bool {
+    let run = AssertUnwindSafe(|| shuttle::check_random(check, ITERATIONS));
+    catch_unwind(run).is_err()
+}
+
+/// R001.6, promise 1: three threads on a bucket of two.
+#[test]
+fn memory_admits_exactly_the_capacity_in_every_interleaving() {
+    shuttle::check_random(
+        || {
+            let memory = Arc::new(memory());
+            let admitted = Arc::new(AtomicU64::new(0));
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let (memory, admitted) = (Arc::clone(&memory), Arc::clone(&admitted));
+                    thread::spawn(move || {
+                        let policy = policy(TokenBucket::per_minute(2));
+                        if let Ok(Verdict::Admitted(_)) =
+                            memory.try_acquire(&Ask::new(&policy, "alice"))
+                        {
+                            admitted.fetch_add(1, Ordering::SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread fails"));
+            assert_eq!(admitted.load(Ordering::SeqCst), 2);
+        },
+        ITERATIONS,
+    );
+}
+
+/// A store that reads under the lock, decides outside it, and writes under the lock again.
+#[derive(Debug, Default)]
+struct ReadThenWrite(Mutex<Option<Entry>>);
+
+impl Store for ReadThenWrite {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let now = Timestamp::from_secs(1);
+            let stored = self.0.lock().expect("never poisoned").clone();
+            let mut entry = stored.unwrap_or_else(|| Entry::fresh(operation.policy(), now));
+            let (outcome, change) = apply(&operation, &mut entry, now)?;
+            if change == Change::Entry {
+                *self.0.lock().expect("never poisoned") = Some(entry);
+            }
+            Ok(outcome)
+        })
+    }
+}
+
+#[test]
+fn the_same_check_catches_a_store_that_reads_and_then_writes() {
+    assert!(breaks(|| {
+        let gate = Arc::new(Atomic::new(ReadThenWrite::default()));
+        let admitted = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (gate, admitted) = (Arc::clone(&gate), Arc::clone(&admitted));
+                thread::spawn(move || {
+                    let policy = policy(TokenBucket::per_minute(2));
+                    let ask = Ask::new(&policy, "alice");
+                    if future::block_on(gate.acquire(&ask)).expect("decides").is_admitted() {
+                        admitted.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no thread fails"));
+        assert_eq!(admitted.load(Ordering::SeqCst), 2);
+    }));
+}
+
+type Line = Queue<Atomic<Memory>>;
+
+/// Three tasks take turns at one slot; `hand_back` is how a holder releases it. A lost wake-up is a deadlock.
+fn take_turns(hand_back: fn(&Line, &tollgate::Permit)) {
+    let clock = Arc::new(ManualClock::new());
+    let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
+    let queue = Arc::new(Queue::new(Atomic::new(memory), clock));
+    let holders = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let (queue, holders) = (Arc::clone(&queue), Arc::clone(&holders));
+            future::spawn(async move {
+                let policy = policy(Concurrency::new(1, tollgate::Span::from_mins(5)));
+                let ask = Ask::new(&policy, "alice");
+                let decision = queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
+                let permit = decision.permit().expect("there is no deadline");
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold the one slot");
+                future::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                hand_back(&queue, &permit);
+            })
+        })
+        .collect();
+    future::block_on(async {
+        for task in tasks {
+            task.await.expect("no task fails");
+        }
+    });
+    assert_eq!(queue.waiting(), 0);
+}
+
+#[test]
+fn the_line_hands_a_slot_on_in_every_interleaving() {
+    shuttle::check_random(
+        || take_turns(|queue, permit| drop(future::block_on(queue.release(permit)))),
+        ITERATIONS,
+    );
+}
+
+#[test]
+fn the_same_check_catches_a_line_that_calls_nobody() {
+    // Releasing at the gate inside the queue frees the slot and tells no one.
+    assert!(breaks(|| take_turns(|queue, permit| drop(future::block_on(
+        queue.inner().release(permit)
+    )))));
+}
+
+/// A waiter that is dropped at any moment hands its turn on.
+#[test]
+fn a_waiter_that_gives_up_holds_up_nobody() {
+    shuttle::check_random(
+        || {
+            let clock = Arc::new(ManualClock::new());
+            let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
+            let queue: Arc<Line> = Arc::new(Queue::new(Atomic::new(memory), clock));
+            let policy = policy(Concurrency::new(1, tollgate::Span::from_mins(5)));
+            let held = future::block_on(queue.acquire(&Ask::new(&policy, "alice")));
+            let held = held.expect("decides").permit().expect("the slot is free");
+            let waiting = |times: usize| {
+                let (queue, policy) = (Arc::clone(&queue), policy.clone());
+                async move {
+                    let ask = Ask::new(&policy, "alice");
+                    let mut wait = std::pin::pin!(queue.acquire_within(&ask, Timestamp::MAX));
+                    for _ in 0..times {
+                        let step = std::future::poll_fn(|context| {
+                            std::task::Poll::Ready(wait.as_mut().poll(context).is_ready())
+                        });
+                        if step.await {
+                            return;
+                        }
+                        future::yield_now().await;
+                    }
+                }
+            };
+            let quitter = future::spawn(waiting(2));
+            let patient = {
+                let (queue, policy) = (Arc::clone(&queue), policy.clone());
+                future::spawn(async move {
+                    let ask = Ask::new(&policy, "alice");
+                    let decision =
+                        queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
+                    let permit = decision.permit().expect("there is no deadline");
+                    queue.release(&permit).await.expect("releases");
+                })
+            };
+            future::block_on(async {
+                queue.release(&held).await.expect("releases");
+                quitter.await.expect("the quitter ends");
+            });
+            // The quitter may have been admitted just before it gave up; its slot expires, which is not the line's part.
+            if future::block_on(queue.standing(&policy, "alice")).expect("decides")[0].remaining
+                == 1
+            {
+                future::block_on(patient).expect("the patient one is served");
+            }
+        },
+        ITERATIONS,
+    );
+}
