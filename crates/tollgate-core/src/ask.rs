@@ -160,9 +160,10 @@ impl<'a> Ask<'a> {
         self.rare.as_ref().map_or(ID_HORIZON, |rare| rare.id_ttl)
     }
 
+    /// Whether the ask has no id and stands behind nobody.
     #[inline]
-    pub(crate) fn stands_behind_others(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.behind.is_empty())
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.rare.is_none()
     }
 
     pub(crate) fn in_front(&self) -> &[Amounts] {

@@ -71,28 +71,41 @@ pub enum Verdict {
 #[inline(always)]
 pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     ask.check()?;
-    let policy = entry.policy();
+    let now = entry.effective(now);
+    if ask.is_plain() {
+        return Ok(verdict(entry, now, ask.amounts()));
+    }
+    decide_rare(entry, now, ask)
+}
+
+/// What is left of the decision when the ask has no id and stands behind nobody.
+#[inline(always)]
+fn verdict(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Verdict {
+    match binding(entry, now, amounts) {
+        Some(refusal) => Verdict::Denied(refusal),
+        None => Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() }),
+    }
+}
+
+#[cold]
+fn decide_rare(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     let amounts = ask.amounts();
-    if let Some(limit) = never_fits(policy, amounts) {
+    if let Some(limit) = never_fits(entry.policy(), amounts) {
         return Ok(Verdict::Denied(Refusal { limit, wait: Wait::Never }));
     }
-    let now = entry.effective(now);
     if let Some(id) = ask.id_text()
         && let Some(charge) = recognise(entry, now, id, amounts)?
     {
         return Ok(Verdict::Repeated(charge));
     }
-    if ask.stands_behind_others() {
+    if !ask.in_front().is_empty() {
         return Ok(Verdict::Denied(forecast(entry, now, ask)));
     }
-    let refusal = binding(entry, now, amounts);
-    if refusal.is_none() && ask.id_text().is_some() {
+    let verdict = verdict(entry, now, amounts);
+    if ask.id_text().is_some() && matches!(verdict, Verdict::Admitted(_)) {
         ensure_room_for_id(entry, now)?;
     }
-    Ok(match refusal {
-        Some(refusal) => Verdict::Denied(refusal),
-        None => Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() }),
-    })
+    Ok(verdict)
 }
 
 /// Decides `ask` on `entry` at `now`, and charges it if it is admitted: [`decide`] and [`commit`] in one, on an entry
@@ -103,6 +116,15 @@ pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, E
 #[inline]
 pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     if entry.policy().has_shape_of(ask.policy()) {
+        ask.check()?;
+        if ask.is_plain()
+            && let Some(taken) = entry.take_from_bucket(ask.amounts(), entry.effective(now))
+        {
+            return Ok(match taken {
+                Ok(charge) => Verdict::Admitted(charge),
+                Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
+            });
+        }
         let verdict = decide(entry, now, ask)?;
         if matches!(verdict, Verdict::Admitted(_)) {
             commit(entry, now, ask);
@@ -127,8 +149,7 @@ fn acquire_carried(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<V
 #[inline(always)]
 pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
     let now = entry.effective(now);
-    entry.advance(now);
-    let stamp = entry.add(ask.amounts(), now, Slotted::Taken);
+    let stamp = entry.charge(ask.amounts(), now, Slotted::Taken);
     remember_id(entry, now, ask, stamp);
 }
 
@@ -145,13 +166,11 @@ pub(crate) fn remember_id(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>, stam
     }
 }
 
-#[inline(always)]
 fn never_fits(policy: &Policy, amounts: &Amounts) -> Option<usize> {
     policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.place))
 }
 
 /// The charge that an ask with this id got before.
-#[cold]
 pub(crate) fn recognise(
     entry: &Entry,
     now: Timestamp,
@@ -182,7 +201,7 @@ pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Er
     }
 }
 
-/// The limit with the longest wait, or nothing if all have room at `now`.
+/// The limit that can never fit, else the one with the longest wait; nothing if all have room at `now`.
 #[inline(always)]
 fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
     let mut latest = now;
@@ -191,6 +210,9 @@ fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> 
         let cost = amounts.at(limit.place);
         if cost == 0 {
             continue;
+        }
+        if limit.gauge.most() < cost {
+            return Some(Refusal { limit: place, wait: Wait::Never });
         }
         let mut ready = limit.gauge.ready_at(state, entry.at(), now, cost);
         if let Some(until) = entry.closed_until(place, now) {
@@ -217,8 +239,7 @@ fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Refusal {
         while let Some(Refusal { wait: Wait::Until(ready), .. }) = binding(&future, at, amounts) {
             at = ready;
         }
-        future.advance(at);
-        future.add(amounts, at, Slotted::Taken);
+        future.charge(amounts, at, Slotted::Taken);
     }
     // One microsecond is the least that "behind others" can mean.
     let soonest = now + crate::Span::from_micros(1);

@@ -7,7 +7,7 @@
 use crate::answer::{Decision, Denial, Permit};
 use crate::ask::Ask;
 use crate::costs::Costs;
-use crate::decide::{Charge, Grant, Verdict, commit, decide};
+use crate::decide::{self, Charge, Grant, Verdict};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::policy::{Policy, check_subject};
@@ -107,8 +107,6 @@ pub enum Change {
     Nothing,
     /// The entry as it is now.
     Entry,
-    /// The entry is to be removed.
-    Removal,
 }
 
 /// Runs `operation` on `entry` at `now`. The entry is a [fresh](Entry::fresh) one where the store has none. If the
@@ -124,8 +122,10 @@ pub fn apply(
     check_subject(operation.subject())?;
     match operation {
         // Permits may be older than the numbers in force, so what follows an admission never changes the numbers.
-        Operation::Settle(..) | Operation::Release(_) | Operation::Renew(_) => {}
-        Operation::Reset { .. } => return Ok((Outcome::Done(true), Change::Removal)),
+        Operation::Settle(..)
+        | Operation::Release(_)
+        | Operation::Renew(_)
+        | Operation::Reset { .. } => {}
         _ => {
             let policy = operation.policy();
             if !entry.policy().has_shape_of(policy) {
@@ -176,14 +176,19 @@ fn run(
             Ok((Outcome::Done(done), written(done)))
         }
         Operation::Standing { .. } => Ok((Outcome::Stands(standings(entry, now)), Change::Nothing)),
-        Operation::Reset { .. } => Ok((Outcome::Done(true), Change::Removal)),
+        Operation::Reset { .. } => {
+            let done = !entry.is_empty(now);
+            if done {
+                *entry = entry.forgotten(now);
+            }
+            Ok((Outcome::Done(done), written(done)))
+        }
     }
 }
 
 fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(Outcome, Change), Error> {
-    let (decision, change) = match decide(entry, now, ask)? {
+    let (decision, change) = match decide::acquire(entry, now, ask)? {
         Verdict::Admitted(charge) => {
-            commit(entry, now, ask);
             let permit = Permit::of(ask, grant_of(ask, charge), standings(entry, now));
             (Decision::Admitted(permit), Change::Entry)
         }

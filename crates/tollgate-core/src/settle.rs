@@ -27,7 +27,8 @@ pub struct Charged<'a> {
 /// Returns whether anything was done: settling twice does nothing the second time.
 ///
 /// # Errors
-/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`], [`ErrorKind::Invalid`] for an unknown unit.
+/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`] and holds no slot, [`ErrorKind::Invalid`] for an
+/// unknown unit.
 pub fn settle(
     entry: &mut Entry,
     now: Timestamp,
@@ -49,7 +50,7 @@ pub fn settle(
 /// Gives everything back: the call was not made. Returns whether anything was done.
 ///
 /// # Errors
-/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`].
+/// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`] and holds no slot.
 pub fn release(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<bool, Error> {
     replace(entry, now, charged, &Amounts::default())
 }
@@ -69,6 +70,10 @@ fn replace(
         return Ok(false);
     }
     if expired || settled.is_some_and(|settled| settled.is_too_old(grant.stamp)) {
+        // A slot that was renewed outlives its permit's costs: it can always be handed back.
+        if free_slots(entry, now, grant.stamp) {
+            return Ok(true);
+        }
         return Err(Error::new(
             ErrorKind::Expired,
             format!(
@@ -94,6 +99,16 @@ fn replace(
     });
     entry.extra_mut().settled.insert(grant.stamp, grant.at);
     Ok(true)
+}
+
+/// Frees the slots that the permit with this stamp still holds; whether there were any.
+fn free_slots(entry: &mut Entry, now: Timestamp, stamp: u64) -> bool {
+    let holds = entry.limits().any(|(_, state)| state.holds_slot(stamp, now));
+    if holds {
+        entry.advance(now);
+        entry.change_limits(|limit, state| limit.gauge.free(state, stamp));
+    }
+    holds
 }
 
 /// Whether what was charged under `policy` can be given back to `limit` as it is now. If its numbers changed so that
@@ -155,8 +170,7 @@ pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Charge
         }
         decide::ensure_room_for_id(entry, now)?;
     }
-    entry.advance(now);
-    let stamp = entry.add(ask.amounts(), now, Slotted::Not);
+    let stamp = entry.charge(ask.amounts(), now, Slotted::Not);
     decide::remember_id(entry, now, ask, stamp);
     Ok(Charge { at: now, stamp })
 }

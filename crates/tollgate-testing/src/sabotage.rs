@@ -107,10 +107,8 @@ fn key(operation: &Operation<'_>) -> (String, String) {
 }
 
 fn store(entries: &mut Entries, operation: &Operation<'_>, entry: Entry, change: Change) {
-    match change {
-        Change::Entry => drop(entries.insert(key(operation), entry)),
-        Change::Removal => drop(entries.remove(&key(operation))),
-        Change::Nothing => {}
+    if change == Change::Entry {
+        entries.insert(key(operation), entry);
     }
 }
 

@@ -8,11 +8,11 @@ const SECOND: u64 = 1_000_000;
 const BASE: u64 = 1_700_006_400 * SECOND;
 
 fn all() -> Vec<Vector> {
-    vectors::load_all().unwrap()
+    vectors::load_all().expect("every file in the folder is a vector")
 }
 
 fn vector(name: &str) -> Vector {
-    all().into_iter().find(|vector| vector.name == name).unwrap()
+    all().into_iter().find(|vector| vector.name == name).expect("there is such a vector")
 }
 
 #[test]

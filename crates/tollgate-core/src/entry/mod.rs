@@ -13,8 +13,9 @@ pub(crate) use settled::{Run, Settled};
 use smallvec::SmallVec;
 
 use crate::costs::Amounts;
+use crate::decide::Charge;
 use crate::policy::{Metered, Policy};
-use crate::rule::{State, View, ViewMut};
+use crate::rule::{Gauge, State, View, ViewMut};
 use crate::time::Timestamp;
 
 /// What is remembered for one policy and subject. A fresh entry equals an absent one.
@@ -183,10 +184,18 @@ impl Entry {
     }
 
     /// Brings every state to `now` and forgets what has expired.
-    #[inline(always)]
     pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.advance_and(now, |_, _| {});
+    }
+
+    /// Brings every state to `now`, runs `change` on it, and forgets what has expired.
+    #[inline(always)]
+    fn advance_and(&mut self, now: Timestamp, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
         let since = self.at;
-        self.change_limits(|limit, state| limit.gauge.advance(state, since, now));
+        self.change_limits(|limit, mut state| {
+            limit.gauge.advance(state.reborrow(), since, now);
+            change(limit, state);
+        });
         self.at = now;
         if let Body::Full(full) = &mut self.body
             && full.extra.is_some()
@@ -210,13 +219,13 @@ impl Entry {
         self.tidy();
     }
 
-    /// Charges `amounts` to an entry that stands at `now`, and returns the stamp of the charge. Slots are taken only
+    /// Brings the entry to `now`, charges `amounts` to it, and returns the stamp of the charge. Slots are taken only
     /// where `slots` says so.
     #[inline(always)]
-    pub(crate) fn add(&mut self, amounts: &Amounts, now: Timestamp, slots: Slotted) -> u64 {
+    pub(crate) fn charge(&mut self, amounts: &Amounts, now: Timestamp, slots: Slotted) -> u64 {
         let stamp = self.next_stamp;
         self.next_stamp += 1;
-        self.change_limits(|limit, state| {
+        self.advance_and(now, |limit, state| {
             if slots == Slotted::Taken || !limit.gauge.is_slots() {
                 limit.gauge.add(state, now, amounts.at(limit.place), stamp);
             }
@@ -224,19 +233,57 @@ impl Entry {
         stamp
     }
 
-    /// Whether the entry says at `now` what an absent one says, so that forgetting it changes nothing: nothing used,
-    /// nothing closed, no id and no settled permit that could come again, and stamps that a fresh entry would not
-    /// give a second time.
+    /// Decides and charges `amounts` in one step where the entry is a single continuous bucket and nothing else, which
+    /// most entries of a busy process are. The same as deciding and then charging, at half the price.
+    #[inline(always)]
+    pub(crate) fn take_from_bucket(
+        &mut self,
+        amounts: &Amounts,
+        now: Timestamp,
+    ) -> Option<Result<Charge, Timestamp>> {
+        let (Body::Bucket(used), [limit]) = (&mut self.body, self.policy.metered()) else {
+            return None;
+        };
+        let (Gauge::Continuous(gauge), cost @ 1..) = (&limit.gauge, amounts.at(limit.place)) else {
+            return None;
+        };
+        let level = gauge.level(*used, self.at, now);
+        let ready = gauge.ready_at(level, now, cost);
+        if gauge.most() < cost || now < ready {
+            return (cost <= gauge.most()).then_some(Err(ready));
+        }
+        let charge = Charge { at: now, stamp: self.next_stamp };
+        (*used, self.at, self.next_stamp) = (gauge.add(level, cost), now, self.next_stamp + 1);
+        Some(Ok(charge))
+    }
+
+    /// Whether nothing is used, nothing closed and no id remembered at `now`.
+    pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
+        let now = self.effective(now);
+        self.limits().all(|(limit, state)| limit.gauge.is_idle(state, self.at, now))
+            && self.extra().is_none_or(|extra| {
+                extra.ids.live(now) == 0 && extra.closed.iter().all(|(_, until)| *until <= now)
+            })
+    }
+
+    /// Whether the entry says at `now` what an absent one says, so that forgetting it changes nothing: it is empty,
+    /// no settled permit could come again, and a fresh entry would not give its stamps a second time.
     #[must_use]
     pub fn is_absent(&self, now: Timestamp) -> bool {
         self.at <= now
             && self.next_stamp <= now.as_micros().max(1)
-            && self.limits().all(|(limit, state)| limit.gauge.is_idle(state, self.at, now))
-            && self.extra().is_none_or(|extra| {
-                extra.ids.live(now) == 0
-                    && extra.settled.is_idle(now)
-                    && extra.closed.iter().all(|(_, until)| *until <= now)
-            })
+            && self.is_empty(now)
+            && self.extra().is_none_or(|extra| extra.settled.is_idle(now))
+    }
+
+    /// An empty entry in place of this one. The permits that were given count as settled, so that none of them gives
+    /// back a second time what the emptying gave back already.
+    pub(crate) fn forgotten(&self, now: Timestamp) -> Self {
+        let now = self.effective(now);
+        let mut empty = Self::fresh(&self.policy, now);
+        empty.next_stamp = empty.next_stamp.max(self.next_stamp);
+        empty.extra_mut().settled = Settled::all_before(self.next_stamp, now);
+        empty
     }
 
     /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change

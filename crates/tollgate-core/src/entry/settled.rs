@@ -33,6 +33,12 @@ impl Settled {
         sound.then_some(Self { runs, floor })
     }
 
+    /// Every stamp before `stamp` is settled, the youngest of them admitted at `now`.
+    pub(crate) fn all_before(stamp: u64, now: Timestamp) -> Self {
+        let run = Run { first: 0, last: stamp.saturating_sub(1), admitted_at: now };
+        Self { runs: vec![run], floor: 0 }
+    }
+
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }

@@ -2,7 +2,7 @@
 
 use crate::bounds::{NAME_BYTES_MAX, NUMBER_MAX, RESOLUTION_MAX, SLOTS_MAX, SPAN_MAX};
 use crate::error::Error;
-use crate::rule::{Allowance, Gauge, Rule};
+use crate::rule::{Allowance, Gauge, Refill, Rule, TokenBucket};
 use crate::time::Span;
 
 /// The part of a limit that is never issued.
@@ -132,6 +132,14 @@ impl Limit {
         check_span("margin", self.margin, Span::ZERO)?;
         let least = Span::from_micros(1);
         match &self.rule {
+            Rule::TokenBucket(TokenBucket { mode: Refill::Interval, .. })
+                if !self.margin.is_zero() =>
+            {
+                Err(Error::invalid(
+                    "a margin cannot protect a bucket that is refilled at boundaries, because a late call is counted \
+                     after the refill; use a calendar-window or a rolling-window",
+                ))
+            }
             Rule::TokenBucket(rule) => {
                 check_number("refill", rule.refill, NUMBER_MAX)?;
                 check_span("refill period", rule.period, least)

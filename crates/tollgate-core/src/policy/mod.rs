@@ -79,6 +79,7 @@ pub struct Policy(Arc<Inner>);
 
 struct Inner {
     name: Arc<str>,
+    name_hash: u64,
     limits: Vec<Metered>,
     units: Vec<Arc<str>>,
     default_amounts: Amounts,
@@ -136,6 +137,13 @@ impl Policy {
     #[must_use]
     pub fn is_named_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.name == other.0.name
+    }
+
+    /// A hash of the name, the same everywhere and always, computed once. It is not keyed: mix it into a keyed one.
+    #[inline]
+    #[must_use]
+    pub fn name_hash(&self) -> u64 {
+        self.0.name_hash
     }
 
     pub(crate) fn shared_name(&self) -> Arc<str> {
@@ -406,6 +414,7 @@ impl PolicyBuilder {
             default_amounts,
             use_within: margins.min(),
             shape: codec::encode_shape(&self.limits, self.block_ttl),
+            name_hash: fnv_1a(self.name.as_bytes()),
             name: self.name.into(),
             limits,
             units,
@@ -454,6 +463,16 @@ pub(crate) fn check_subject(subject: &str) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+const fn fnv_1a(bytes: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut place = 0;
+    while place < bytes.len() {
+        hash = (hash ^ bytes[place] as u64).wrapping_mul(0x0100_0000_01b3);
+        place += 1;
+    }
+    hash
 }
 
 fn units_of(limits: &[Limit]) -> Result<Vec<Arc<str>>, Error> {

@@ -162,13 +162,9 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn new(rule: &TokenBucket, reserve: u64, ahead: Span) -> Self {
-        let period = rule.period.as_micros();
-        let inflow =
-            (u128::from(rule.refill) * u128::from(ahead.as_micros())).div_ceil(u128::from(period));
-        let kept =
-            u128::from(rule.capacity).saturating_sub(u128::from(reserve)).saturating_sub(inflow);
-        Self { capacity: u64::try_from(kept).unwrap_or(0), refill: rule.refill, period }
+    pub(crate) const fn new(rule: &TokenBucket, reserve: u64) -> Self {
+        let capacity = rule.capacity.saturating_sub(reserve);
+        Self { capacity, refill: rule.refill, period: rule.period.as_micros() }
     }
 
     pub(crate) const fn most(&self) -> u64 {

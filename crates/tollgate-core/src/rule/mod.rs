@@ -136,7 +136,26 @@ impl State {
     }
 }
 
+impl ViewMut<'_> {
+    /// The same state, to be changed twice.
+    #[inline]
+    pub(crate) const fn reborrow(&mut self) -> ViewMut<'_> {
+        match self {
+            Self::Bucket(used) => ViewMut::Bucket(used),
+            Self::Window(log) => ViewMut::Window(log),
+            Self::Calendar(page) => ViewMut::Calendar(page),
+            Self::Slots(held) => ViewMut::Slots(held),
+        }
+    }
+}
+
 impl View<'_> {
+    /// Whether the permit with this stamp holds a slot here at `now`.
+    pub(crate) fn holds_slot(self, stamp: u64, now: Timestamp) -> bool {
+        let Self::Slots(held) = self else { return false };
+        held.iter().any(|slot| slot.stamp == stamp && now < slot.expires_at)
+    }
+
     pub(crate) fn to_state(self) -> State {
         match self {
             Self::Bucket(used) => State::Bucket(used),
@@ -418,7 +437,7 @@ impl Rule {
         Ok(match self {
             Self::TokenBucket(rule) => match rule.mode {
                 Refill::Continuous => Gauge::Continuous(Continuous::new(rule, reserve, ahead)?),
-                Refill::Interval => Gauge::Interval(Interval::new(rule, reserve, margin)),
+                Refill::Interval => Gauge::Interval(Interval::new(rule, reserve)),
             },
             Self::RollingWindow(rule) => Gauge::Window(Window::new(rule, reserve, ahead)),
             Self::CalendarWindow(rule) => Gauge::Calendar(Calendar::new(rule, reserve, margin)?),

@@ -2,12 +2,12 @@
 //! Method: random histories under one policy, then another; the model says what may be issued at most.
 
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use tollgate_core::{Costs, Policy, Rule, Timestamp};
+use tollgate_core::{Costs, Policy, Rule, Span, Timestamp, TokenBucket};
 use tollgate_testing::generate::{self, Move};
 use tollgate_testing::model::Model;
 use tollgate_testing::script::{Answer, Did, Player, Record, Single};
 
-use crate::desk::just_before;
+use crate::desk::{Desk, just_before, one};
 
 #[derive(Clone)]
 struct World {
@@ -65,6 +65,21 @@ fn acquire(policy: &Policy, cost: u64) -> Did {
     Did::Acquire { costs: Costs::new().with(unit(policy), cost), id: None }
 }
 
+/// Thirteen sevenths of a token at half a token per microsecond are gone after 3.7 µs, so after 4 µs.
+#[test]
+fn a_level_that_does_not_divide_is_rounded_to_the_strict_side() {
+    let bucket = |micros| one(TokenBucket::per(1, Span::from_micros(micros)).burst(2));
+    let mut desk = Desk::new(&bucket(7));
+    let start = Timestamp::from_micros(7_000_000);
+    let later = |micros| start + Span::from_micros(micros);
+    desk.admitted(start, 1);
+    desk.admitted(later(1), 1);
+    desk.change(&bucket(2));
+    assert_eq!(desk.denied(later(1), 2).until, Some(later(5)));
+    assert_eq!(desk.denied(later(4), 2).until, Some(later(5)));
+    desk.admitted(later(5), 2);
+}
+
 /// Whether the core may round where the model does not.
 fn rounds(before: &Policy, after: &Policy) -> bool {
     let bucket =
@@ -98,6 +113,19 @@ proptest! {
             prop_assert!(exact <= used, "{} counted, {} used", used, exact);
         } else {
             prop_assert_eq!(exact, used);
+        }
+        // No wait is shorter than the exact one, not by a microsecond.
+        for cost in 1..=12 {
+            let did = acquire(&after, cost);
+            let Did::Acquire { costs, .. } = &did else { continue };
+            let exact = world.model.admit(costs, world.now);
+            match (world.clone().ask(world.now, &did), exact) {
+                (Answer::Admitted(_), exact) => prop_assert_eq!(exact, None, "{} fits", cost),
+                (Answer::Denied(refused), Some(exact)) => {
+                    prop_assert!(exact.until <= refused.until, "{:?}, {:?}", exact, refused);
+                }
+                _ => {}
+            }
         }
         // Whoever asks one by one right after the change gets no more than the model leaves.
         let most = after.effective().next().unwrap_or(0);

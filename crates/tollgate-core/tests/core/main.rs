@@ -2,6 +2,7 @@
 
 mod against_model;
 mod backoff;
+mod behind;
 mod bounds;
 mod calendar;
 mod change;

@@ -36,7 +36,8 @@ pub fn agrees_with_core(fixture: &Fixture) -> Result<(), String> {
     for story in 0..fixture.capabilities.stories {
         let tree = stories.new_tree(&mut runner).map_err(|reason| reason.to_string())?;
         let (policy, start, moves) = tree.current();
-        let (expected, got) = (on_core(&policy, start, &moves)?, on_gate(fixture, &policy, start, &moves)?);
+        let (expected, got) =
+            (on_core(&policy, start, &moves)?, on_gate(fixture, &policy, start, &moves)?);
         if let Some((place, (core, gate))) =
             expected.iter().zip(&got).enumerate().find(|(_, (core, gate))| core != gate)
         {
@@ -58,9 +59,10 @@ fn on_gate(
     start: Timestamp,
     moves: &[Move],
 ) -> Result<Vec<Record>, String> {
-    let subject = "subject";
-    at(fixture, start, &Operation::Reset { policy, subject }).map_err(|error| error.to_string())?;
-    generate::record(policy, start, moves, &mut |now, operation| at(fixture, now, operation))
+    let subject = fixture.subject();
+    generate::record_as(&subject, policy, start, moves, &mut |now, operation| {
+        at(fixture, now, operation)
+    })
 }
 
 fn at(

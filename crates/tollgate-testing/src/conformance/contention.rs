@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Concurrency, Decision, Limit, Policy, Span};
 use tokio::sync::Barrier;
+use tollgate_core::{Ask, Concurrency, Decision, Limit, Policy, Span};
 
 use super::promises::{acquire, each_rule, gemini};
 use super::{Fixture, ensure};
@@ -46,8 +46,9 @@ fn admitted(decisions: &[Decision]) -> usize {
 pub fn admits_exactly_the_limit(fixture: &Fixture) -> Result<(), String> {
     for policy in each_rule()? {
         let subject = fixture.subject();
-        let decisions =
-            all_at_once(fixture, &policy, |policy, _| Ask::new(policy, subject.as_str()).into_owned())?;
+        let decisions = all_at_once(fixture, &policy, |policy, _| {
+            Ask::new(policy, subject.as_str()).into_owned()
+        })?;
         let through = admitted(&decisions);
         ensure(through == 5.min(decisions.len()), || {
             format!("{}: {through} of 5 went through", policy.name())
@@ -95,7 +96,8 @@ pub fn charges_a_shared_id_once(fixture: &Fixture) -> Result<(), String> {
 /// How many slots there are instead.
 pub fn loses_no_slot(fixture: &Fixture) -> Result<(), String> {
     let rule = Concurrency::new(5, Span::from_mins(5));
-    let policy = Policy::new("jobs", [Limit::new("slots", "jobs", rule)]).map_err(|e| e.to_string())?;
+    let policy =
+        Policy::new("jobs", [Limit::new("slots", "jobs", rule)]).map_err(|e| e.to_string())?;
     let subject = fixture.subject();
     let decisions = all_at_once(fixture, &policy, |policy, _| {
         Ask::new(policy, subject.as_str()).cost("jobs", 1).into_owned()

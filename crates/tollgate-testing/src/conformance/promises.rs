@@ -117,7 +117,8 @@ pub fn is_all_or_nothing(fixture: &Fixture) -> Result<(), String> {
     let (gate, policy, subject) = (&*fixture.gate, gemini()?, fixture.subject());
     fixture.block_on(async {
         admit(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 200_000)).await?;
-        let denial = deny(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 60_000)).await?;
+        let denial =
+            deny(gate, &Ask::new(&policy, subject.as_str()).cost("tokens", 60_000)).await?;
         ensure(&*denial.limit == "tpm", || format!("{} binds, not tpm", denial.limit))?;
         let left = remaining(gate, &policy, &subject).await?;
         ensure(left == [4, 50_000, 24], || format!("after a denial {left:?} are left"))?;
@@ -158,9 +159,11 @@ pub fn recognises_repeats(fixture: &Fixture) -> Result<(), String> {
 /// Room that was made twice.
 pub fn gives_back_once(fixture: &Fixture) -> Result<(), String> {
     let (gate, subject) = (&*fixture.gate, fixture.subject());
-    let policy =
-        Policy::new("refund", [Limit::new("bucket", "requests", TokenBucket::per_second(1).burst(10))])
-            .map_err(|error| error.to_string())?;
+    let policy = Policy::new(
+        "refund",
+        [Limit::new("bucket", "requests", TokenBucket::per_second(1).burst(10))],
+    )
+    .map_err(|error| error.to_string())?;
     let ten = Ask::new(&policy, subject.as_str()).cost("requests", 10);
     fixture.block_on(async {
         let first = admit(gate, &ten).await?;

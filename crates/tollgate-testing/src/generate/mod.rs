@@ -27,7 +27,21 @@ pub fn record(
     moves: &[Move],
     run: &mut Run<'_>,
 ) -> Result<Vec<Record>, String> {
-    let mut player = Player::new(policy, "subject");
+    record_as("subject", policy, start, moves, run)
+}
+
+/// As [`record`], for a subject with a name of its own.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_as(
+    subject: &str,
+    policy: &Policy,
+    start: Timestamp,
+    moves: &[Move],
+    run: &mut Run<'_>,
+) -> Result<Vec<Record>, String> {
+    let mut player = Player::new(policy, subject);
     let mut now = start;
     let mut promised = None;
     let mut history = Vec::with_capacity(moves.len());

@@ -2,8 +2,8 @@
 
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use tollgate_core::{
-    CalendarWindow, Concurrency, Headroom, Limit, Period, Policy, RollingWindow, Rule, Span,
-    TokenBucket,
+    CalendarWindow, Concurrency, Headroom, Limit, Period, Policy, Refill, RollingWindow, Rule,
+    Span, TokenBucket,
 };
 
 /// Zones with whole and half hours, shifts of an hour, half an hour and at midnight, and none.
@@ -131,8 +131,12 @@ fn block_ttl() -> impl Strategy<Value = Span> {
 }
 
 fn with(limit: Limit, (headroom, margin): Extras) -> Limit {
-    // Slots have no window, so a margin would be refused.
-    let margin = if let Rule::Concurrency(_) = limit.rule() { Span::ZERO } else { margin };
+    // Slots have no window and a refill at boundaries cannot be protected, so a margin would be refused.
+    let margin = match limit.rule() {
+        Rule::Concurrency(_) => Span::ZERO,
+        Rule::TokenBucket(bucket) if bucket.mode == Refill::Interval => Span::ZERO,
+        _ => margin,
+    };
     limit.headroom(headroom).margin(margin)
 }
 

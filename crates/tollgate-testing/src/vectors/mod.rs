@@ -5,6 +5,7 @@
 //! microseconds since the epoch on the deciding clock, which the test sets.
 
 mod format;
+mod policies;
 mod run;
 
 pub use format::{

@@ -7,7 +7,7 @@
 
 mod shard;
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use tollgate_core::{Ask, Operation, Outcome, Policy, Standing, Timestamp, Verdict};
@@ -24,8 +24,8 @@ use shard::Shard;
 /// How many keys a store holds unless told otherwise.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
-/// The most shards; more than this wins nothing on the machines there are.
-const SHARDS_MAX: usize = 64;
+/// Shards per core: enough that two cores seldom meet, few enough that the shards themselves stay in the first cache.
+const SHARDS_PER_CORE: usize = 4;
 
 /// A shard is worth its lock from this many keys on.
 const SHARD_KEYS_MIN: usize = 1_024;
@@ -65,8 +65,10 @@ impl Memory {
     /// A store of up to `keys_max` keys, at least one, on `clock`.
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, keys_max: usize) -> Self {
-        let shards = (keys_max / SHARD_KEYS_MIN).clamp(1, SHARDS_MAX).next_power_of_two();
-        let keys_max = keys_max.div_ceil(shards).max(1);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let worthwhile = (keys_max / SHARD_KEYS_MIN).max(1);
+        let shards = worthwhile.min(SHARDS_PER_CORE * cores).next_power_of_two();
+        let keys_max = u32::try_from(keys_max.div_ceil(shards).max(1)).unwrap_or(u32::MAX);
         Self {
             shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new(keys_max)))).collect(),
             hasher: foldhash::fast::RandomState::default(),
@@ -111,17 +113,23 @@ impl Memory {
     /// itself where it needs the room; call it to give memory back sooner.
     pub fn sweep(&self) -> usize {
         let now = self.clock.now();
-        self.shards.iter().map(|shard| lock(&shard.0).sweep(now)).sum()
+        self.shards
+            .iter()
+            .map(|shard| lock(&shard.0).sweep(now, |policy, subject| self.hash(policy, subject)))
+            .sum()
     }
 
     #[inline]
-    fn hash(&self, policy: &str, subject: &str) -> u64 {
-        self.hasher.hash_one((policy, subject))
+    fn hash(&self, policy: &Policy, subject: &str) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(policy.name_hash());
+        hasher.write(subject.as_bytes());
+        hasher.finish()
     }
 
     #[inline]
     fn shard(&self, policy: &Policy, subject: &str) -> (MutexGuard<'_, Shard>, u64) {
-        let hash = self.hash(policy.name(), subject);
+        let hash = self.hash(policy, subject);
         // The table uses the lowest and the highest bits; the shard takes some from between.
         let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1);
         (lock(&self.shards[index].0), hash)

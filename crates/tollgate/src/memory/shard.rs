@@ -1,4 +1,7 @@
 //! One shard: a bounded table of entries behind one lock.
+//!
+//! Entries lie side by side in a vector, one cache line each, and a hash table holds their places in four bytes each.
+//! With many keys a decision costs what it misses in the caches, and so the table itself stays in a near one.
 
 use compact_str::CompactString;
 use hashbrown::HashTable;
@@ -10,7 +13,10 @@ use crate::error::{Error, ErrorKind};
 
 /// A full shard in which nothing can be forgotten is not searched again for this long, so that a flood of new keys
 /// cannot make every ask walk the table.
-const SWEEP_PAUSE: Span = Span::from_millis(10);
+const SEARCH_PAUSE: Span = Span::from_millis(10);
+
+/// How many entries a full shard forgets at once, if it finds them.
+const FORGET_BATCH: usize = 16;
 
 /// A key and its entry, on one cache line where the entry is a single bucket and the subject is short.
 #[derive(Debug)]
@@ -27,20 +33,42 @@ impl Item {
     }
 }
 
+/// Hashes a key as the whole store does.
+pub(super) trait Rehash: Fn(&Policy, &str) -> u64 {}
+
+impl<F: Fn(&Policy, &str) -> u64> Rehash for F {}
+
 #[derive(Debug)]
 pub(super) struct Shard {
-    items: HashTable<Item>,
+    /// The place of each item, by the hash of its key.
+    places: HashTable<u32>,
+    items: Vec<Item>,
     keys_max: usize,
-    sweep_not_before: Timestamp,
+    /// Where the next search for something to forget begins.
+    hand: usize,
+    search_not_before: Timestamp,
 }
 
 impl Shard {
-    pub(super) const fn new(keys_max: usize) -> Self {
-        Self { items: HashTable::new(), keys_max, sweep_not_before: Timestamp::EPOCH }
+    /// A shard of at most `keys_max` keys, itself at most `u32::MAX`.
+    pub(super) const fn new(keys_max: u32) -> Self {
+        Self {
+            places: HashTable::new(),
+            items: Vec::new(),
+            keys_max: keys_max as usize,
+            hand: 0,
+            search_not_before: Timestamp::EPOCH,
+        }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.items.len()
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, policy: &Policy, subject: &str) -> Option<usize> {
+        let is = |place: &u32| self.items[*place as usize].is(policy, subject);
+        self.places.find(hash, is).map(|place| *place as usize)
     }
 
     #[inline]
@@ -49,11 +77,11 @@ impl Shard {
         hash: u64,
         now: Timestamp,
         ask: &Ask<'_>,
-        rehash: impl Fn(&str, &str) -> u64,
+        rehash: impl Rehash,
     ) -> Result<Verdict, Error> {
         let (policy, subject) = (ask.policy(), ask.subject());
-        if let Some(item) = self.items.find_mut(hash, |item| item.is(policy, subject)) {
-            return Ok(acquire(&mut item.entry, now, ask)?);
+        if let Some(place) = self.find(hash, policy, subject) {
+            return Ok(acquire(&mut self.items[place].entry, now, ask)?);
         }
         let mut entry = Entry::fresh(policy, now);
         let verdict = acquire(&mut entry, now, ask)?;
@@ -68,46 +96,36 @@ impl Shard {
         hash: u64,
         now: Timestamp,
         operation: &Operation<'_>,
-        rehash: impl Fn(&str, &str) -> u64,
+        rehash: impl Rehash,
     ) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
-        match self.items.find_entry(hash, |item| item.is(policy, subject)) {
-            Ok(mut found) => {
-                let (outcome, change) = apply(operation, &mut found.get_mut().entry, now)?;
-                if change == Change::Removal {
-                    found.remove();
-                }
-                Ok(outcome)
-            }
-            Err(_) => {
-                let mut entry = Entry::fresh(policy, now);
-                let (outcome, change) = apply(operation, &mut entry, now)?;
-                match change {
-                    Change::Entry => self.insert(hash, now, subject, entry, rehash)?,
-                    Change::Removal => return Ok(Outcome::Done(false)),
-                    Change::Nothing => {}
-                }
-                Ok(outcome)
-            }
+        if let Some(place) = self.find(hash, policy, subject) {
+            return Ok(apply(operation, &mut self.items[place].entry, now)?.0);
         }
+        let mut entry = Entry::fresh(policy, now);
+        let (outcome, change) = apply(operation, &mut entry, now)?;
+        if change == Change::Entry {
+            self.insert(hash, now, subject, entry, rehash)?;
+        }
+        Ok(outcome)
     }
 
-    /// Forgets what equals an absent entry.
-    pub(super) fn sweep(&mut self, now: Timestamp) -> usize {
-        let before = self.items.len();
-        self.items.retain(|item| !item.entry.is_absent(now));
-        before - self.items.len()
+    /// Forgets everything that equals an absent entry.
+    pub(super) fn sweep(&mut self, now: Timestamp, rehash: impl Rehash) -> usize {
+        self.hand = 0;
+        self.forget_up_to(usize::MAX, now, rehash)
     }
 
+    #[cold]
     fn insert(
         &mut self,
         hash: u64,
         now: Timestamp,
         subject: &str,
         entry: Entry,
-        rehash: impl Fn(&str, &str) -> u64,
+        rehash: impl Rehash,
     ) -> Result<(), Error> {
-        if self.keys_max <= self.items.len() && !self.make_room(now) {
+        if self.keys_max <= self.items.len() && !self.make_room(now, &rehash) {
             return Err(Error::new(
                 ErrorKind::Full,
                 format!(
@@ -116,19 +134,57 @@ impl Shard {
                 ),
             ));
         }
-        let rehash = |item: &Item| rehash(item.entry.policy().name(), &item.subject);
-        self.items.insert_unique(hash, Item { subject: subject.into(), entry }, rehash);
+        let place = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        self.items.push(Item { subject: subject.into(), entry });
+        let items = &self.items;
+        self.places.insert_unique(hash, place, |place| key_hash(&items[*place as usize], &rehash));
         Ok(())
     }
 
-    fn make_room(&mut self, now: Timestamp) -> bool {
-        if now < self.sweep_not_before {
+    fn make_room(&mut self, now: Timestamp, rehash: impl Rehash) -> bool {
+        if now < self.search_not_before {
             return false;
         }
-        let made = 0 < self.sweep(now);
+        let made = 0 < self.forget_up_to(FORGET_BATCH, now, rehash);
         if !made {
-            self.sweep_not_before = now + SWEEP_PAUSE;
+            self.search_not_before = now + SEARCH_PAUSE;
         }
         made
     }
+
+    /// Looks at every item once, from the hand on, and forgets up to `most` that equal an absent entry.
+    fn forget_up_to(&mut self, most: usize, now: Timestamp, rehash: impl Rehash) -> usize {
+        let mut forgotten = 0;
+        for _ in 0..self.items.len() {
+            if self.items.is_empty() || most <= forgotten {
+                break;
+            }
+            self.hand %= self.items.len();
+            if self.items[self.hand].entry.is_absent(now) {
+                self.remove(self.hand, &rehash);
+                forgotten += 1;
+            } else {
+                self.hand += 1;
+            }
+        }
+        forgotten
+    }
+
+    /// Removes the item at `place`; the last one takes its place.
+    fn remove(&mut self, place: usize, rehash: impl Rehash) {
+        let gone_hash = key_hash(&self.items[place], &rehash);
+        if let Ok(gone) = self.places.find_entry(gone_hash, |other| *other as usize == place) {
+            gone.remove();
+        }
+        let last = self.items.len() - 1;
+        let last_hash = key_hash(&self.items[last], &rehash);
+        if let Some(moved) = self.places.find_mut(last_hash, |other| *other as usize == last) {
+            *moved = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+        self.items.swap_remove(place);
+    }
+}
+
+fn key_hash(item: &Item, rehash: impl Rehash) -> u64 {
+    rehash(item.entry.policy(), &item.subject)
 }

@@ -1,0 +1,78 @@
+//! Goal: an ask that stands behind others is promised the time at which it would really go through.
+//! Method: those in front are let through one by one, each as soon as it fits, and the last one's time is compared.
+
+use proptest::collection::vec;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use tollgate_core::{
+    Ask, Costs, Decision, Denial, Operation, Outcome, Policy, Span, Timestamp, Wait,
+};
+use tollgate_testing::generate;
+use tollgate_testing::script::Single;
+
+fn decided(store: &mut Single, now: Timestamp, ask: &Ask<'_>) -> Result<Decision, TestCaseError> {
+    match store.run(now, &Operation::Acquire(ask)) {
+        Ok(Outcome::Decided(decision)) => Ok(decision),
+        other => Err(TestCaseError::fail(format!("{other:?}"))),
+    }
+}
+
+/// Lets `ask` through as soon as it fits and returns when that was; nothing if it never fits.
+fn go_through(
+    store: &mut Single,
+    mut now: Timestamp,
+    ask: &Ask<'_>,
+) -> Result<Option<Timestamp>, TestCaseError> {
+    loop {
+        match decided(store, now, ask)? {
+            Decision::Admitted(_) => return Ok(Some(now)),
+            Decision::Denied(Denial { wait: Wait::Until(until), .. }) => now = until,
+            Decision::Denied(Denial { wait: Wait::Never, .. }) => return Ok(None),
+        }
+    }
+}
+
+fn costs(policy: &Policy, amount: u64) -> Costs {
+    policy.units().take(1).map(|unit| (unit, amount)).collect()
+}
+
+proptest! {
+    #[test]
+    fn who_stands_behind_others_is_promised_when_it_would_go_through(
+        policy in prop_oneof![
+            generate::policy_of(generate::continuous()),
+            generate::policy_of(generate::interval()),
+            generate::policy_of(generate::rolling()),
+            generate::policy_of(generate::rolling_coarse()),
+            generate::policy_of(generate::slots()),
+        ],
+        start in generate::start(),
+        before in vec(1_u64..=6, 0..4),
+        in_front in vec(1_u64..=13, 1..5),
+        asked in 1_u64..=6,
+    ) {
+        let mut store = Single::default();
+        let ask = |amount| Ask::new(&policy, "subject").with_costs(&costs(&policy, amount));
+        for amount in before {
+            decided(&mut store, start, &ask(amount))?;
+        }
+        let others = in_front.iter().filter_map(|amount| policy.amounts(&costs(&policy, *amount)).ok());
+        let waiting = ask(asked).behind(others.collect());
+        let before = store.clone();
+        let promised = match decided(&mut store, start, &waiting)? {
+            Decision::Denied(denial) => denial.reset_at(),
+            Decision::Admitted(permit) => {
+                return Err(TestCaseError::fail(format!("it overtook the others: {permit:?}")));
+            }
+        };
+        prop_assert_eq!(&store, &before, "a forecast changes nothing");
+        let mut now = start;
+        for amount in in_front {
+            // Whoever never fits holds up nobody.
+            now = go_through(&mut store, now, &ask(amount))?.unwrap_or(now);
+        }
+        let really = go_through(&mut store, now, &ask(asked))?;
+        let soonest = start + Span::from_micros(1);
+        prop_assert_eq!(promised, really.map(|at| at.max(soonest)));
+        prop_assert!(promised.is_none_or(|at| start < at));
+    }
+}

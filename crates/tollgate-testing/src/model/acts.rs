@@ -1,0 +1,245 @@
+//! What can be done to a subject of the model, and how it changes its history.
+
+use tollgate_core::bounds::{ID_HORIZON, IDS_MAX, NUMBER_MAX, PERMIT_TTL};
+use tollgate_core::{Costs, ErrorKind, Limit, Span, Timestamp};
+
+use super::meter::Meter;
+use super::{Known, Model, Ticket, cost_of, full_costs};
+use crate::script::{Answer, Given};
+
+/// Whether a charge holds slots.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Slots,
+    Nothing,
+}
+
+impl Model {
+    pub(super) fn acquire(
+        &mut self,
+        now: u64,
+        costs: &Costs,
+        id: Option<&str>,
+    ) -> Result<Answer, ErrorKind> {
+        self.check(costs)?;
+        let verdict = self.admit(costs, Timestamp::from_micros(now));
+        let never = verdict.as_ref().is_some_and(|refused| refused.until.is_none());
+        if !never && let Some(given) = self.recognise(now, costs, id)? {
+            return Ok(Answer::Repeated(given));
+        }
+        if let Some(refused) = verdict {
+            if !self.policy.is_shadow() {
+                return Ok(Answer::Denied(refused));
+            }
+            let given = Given {
+                permit: self.tickets.len(),
+                at: Timestamp::from_micros(now),
+                use_by: None,
+                expires_at: None,
+            };
+            self.tickets.push(Ticket {
+                policy: self.policy.clone(),
+                at: now,
+                costs: Costs::new(),
+                charged: false,
+                settled: false,
+                expires_at: None,
+            });
+            return Ok(Answer::Shadowed(given, refused));
+        }
+        self.room_for_id(now, id)?;
+        Ok(Answer::Admitted(self.spend(now, costs, id, Holds::Slots)))
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        now: u64,
+        costs: &Costs,
+        id: Option<&str>,
+    ) -> Result<Answer, ErrorKind> {
+        self.check(costs)?;
+        if let Some(given) = self.recognise(now, costs, id)? {
+            return Ok(Answer::Repeated(given));
+        }
+        self.room_for_id(now, id)?;
+        Ok(Answer::Charged(self.spend(now, costs, id, Holds::Nothing)))
+    }
+
+    fn check(&self, costs: &Costs) -> Result<(), ErrorKind> {
+        let known = |unit: &str| self.meters.iter().any(|meter| meter.unit == unit);
+        let fine = costs.iter().all(|(unit, amount)| known(unit) && amount <= NUMBER_MAX);
+        if fine { Ok(()) } else { Err(ErrorKind::Invalid) }
+    }
+
+    fn recognise(
+        &self,
+        now: u64,
+        costs: &Costs,
+        id: Option<&str>,
+    ) -> Result<Option<Given>, ErrorKind> {
+        let alive = |known: &&Known| Some(known.id.as_str()) == id && now < known.until;
+        let Some(known) = self.ids.iter().find(alive) else { return Ok(None) };
+        let same =
+            |meter: &Meter| cost_of(&known.costs, &meter.unit) == cost_of(costs, &meter.unit);
+        if self.meters.iter().all(same) {
+            Ok(Some(Given { permit: known.ticket, ..known.given.clone() }))
+        } else {
+            Err(ErrorKind::Conflict)
+        }
+    }
+
+    fn room_for_id(&self, now: u64, id: Option<&str>) -> Result<(), ErrorKind> {
+        let alive = self.ids.iter().filter(|known| now < known.until).count();
+        if id.is_some() && IDS_MAX <= alive { Err(ErrorKind::Contended) } else { Ok(()) }
+    }
+
+    fn spend(&mut self, now: u64, costs: &Costs, id: Option<&str>, holds: Holds) -> Given {
+        let ticket = self.tickets.len();
+        let mut expiries = Vec::new();
+        for meter in &mut self.meters {
+            let cost = cost_of(costs, &meter.unit);
+            if cost == 0 || (meter.is_slots() && holds == Holds::Nothing) {
+                continue;
+            }
+            meter.charge(ticket, now, cost);
+            expiries.extend(meter.expiry_of(ticket));
+        }
+        let margins =
+            self.policy.limits().map(Limit::margin_setting).filter(|span| !span.is_zero());
+        let use_by = margins.min().map(|margin| Timestamp::from_micros(now) + margin);
+        let expires_at = expiries.into_iter().min();
+        let given = Given {
+            permit: ticket,
+            at: Timestamp::from_micros(now),
+            use_by,
+            expires_at: expires_at.map(Timestamp::from_micros),
+        };
+        let costs = full_costs(&self.policy, costs);
+        if let Some(id) = id {
+            let (id, costs, given) = (id.to_owned(), costs.clone(), given.clone());
+            let until = later(now, ID_HORIZON);
+            self.ids.push(Known { id, costs, ticket, until, given });
+        }
+        self.tickets.push(Ticket {
+            policy: self.policy.clone(),
+            at: now,
+            costs,
+            charged: true,
+            settled: false,
+            expires_at,
+        });
+        self.changed_at = now;
+        given
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        now: u64,
+        permit: usize,
+        actual: Option<&Costs>,
+    ) -> Result<Answer, ErrorKind> {
+        let Some(ticket) = self.tickets.get(permit).cloned() else { return Ok(Answer::Seen) };
+        if !ticket.charged {
+            return Ok(Answer::Settled(false));
+        }
+        for (unit, amount) in actual.into_iter().flat_map(Costs::iter) {
+            let known = ticket.policy.units().any(|known| known == unit);
+            if !known || NUMBER_MAX < amount {
+                return Err(ErrorKind::Invalid);
+            }
+        }
+        if later(ticket.at, PERMIT_TTL) <= now {
+            return self.hand_back_slots(now, permit);
+        }
+        if ticket.settled {
+            return Ok(Answer::Settled(false));
+        }
+        for meter in &mut self.meters {
+            let estimate = ticket.costs.get(&meter.unit).unwrap_or(0);
+            let wanted = match actual {
+                Some(actual) => actual.get(&meter.unit).unwrap_or(estimate),
+                None => 0,
+            };
+            if meter.is_slots() {
+                meter.free(permit, now);
+            } else if wanted < estimate {
+                meter.give_back(permit, ticket.at, now, estimate - wanted);
+            } else if estimate < wanted {
+                meter.charge_more(now, wanted - estimate);
+            }
+        }
+        self.tickets[permit].settled = true;
+        self.changed_at = now;
+        Ok(Answer::Settled(true))
+    }
+
+    /// Slots that were renewed outlive the rest of their permit.
+    fn hand_back_slots(&mut self, now: u64, permit: usize) -> Result<Answer, ErrorKind> {
+        let holding = self.meters.iter_mut().filter(|meter| {
+            meter.is_slots() && meter.expiry_of(permit).is_some_and(|until| now < until)
+        });
+        let freed = holding.map(|meter| meter.free(permit, now)).count();
+        if freed == 0 {
+            return Err(ErrorKind::Expired);
+        }
+        self.changed_at = now;
+        Ok(Answer::Settled(true))
+    }
+
+    /// Forgets everything; permits that were given count as settled. Whether there was anything to forget.
+    pub(super) fn reset(&mut self, now: u64) -> bool {
+        let used = self.meters.iter().any(|meter| meter.used(now) != 0);
+        let known = self.ids.iter().any(|known| now < known.until);
+        let closed = self.closed.iter().any(|(_, until)| now < *until);
+        if !used && !known && !closed {
+            return false;
+        }
+        let mut tickets = std::mem::take(&mut self.tickets);
+        tickets.iter_mut().for_each(|ticket| ticket.settled = true);
+        *self = Self { tickets, changed_at: now, ..Self::new(&self.policy) };
+        true
+    }
+
+    pub(super) fn renew(&mut self, now: u64, permit: usize) -> Result<Answer, ErrorKind> {
+        let Some(ticket) = self.tickets.get(permit).cloned() else { return Ok(Answer::Seen) };
+        if ticket.expires_at.is_none() {
+            return Ok(Answer::Renewed(None));
+        }
+        let holding = self.meters.iter_mut().filter(|meter| {
+            meter.is_slots() && ticket.costs.get(&meter.unit).is_some_and(|cost| 0 < cost)
+        });
+        let mut expiries = Vec::new();
+        let mut renewed: Vec<Meter> = Vec::new();
+        for meter in holding {
+            let mut trial = meter.clone();
+            expiries.push(trial.renew(permit, now).ok_or(ErrorKind::Expired)?);
+            renewed.push(trial);
+        }
+        let Some(expires_at) = expiries.into_iter().min() else { return Err(ErrorKind::Expired) };
+        for trial in renewed {
+            if let Some(meter) = self.meters.iter_mut().find(|meter| meter.name == trial.name) {
+                *meter = trial;
+            }
+        }
+        self.tickets[permit].expires_at = Some(expires_at);
+        self.changed_at = now;
+        Ok(Answer::Renewed(Some(Timestamp::from_micros(expires_at))))
+    }
+
+    pub(super) fn close(&mut self, now: u64, limit: &str, until: u64) -> Result<Answer, ErrorKind> {
+        if !self.meters.iter().any(|meter| meter.name == limit) {
+            return Err(ErrorKind::Invalid);
+        }
+        let already = self.closed.iter().any(|(name, closed)| name == limit && until <= *closed);
+        if until <= now || already {
+            return Ok(Answer::Done(false));
+        }
+        self.closed.push((limit.to_owned(), until));
+        self.changed_at = now;
+        Ok(Answer::Done(true))
+    }
+}
+
+fn later(at: u64, span: Span) -> u64 {
+    (Timestamp::from_micros(at) + span).as_micros()
+}

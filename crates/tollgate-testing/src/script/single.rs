@@ -1,0 +1,35 @@
+//! The simplest store.
+
+use tollgate_core::{Change, Entry, Error, Operation, Outcome, Timestamp, apply};
+
+/// The simplest store there is: one entry, changed by the core.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Single {
+    /// The entry, if there is one.
+    pub entry: Option<Entry>,
+}
+
+impl Single {
+    /// This store as a function, for [`Player::play`](super::Player::play).
+    pub fn runner(
+        &mut self,
+    ) -> impl FnMut(Timestamp, &Operation<'_>) -> Result<Outcome, Error> + '_ {
+        |now, operation: &Operation<'_>| self.run(now, operation)
+    }
+
+    /// Runs `operation` at `now` on the entry.
+    ///
+    /// # Errors
+    /// Whatever the core could not decide.
+    pub fn run(&mut self, now: Timestamp, operation: &Operation<'_>) -> Result<Outcome, Error> {
+        if let Some(entry) = &mut self.entry {
+            return Ok(apply(operation, entry, now)?.0);
+        }
+        let mut entry = Entry::fresh(operation.policy(), now);
+        let (outcome, change) = apply(operation, &mut entry, now)?;
+        if change == Change::Entry {
+            self.entry = Some(entry);
+        }
+        Ok(outcome)
+    }
+}
