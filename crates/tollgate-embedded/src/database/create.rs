@@ -1,0 +1,150 @@
+//! Making the database once, and looking at it each time it is opened.
+//!
+//! A file next to the database says that it was made. It is written last, so a database that is missing or has no
+//! tables although that file is there was lost, and is reported; without it, a creation was cut short and goes on.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use tollgate::{Error, ErrorKind};
+
+use super::fault::{damaged, fault};
+use super::rows::checkpoint;
+use super::{APPLICATION_ID, FORMAT, open, path};
+use crate::row::checksum;
+
+/// The file that says that the database was made.
+pub(crate) const MARKER: &str = "format";
+
+/// Under which name the key is kept.
+const PERMIT_KEY: &str = "permit_key";
+
+/// A connection to the database of `folder`, which is made if there never was one, and the key that it keeps.
+pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
+    let path = path(folder);
+    let marker = folder.join(MARKER);
+    let made = exists(&marker)?;
+    if made && !exists(&path)? {
+        let name = marker.display();
+        return Err(damaged(
+            &path,
+            &format!("it is missing, although {name} says that it was there"),
+        ));
+    }
+    let act = if exists(&path)? { "open" } else { "create" };
+    let connection =
+        open(&path, OpenFlags::SQLITE_OPEN_CREATE).map_err(|error| fault(act, &path, error))?;
+    if let State::Empty = look(&connection, &path)? {
+        if made {
+            return Err(damaged(&path, "it is empty"));
+        }
+        create(&connection).map_err(|error| fault("create", &path, error))?;
+    }
+    if !made {
+        write_marker(folder, &marker).map_err(|error| {
+            let text =
+                format!("could not write {}; make the data folder writable", marker.display());
+            Error::new(ErrorKind::Unavailable, text).caused_by(error)
+        })?;
+    }
+    let key = permit_key(&connection, &path)?;
+    Ok((connection, key))
+}
+
+/// Looks at the whole structure of the database, which takes time for a large one.
+pub(crate) fn quick_check(connection: &Connection, folder: &Path) -> Result<(), Error> {
+    let path = path(folder);
+    let said: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(|error| fault("check", &path, error))?;
+    if said == "ok" { Ok(()) } else { Err(damaged(&path, &said.replace('\n', " "))) }
+}
+
+enum State {
+    Empty,
+    Ours,
+}
+
+/// Whose database it is. The first statement that reads the file.
+fn look(connection: &Connection, path: &Path) -> Result<State, Error> {
+    let number = |pragma: &str| -> Result<u32, Error> {
+        connection
+            .query_row(pragma, [], |row| row.get(0))
+            .map_err(|error| fault("read", path, error))
+    };
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    let application = number("PRAGMA application_id")?;
+    let format = number("PRAGMA user_version")?;
+    let name = path.display();
+    match (application, format, tables) {
+        (0, 0, 0) => Ok(State::Empty),
+        (APPLICATION_ID, 1..=FORMAT, _) => Ok(State::Ours),
+        (APPLICATION_ID, newer, _) => Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{name} has format {newer} and this program reads up to {FORMAT}; use the newer \
+                 program that wrote it"
+            ),
+        )),
+        _ => Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{name} is a database of another program; choose another data folder"),
+        )),
+    }
+}
+
+fn create(connection: &Connection) -> rusqlite::Result<()> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(|error| {
+        rusqlite::Error::ToSqlConversionFailure(format!("no random numbers: {error}").into())
+    })?;
+    let mut value = key.to_vec();
+    value.extend(checksum(PERMIT_KEY.as_bytes(), &key).to_le_bytes());
+    connection.execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE")?;
+    connection.execute_batch(&format!(
+        "CREATE TABLE entries (
+             key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, written_at INTEGER NOT NULL
+         ) WITHOUT ROWID;
+         CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID;
+         PRAGMA application_id = {APPLICATION_ID};
+         PRAGMA user_version = {FORMAT};"
+    ))?;
+    connection.execute("INSERT INTO meta (name, value) VALUES (?1, ?2)", (PERMIT_KEY, value))?;
+    connection.execute_batch("COMMIT")?;
+    // The tables are in the file itself before the marker says so, not only in a log that somebody may delete.
+    checkpoint(connection)
+}
+
+fn permit_key(connection: &Connection, path: &Path) -> Result<[u8; 32], Error> {
+    let value: Option<Vec<u8>> = connection
+        .query_row("SELECT value FROM meta WHERE name = ?1", [PERMIT_KEY], |row| row.get(0))
+        .optional()
+        .map_err(|error| fault("read", path, error))?;
+    let value = value.ok_or_else(|| damaged(path, "the key of its permits is missing"))?;
+    let parts = value.split_first_chunk::<32>();
+    match parts {
+        Some((key, sum)) if sum == checksum(PERMIT_KEY.as_bytes(), key).to_le_bytes() => Ok(*key),
+        _ => Err(damaged(path, "the key of its permits does not match its checksum")),
+    }
+}
+
+fn exists(path: &Path) -> Result<bool, Error> {
+    fs::exists(path).map_err(|error| {
+        let text = format!("could not look for {}: {error}", path.display());
+        Error::new(ErrorKind::Unavailable, text).caused_by(error)
+    })
+}
+
+fn write_marker(folder: &Path, marker: &Path) -> io::Result<()> {
+    let mut file = File::create(marker)?;
+    writeln!(file, "tollgate-embedded {FORMAT}")?;
+    file.sync_all()?;
+    File::open(folder)?.sync_all()?;
+    // The folder's own name may be new too.
+    match folder.parent() {
+        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,60 @@
+//! The database file: SQLite in WAL mode, synced at each commit.
+//!
+//! Opening is lazy in SQLite, so each connection reads something when it is made: a damaged file is found when the store
+//! is opened and not at the first decision. Checkpoints are taken out of commits (see the keeper) and out of closing,
+//! because the short commands of a shell would pay for one each.
+
+mod create;
+mod fault;
+mod rows;
+
+pub(crate) use create::{ensure, quick_check};
+pub(crate) use fault::{DAMAGED, fault};
+pub(crate) use rows::{Writes, checkpoint, cursor, empty_log, load, page, set_cursor};
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use tollgate::Error;
+
+/// The file's name in the data folder.
+pub(crate) const FILE: &str = "entries.sqlite";
+
+/// Says in the file's header that it is ours: "toll" in ASCII.
+pub(crate) const APPLICATION_ID: u32 = 0x746f_6c6c;
+
+/// The format that this program writes, and the newest it reads.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Other programs (a backup, a shell) may hold the file for this long before a commit fails.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// The memory for pages of one connection, in KiB.
+const CACHE_KIB: u32 = 8 * 1_024;
+
+/// How many prepared statements a connection keeps.
+const STATEMENTS: usize = 8;
+
+/// Where the database of `folder` is.
+pub(crate) fn path(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
+/// Another connection to an existing database.
+pub(crate) fn connect(path: &Path) -> Result<Connection, Error> {
+    open(path, OpenFlags::empty()).map_err(|error| fault("open", path, error))
+}
+
+fn open(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch(&format!(
+        "PRAGMA cache_size = -{CACHE_KIB}; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0"
+    ))?;
+    Ok(connection)
+}

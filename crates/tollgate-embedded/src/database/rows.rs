@@ -1,0 +1,101 @@
+//! Reading and writing rows.
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use tollgate::core::Entry;
+use tollgate::{Error, Policy, Timestamp};
+
+use crate::row::{self, Key};
+
+/// The entry under `key`. The outer error is the database's, the inner one is about this row.
+pub(crate) fn load(
+    connection: &Connection,
+    key: &Key,
+    policy: Option<&Policy>,
+) -> rusqlite::Result<Option<Result<Entry, Error>>> {
+    connection
+        .prepare_cached("SELECT value FROM entries WHERE key = ?1")?
+        .query_row([key.bytes()], |found| {
+            Ok(row::decode(key, found.get_ref(0)?.as_blob()?, policy))
+        })
+        .optional()
+}
+
+/// The statements of one commit.
+pub(crate) struct Writes<'a> {
+    put: CachedStatement<'a>,
+    remove: CachedStatement<'a>,
+}
+
+impl<'a> Writes<'a> {
+    pub(crate) fn new(connection: &'a Connection) -> rusqlite::Result<Self> {
+        let put = "REPLACE INTO entries (key, value, written_at) VALUES (?1, ?2, ?3)";
+        let remove = "DELETE FROM entries WHERE key = ?1";
+        Ok(Self {
+            put: connection.prepare_cached(put)?,
+            remove: connection.prepare_cached(remove)?,
+        })
+    }
+
+    /// Writes `value` under `key`, as of `at`.
+    pub(crate) fn put(&mut self, key: &Key, value: &[u8], at: Timestamp) -> rusqlite::Result<()> {
+        self.put.execute(params![key.bytes(), value, micros(at)]).map(drop)
+    }
+
+    /// Removes the row of `key`.
+    pub(crate) fn remove(&mut self, key: &Key) -> rusqlite::Result<()> {
+        self.remove.execute([key.bytes()]).map(drop)
+    }
+}
+
+/// A key, and whether its row was last written by a given time.
+pub(crate) struct Listed {
+    pub(crate) key: Vec<u8>,
+    pub(crate) idle: bool,
+}
+
+/// Up to `rows_max` keys after `after` in their order, and whether they were last written by then.
+pub(crate) fn page(
+    connection: &Connection,
+    after: &[u8],
+    before: Timestamp,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<Listed>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            "SELECT key, written_at <= ?2 FROM entries WHERE ?1 < key ORDER BY key LIMIT ?3",
+        )?
+        .query_map(params![after, micros(before), rows_max], |row| {
+            Ok(Listed { key: row.get(0)?, idle: row.get(1)? })
+        })?
+        .collect()
+}
+
+/// Copies the log into the database file as far as nobody is in the way.
+pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+/// Copies the log into the database file and empties it. Nobody else may use the database.
+pub(crate) fn empty_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}
+
+/// Where the last command stopped to clean up: the last key it looked at.
+pub(crate) fn cursor(connection: &Connection) -> rusqlite::Result<Vec<u8>> {
+    let sql = "SELECT value FROM meta WHERE name = ?1";
+    let found = connection.query_row(sql, [CURSOR], |row| row.get(0)).optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Remembers `key` as the last one that was looked at.
+pub(crate) fn set_cursor(connection: &Connection, key: &[u8]) -> rusqlite::Result<()> {
+    let sql = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
+    connection.execute(sql, (CURSOR, key)).map(drop)
+}
+
+const CURSOR: &str = "cleaned_up_to";
+
+fn micros(at: Timestamp) -> i64 {
+    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,158 @@
+//! The store: a data folder that is open.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use tollgate::{BoxFuture, Error, Operation, Outcome, Store};
+
+use crate::cache::ENTRIES_CACHED_MAX;
+use crate::database;
+use crate::folder;
+use crate::keeper::Walk;
+use crate::options::{Holder, Options};
+use crate::shared::{Shared, Stats};
+use crate::sync::lock;
+use crate::writer;
+
+/// Entries on one machine's disk. Behind [`Atomic`](tollgate::Atomic) it is a gate.
+///
+/// One process at a time has the folder open; see [`Embedded::open`]. Decisions are taken in memory in the caller's
+/// thread, and one thread commits what has changed, many decisions per sync. Needs no runtime of its own.
+///
+/// A caller that drops the future of an answer may have been admitted all the same: give the ask an id and ask again.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    permit_key: [u8; 32],
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Embedded {
+    /// Opens the data folder at `path`, which is made if there is none. Blocks while other commands have it open, at
+    /// most as long as [`Options::lock_wait`].
+    ///
+    /// # Errors
+    /// - [`Contended`](tollgate::ErrorKind::Contended) if a broker has the folder open (at once, naming its URL), or if
+    ///   other commands have it for longer than `lock_wait`.
+    /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing. Nothing is made anew.
+    /// - [`Invalid`](tollgate::ErrorKind::Invalid) if the database is another program's or of a newer format.
+    /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be made, read or written.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Ask, Atomic, Gate, Limit, Policy, RollingWindow, Span};
+    /// use tollgate_embedded::{Embedded, Options};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("tollgate-data");
+    /// let day = RollingWindow::new(5, Span::from_hours(24));
+    /// let policy = Policy::new("video-requests", [Limit::new("daily", "requests", day)])?;
+    /// let ask = Ask::new(&policy, "u1");
+    ///
+    /// let gate = Atomic::new(Embedded::open(&path, Options::new())?);
+    /// assert!(gate.acquire(&ask).await?.is_admitted());
+    /// gate.store().close().await?;
+    ///
+    /// let gate = Atomic::new(Embedded::open(&path, Options::new())?);
+    /// assert_eq!(gate.standing(&policy, "u1").await?[0].used, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
+        Self::open_with(path, options, ENTRIES_CACHED_MAX)
+    }
+
+    /// As [`open`](Self::open), with room for `entries_max` entries in memory.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: &Path, options: Options, entries_max: usize) -> Result<Self, Error> {
+        let Options { durability, holder, lock_wait, clock } = options;
+        let turn = folder::enter(path, &holder, lock_wait)?;
+        let (connection, permit_key) = database::ensure(path)?;
+        if matches!(holder, Holder::Server { .. }) {
+            database::quick_check(&connection, path)?;
+        }
+        let shared = Shared::new(database::path(path), clock, durability, entries_max);
+        let shared = Arc::new(shared);
+        let writer = writer::spawn(Arc::clone(&shared), connection, turn, &holder)?;
+        Ok(Self { shared, permit_key, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// The key that authenticates permits of this folder when they cross a wire; made at random with the folder.
+    #[must_use]
+    pub fn permit_key(&self) -> [u8; 32] {
+        self.permit_key
+    }
+
+    /// What the store has done since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Removes every entry that equals an absent one and was not changed for [`IDLE_MAX`](crate::IDLE_MAX), and says
+    /// how many there were. The store does this by itself, a little at a time; call it to give room back sooner.
+    ///
+    /// # Errors
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the store is closed or cannot write.
+    pub async fn clean_up(&self) -> Result<u64, Error> {
+        let mut walk = Walk::default();
+        loop {
+            self.shared.pipeline.check_open()?;
+            walk.step(&self.shared, self.shared.clock.now())?;
+            if 0 < walk.batch {
+                self.shared.pipeline.hurry();
+                self.shared.pipeline.durable_through(walk.batch).await?;
+            }
+            if walk.is_over() {
+                return Ok(walk.removed);
+            }
+        }
+    }
+
+    /// Writes what is not written yet and lets the folder go. Operations afterwards answer
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable). Closing twice is closing once.
+    ///
+    /// # Errors
+    /// Why something could not be written, now or before.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.shared.pipeline.close();
+        self.shared.pipeline.finished().await
+    }
+}
+
+impl Store for Embedded {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let now = self.shared.clock.now();
+            let answer = self.shared.decide(&operation, now)?;
+            if 0 < answer.batch {
+                self.shared.pipeline.settle(answer.batch, now).await?;
+            }
+            Ok(answer.outcome)
+        })
+    }
+}
+
+impl Drop for Embedded {
+    /// Writes what is not written yet, and waits for it: at most a few commits. [`Embedded::close`] does the same
+    /// without blocking, and reports errors.
+    fn drop(&mut self) {
+        self.shared.pipeline.close();
+        if let Some(writer) = lock(&self.writer).take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for Embedded {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded")
+            .field("path", &self.shared.path)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+
+mod cache;
+mod database;
+mod embedded;
+mod folder;
+mod keeper;
+mod options;
+mod pipeline;
+mod row;
+mod shared;
+mod sync;
+mod writer;
+
+pub use cache::ENTRIES_CACHED_MAX;
+pub use embedded::Embedded;
+pub use keeper::IDLE_MAX;
+pub use options::{Durability, Holder, LOCK_WAIT_DEFAULT, Options};
+pub use pipeline::{BACKLOG_BATCHES_MAX, BATCH_ROWS_MAX, RELAXED_LOSS_MAX};
+pub use shared::Stats;

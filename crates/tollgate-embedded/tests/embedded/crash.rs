@@ -1,0 +1,66 @@
+//! `kill -9` of a process that is acquiring, again and again.
+
+use tollgate::Span;
+use tollgate_embedded::{Options, RELAXED_LOSS_MAX};
+
+use crate::child::{CALLERS, Child, Job, LIMIT, block_on};
+use crate::{Desk, daily, used};
+
+const RESTARTS: usize = 30;
+
+/// What is used on the machine's clock, which is the child's.
+fn used_by_children(desk: &Desk, limit: u64) -> u64 {
+    let gate = desk.try_open(Options::new()).expect("the state always opens");
+    block_on(used(&gate, &daily(limit), "p"))
+}
+
+fn count_admitted(lines: &[String]) -> u64 {
+    lines.iter().map(|line| u64::from(line.starts_with("admitted "))).sum()
+}
+
+/// Promise 1 across crashes: in strict mode nothing that was answered is forgotten, so the limit holds over all lives
+/// of the process together.
+#[test]
+fn strict_forgets_nothing_when_it_is_killed() {
+    let desk = Desk::new();
+    let mut reported = 0;
+    for restart in 0..RESTARTS {
+        let mut child = Child::start(Job::Strict, &desk.path());
+        for _ in 0..restart * 7 % 61 {
+            reported += u64::from(child.line().expect("too early").starts_with("admitted "));
+        }
+        reported += count_admitted(&child.kill());
+        let used = used_by_children(&desk, LIMIT);
+        let unreported_max = u64::try_from(CALLERS * (restart + 1)).unwrap();
+        assert!(reported <= used, "reported {reported}, but only {used} used: some were forgotten");
+        assert!(used <= reported + unreported_max, "reported {reported}, but {used} used");
+        assert!(used <= LIMIT);
+    }
+    let last = Child::start(Job::Strict, &desk.path()).finish();
+    reported += count_admitted(&last);
+    assert_eq!(last.iter().filter(|line| *line == "denied").count(), CALLERS);
+    assert_eq!(used_by_children(&desk, LIMIT), LIMIT);
+    assert!(reported <= LIMIT, "{reported} admitted of {LIMIT}");
+}
+
+/// What a relaxed store forgets was admitted within the promised time, measured on its own clock.
+#[test]
+fn relaxed_forgets_no_more_than_it_says() {
+    let desk = Desk::new();
+    let limit = u64::from(u32::MAX);
+    for restart in 0..RESTARTS {
+        let before = used_by_children(&desk, limit);
+        let mut child = Child::start(Job::Relaxed, &desk.path());
+        let mut lines: Vec<_> =
+            (0..1 + restart * 997).map(|_| child.line().expect("too early")).collect();
+        lines.extend(child.kill());
+        let kept = used_by_children(&desk, limit) - before;
+        let at: Vec<u64> =
+            lines.iter().filter_map(|line| line.strip_prefix("admitted ")?.parse().ok()).collect();
+        let forgotten = at.get(usize::try_from(kept).unwrap()..).unwrap_or_default();
+        if let [first, .., last] = forgotten {
+            let span = Span::from_micros(last - first);
+            assert!(span <= RELAXED_LOSS_MAX, "{} of {span} forgotten", forgotten.len());
+        }
+    }
+}

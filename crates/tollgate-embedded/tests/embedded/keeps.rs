@@ -1,0 +1,256 @@
+//! What was admitted stays admitted: across reopening, under concurrency, with ids, in both durabilities.
+
+use std::sync::Arc;
+
+use tokio::sync::Barrier;
+use tollgate::{
+    Ask, Atomic, BoxFuture, Costs, Decision, Error, Gate, Limit, ManualClock, Operation, Outcome,
+    Policy, RollingWindow, Span, Store,
+};
+use tollgate_embedded::{Durability, Embedded};
+
+use crate::{Desk, admitted, bucket, daily, pass, standing, used};
+
+#[tokio::test]
+async fn r004_5_state_survives_reopening() {
+    let desk = Desk::new();
+    let policy = daily(5);
+    for round in 1..=5 {
+        let gate = desk.open();
+        assert!(admitted(&gate, &policy, "u1").await);
+        assert_eq!(used(&gate, &policy, "u1").await, round);
+        assert_eq!(used(&gate, &policy, "u2").await, 0, "another subject");
+    }
+    let gate = desk.open();
+    let denial = gate.acquire(&Ask::new(&policy, "u1")).await.unwrap().denial().unwrap();
+    drop(gate);
+    let gate = desk.open();
+    let again = gate.acquire(&Ask::new(&policy, "u1")).await.unwrap().denial().unwrap();
+    assert_eq!(denial, again, "the same wait before and after");
+    pass(&desk, denial.retry_after().unwrap());
+    assert!(admitted(&gate, &policy, "u1").await);
+}
+
+/// 10,000 tokens, 3,750 taken by many callers at once, exactly 6,250 left, also after reopening.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r000_8_ten_thousand_less_3750_is_6250() {
+    let desk = Desk::new();
+    let rule = RollingWindow::new(10_000, Span::from_mins(1));
+    let policy = Policy::new("tokens", [Limit::new("tpm", "tokens", rule)]).unwrap();
+    let gate = Arc::new(desk.open());
+    let asks = (0..75).map(|_| {
+        let (gate, policy) = (Arc::clone(&gate), policy.clone());
+        tokio::spawn(async move {
+            let ask = Ask::new(&policy, "p7").cost("tokens", 50);
+            assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+        })
+    });
+    for ask in asks.collect::<Vec<_>>() {
+        ask.await.unwrap();
+    }
+    assert_eq!(standing(&*gate, &policy, "p7").await.remaining, 6_250);
+    drop(gate);
+    let gate = desk.open();
+    assert_eq!(standing(&gate, &policy, "p7").await.remaining, 6_250);
+    assert_eq!(used(&gate, &policy, "p7").await, 3_750);
+}
+
+/// How many of 4 × 64 asks on one key a store admits when 64 tasks ask at once.
+async fn admissions<S: Store>(store: S, policy: &Policy) -> usize {
+    let gate = Arc::new(Atomic::new(store));
+    let tasks = (0..64).map(|_| {
+        let (gate, policy) = (Arc::clone(&gate), policy.clone());
+        tokio::spawn(async move {
+            let mut count = 0;
+            for _ in 0..4 {
+                count += usize::from(admitted(&*gate, &policy, "p").await);
+            }
+            count
+        })
+    });
+    let mut count = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        count += task.await.unwrap();
+    }
+    count
+}
+
+/// The store as it would be without the lock: it reads, the others read too, and then each writes what it decided.
+#[derive(Debug)]
+struct Unlocked(Embedded, Barrier);
+
+impl Store for Unlocked {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let Operation::Acquire(ask) = operation else {
+                return self.0.run(operation).await;
+            };
+            let (policy, subject) = (ask.policy(), ask.subject());
+            let read = self.0.run(Operation::Standing { policy, subject }).await?;
+            self.1.wait().await;
+            match read {
+                Outcome::Stands(standings) if 0 < standings[0].remaining => {
+                    match self.0.run(Operation::Charge(ask)).await? {
+                        Outcome::Permitted(permit) => {
+                            Ok(Outcome::Decided(Decision::Admitted(permit)))
+                        }
+                        other => Ok(other),
+                    }
+                }
+                _ => self.0.run(operation).await,
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_tasks_on_one_key_admit_exactly_the_limit() {
+    let policy = daily(50);
+    for durability in [Durability::Strict, Durability::Relaxed] {
+        let desk = Desk::new();
+        let store = Embedded::open(&desk.path(), desk.options().durability(durability)).unwrap();
+        assert_eq!(admissions(store, &policy).await, 50, "{durability:?}");
+        assert_eq!(used(&desk.open(), &policy, "p").await, 50, "{durability:?}");
+    }
+    let desk = Desk::new();
+    let store = Embedded::open(&desk.path(), desk.options()).unwrap();
+    let sabotaged = admissions(Unlocked(store, Barrier::new(64)), &policy).await;
+    assert!(50 < sabotaged, "the check would not notice a store without its lock");
+}
+
+/// Many keys with room for few in memory: what is forgotten there is loaded again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_at_once_with_little_memory() {
+    let desk = Desk::new();
+    let policy = daily(3);
+    let store = Embedded::open_with(&desk.path(), desk.options(), 64).unwrap();
+    let gate = Arc::new(Atomic::new(store));
+    let tasks = (0..16).map(|_| {
+        let (gate, policy) = (Arc::clone(&gate), policy.clone());
+        tokio::spawn(async move {
+            let mut count = 0;
+            for subject in 0..300 {
+                count += u32::from(admitted(&*gate, &policy, &format!("s{subject}")).await);
+            }
+            count
+        })
+    });
+    let mut count = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        count += task.await.unwrap();
+    }
+    assert_eq!(count, 900);
+    let stats = gate.store().stats();
+    assert!(stats.entries_cached <= 64 + 64, "{stats:?}");
+    assert!(stats.commits <= stats.rows && stats.rows <= 900, "{stats:?}");
+    assert!(300 < stats.loads, "nothing was ever forgotten: {stats:?}");
+    drop(gate);
+    assert_eq!(desk.rows(), 300);
+}
+
+#[tokio::test]
+async fn r000_8_an_id_is_charged_once_across_a_restart() {
+    let desk = Desk::new();
+    let policy = daily(10);
+    let ask = Ask::new(&policy, "p").cost("requests", 4).id("order-1");
+    let first = desk.open().acquire(&ask).await.unwrap().permit().unwrap();
+    let gate = desk.open();
+    let second = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    assert_eq!(first.grant(), second.grant());
+    assert_eq!(used(&gate, &policy, "p").await, 4);
+    let other = Ask::new(&policy, "p").cost("requests", 5).id("order-1");
+    let error = gate.acquire(&other).await.unwrap_err();
+    assert_eq!(error.kind(), tollgate::ErrorKind::Conflict);
+}
+
+#[tokio::test]
+async fn a_permit_is_settled_once_across_a_restart() {
+    let desk = Desk::new();
+    let policy = daily(10);
+    let ask = Ask::new(&policy, "p").cost("requests", 8);
+    let permit = desk.open().acquire(&ask).await.unwrap().permit().unwrap();
+    let actual = Costs::new().with("requests", 3);
+    assert!(desk.open().settle(&permit, &actual).await.unwrap());
+    let gate = desk.open();
+    assert!(!gate.settle(&permit, &actual).await.unwrap());
+    assert!(!gate.release(&permit).await.unwrap());
+    assert_eq!(used(&gate, &policy, "p").await, 3);
+}
+
+#[tokio::test]
+async fn a_reset_entry_is_gone_at_once_and_after_reopening() {
+    let desk = Desk::new();
+    let policy = bucket();
+    let gate = desk.open();
+    assert!(!gate.reset(&policy, "p").await.unwrap(), "there was nothing");
+    assert!(admitted(&gate, &policy, "p").await);
+    assert!(gate.reset(&policy, "p").await.unwrap());
+    assert!(!gate.reset(&policy, "p").await.unwrap());
+    assert_eq!(used(&gate, &policy, "p").await, 0);
+    drop(gate);
+    let gate = desk.open();
+    assert_eq!(used(&gate, &policy, "p").await, 0);
+    assert!(!gate.reset(&policy, "p").await.unwrap());
+    assert!(admitted(&gate, &policy, "p").await);
+    assert_eq!(used(&gate, &policy, "p").await, 1);
+}
+
+#[tokio::test]
+async fn closing_and_dropping_write_what_is_not_written() {
+    for close in [true, false] {
+        let desk = Desk::new();
+        let policy = daily(100);
+        let gate = desk.try_open(desk.options().durability(Durability::Relaxed)).unwrap();
+        for _ in 0..50 {
+            assert!(admitted(&gate, &policy, "p").await);
+        }
+        if close {
+            gate.store().close().await.unwrap();
+            // The folder is free although the store still exists.
+            assert_eq!(used(&desk.open(), &policy, "p").await, 50);
+        }
+        drop(gate);
+        assert_eq!(used(&desk.open(), &policy, "p").await, 50);
+    }
+}
+
+/// Enough rows for several checkpoints, which run beside the commits: the log is copied into the database file, and
+/// nothing is missing.
+#[tokio::test]
+async fn a_long_log_is_copied_while_decisions_go_on() {
+    let desk = Desk::new();
+    let policy = daily(1);
+    let gate = desk.try_open(desk.options().durability(Durability::Relaxed)).unwrap();
+    for subject in 0..40_000 {
+        assert!(admitted(&gate, &policy, &format!("{subject:0>250}")).await);
+    }
+    gate.store().close().await.unwrap();
+    assert_eq!(desk.rows(), 40_000);
+    let bytes = std::fs::metadata(desk.file("entries.sqlite")).unwrap().len();
+    assert!(40_000 * 250 / 2 < bytes, "only {bytes} bytes were copied");
+    let gate = desk.open();
+    for subject in (0..40_000).step_by(997) {
+        assert!(!admitted(&gate, &policy, &format!("{subject:0>250}")).await);
+    }
+}
+
+#[tokio::test]
+async fn the_permit_key_is_made_once_per_folder() {
+    let (desk, other) = (Desk::new(), Desk::new());
+    let key = desk.open().store().permit_key();
+    assert_eq!(desk.open().store().permit_key(), key);
+    assert_ne!(other.open().store().permit_key(), key);
+    assert_ne!(key, [0; 32]);
+    let shown = format!("{:?}", desk.open());
+    assert!(!shown.contains("permit_key"), "{shown}");
+}
+
+/// The store needs no runtime: a plain executor drives it.
+#[test]
+fn answers_need_no_runtime() {
+    let desk = Desk { clock: ManualClock::new(), folder: tempfile::tempdir().unwrap() };
+    let gate = desk.open();
+    let policy = daily(1);
+    assert!(crate::child::block_on(admitted(&gate, &policy, "p")));
+    assert!(!crate::child::block_on(admitted(&gate, &policy, "p")));
+}

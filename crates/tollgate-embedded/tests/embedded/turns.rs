@@ -1,0 +1,90 @@
+//! One process at a time has the folder open; the others wait, or are sent to the broker.
+
+use std::fs;
+use std::thread;
+
+use tollgate::{ErrorKind, Span};
+use tollgate_embedded::{Holder, Options};
+
+use crate::child::{Child, Job, block_on};
+use crate::{Desk, admitted, daily, used};
+
+/// How many of [`PROCESSES`] are admitted.
+pub(crate) const PROCESSES_ADMITTED: u64 = 25;
+
+const PROCESSES: usize = 200;
+
+#[test]
+fn many_processes_at_once_wait_their_turn_and_stay_exact() {
+    let desk = Desk::new();
+    let children: Vec<_> = (0..PROCESSES).map(|_| Child::start(Job::Once, &desk.path())).collect();
+    let lines: Vec<_> = children.into_iter().flat_map(Child::finish).collect();
+    assert_eq!(lines.len(), PROCESSES, "every one of them got an answer");
+    let admitted = lines.iter().filter(|line| line.starts_with("admitted ")).count();
+    assert_eq!(u64::try_from(admitted).unwrap(), PROCESSES_ADMITTED);
+    let gate = desk.try_open(Options::new()).unwrap();
+    let used = block_on(used(&gate, &daily(PROCESSES_ADMITTED), "p"));
+    assert_eq!(used, PROCESSES_ADMITTED);
+}
+
+#[test]
+fn a_folder_of_a_running_broker_is_refused_at_once() {
+    let desk = Desk::new();
+    let mut broker = Child::start(Job::Serve, &desk.path());
+    assert_eq!(broker.line().as_deref(), Some("serving"));
+    // A wait of a year: if it waited, the test would not end.
+    let patient = desk.options().lock_wait(Span::from_hours(365 * 24));
+    let url = "http://127.0.0.1:1".to_owned();
+    for options in [patient.clone(), patient.holder(Holder::Server { url })] {
+        let error = desk.try_open(options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Contended);
+        let path = desk.path();
+        let expected = format!(
+            "the data folder {} is held by a running broker; talk to it with --server http://127.0.0.1:8080",
+            path.display()
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+    // A broker that was killed leaves its address behind, but not its lock.
+    broker.kill();
+    assert!(fs::read_to_string(desk.file("server")).unwrap().contains("8080"));
+    let held = desk.open();
+    let error = desk.try_open(desk.options().lock_wait(Span::from_millis(20))).unwrap_err();
+    assert!(error.to_string().contains("held by other commands for more than 20ms"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert!(block_on(admitted(&held, &daily(1), "p")));
+}
+
+#[test]
+fn a_command_waits_until_the_other_is_done() {
+    let desk = Desk::new();
+    let policy = daily(10);
+    let first = desk.open();
+    assert!(block_on(admitted(&first, &policy, "p")));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| block_on(used(&desk.open(), &policy, "p")));
+        assert!(block_on(admitted(&first, &policy, "p")));
+        drop(first);
+        assert_eq!(second.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_reported() {
+    let desk = Desk::new();
+    fs::write(desk.path(), "a file").unwrap();
+    let error = desk.try_open(desk.options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("tollgate-data"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_folder_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let desk = Desk::new();
+    drop(desk.open());
+    let mode = fs::metadata(desk.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
