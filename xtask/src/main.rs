@@ -52,7 +52,7 @@ const TEST: &[Step] = &[
         ("CARGO_TARGET_DIR", "target/shuttle"),
     ]),
 ];
-const BENCH: &[Step] = &[step("bench", "cargo bench -p tollgate-bench")];
+const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench")];
 
 const TASKS: &[Task] = &[
     Task { name: "lint", about: "format, clippy, documentation", steps: &[LINT] },

@@ -1,0 +1,61 @@
+//! The examples at the end of each help text. They run as they stand on the built-in sample policies.
+
+pub(super) const TOP: &str = "\
+Examples:
+  tollgate acquire gemini-free project-7 --cost tokens=3750
+  tollgate standing video-requests alice
+  tollgate serve
+
+Exit status: 0 admitted or done, 1 denied, 2 error.";
+
+pub(super) const ACQUIRE: &str = "\
+Examples:
+  tollgate acquire api alice
+  tollgate acquire gemini-free project-7 --cost requests=1 --cost tokens=3750 --json
+  tollgate acquire gemini-free project-7 --cost tokens=3750 --id job-42-part-3 --wait 30s
+  tollgate acquire api alice --server http://127.0.0.1:8080 && curl https://api.example";
+
+pub(super) const SETTLE: &str = "\
+Examples:
+  permit=$(tollgate acquire gemini-free project-7 --cost tokens=3750 --json | jq -r .permit)
+  tollgate settle \"$permit\" --actual tokens=3100";
+
+pub(super) const RELEASE: &str = "\
+Examples:
+  permit=$(tollgate acquire api alice --json | jq -r .permit)
+  tollgate release \"$permit\"";
+
+pub(super) const RENEW: &str = "\
+Examples:
+  permit=$(tollgate renew \"$permit\" --json | jq -r .permit)";
+
+pub(super) const STANDING: &str = "\
+Examples:
+  tollgate standing video-requests alice
+  tollgate standing gemini-free project-7 --json";
+
+pub(super) const RESET: &str = "\
+Examples:
+  tollgate reset video-requests alice";
+
+pub(super) const POLICIES: &str = "\
+Examples:
+  tollgate policies
+  tollgate policies --server http://127.0.0.1:8080 --json
+  tollgate policies check tollgate.toml";
+
+pub(super) const CHECK: &str = "\
+Examples:
+  tollgate policies check tollgate.toml";
+
+pub(super) const SERVE: &str = "\
+Examples:
+  tollgate serve
+  tollgate serve --http 127.0.0.1:9000 --data /var/lib/tollgate
+  tollgate serve --config tollgate.toml";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
+  tollgate completions zsh > ~/.zfunc/_tollgate
+  tollgate completions fish > ~/.config/fish/completions/tollgate.fish";

@@ -1,0 +1,111 @@
+//! A message about a file, with the line it is about.
+
+use std::fmt;
+use std::ops::Range;
+
+/// The most characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 160;
+
+/// What is wrong with a file, and where.
+///
+/// ```text
+/// tollgate.toml:14: limit "rpm": rolling-window needs window, as in window = "1m"
+///    |
+/// 14 |   { name = "rpm", unit = "requests", rule = "rolling-window", limit = 5 },
+///    |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blame {
+    file: String,
+    text: String,
+    line: Option<Line>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    number: usize,
+    text: String,
+    /// The characters of `text` that are to blame.
+    marked: Range<usize>,
+}
+
+impl Blame {
+    /// A message about the bytes `span` of `source`, the contents of `file`.
+    pub(crate) fn at(
+        file: &str,
+        source: &str,
+        span: Range<usize>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self { file: file.to_owned(), text: text.into(), line: Some(Line::at(source, span)) }
+    }
+
+    /// A message about the file as a whole.
+    pub(crate) fn whole(file: &str, text: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), text: text.into(), line: None }
+    }
+}
+
+impl Line {
+    fn at(source: &str, span: Range<usize>) -> Self {
+        // A mistake may be at the end of the file, behind the last line break: it is the last line's.
+        let end = source.trim_end().len();
+        let start = source.floor_char_boundary(span.start.min(end));
+        let before = &source[..start];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
+        let text = source[line_start..line_end].trim_end();
+        let marked_end = source.floor_char_boundary(span.end.clamp(start, line_start + text.len()));
+        let from = source[line_start..start].chars().count();
+        let length = source[start..marked_end].chars().count().max(1);
+        Self {
+            number: before.matches('\n').count() + 1,
+            text: text.chars().take(LINE_CHARS_MAX).collect(),
+            marked: from.min(LINE_CHARS_MAX)..(from + length).min(LINE_CHARS_MAX + 1),
+        }
+    }
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(line) = &self.line else { return write!(f, "{}: {}", self.file, self.text) };
+        let number = line.number.to_string();
+        let gutter = " ".repeat(number.len());
+        // A tab is as wide as the terminal likes, so the marks stand behind the same tabs.
+        let before = line.text.chars().take(line.marked.start);
+        let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        writeln!(f, "{}:{number}: {}", self.file, self.text)?;
+        writeln!(f, "{gutter} |")?;
+        writeln!(f, "{number} | {}", line.text)?;
+        write!(f, "{gutter} | {indent}{}", "^".repeat(line.marked.len()))
+    }
+}
+
+impl std::error::Error for Blame {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_shown_and_marked() {
+        let source = "a = 1\n\tb = \"ü\" # x\nc = 3\n";
+        let span = source.find("\"ü\"").unwrap();
+        let blame = Blame::at("f.toml", source, span..span + 4, "wrong");
+        assert_eq!(blame.to_string(), "f.toml:2: wrong\n  |\n2 | \tb = \"ü\" # x\n  | \t    ^^^");
+    }
+
+    /// A span of several lines is marked on its first; one behind the end, or within a letter, is not a crash.
+    #[test]
+    fn odd_spans_are_marked_somewhere_sensible() {
+        let source = "a = [\n  1,\n]\n";
+        let blame = Blame::at("f.toml", source, 4..12, "wrong").to_string();
+        assert!(blame.ends_with("1 | a = [\n  |     ^"), "{blame}");
+        for span in [13..13, 13..14, 500..900] {
+            let blame = Blame::at("f.toml", source, span, "wrong").to_string();
+            assert!(blame.starts_with("f.toml:3: wrong"), "{blame}");
+        }
+        Blame::at("f.toml", "ü", 1..1, "wrong");
+        Blame::at("f.toml", "", 0..0, "wrong");
+    }
+}

@@ -1,0 +1,222 @@
+//! What the command line runs on: `tollgate.toml`, checked whole before anything is opened.
+//!
+//! The text is read twice: once as a tree that knows where each value stands, once into structures. A mistake in a
+//! structure has a path, and the tree turns the path into a line.
+
+mod blame;
+mod file;
+mod place;
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tollgate::Policies;
+use tollgate::spec::Step;
+
+pub(crate) use blame::Blame;
+
+use file::File;
+use place::Text;
+
+/// The file that is read when none is named.
+const DEFAULT_FILE: &str = "tollgate.toml";
+
+/// What runs when there is no file; it is also the documented example.
+const SAMPLE: &str = include_str!("sample.toml");
+
+const HTTP_DEFAULT: &str = "127.0.0.1:8080";
+const PATH_DEFAULT: &str = "tollgate-data";
+
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The file it came from, or nothing for the built-in sample.
+    pub(crate) file: Option<PathBuf>,
+    /// Where the broker listens.
+    pub(crate) http: SocketAddr,
+    /// Where the state is.
+    pub(crate) store: StoreConfig,
+    /// What is enforced.
+    pub(crate) policies: Policies,
+}
+
+/// Where the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreConfig {
+    /// In the process that serves.
+    Memory,
+    /// In a folder.
+    Embedded { path: PathBuf, durability: Durability },
+}
+
+/// What a crash may forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Strict,
+    Relaxed,
+}
+
+impl Config {
+    /// The configuration in `file`; without one that in `./tollgate.toml`; without that the sample.
+    pub(crate) fn load(file: Option<&Path>) -> Result<Self, Blame> {
+        match file {
+            Some(file) => Self::read(file),
+            // A file that is there but out of reach must not be replaced by the sample.
+            None => match Path::new(DEFAULT_FILE).try_exists() {
+                Ok(false) => Self::parse(None, SAMPLE),
+                _ => Self::read(Path::new(DEFAULT_FILE)),
+            },
+        }
+    }
+
+    fn read(file: &Path) -> Result<Self, Blame> {
+        let name = file.display().to_string();
+        let refused = |error: &io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Blame::whole(&name, "there is no such file; name another with --config")
+            }
+            _ => Blame::whole(&name, format!("cannot be read: {error}")),
+        };
+        let size = fs::metadata(file).map_err(|error| refused(&error))?.len();
+        if FILE_BYTES_MAX < size {
+            return Err(Blame::whole(
+                &name,
+                format!("has {size} bytes; at most {FILE_BYTES_MAX} are read"),
+            ));
+        }
+        let source = fs::read_to_string(file).map_err(|error| refused(&error))?;
+        Self::parse(Some(file), &source)
+    }
+
+    /// Checks `source`, the contents of `file`. Nothing is opened.
+    pub(crate) fn parse(file: Option<&Path>, source: &str) -> Result<Self, Blame> {
+        let name =
+            file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
+        let text = Text::parse(&name, source)?;
+        let File { server, store, strategy, policy } = text.structure()?;
+        if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
+            let what = match kind {
+                "optimistic" | "leased" => {
+                    format!("strategy {kind:?} is not available in this version")
+                }
+                _ => format!("there is no strategy {kind:?}"),
+            };
+            return Err(text.blame(&["strategy", "kind"], format!("{what}; use \"atomic\"")));
+        }
+        let http = server.http.as_deref().unwrap_or(HTTP_DEFAULT);
+        let http = http.parse().map_err(|_| {
+            text.blame(
+                &["server", "http"],
+                format!("http {http:?} is not an address and port, as in {HTTP_DEFAULT:?}"),
+            )
+        })?;
+        let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+        Ok(Self {
+            file: file.map(Path::to_owned),
+            http,
+            store: resolve_store(&text, &store, folder)?,
+            policies: resolve_policies(&text, &policy)?,
+        })
+    }
+}
+
+fn resolve_store(
+    text: &Text<'_>,
+    table: &file::StoreTable,
+    folder: &Path,
+) -> Result<StoreConfig, Blame> {
+    match table.kind.as_deref() {
+        None | Some("embedded") => {}
+        Some("memory") => {
+            let given =
+                [("path", table.path.is_some()), ("durability", table.durability.is_some())];
+            return match given.iter().find(|(_, is_given)| *is_given) {
+                Some((key, _)) => Err(text.blame(
+                    &["store", key],
+                    format!("a memory store takes no {key}; remove it, or use kind = \"embedded\""),
+                )),
+                None => Ok(StoreConfig::Memory),
+            };
+        }
+        Some(other) => {
+            let what = match other {
+                "redis" | "dynamodb" | "postgres" => {
+                    format!("store {other:?} is not available in this version")
+                }
+                _ => format!("there is no store {other:?}"),
+            };
+            let text = text
+                .blame(&["store", "kind"], format!("{what}; this build knows memory and embedded"));
+            return Err(text);
+        }
+    }
+    let durability = match table.durability.as_deref() {
+        None | Some("strict") => Durability::Strict,
+        Some("relaxed") => Durability::Relaxed,
+        Some(other) => {
+            let what = format!("durability {other:?} is neither \"strict\" nor \"relaxed\"");
+            return Err(text.blame(&["store", "durability"], what));
+        }
+    };
+    let path = table.path.as_deref().unwrap_or(PATH_DEFAULT);
+    if path.is_empty() {
+        return Err(
+            text.blame(&["store", "path"], "path is empty; name a folder, as in \"tollgate-data\"")
+        );
+    }
+    Ok(StoreConfig::Embedded { path: folder.join(path), durability })
+}
+
+fn resolve_policies(
+    text: &Text<'_>,
+    specs: &[tollgate::spec::PolicySpec],
+) -> Result<Policies, Blame> {
+    if specs.is_empty() {
+        return Err(Blame::whole(
+            text.file(),
+            "has no policy; add one, as in [[policy]] with name = \"api\" and limits = [{ name = \"burst\", \
+             unit = \"requests\", rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]",
+        ));
+    }
+    let mut policies = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        if specs[..index].iter().any(|other| other.name == spec.name) {
+            let what = format!("two policies are called {:?}; give each its own name", spec.name);
+            return Err(text.blame_policy(index, &[Step::Field("name")], what));
+        }
+        let policy = spec.resolve();
+        policies.push(
+            policy.map_err(|fault| text.blame_policy(index, fault.path(), fault.to_string()))?,
+        );
+    }
+    Policies::new(policies).map_err(|error| Blame::whole(text.file(), error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample is the documentation of the defaults: a file that says nothing but policies means the same.
+    #[test]
+    fn the_sample_writes_out_the_defaults() {
+        let sample = Config::parse(None, SAMPLE).unwrap();
+        let policies = &SAMPLE[SAMPLE.find("[[policy]]").unwrap()..];
+        let bare = Config::parse(None, policies).unwrap();
+        assert_eq!(sample.http, bare.http);
+        assert_eq!(sample.store, bare.store);
+        let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
+        assert_eq!(names, ["gemini-free", "api", "video-requests"]);
+    }
+
+    #[test]
+    fn a_path_is_relative_to_the_file() {
+        let config = Config::parse(Some(Path::new("etc/t.toml")), SAMPLE).unwrap();
+        let StoreConfig::Embedded { path, .. } = config.store else { panic!("not embedded") };
+        assert_eq!(path, Path::new("etc/tollgate-data"));
+    }
+}

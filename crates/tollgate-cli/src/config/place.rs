@@ -1,0 +1,115 @@
+//! Where a value stands in the text.
+
+use std::ops::Range;
+
+use tollgate::spec::{Step, explain_unknown};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::blame::Blame;
+use super::file::{File, LATER};
+
+/// A text that is valid TOML, and the place of each of its values.
+#[derive(Debug)]
+pub(super) struct Text<'a> {
+    file: &'a str,
+    source: &'a str,
+    tree: Spanned<DeTable<'a>>,
+}
+
+impl<'a> Text<'a> {
+    /// Reads `source`, the contents of `file`, as TOML.
+    pub(super) fn parse(file: &'a str, source: &'a str) -> Result<Self, Blame> {
+        let tree = DeTable::parse(source).map_err(|error| of_toml(file, source, &error))?;
+        Ok(Self { file, source, tree })
+    }
+
+    /// The name of the file.
+    pub(super) const fn file(&self) -> &str {
+        self.file
+    }
+
+    /// The text as structures.
+    pub(super) fn structure(&self) -> Result<File, Blame> {
+        for (table, key) in LATER {
+            let found = self.tree.get_ref().get(table).and_then(|table| table.get_ref().as_table());
+            if let Some((name, _)) = found.and_then(|table| table.get_key_value(key)) {
+                let what = format!("{key} is not available in this version; remove it");
+                return Err(Blame::at(self.file, self.source, name.span(), what));
+            }
+        }
+        if let Some(policy) = self.tree.get_ref().get("policy").filter(|it| it.get_ref().is_table())
+        {
+            let what = "a policy is written with two brackets, as in [[policy]]";
+            return Err(Blame::at(self.file, self.source, policy.span(), what));
+        }
+        toml::from_str(self.source).map_err(|error| of_toml(self.file, self.source, &error))
+    }
+
+    /// A message about the value that `path` leads to from the root.
+    pub(super) fn blame(&self, path: &[&str], text: impl Into<String>) -> Blame {
+        let mut span = self.tree.span();
+        let mut table = Some(self.tree.get_ref());
+        for key in path {
+            let Some(value) = table.and_then(|table| table.get(*key)) else { break };
+            span = value.span();
+            table = value.get_ref().as_table();
+        }
+        Blame::at(self.file, self.source, span, text)
+    }
+
+    /// A message about the value that `path` leads to from the policy at `index`.
+    pub(super) fn blame_policy(
+        &self,
+        index: usize,
+        path: &[Step],
+        text: impl Into<String>,
+    ) -> Blame {
+        let policies = self.tree.get_ref().get("policy");
+        let policy = policies.and_then(|policies| policies.get_ref().get(index));
+        let span = policy.map_or(self.tree.span(), |policy| span_of(policy, path));
+        Blame::at(self.file, self.source, span, text)
+    }
+}
+
+/// The place of the value that `path` leads to, or of the last one on the way that is there.
+fn span_of(root: &Spanned<DeValue<'_>>, path: &[Step]) -> Range<usize> {
+    let mut value = root;
+    for step in path {
+        let next = match step {
+            Step::Field(name) => value.get_ref().get(*name),
+            Step::Element(index) => value.get_ref().get(*index),
+        };
+        match next {
+            Some(next) => value = next,
+            None => break,
+        }
+    }
+    value.span()
+}
+
+/// What toml or serde complains about, in the words of a person.
+fn of_toml(file: &str, source: &str, error: &toml::de::Error) -> Blame {
+    let message = error.message();
+    let text = explain_unknown(message).unwrap_or_else(|| in_words(message));
+    match error.span() {
+        Some(span) => Blame::at(file, source, span, text),
+        None => Blame::whole(file, text),
+    }
+}
+
+/// Rust's names of types mean nothing to whoever writes a file.
+fn in_words(message: &str) -> String {
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u64" | "u32" => "a whole number from 0 on",
+        "a string" => "text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list in [ ]",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
+}

@@ -1,0 +1,103 @@
+//! Calls that are answered here, on the configured store.
+//!
+//! A short command holds the store's folder only while it decides, so that many of them take turns.
+
+use std::sync::Arc;
+
+use tollgate::{Clock, Error, Gate, Rule};
+use tollgate_server::token;
+use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::open::{self, Opened};
+use crate::plan::Call;
+use crate::reply::Reply;
+
+/// The configured store and policies.
+#[derive(Debug)]
+pub(crate) struct Local {
+    config: Config,
+    clock: Arc<dyn Clock>,
+}
+
+impl Local {
+    pub(crate) const fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
+        Self { config, clock }
+    }
+
+    /// Opens the store, answers, and closes it again.
+    pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
+        if let Call::Policies = call {
+            let policies: PoliciesResponse = self.config.policies.iter().collect();
+            return Ok(Reply::Policies(policies));
+        }
+        // What is wrong with a question is said before a folder is made for it.
+        self.check(call)?;
+        let opened = open::for_command(&self.config.store, Arc::clone(&self.clock))?;
+        let reply = self.decide(call, &opened).await;
+        let closed = opened.close().await;
+        let reply = reply?;
+        // An answer counts only if the store kept it.
+        closed?;
+        Ok(reply)
+    }
+
+    /// Whether `limit` of `policy` counts slots, which can be released before they expire.
+    pub(crate) fn is_slots(&self, policy: &str, limit: &str) -> bool {
+        let policy = self.config.policies.get(policy);
+        policy.is_ok_and(|policy| {
+            let limit = policy.limits().find(|other| other.name() == limit);
+            limit.is_some_and(|limit| matches!(limit.rule(), Rule::Concurrency(_)))
+        })
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        match call {
+            Call::Acquire(request) => {
+                let policy = self.config.policies.get(&request.policy)?;
+                Ok(request.ask(policy).check()?)
+            }
+            Call::Standing(query) | Call::Reset(query) => {
+                self.config.policies.get(&query.policy).map(|_| ())
+            }
+            Call::Settle(_) | Call::Release(_) | Call::Renew(_) | Call::Policies => Ok(()),
+        }
+    }
+
+    async fn decide(&self, call: &Call, opened: &Opened) -> Result<Reply, Error> {
+        let policies = &self.config.policies;
+        let (gate, key) = (opened.gate(), opened.key());
+        let permit_of = |text: &str| token::decode(text, key, |name| policies.get(name).cloned());
+        Ok(match call {
+            Call::Acquire(request) => {
+                let ask = request.ask(policies.get(&request.policy)?);
+                let decision = gate.acquire(&ask).await?;
+                Reply::Decided(Answer::of(&decision, key, self.clock.now()))
+            }
+            Call::Settle(request) => {
+                let permit = permit_of(&request.permit)?;
+                Reply::Changed(Changed { changed: gate.settle(&permit, &request.actual).await? })
+            }
+            Call::Release(request) => {
+                let permit = permit_of(&request.permit)?;
+                Reply::Changed(Changed { changed: gate.release(&permit).await? })
+            }
+            Call::Renew(request) => {
+                let permit = gate.renew(&permit_of(&request.permit)?).await?;
+                Reply::Renewed(Renewed::of(&permit, key))
+            }
+            Call::Standing(query) => {
+                let standings = gate.standing(policies.get(&query.policy)?, &query.subject).await?;
+                let now = self.clock.now();
+                let standing = StandingResponse::of(&query.policy, &query.subject, &standings, now);
+                Reply::Standing(standing)
+            }
+            Call::Reset(query) => {
+                let policy = policies.get(&query.policy)?;
+                Reply::Changed(Changed { changed: gate.reset(policy, &query.subject).await? })
+            }
+            Call::Policies => Reply::Policies(policies.iter().collect()),
+        })
+    }
+}

@@ -1,0 +1,107 @@
+#![doc = include_str!("../README.md")]
+#![allow(clippy::print_stderr, reason = "a command line prints its errors, once, in main")]
+
+mod args;
+mod backend;
+mod config;
+mod failure;
+mod local;
+mod open;
+mod output;
+mod plan;
+mod remote;
+mod reply;
+mod serve;
+mod show;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory, Parser};
+use tokio::runtime::{Builder, Runtime};
+use tollgate::{Clock, ErrorKind, Policy, SystemClock};
+use tollgate_server::wire::PoliciesResponse;
+
+use args::Cli;
+use backend::Backend;
+use config::Config;
+use failure::Failure;
+use local::Local;
+use output::Reader;
+use plan::{Action, Call, Plan};
+use remote::{BrokerUrl, Remote};
+
+/// The exit status of a denial.
+const DENIED: u8 = 1;
+
+/// The exit status of everything that could not be done; clap uses it too.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let reader = cli.global.reader();
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            match reader {
+                Reader::Person => eprintln!("{failure}"),
+                // Programs read one document from one place, whatever happened. If even that place is gone, the
+                // status remains.
+                Reader::Program => drop(output::json(&failure.problem())),
+            }
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Plan { config, action, reader } = Plan::of(cli)?;
+    match action {
+        Action::Completions(shell) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
+            output::bytes(&script)?;
+        }
+        Action::Check(file) => check(&file, reader)?,
+        Action::Serve { http, data } => {
+            let config = Config::load(config.as_deref())?;
+            runtime(Builder::new_multi_thread())?
+                .block_on(serve::run(config, http, data, reader))?;
+        }
+        Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
+    let config = Config::load(Some(file))?;
+    let policies: PoliciesResponse = config.policies.iter().collect();
+    output::answer(reader, &policies, || {
+        let names: Vec<&str> = config.policies.iter().map(Policy::name).collect();
+        format!("{}: ok, policies: {}", file.display(), names.join(", "))
+    })
+}
+
+fn answer(
+    call: Call,
+    server: Option<BrokerUrl>,
+    config: Option<&Path>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let backend = match server {
+        Some(url) => Backend::Remote(Remote::new(url)),
+        None => Backend::Local(Local::new(Config::load(config)?, Arc::clone(&clock))),
+    };
+    let question = show::Question::of(&call);
+    let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;
+    output::answer(reader, &reply, || show::reply(&question, &reply))?;
+    Ok(if reply.is_denied() { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+}
+
+fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {
+    builder.enable_all().build().map_err(|error| {
+        Failure::new(ErrorKind::Unavailable, format!("could not start the runtime: {error}"))
+    })
+}

@@ -1,0 +1,114 @@
+//! The flags made into values: costs, spans, addresses. Still nothing is read or opened.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap_complete::Shell;
+use tollgate::{Error, ErrorKind, Span};
+use tollgate_server::wire::{
+    AcquireRequest, PermitRequest, SettleRequest, StandingQuery, named_costs,
+};
+
+use crate::args::{Cli, Command, PoliciesCommand, Serve};
+use crate::output::Reader;
+use crate::remote::BrokerUrl;
+
+/// The longest `--wait`: beyond it a schedule is the better tool.
+const WAIT_MAX: Span = Span::from_hours(24);
+
+/// What to do, on what, and how to print it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The configuration that was named.
+    pub(crate) config: Option<PathBuf>,
+    /// What to do.
+    pub(crate) action: Action,
+    /// Who reads the answer.
+    pub(crate) reader: Reader,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Answer a question, here or at a broker.
+    Call { call: Call, server: Option<BrokerUrl> },
+    /// Check a file.
+    Check(PathBuf),
+    /// Run the broker.
+    Serve { http: Option<SocketAddr>, data: Option<PathBuf> },
+    /// Print a completion script.
+    Completions(Shell),
+}
+
+/// One question. It is the same for a store that is opened here and for a broker.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Acquire(AcquireRequest),
+    Settle(SettleRequest),
+    Release(PermitRequest),
+    Renew(PermitRequest),
+    Standing(StandingQuery),
+    Reset(StandingQuery),
+    Policies,
+}
+
+impl Plan {
+    /// What the flags mean.
+    pub(crate) fn of(cli: Cli) -> Result<Self, Error> {
+        let Cli { global, command } = cli;
+        let server: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
+        let is_remote = server.is_some();
+        let call = |call| Action::Call { call, server };
+        let action = match command {
+            Command::Acquire(acquire) => call(Call::Acquire(AcquireRequest {
+                costs: named_costs(acquire.costs.iter().map(String::as_str))?,
+                wait_ms: acquire.wait.as_deref().map(wait_ms).transpose()?,
+                policy: acquire.policy,
+                subject: acquire.subject,
+                id: acquire.id,
+            })),
+            Command::Settle(settle) => call(Call::Settle(SettleRequest {
+                permit: settle.permit,
+                actual: named_costs(settle.actual.iter().map(String::as_str))?,
+            })),
+            Command::Release(of) => call(Call::Release(PermitRequest { permit: of.permit })),
+            Command::Renew(of) => call(Call::Renew(PermitRequest { permit: of.permit })),
+            Command::Standing(of) => {
+                call(Call::Standing(StandingQuery { policy: of.policy, subject: of.subject }))
+            }
+            Command::Reset(of) => {
+                call(Call::Reset(StandingQuery { policy: of.policy, subject: of.subject }))
+            }
+            Command::Policies(policies) => match policies.command {
+                None => call(Call::Policies),
+                Some(PoliciesCommand::Check { file }) => Action::Check(file),
+            },
+            Command::Serve(_) if is_remote => {
+                return Err(invalid("serve is the broker itself; leave --server out"));
+            }
+            Command::Serve(Serve { http, data }) => {
+                Action::Serve { http: http.as_deref().map(address).transpose()?, data }
+            }
+            Command::Completions { shell } => Action::Completions(shell),
+        };
+        Ok(Self { reader: global.reader(), config: global.config, action })
+    }
+}
+
+fn wait_ms(text: &str) -> Result<u64, Error> {
+    let wait: Span = text.parse()?;
+    if WAIT_MAX < wait {
+        return Err(invalid(format!("--wait {text} is too long; at most {WAIT_MAX}")));
+    }
+    Ok(wait.as_millis_ceil())
+}
+
+fn address(text: &str) -> Result<SocketAddr, Error> {
+    let wrong =
+        || invalid(format!("--http {text:?} is not an address and port, as in 127.0.0.1:8080"));
+    text.parse().map_err(|_| wrong())
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, text)
+}

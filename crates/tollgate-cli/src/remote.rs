@@ -1,0 +1,212 @@
+//! Calls that a running broker answers.
+//!
+//! A command makes one call and ends, so the client is a blocking one without a connection pool, TLS or proxies.
+
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tollgate::{Error, ErrorKind};
+use tollgate_server::wire::{AcquireRequest, Answer, StandingQuery};
+use ureq::Agent;
+use ureq::http::{Response, StatusCode};
+use ureq::{Body, Error as HttpError};
+
+use crate::failure::Failure;
+use crate::plan::Call;
+use crate::reply::Reply;
+
+/// How long a connection may take to open.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// How long an answer may take, beyond the wait that was asked for.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// The largest answer that is read: the list of a great many policies fits.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Where a broker listens: `http://`, a host, perhaps a port and a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BrokerUrl(String);
+
+impl FromStr for BrokerUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |what: &str| {
+            Err(Error::new(
+                ErrorKind::Invalid,
+                format!("--server {text:?} {what}; write it as in http://127.0.0.1:8080"),
+            ))
+        };
+        if text.starts_with("https://") {
+            return wrong("needs https, which is not available in this version");
+        }
+        let Some(rest) = text.strip_prefix("http://") else {
+            return wrong("does not start with http://");
+        };
+        if rest.is_empty() || rest.starts_with('/') {
+            return wrong("names no host");
+        }
+        if rest.contains(['?', '#', ' ']) {
+            return wrong("has more than a host, a port and a path");
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+/// A broker.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    url: BrokerUrl,
+}
+
+impl Remote {
+    pub(crate) const fn new(url: BrokerUrl) -> Self {
+        Self { url }
+    }
+
+    /// Asks the broker.
+    pub(crate) fn answer(&self, call: &Call) -> Result<Reply, Failure> {
+        Ok(match call {
+            Call::Acquire(request) => return self.acquire(request),
+            Call::Settle(request) => Reply::Changed(self.post("/v1/settle", request)?),
+            Call::Release(request) => Reply::Changed(self.post("/v1/release", request)?),
+            Call::Renew(request) => Reply::Renewed(self.post("/v1/renew", request)?),
+            Call::Standing(query) => {
+                let url = self.at("/v1/standing");
+                let request = self.agent(Duration::ZERO).get(url).query_pairs(pairs(query));
+                Reply::Standing(self.read(request.call())?)
+            }
+            Call::Reset(query) => {
+                let url = self.at("/v1/standing");
+                let request = self.agent(Duration::ZERO).delete(url).query_pairs(pairs(query));
+                Reply::Changed(self.read(request.call())?)
+            }
+            Call::Policies => {
+                let request = self.agent(Duration::ZERO).get(self.at("/v1/policies"));
+                Reply::Policies(self.read(request.call())?)
+            }
+        })
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Result<Reply, Failure> {
+        let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
+        let (status, text) = self.text(self.send("/v1/acquire", request, wait))?;
+        if !status.is_success() && status != StatusCode::TOO_MANY_REQUESTS {
+            return Err(self.problem(status, &text));
+        }
+        match self.parse(status, &text)? {
+            Answer::Failed(problem) => Err(Failure::Broker(problem)),
+            answer => Ok(Reply::Decided(answer)),
+        }
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.read(self.send(path, body, Duration::ZERO))
+    }
+
+    fn send(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        wait: Duration,
+    ) -> Result<Response<Body>, HttpError> {
+        let body = serde_json::to_vec(body).map_err(|error| HttpError::Io(error.into()))?;
+        self.agent(wait).post(self.at(path)).content_type("application/json").send(body)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        response: Result<Response<Body>, HttpError>,
+    ) -> Result<T, Failure> {
+        let (status, text) = self.text(response)?;
+        if status.is_success() {
+            self.parse(status, &text)
+        } else {
+            Err(self.problem(status, &text))
+        }
+    }
+
+    fn text(
+        &self,
+        response: Result<Response<Body>, HttpError>,
+    ) -> Result<(StatusCode, String), Failure> {
+        let mut response = response.map_err(|error| self.unreachable(&error))?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        Ok((response.status(), body.map_err(|error| self.unreachable(&error))?))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, status: StatusCode, text: &str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|_| self.stranger(status))
+    }
+
+    fn problem(&self, status: StatusCode, text: &str) -> Failure {
+        serde_json::from_str(text).map_or_else(|_| self.stranger(status), Failure::Broker)
+    }
+
+    fn stranger(&self, status: StatusCode) -> Failure {
+        let url = &self.url.0;
+        let text =
+            format!("{url} answered {status}, but not as a tollgate broker does; check --server");
+        Failure::new(ErrorKind::Unavailable, text)
+    }
+
+    fn unreachable(&self, error: &HttpError) -> Failure {
+        let what = match error {
+            HttpError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                "nobody listens there".to_owned()
+            }
+            HttpError::HostNotFound => "there is no such host".to_owned(),
+            other => other.to_string(),
+        };
+        let url = &self.url.0;
+        let text = format!(
+            "no answer from {url}: {what}; start a broker with tollgate serve, or check --server"
+        );
+        Failure::new(ErrorKind::Unavailable, text)
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url.0)
+    }
+
+    fn agent(&self, wait: Duration) -> Agent {
+        Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_MAX))
+            .timeout_global(Some(ANSWER_MAX + wait))
+            .build()
+            .new_agent()
+    }
+}
+
+fn pairs(query: &StandingQuery) -> [(&str, &str); 2] {
+    [("policy", &query.policy), ("subject", &query.subject)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_url_is_http_and_names_a_host() {
+        let good: BrokerUrl = "http://127.0.0.1:8080/".parse().unwrap();
+        assert_eq!(good, BrokerUrl("http://127.0.0.1:8080".to_owned()));
+        let rows = [
+            ("https://broker", "needs https, which is not available in this version"),
+            ("localhost:8080", "does not start with http://"),
+            ("http://", "names no host"),
+            ("http://broker/?policy=api", "has more than a host, a port and a path"),
+        ];
+        for (text, what) in rows {
+            let error = text.parse::<BrokerUrl>().unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What a call answered: the body of the HTTP API, whoever made it.
+
+use serde::Serialize;
+use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
+
+/// The answer to a [`Call`](crate::plan::Call).
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Reply {
+    /// To acquire.
+    Decided(Answer),
+    /// To settle, release and reset.
+    Changed(Changed),
+    /// To renew.
+    Renewed(Renewed),
+    /// To standing.
+    Standing(StandingResponse),
+    /// To policies.
+    Policies(PoliciesResponse),
+}
+
+impl Reply {
+    /// Whether this is a denial.
+    pub(crate) const fn is_denied(&self) -> bool {
+        matches!(self, Self::Decided(Answer::Denied(_)))
+    }
+}

@@ -1,0 +1,175 @@
+//! Answers as people read them. Programs get the same as JSON.
+
+use std::fmt::Write as _;
+
+use tollgate::{Span, Timestamp};
+use tollgate_server::wire::{
+    Admitted, Answer, Denied, LimitDescription, LimitStanding, PoliciesResponse, Renewed,
+    StandingResponse,
+};
+
+use crate::plan::Call;
+use crate::reply::Reply;
+
+/// What `reply` says in answer to `question`, without a line break at the end.
+pub(crate) fn reply(question: &Question, reply: &Reply) -> String {
+    match reply {
+        Reply::Decided(Answer::Admitted(admitted)) => self::admitted(admitted),
+        Reply::Decided(Answer::Denied(denied)) => self::denied(denied),
+        Reply::Decided(Answer::Failed(problem)) => problem.detail.clone(),
+        Reply::Changed(changed) => question.done(changed.changed),
+        Reply::Renewed(renewed) => self::renewed(renewed),
+        Reply::Standing(standing) => self::standing(standing),
+        Reply::Policies(policies) => self::policies(policies),
+    }
+}
+
+/// What a call was about, for answers that say no more than yes or no.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Settle,
+    Release,
+    Reset { policy: String, subject: String },
+    Other,
+}
+
+impl Question {
+    pub(crate) fn of(call: &Call) -> Self {
+        match call {
+            Call::Settle(_) => Self::Settle,
+            Call::Release(_) => Self::Release,
+            Call::Reset(query) => {
+                Self::Reset { policy: query.policy.clone(), subject: query.subject.clone() }
+            }
+            _ => Self::Other,
+        }
+    }
+
+    fn done(&self, changed: bool) -> String {
+        match (self, changed) {
+            (Self::Settle, true) => "settled".to_owned(),
+            (Self::Release, true) => "released".to_owned(),
+            (Self::Settle | Self::Release, false) => {
+                "nothing changed: the permit was settled or released before, or charged nothing"
+                    .to_owned()
+            }
+            (Self::Reset { policy, subject }, true) => {
+                format!("reset: {subject} starts with nothing used under {policy}")
+            }
+            (Self::Reset { policy, subject }, false) => {
+                format!("nothing to reset: {subject} has nothing on record under {policy}")
+            }
+            (Self::Other, true) => "done".to_owned(),
+            (Self::Other, false) => "nothing changed".to_owned(),
+        }
+    }
+}
+
+fn admitted(admitted: &Admitted) -> String {
+    let mut text = "admitted".to_owned();
+    if let Some(denied) = &admitted.shadow_denied {
+        let _ = write!(text, " (shadow mode; otherwise {})", self::denied(denied));
+    }
+    if admitted.degraded {
+        text += " without the store (degraded)";
+    }
+    for limit in &admitted.limits {
+        let LimitStanding { name, unit, remaining, limit, .. } = limit;
+        let _ = write!(text, "\n  {name}: {remaining} of {limit} {unit} left");
+    }
+    if let Some(at) = admitted.use_by {
+        let _ = write!(text, "\nuse by {}", whole_seconds_down(at));
+    }
+    if let Some(at) = admitted.expires_at {
+        let _ = write!(text, "\nslots expire at {}", whole_seconds_down(at));
+    }
+    let _ = write!(text, "\npermit {}", admitted.permit);
+    text
+}
+
+fn denied(denied: &Denied) -> String {
+    let Denied { limit, unit, asked, most, .. } = denied;
+    let (Some(wait_ms), Some(at)) = (denied.retry_after_ms, denied.reset_at) else {
+        return format!(
+            "denied by {limit}: {asked} {unit} never fit, at most {most} at once do; ask for less"
+        );
+    };
+    let mut text = format!("denied by {limit}: ");
+    if let Some(standing) = denied.limits.iter().find(|standing| standing.name == *limit) {
+        let _ = write!(text, "{} of {} left, ", standing.remaining, standing.limit);
+        if 0 < standing.remaining {
+            let _ = write!(text, "asked for {asked}, ");
+        }
+    }
+    let _ = write!(
+        text,
+        "try again in {} (at {})",
+        Span::from_millis(wait_ms).for_people(),
+        whole_seconds(at)
+    );
+    text
+}
+
+fn renewed(renewed: &Renewed) -> String {
+    let until = match renewed.expires_at {
+        Some(at) => format!("renewed: slots expire at {}", whole_seconds_down(at)),
+        None => "renewed: the permit holds no slots".to_owned(),
+    };
+    format!("{until}\npermit {}", renewed.permit)
+}
+
+fn standing(standing: &StandingResponse) -> String {
+    let mut text = format!("{} under {}", standing.subject, standing.policy);
+    for LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } in &standing.limits {
+        let _ = write!(text, "\n  {name}: used {used} of {limit}");
+        if used < limit {
+            let _ = write!(text, ", {remaining} left");
+        }
+        if let (Some(at), Some(reset_in)) = (reset_at, reset_in) {
+            let _ = write!(text, ", resets in {reset_in} (at {})", whole_seconds(*at));
+        }
+    }
+    text
+}
+
+fn policies(policies: &PoliciesResponse) -> String {
+    let mut blocks = Vec::with_capacity(policies.policies.len());
+    for policy in &policies.policies {
+        let mut text = policy.name.clone();
+        if policy.shadow {
+            text += " (shadow: never refuses)";
+        }
+        for limit in &policy.limits {
+            let LimitDescription { name, unit, summary, effective, .. } = limit;
+            let _ = write!(text, "\n  {name}: {unit}, {summary}");
+            for (setting, value) in [("headroom", &limit.headroom), ("margin", &limit.margin)] {
+                if let Some(value) = value {
+                    let _ = write!(text, ", {setting} {value}");
+                }
+            }
+            let _ = write!(text, "; issues at most {effective}");
+        }
+        if let Some(ttl) = &policy.block_ttl {
+            let _ = write!(text, "\n  block_ttl {ttl}");
+        }
+        match policy.overrides {
+            0 => {}
+            1 => text += "\n  other numbers for 1 subject",
+            subjects => {
+                let _ = write!(text, "\n  other numbers for {subjects} subjects");
+            }
+        }
+        blocks.push(text);
+    }
+    blocks.join("\n")
+}
+
+/// RFC 3339 in UTC, rounded up to a second: whoever comes back then is not too early.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_secs(at.since(Timestamp::EPOCH).as_secs_ceil())
+}
+
+/// RFC 3339 in UTC, rounded down to a second: whoever acts by then is not too late.
+fn whole_seconds_down(at: Timestamp) -> Timestamp {
+    Timestamp::from_secs(at.as_micros() / 1_000_000)
+}

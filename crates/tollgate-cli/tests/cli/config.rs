@@ -1,0 +1,296 @@
+//! Which file is read, and what is said about a broken one.
+
+use crate::folder::Folder;
+
+const RPM: &str =
+    r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5, window = "1m" }"#;
+
+/// A file with one policy, whose limit stands on line 4.
+fn with_limit(limit: &str) -> String {
+    format!("[[policy]]\nname = \"api\"\nlimits = [\n  {limit},\n]\n")
+}
+
+/// A file with `tables` in front of a good policy.
+fn with_tables(tables: &str) -> String {
+    format!("{tables}\n{}", with_limit(RPM))
+}
+
+/// A broken file is refused by every command with the file, the line, what is wrong, what would be right, and the
+/// line itself with a mark below what is meant.
+fn assert_refused(text: &str, message: &str, shown: &str, marked: &str) {
+    let folder = Folder::with(text);
+    for arguments in ["policies check tollgate.toml", "acquire api u1", "serve", "policies"] {
+        let ran = folder.run(arguments);
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{text}");
+        let mut lines = ran.err.lines();
+        assert_eq!(lines.next(), Some(&*format!("tollgate.toml:{message}")), "{text}");
+        let number = message.split(':').next().expect("a message starts with its line");
+        assert_eq!(lines.next(), Some(&*format!("{} |", " ".repeat(number.len()))));
+        assert_eq!(lines.next(), Some(&*format!("{number} | {shown}")), "{text}");
+        let before = shown.find(marked).expect("what is marked is shown");
+        let marks = format!("{}{}", " ".repeat(before), "^".repeat(marked.len()));
+        assert_eq!(
+            lines.next(),
+            Some(&*format!("{} | {marks}", " ".repeat(number.len()))),
+            "{text}"
+        );
+        assert_eq!(lines.next(), None);
+    }
+    assert!(!folder.path().join("tollgate-data").exists());
+}
+
+#[test]
+fn a_broken_limit_is_shown_with_what_would_be_right() {
+    let fields = "name, unit, rule, limit, window, resolution, capacity, refill, mode, period, time_zone, ttl, headroom, margin";
+    let rows = [
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5 }"#,
+            "4: limit \"rpm\": rolling-window needs window, as in window = \"1m\"".to_owned(),
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5 }"#,
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5, window = "1 minute" }"#,
+            "4: limit \"rpm\": window \"1 minute\" is not a length of time; write a whole number and a unit \
+             (us, ms, s, m, h, d), as in 30s or 1h30m"
+                .to_owned(),
+            r#""1 minute""#,
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5, windw = "1m" }"#,
+            format!("4: there is no \"windw\" here; did you mean window? known: {fields}"),
+            "windw",
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = "five", window = "1m" }"#,
+            "4: invalid type: string \"five\", expected a whole number from 0 on".to_owned(),
+            r#""five""#,
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = -5, window = "1m" }"#,
+            "4: invalid value: integer `-5`, expected a whole number from 0 on".to_owned(),
+            "-5",
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 0, window = "1m" }"#,
+            "4: limit \"rpm\": limit 0 must be between 1 and 9007199254740991".to_owned(),
+            r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 0, window = "1m" }"#,
+        ),
+        (
+            r#"{ name = "rpm", unit = "requests", rule = "fixed-window", limit = 5, window = "1m" }"#,
+            "4: limit \"rpm\": there is no rule \"fixed-window\"; known: token-bucket, rolling-window, \
+             calendar-window, concurrency"
+                .to_owned(),
+            r#""fixed-window""#,
+        ),
+        (
+            r#"{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 20, refill = "fast" }"#,
+            "4: limit \"burst\": refill \"fast\" is not a rate; write how many in which time, as in \"10/s\", \
+             \"5/1m\" or \"1000/d\""
+                .to_owned(),
+            r#""fast""#,
+        ),
+        (
+            r#"{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 20, refill = "1/s", window = "9m" }"#,
+            "4: limit \"burst\": token-bucket takes no window; it takes capacity, refill, mode, headroom, margin"
+                .to_owned(),
+            r#""9m""#,
+        ),
+        (
+            r#"{ name = "rpd", unit = "requests", rule = "calendar-window", limit = 5, period = "day", time_zone = "Mars/Olympus" }"#,
+            "4: limit \"rpd\": \"Mars/Olympus\" is not a time zone; use an IANA name such as UTC, Europe/Berlin or \
+             America/Los_Angeles"
+                .to_owned(),
+            r#"{ name = "rpd", unit = "requests", rule = "calendar-window", limit = 5, period = "day", time_zone = "Mars/Olympus" }"#,
+        ),
+    ];
+    for (limit, message, marked) in rows {
+        assert_refused(&with_limit(limit), &message, &format!("  {limit},"), marked);
+    }
+}
+
+#[test]
+fn a_broken_policy_is_shown_with_what_would_be_right() {
+    let good = with_limit(RPM);
+    let rows = [
+        (
+            "[[policy]]\nname = \"api\"\n".to_owned(),
+            "1: policy \"api\" needs limits, as in limits = [{ name = \"rpm\", unit = \"requests\", rule = \
+             \"rolling-window\", limit = 5, window = \"1m\" }]",
+            "[[policy]]",
+            "[[policy]]",
+        ),
+        (
+            "[policy]\nname = \"api\"\n".to_owned(),
+            "1: a policy is written with two brackets, as in [[policy]]",
+            "[policy]",
+            "[policy]",
+        ),
+        (
+            format!("{good}\n{good}"),
+            "8: two policies are called \"api\"; give each its own name",
+            "name = \"api\"",
+            "\"api\"",
+        ),
+        (
+            format!("{good}on_store_failure = \"panic\"\n"),
+            "6: on_store_failure \"panic\" is not one of fallback, open or closed",
+            "on_store_failure = \"panic\"",
+            "\"panic\"",
+        ),
+        (
+            format!(
+                "{good}\n[[policy.overrides]]\nsubject = \"alice\"\nlimits = [{{ name = \"rpn\", limit = 50 }}]\n"
+            ),
+            "9: override for \"alice\": limit \"rpn\": the policy has no such limit; did you mean rpm? known: rpm",
+            "limits = [{ name = \"rpn\", limit = 50 }]",
+            "\"rpn\"",
+        ),
+        (
+            "[[policy]]\nname = \"api\nlimits = []\n".to_owned(),
+            "2: invalid basic string, expected `\"`",
+            "name = \"api",
+            "",
+        ),
+    ];
+    for (text, message, shown, marked) in rows {
+        if marked.is_empty() {
+            // A syntax error is marked behind the end of its line.
+            let ran = Folder::with(&text).run("policies");
+            assert_eq!(
+                ran.err,
+                format!("tollgate.toml:{message}\n  |\n2 | {shown}\n  |            ^\n")
+            );
+        } else {
+            assert_refused(&text, message, shown, marked);
+        }
+    }
+}
+
+#[test]
+fn what_this_version_does_not_have_is_refused_by_name() {
+    let rows = [
+        (
+            "[server]\ngrpc = \"127.0.0.1:8081\"",
+            "2: grpc is not available in this version; remove it",
+            "grpc",
+        ),
+        (
+            "[server]\nresp = \"127.0.0.1:6380\"",
+            "2: resp is not available in this version; remove it",
+            "resp",
+        ),
+        (
+            "[server]\nhttp = \"8080\"",
+            "2: http \"8080\" is not an address and port, as in \"127.0.0.1:8080\"",
+            "\"8080\"",
+        ),
+        (
+            "[store]\nkind = \"redis\"",
+            "2: store \"redis\" is not available in this version; this build knows memory and embedded",
+            "\"redis\"",
+        ),
+        (
+            "[store]\nkind = \"disk\"",
+            "2: there is no store \"disk\"; this build knows memory and embedded",
+            "\"disk\"",
+        ),
+        (
+            "[store]\nurl = \"x\"",
+            "2: there is no \"url\" here; known: kind, path, durability",
+            "url",
+        ),
+        (
+            "[store]\ndurability = \"maybe\"",
+            "2: durability \"maybe\" is neither \"strict\" nor \"relaxed\"",
+            "\"maybe\"",
+        ),
+        (
+            "[strategy]\nkind = \"leased\"",
+            "2: strategy \"leased\" is not available in this version; use \"atomic\"",
+            "\"leased\"",
+        ),
+        (
+            "[sever]\nhttp = \"127.0.0.1:1\"",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, policy",
+            "sever",
+        ),
+    ];
+    for (tables, message, marked) in rows {
+        let line: usize = message[..1].parse().unwrap();
+        let shown = tables.lines().nth(line - 1).unwrap();
+        assert_refused(&with_tables(tables), message, shown, marked);
+    }
+}
+
+#[test]
+fn a_file_without_policies_or_no_file_at_all_is_refused() {
+    let folder = Folder::with("[server]\nhttp = \"127.0.0.1:8080\"\n");
+    let ran = folder.run("policies");
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.err.starts_with("tollgate.toml: has no policy; add one, as in [[policy]] with "),
+        "{}",
+        ran.err
+    );
+    let ran = folder.run("policies --config other.toml");
+    assert_eq!(ran.err, "other.toml: there is no such file; name another with --config\n");
+    let (code, problem) = folder.json("policies --config other.toml");
+    assert_eq!((code, &problem["kind"]), (2, &"invalid".into()));
+}
+
+/// A good file is accepted; the one named is read, else the one here; and its data lie beside it.
+#[test]
+fn the_file_named_is_read_and_its_data_lie_beside_it() {
+    let folder = Folder::with(&with_limit(RPM));
+    assert_eq!(
+        folder.run("policies check tollgate.toml").out,
+        "tollgate.toml: ok, policies: api\n"
+    );
+    assert_eq!(folder.run("policies").out, "api\n  rpm: requests, 5 in any 1m; issues at most 5\n");
+
+    std::fs::create_dir(folder.path().join("etc")).unwrap();
+    let other =
+        "[store]\npath = \"state\"\n".to_owned() + &with_limit(RPM).replace("\"api\"", "\"other\"");
+    folder.write("etc/other.toml", &other);
+    let ran = folder.run("acquire other u1 --config etc/other.toml");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(folder.path().join("etc/state").exists());
+}
+
+/// Per-subject overrides change the numbers of one subject and nothing else.
+#[test]
+fn an_override_in_the_file_applies_to_its_subject() {
+    let folder = Folder::with(&format!(
+        "{}\n[[policy.overrides]]\nsubject = \"alice\"\nlimits = [{{ name = \"rpm\", limit = 1 }}]\n",
+        with_limit(RPM)
+    ));
+    assert_eq!(folder.run("acquire api alice").code, 0);
+    assert_eq!(folder.run("acquire api alice").code, 1);
+    for _ in 0..5 {
+        assert_eq!(folder.run("acquire api bob").code, 0);
+    }
+    assert_eq!(folder.run("acquire api bob").code, 1);
+    assert!(folder.run("policies").out.ends_with("\n  other numbers for 1 subject\n"));
+}
+
+/// The file that runs when there is none is also what the documentation shows, so it must stay valid.
+#[test]
+fn the_sample_is_a_valid_file() {
+    let folder = Folder::with(include_str!("../../src/config/sample.toml"));
+    let ran = folder.run("policies check tollgate.toml");
+    assert_eq!(ran.out, "tollgate.toml: ok, policies: gemini-free, api, video-requests\n");
+}
+
+/// Every example of the documentation is a valid file, or a limit that makes one.
+#[test]
+fn the_examples_of_the_documentation_are_valid() {
+    let text = include_str!("../../../../docs/configuration.md");
+    let blocks: Vec<&str> =
+        text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 6);
+    for block in blocks {
+        let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
+        let ran = Folder::with(&file).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+}

@@ -1,0 +1,83 @@
+//! Help, completions, and how the binary treats its output.
+
+use std::process::Stdio;
+
+use crate::folder::Folder;
+
+const COMMANDS: [&str; 10] = [
+    "acquire",
+    "settle",
+    "release",
+    "renew",
+    "standing",
+    "reset",
+    "policies",
+    "policies check",
+    "serve",
+    "completions",
+];
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let folder = Folder::new();
+    let top = folder.run("--help");
+    assert_eq!(top.code, 0);
+    for command in COMMANDS {
+        let ran = folder.run(&format!("{command} --help"));
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{command}");
+        let (_, examples) = ran
+            .out
+            .split_once("\nExamples:\n")
+            .unwrap_or_else(|| panic!("{command} has no example"));
+        assert!(examples.contains(&format!("tollgate {command}")), "{command}: {examples}");
+        let name = command.split(' ').next().unwrap();
+        assert!(top.out.contains(&format!("\n  {name} ")), "{command} is not listed");
+    }
+    // The list above is whole: every command that the help lists is in it.
+    let listed =
+        top.out.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    for line in listed.lines() {
+        let name = line.split_whitespace().next().unwrap();
+        assert!(name == "help" || COMMANDS.contains(&name), "{name} is not tested");
+    }
+}
+
+#[test]
+fn mistyped_flags_and_no_command_are_errors_with_help() {
+    let folder = Folder::new();
+    for arguments in ["", "aquire api u1", "acquire api", "acquire api u1 --csot requests=1"] {
+        let ran = folder.run(arguments);
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{arguments}");
+        assert!(ran.err.contains("Usage: tollgate"), "{arguments}: {}", ran.err);
+    }
+    assert!(folder.run("aquire api u1").err.contains("acquire"));
+}
+
+#[test]
+fn completions_know_every_command() {
+    let folder = Folder::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = folder.run(&format!("completions {shell}"));
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{shell}");
+        for command in ["acquire", "standing", "serve", "--server"] {
+            let flag = command.trim_start_matches("--");
+            assert!(ran.out.contains(flag), "{shell} does not complete {command}");
+        }
+    }
+}
+
+/// A reader that went away is not an error: `tollgate completions zsh | head -1` ends well.
+#[test]
+fn a_broken_pipe_is_success() {
+    let folder = Folder::new();
+    let mut child = folder
+        .command("completions zsh")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

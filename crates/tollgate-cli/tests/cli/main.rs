@@ -1,0 +1,9 @@
+//! The binary as people and programs use it: each test runs it in a folder of its own.
+
+mod calls;
+mod config;
+mod folder;
+mod help;
+mod mistakes;
+mod processes;
+mod serve;
