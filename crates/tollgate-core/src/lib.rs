@@ -25,7 +25,9 @@ pub use decide::{Charge, Grant, Refusal, Verdict, Wait, acquire, commit, decide}
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use operation::{Change, Operation, Outcome, apply};
-pub use policy::{Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS};
+pub use policy::{
+    Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,
+};
 pub use rule::{CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule, TokenBucket};
 pub use settle::{Charged, charge, close_until, release, renew, settle};
 pub use standing::{Standing, standings};

@@ -3,8 +3,10 @@
 //! Everything that can be checked or computed once is done when a policy is built: names, numbers, units, the effective
 //! capacity after headroom, margin and `block_ttl`. What is built can be decided with, and is cheap to clone.
 
+mod derived;
 mod limit;
 
+pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
 
 use std::collections::HashMap;

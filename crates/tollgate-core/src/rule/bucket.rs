@@ -7,6 +7,7 @@
 
 use crate::bounds::{FINE_CAPACITY_MAX, NUMBER_MAX};
 use crate::error::Error;
+use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
 /// How a bucket gets its tokens back.
@@ -112,6 +113,10 @@ impl Continuous {
         self.most
     }
 
+    pub(crate) const fn derived(&self) -> Derived {
+        Derived::Continuous { capacity: self.capacity, token: self.token, rate: self.rate }
+    }
+
     /// What is used at `now`, in fine units, given what was used at `since`.
     #[inline]
     pub(crate) const fn level(&self, used: u64, since: Timestamp, now: Timestamp) -> u64 {
@@ -169,6 +174,11 @@ impl Interval {
 
     pub(crate) const fn most(&self) -> u64 {
         self.capacity
+    }
+
+    pub(crate) const fn derived(&self) -> Derived {
+        let period = Span::from_micros(self.period);
+        Derived::Interval { capacity: self.capacity, refill: self.refill, period }
     }
 
     const fn boundary(&self, at: Timestamp) -> u64 {

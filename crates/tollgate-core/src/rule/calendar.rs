@@ -13,6 +13,7 @@ use jiff::{Span as CivilSpan, Timestamp as Instant};
 
 use crate::bounds::NUMBER_MAX;
 use crate::error::Error;
+use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
 /// The length of a calendar window.
@@ -118,6 +119,10 @@ impl Calendar {
 
     pub(crate) const fn most(&self) -> u64 {
         self.limit
+    }
+
+    pub(crate) const fn derived(&self) -> Derived {
+        Derived::Calendar { limit: self.limit, margin: self.margin }
     }
 
     /// The page that is open at `now`, given the one that was open before.

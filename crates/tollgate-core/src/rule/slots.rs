@@ -3,6 +3,7 @@
 //! Expiry is what heals a crash: a holder that is gone cannot release. A slot is known by the stamp of the permit that
 //! took it, so releasing twice frees one.
 
+use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
 /// The rule `concurrency`: at most `limit` slots held at once, each for at most `ttl` unless renewed.
@@ -44,6 +45,10 @@ impl Slots {
 
     pub(crate) const fn most(&self) -> u64 {
         self.limit
+    }
+
+    pub(crate) const fn derived(&self) -> Derived {
+        Derived::Slots { limit: self.limit, ttl: self.ttl }
     }
 
     pub(crate) fn expires_at(&self, now: Timestamp) -> Timestamp {

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::bounds::{LOG_ENTRIES_MAX, NUMBER_MAX};
+use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
 /// The rule `rolling-window`: at most `limit` in any `window`.
@@ -123,6 +124,11 @@ impl Window {
 
     pub(crate) const fn most(&self) -> u64 {
         self.limit
+    }
+
+    pub(crate) const fn derived(&self) -> Derived {
+        let slot = Span::from_micros(self.slot);
+        Derived::Window { limit: self.limit, window: self.window, slot }
     }
 
     /// The time under which an amount charged at `at` is filed.

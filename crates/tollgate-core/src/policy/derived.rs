@@ -1,0 +1,103 @@
+//! The numbers that decide, for stores that decide elsewhere.
+//!
+//! A script, a statement or an expression runs where the store is and cannot call this crate. It gets the numbers that
+//! follow from a policy (headroom, margin and `block_ttl` taken off) from here, so that there is one place where they
+//! are derived.
+
+use super::Policy;
+use crate::rule::Gauge;
+use crate::time::{Span, Timestamp};
+
+/// A limit's numbers, ready to decide with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Derived {
+    /// A continuous bucket, counted in fine units so that every microsecond refills a whole number of them.
+    Continuous {
+        /// The effective capacity in fine units.
+        capacity: u64,
+        /// The fine units of one token.
+        token: u64,
+        /// The fine units that come back per microsecond.
+        rate: u64,
+    },
+    /// A bucket that is refilled at each multiple of the period since the epoch.
+    Interval {
+        /// The effective capacity in tokens.
+        capacity: u64,
+        /// The tokens that come back at each boundary.
+        refill: u64,
+        /// The time between boundaries.
+        period: Span,
+    },
+    /// A rolling window.
+    Window {
+        /// The effective limit.
+        limit: u64,
+        /// The effective length.
+        window: Span,
+        /// The length of a slot; zero for the exact log.
+        slot: Span,
+    },
+    /// A calendar window; its borders come from [`Policy::windows_at`].
+    Calendar {
+        /// The effective limit.
+        limit: u64,
+        /// What is charged this long before the end counts in the next window too.
+        margin: Span,
+    },
+    /// Slots.
+    Slots {
+        /// The effective limit.
+        limit: u64,
+        /// How long a slot is held.
+        ttl: Span,
+    },
+}
+
+/// The borders of a calendar window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Borders {
+    /// The first instant inside.
+    pub start: Timestamp,
+    /// The first instant after it.
+    pub end: Timestamp,
+}
+
+impl Policy {
+    /// The numbers of each limit, in order.
+    pub fn derived(&self) -> impl ExactSizeIterator<Item = Derived> + '_ {
+        self.metered().iter().map(|limit| match &limit.gauge {
+            Gauge::Continuous(gauge) => gauge.derived(),
+            Gauge::Interval(gauge) => gauge.derived(),
+            Gauge::Window(gauge) => gauge.derived(),
+            Gauge::Calendar(gauge) => gauge.derived(),
+            Gauge::Slots(gauge) => gauge.derived(),
+        })
+    }
+
+    /// For each limit, in order, the calendar window that holds `at` and the one after it; nothing for other rules.
+    pub fn windows_at(&self, at: Timestamp) -> impl Iterator<Item = Option<[Borders; 2]>> + '_ {
+        self.metered().iter().map(move |limit| {
+            let Gauge::Calendar(gauge) = &limit.gauge else { return None };
+            let borders = |at| {
+                let (start, end) = gauge.window_at(at);
+                Borders { start, end }
+            };
+            let open = borders(at);
+            Some([open, borders(open.end)])
+        })
+    }
+
+    /// The place of each limit's unit among [`Policy::units`], in order.
+    pub fn places(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.metered().iter().map(|limit| limit.place)
+    }
+
+    /// The numbers that states depend on, as bytes: equal for two policies if and only if states of one mean the same
+    /// under the other.
+    #[must_use]
+    pub fn shape_bytes(&self) -> &[u8] {
+        self.shape()
+    }
+}
