@@ -9,6 +9,8 @@
     reason = "a command line prints, and measures how long its steps take"
 )]
 
+#[cfg(test)]
+mod pages;
 mod run;
 mod step;
 

@@ -1,0 +1,93 @@
+//! Pages that must stay true: what they name is looked up in the sources.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every Rust file below `folder`, build output aside.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the workspace").flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn code() -> String {
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    found.iter().map(|path| read(path)).collect::<Vec<_>>().join("\n")
+}
+
+/// The ids in `text`, written as in R000.1 or r000_1.
+fn ids(text: &str) -> BTreeSet<String> {
+    let upper = text.replace("r00", "R00").replace('_', ".");
+    let mut all = BTreeSet::new();
+    for (at, _) in upper.match_indices("R00") {
+        let id: String = upper[at..]
+            .chars()
+            .take_while(|c| c.is_ascii_digit() || matches!(c, 'R' | '.'))
+            .collect();
+        let (Some((name, number)), true) = (id.split_once('.'), 5 < id.len()) else { continue };
+        let number: String = number.chars().take_while(char::is_ascii_digit).collect();
+        if name.len() == 4 && !number.is_empty() {
+            all.insert(format!("{name}.{number}"));
+        }
+    }
+    all
+}
+
+/// The page of the requirements names only tests that exist, and every id that a test names.
+#[test]
+fn every_test_that_the_requirements_name_exists() {
+    let page = read(&root().join("docs/requirements.md"));
+    let code = code();
+    let mut named = 0;
+    for row in page.lines().filter(|line| line.starts_with("| R00")) {
+        for name in row.split('`').skip(1).step_by(2) {
+            assert!(code.contains(&format!("fn {name}(")), "{name} is named in {row}");
+            named += 1;
+        }
+    }
+    assert!(30 < named, "the page names {named} tests");
+    let ranges = ["R000.9", "R000.10", "R000.11", "R000.13", "R000.14", "R000.15"];
+    let listed = ids(&page);
+    let missing: Vec<_> = ids(&code)
+        .into_iter()
+        .filter(|id| !listed.contains(id) && !ranges.contains(&id.as_str()))
+        .collect();
+    assert_eq!(missing, Vec::<String>::new(), "ids that the code names and the page does not");
+}
+
+/// A link to a file of the repository leads somewhere.
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let pages = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/requirements.md",
+        "docs/configuration.md",
+        "docs/benchmarks.md",
+    ];
+    for page in pages {
+        let path = root().join(page);
+        let text = read(&path);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = path.parent().expect("a page is in a folder").join(target);
+            assert!(file.exists(), "{page} links to {target}");
+        }
+    }
+}
