@@ -3,9 +3,11 @@
 //! Everything that can be checked or computed once is done when a policy is built: names, numbers, units, the effective
 //! capacity after headroom, margin and `block_ttl`. What is built can be decided with, and is cheap to clone.
 
+mod builder;
 mod derived;
 mod limit;
 
+pub use builder::PolicyBuilder;
 pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
 
@@ -14,8 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::bounds::{LIMITS_MAX, OVERRIDES_MAX, SPAN_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
-use crate::codec;
+use crate::bounds::SUBJECT_BYTES_MAX;
 use crate::costs::{Amounts, Costs};
 use crate::error::Error;
 use crate::rule::Gauge;
@@ -118,14 +119,7 @@ impl Policy {
     /// Starts a policy with further settings.
     #[must_use]
     pub fn builder(name: impl Into<String>) -> PolicyBuilder {
-        PolicyBuilder {
-            name: name.into(),
-            limits: Vec::new(),
-            shadow: false,
-            on_store_failure: OnStoreFailure::default(),
-            block_ttl: Span::ZERO,
-            overrides: Vec::new(),
-        }
+        PolicyBuilder::new(name.into())
     }
 
     /// The name.
@@ -219,21 +213,18 @@ impl Policy {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the limits do not have the names and units of this policy's,
     /// or if their numbers are out of bounds.
     pub fn with_override(&self, subject: &str, limits: Option<Vec<Limit>>) -> Result<Self, Error> {
-        let mut overrides: Vec<(String, Vec<Limit>)> = self
-            .overrides()
-            .filter(|(other, _)| *other != subject)
-            .map(|(other, policy)| (other.to_owned(), policy.limits().cloned().collect()))
-            .collect();
-        overrides.extend(limits.map(|limits| (subject.to_owned(), limits)));
-        PolicyBuilder {
-            name: self.name().to_owned(),
-            limits: self.limits().cloned().collect(),
-            shadow: self.0.shadow,
-            on_store_failure: self.0.on_store_failure,
-            block_ttl: self.0.block_ttl,
-            overrides,
+        let mut builder = Self::builder(self.name())
+            .limits(self.limits().cloned())
+            .shadow(self.0.shadow)
+            .on_store_failure(self.0.on_store_failure)
+            .block_ttl(self.0.block_ttl);
+        for (other, policy) in self.overrides().filter(|(other, _)| *other != subject) {
+            builder = builder.override_for(other, policy.limits().cloned().collect());
         }
-        .build()
+        if let Some(limits) = limits {
+            builder = builder.override_for(subject, limits);
+        }
+        builder.build()
     }
 
     /// Named costs by the places of this policy's units. A unit that is not named costs 0, except `requests`, which
@@ -321,140 +312,6 @@ impl PartialEq for Policy {
     }
 }
 
-/// A policy in the making.
-#[derive(Clone, Debug)]
-pub struct PolicyBuilder {
-    name: String,
-    limits: Vec<Limit>,
-    shadow: bool,
-    on_store_failure: OnStoreFailure,
-    block_ttl: Span,
-    overrides: Vec<(String, Vec<Limit>)>,
-}
-
-impl PolicyBuilder {
-    /// Adds `limit`.
-    #[must_use]
-    pub fn limit(mut self, limit: Limit) -> Self {
-        self.limits.push(limit);
-        self
-    }
-
-    /// Adds `limits`.
-    #[must_use]
-    pub fn limits(mut self, limits: impl IntoIterator<Item = Limit>) -> Self {
-        self.limits.extend(limits);
-        self
-    }
-
-    /// Decide and count, but never refuse.
-    #[must_use]
-    pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.shadow = shadow;
-        self
-    }
-
-    /// What to do when the store cannot answer.
-    #[must_use]
-    pub const fn on_store_failure(mut self, action: OnStoreFailure) -> Self {
-        self.on_store_failure = action;
-        self
-    }
-
-    /// How long a block of tokens taken in advance may be spent. Every gate on the policy keeps to the stricter
-    /// numbers that follow from it.
-    #[must_use]
-    pub const fn block_ttl(mut self, ttl: Span) -> Self {
-        self.block_ttl = ttl;
-        self
-    }
-
-    /// `limits` instead of the policy's own for `subject`: the same names and units with other numbers.
-    #[must_use]
-    pub fn override_for(mut self, subject: impl Into<String>, limits: Vec<Limit>) -> Self {
-        self.overrides.push((subject.into(), limits));
-        self
-    }
-
-    /// Checks everything and makes the policy.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the policy, the limit, what is wrong and what would be
-    /// right.
-    pub fn build(self) -> Result<Policy, Error> {
-        limit::check_name("policy name", &self.name)?;
-        let name = self.name.clone();
-        self.build_checked()
-            .map_err(|error| Error::new(error.kind(), format!("policy {name:?}: {error}")))
-    }
-
-    fn build_checked(self) -> Result<Policy, Error> {
-        if self.limits.is_empty() || self.limits.len() > LIMITS_MAX {
-            return Err(Error::invalid(format!(
-                "has {} limits; it needs 1 to {LIMITS_MAX}",
-                self.limits.len()
-            )));
-        }
-        if SPAN_MAX < self.block_ttl {
-            return Err(Error::invalid(format!("block_ttl must be at most {SPAN_MAX}")));
-        }
-        let units = units_of(&self.limits)?;
-        let mut limits = Vec::with_capacity(self.limits.len());
-        for limit in self.limits.iter().cloned() {
-            let gauge = limit.gauge(self.block_ttl)?;
-            let place = units.iter().position(|unit| **unit == *limit.unit).unwrap_or(0);
-            let (name, unit) = (limit.name.as_str().into(), Arc::clone(&units[place]));
-            limits.push(Metered { limit, name, unit, place, gauge });
-        }
-        let overrides = self.build_overrides()?;
-        let margins = self.limits.iter().map(|limit| limit.margin).filter(|span| !span.is_zero());
-        let mut default_amounts = Amounts::default();
-        if let Some(place) = units.iter().position(|unit| &**unit == REQUESTS) {
-            default_amounts.set(place, 1);
-        }
-        Ok(Policy(Arc::new(Inner {
-            default_amounts,
-            use_within: margins.min(),
-            shape: codec::encode_shape(&self.limits, self.block_ttl),
-            name_hash: fnv_1a(self.name.as_bytes()),
-            name: self.name.into(),
-            limits,
-            units,
-            shadow: self.shadow,
-            on_store_failure: self.on_store_failure,
-            block_ttl: self.block_ttl,
-            overrides,
-        })))
-    }
-
-    fn build_overrides(&self) -> Result<HashMap<Box<str>, Policy>, Error> {
-        if OVERRIDES_MAX < self.overrides.len() {
-            return Err(Error::invalid(format!("has more than {OVERRIDES_MAX} overrides")));
-        }
-        let names = |limits: &[Limit]| -> Vec<(String, String)> {
-            limits.iter().map(|limit| (limit.name.clone(), limit.unit.clone())).collect()
-        };
-        let mut overrides = HashMap::with_capacity(self.overrides.len());
-        for (subject, limits) in &self.overrides {
-            check_subject(subject)?;
-            if names(limits) != names(&self.limits) {
-                return Err(Error::invalid(format!(
-                    "the override for {subject:?} must have the policy's own limits ({}), in order, with the same units",
-                    self.limits.iter().map(Limit::name).collect::<Vec<_>>().join(", ")
-                )));
-            }
-            let own = Self { limits: limits.clone(), overrides: Vec::new(), ..self.clone() };
-            let policy = own.build_checked().map_err(|error| {
-                Error::new(error.kind(), format!("override for {subject:?}: {error}"))
-            })?;
-            if overrides.insert(subject.as_str().into(), policy).is_some() {
-                return Err(Error::invalid(format!("has two overrides for {subject:?}; keep one")));
-            }
-        }
-        Ok(overrides)
-    }
-}
-
 /// Checks that a subject is neither empty nor too long.
 #[inline]
 pub(crate) fn check_subject(subject: &str) -> Result<(), Error> {
@@ -465,33 +322,4 @@ pub(crate) fn check_subject(subject: &str) -> Result<(), Error> {
         )));
     }
     Ok(())
-}
-
-const fn fnv_1a(bytes: &[u8]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut place = 0;
-    while place < bytes.len() {
-        hash = (hash ^ bytes[place] as u64).wrapping_mul(0x0100_0000_01b3);
-        place += 1;
-    }
-    hash
-}
-
-fn units_of(limits: &[Limit]) -> Result<Vec<Arc<str>>, Error> {
-    let mut units: Vec<Arc<str>> = Vec::new();
-    for (index, limit) in limits.iter().enumerate() {
-        if limits[..index].iter().any(|other| other.name == limit.name) {
-            return Err(Error::invalid(format!(
-                "has two limits called {:?}; give each its own name",
-                limit.name
-            )));
-        }
-        if !units.iter().any(|unit| **unit == *limit.unit) {
-            units.push(limit.unit.as_str().into());
-        }
-    }
-    if UNITS_MAX < units.len() {
-        return Err(Error::invalid(format!("counts {} units; at most {UNITS_MAX}", units.len())));
-    }
-    Ok(units)
 }

@@ -1,0 +1,258 @@
+//! A rule ready to decide: the few questions that every rule answers.
+
+use super::{Calendar, Continuous, Interval, Log, Page, Slots, State, View, ViewMut, Window};
+use crate::bounds::NUMBER_MAX;
+use crate::time::Timestamp;
+
+/// A rule ready to decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gauge {
+    Continuous(Continuous),
+    Interval(Interval),
+    Window(Window),
+    Calendar(Calendar),
+    Slots(Slots),
+}
+
+/// A state stands at the same place in its entry as its gauge in the policy. [`Entry`](crate::Entry) and the codec let
+/// no other pair exist, so a mismatch answers with the strictest thing there is rather than with a crash.
+impl Gauge {
+    pub(crate) fn fresh(&self) -> State {
+        match self {
+            Self::Continuous(_) | Self::Interval(_) => State::Bucket(0),
+            Self::Window(_) => State::Window(Log::default()),
+            Self::Calendar(_) => State::Calendar(Page::default()),
+            Self::Slots(_) => State::Slots(Vec::new()),
+        }
+    }
+
+    pub(crate) const fn fits(&self, state: &State) -> bool {
+        matches!(
+            (self, state),
+            (Self::Continuous(_) | Self::Interval(_), State::Bucket(_))
+                | (Self::Window(_), State::Window(_))
+                | (Self::Calendar(_), State::Calendar(_))
+                | (Self::Slots(_), State::Slots(_))
+        )
+    }
+
+    /// The most that can ever be asked for at once: the effective capacity.
+    #[inline]
+    pub(crate) const fn most(&self) -> u64 {
+        match self {
+            Self::Continuous(gauge) => gauge.most(),
+            Self::Interval(gauge) => gauge.most(),
+            Self::Window(gauge) => gauge.most(),
+            Self::Calendar(gauge) => gauge.most(),
+            Self::Slots(gauge) => gauge.most(),
+        }
+    }
+
+    /// What is used at `now`, given the state as of `since`.
+    pub(crate) fn used(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> u64 {
+        match (self, state) {
+            (Self::Continuous(gauge), View::Bucket(used)) => {
+                gauge.tokens_ceil(gauge.level(used, since, now))
+            }
+            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now),
+            (Self::Window(gauge), View::Window(log)) => gauge.used(log, now),
+            (Self::Calendar(gauge), View::Calendar(page)) => gauge.page_at(page, now).used,
+            (Self::Slots(_), View::Slots(held)) => Slots::used(held, now),
+            _ => self.most(),
+        }
+    }
+
+    /// The first instant from `now` on at which `cost` fits, if nothing else happens. `cost` is at most
+    /// [`most`](Self::most).
+    #[inline(always)]
+    pub(crate) fn ready_at(
+        &self,
+        state: View<'_>,
+        since: Timestamp,
+        now: Timestamp,
+        cost: u64,
+    ) -> Timestamp {
+        match (self, state) {
+            (Self::Continuous(gauge), View::Bucket(used)) => {
+                gauge.ready_at(gauge.level(used, since, now), now, cost)
+            }
+            (Self::Interval(gauge), View::Bucket(used)) => {
+                gauge.ready_at(gauge.level(used, since, now), now, cost)
+            }
+            (Self::Window(gauge), View::Window(log)) => gauge.ready_at(log, now, cost),
+            (Self::Calendar(gauge), View::Calendar(page)) => gauge.ready_at(page, now, cost),
+            (Self::Slots(gauge), View::Slots(held)) => gauge.ready_at(held, now, cost),
+            _ => Timestamp::MAX,
+        }
+    }
+
+    /// Brings the state from `since` to `now`: refills, forgets what has left, turns the page.
+    #[inline(always)]
+    pub(crate) fn advance(&self, state: ViewMut<'_>, since: Timestamp, now: Timestamp) {
+        match (self, state) {
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.level(*used, since, now);
+            }
+            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.level(*used, since, now);
+            }
+            (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => *page = gauge.page_at(page, now),
+            (Self::Slots(_), ViewMut::Slots(held)) => Slots::advance(held, now),
+            _ => {}
+        }
+    }
+
+    /// Charges `cost` to a state that stands at `now`, whether it fits or not.
+    #[inline(always)]
+    pub(crate) fn add(&self, state: ViewMut<'_>, now: Timestamp, cost: u64, stamp: u64) {
+        if cost == 0 {
+            return;
+        }
+        match (self, state) {
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => *used = gauge.add(*used, cost),
+            (Self::Interval(_), ViewMut::Bucket(used)) => {
+                *used = used.saturating_add(cost).min(NUMBER_MAX);
+            }
+            (Self::Window(gauge), ViewMut::Window(log)) => gauge.add(log, now, cost),
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => gauge.add(page, now, cost),
+            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.add(held, now, cost, stamp),
+            _ => {}
+        }
+    }
+
+    /// Gives back `amount` of what was charged at `charged_at`, without making room twice. Slots are freed by
+    /// [`free`](Self::free) instead.
+    pub(crate) fn give_back(
+        &self,
+        state: ViewMut<'_>,
+        now: Timestamp,
+        amount: u64,
+        charged_at: Timestamp,
+    ) {
+        match (self, state) {
+            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.give_back(*used, amount, now.since(charged_at));
+            }
+            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
+                *used = gauge.give_back(*used, amount, charged_at, now);
+            }
+            (Self::Window(gauge), ViewMut::Window(log)) => {
+                gauge.give_back(log, amount, charged_at, now);
+            }
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => {
+                gauge.give_back(page, amount, charged_at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether what was charged under `other` can be given back here without making room twice. Under another rate,
+    /// window or calendar nobody can tell any more what time has given back already.
+    pub(crate) fn gives_back_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Continuous(gauge), Self::Continuous(other)) => gauge.refills_like(other),
+            (Self::Interval(gauge), Self::Interval(other)) => gauge.has_boundaries_of(other),
+            (Self::Window(gauge), Self::Window(other)) => gauge.files_like(other),
+            (Self::Calendar(gauge), Self::Calendar(other)) => gauge.has_pages_of(other),
+            _ => false,
+        }
+    }
+
+    /// Frees the slots that the permit with this stamp holds.
+    pub(crate) fn free(&self, state: ViewMut<'_>, stamp: u64) {
+        if let (Self::Slots(_), ViewMut::Slots(held)) = (self, state) {
+            Slots::free(held, stamp);
+        }
+    }
+
+    /// Whether a state as of `since` says at `now` what a fresh one says.
+    pub(crate) fn is_idle(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> bool {
+        match (self, state) {
+            (Self::Continuous(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
+            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
+            (Self::Window(gauge), View::Window(log)) => gauge.used(log, now) == 0,
+            // A page with something late counts in the next window too, so it is idle one window later.
+            (Self::Calendar(gauge), View::Calendar(page)) => {
+                let open = gauge.page_at(page, now);
+                open.used == 0 && open.late == 0
+            }
+            (Self::Slots(_), View::Slots(held)) => Slots::used(held, now) == 0,
+            _ => false,
+        }
+    }
+
+    /// The state of `old` as of `since`, said in the numbers of this gauge: what was used stays used.
+    pub(crate) fn carry(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
+        match (self, old, state) {
+            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used)) => {
+                State::Bucket(old.convert(used, new))
+            }
+            (Self::Interval(_), Self::Interval(_), View::Bucket(_))
+            | (Self::Window(_), Self::Window(_), View::Window(_))
+            | (Self::Slots(_), Self::Slots(_), View::Slots(_)) => state.to_state(),
+            (Self::Calendar(new), Self::Calendar(old), View::Calendar(_))
+                if new.has_pages_of(old) =>
+            {
+                state.to_state()
+            }
+            // Slots that nobody could release would stay until they expire, so a new concurrency limit starts free.
+            (Self::Slots(_), _, _) => self.fresh(),
+            _ => {
+                let mut fresh = self.fresh();
+                self.advance(fresh.view_mut(), since, since);
+                self.add(fresh.view_mut(), since, old.used(state, since, since), 0);
+                fresh
+            }
+        }
+    }
+
+    /// When the bucket was last refilled; other rules have no such time.
+    pub(crate) const fn refilled_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Continuous(_) => Some(now),
+            Self::Interval(gauge) => Some(gauge.refilled_at(now)),
+            Self::Window(_) | Self::Calendar(_) | Self::Slots(_) => None,
+        }
+    }
+
+    /// The next instant at which this rule starts afresh, where tokens taken in advance lose their meaning.
+    pub(crate) fn next_boundary(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Interval(gauge) => Some(gauge.next_boundary(now)),
+            Self::Calendar(gauge) => Some(gauge.window_at(now).1),
+            Self::Continuous(_) | Self::Window(_) | Self::Slots(_) => None,
+        }
+    }
+
+    /// When a slot taken at `at` expires, if this is a concurrency limit.
+    #[inline]
+    pub(crate) fn slot_expiry(&self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Slots(gauge) => Some(gauge.expires_at(at)),
+            _ => None,
+        }
+    }
+
+    /// Renews the slots of the permit with this stamp; the new expiry, or nothing if it holds none.
+    pub(crate) fn renew(
+        &self,
+        state: ViewMut<'_>,
+        now: Timestamp,
+        stamp: u64,
+    ) -> Option<Timestamp> {
+        match (self, state) {
+            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.renew(held, now, stamp),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn is_bucket(&self) -> bool {
+        matches!(self, Self::Continuous(_) | Self::Interval(_))
+    }
+
+    #[inline]
+    pub(crate) const fn is_slots(&self) -> bool {
+        matches!(self, Self::Slots(_))
+    }
+}
