@@ -52,6 +52,7 @@ pub struct Permit {
     subject: Arc<str>,
     amounts: Amounts,
     grant: Grant,
+    same_numbers: bool,
     /// Where the subject stood right after the decision.
     pub limits: Vec<Standing>,
     /// The denial that a policy in shadow mode did not enforce. Such a permit charged nothing.
@@ -69,6 +70,7 @@ impl Permit {
             subject: subject.into(),
             amounts,
             grant,
+            same_numbers: true,
             limits: Vec::new(),
             shadow_denied: None,
             degraded: false,
@@ -87,6 +89,14 @@ impl Permit {
         let grant = Grant { at: denial.decided_at, stamp: 0, use_by: None, expires_at: None };
         let permit = Self::new(ask.policy(), ask.subject(), Amounts::default(), grant);
         Self { limits: denial.limits.clone(), shadow_denied: Some(Box::new(denial)), ..permit }
+    }
+
+    /// The same permit, which was admitted under other numbers than its policy has now. Nobody can tell then what time
+    /// has given back already, so it gives nothing back; its slots and what it cost beyond the estimate are settled.
+    #[must_use]
+    pub const fn under_other_numbers(mut self) -> Self {
+        self.same_numbers = false;
+        self
     }
 
     /// The same permit with another grant, as after renewing.
@@ -141,7 +151,8 @@ impl Permit {
     /// What a store needs to settle it.
     #[must_use]
     pub const fn charged(&self) -> Charged<'_> {
-        Charged { policy: &self.policy, amounts: &self.amounts, grant: &self.grant }
+        let Self { policy, amounts, grant, same_numbers, .. } = self;
+        Charged { policy, amounts, grant, same_numbers: *same_numbers }
     }
 }
 

@@ -95,8 +95,8 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// The same ask, standing behind others. It is never admitted; its wait is the time at which it would be, once
-    /// those in front went through in their order.
+    /// The same ask, standing behind others. It is admitted only if there is room for all of them now; its wait is the
+    /// time at which it would go through, once those in front went in their order.
     #[must_use]
     pub fn behind(mut self, others: Vec<Amounts>) -> Self {
         self.rare().behind = others;

@@ -9,7 +9,7 @@ use crate::bounds::IDS_MAX;
 use crate::costs::Amounts;
 use crate::entry::{Entry, Remembered, Slotted};
 use crate::error::{Error, ErrorKind};
-use crate::policy::Policy;
+use crate::policy::{Metered, Policy};
 use crate::time::Timestamp;
 
 /// How long a denied ask has to wait.
@@ -95,11 +95,12 @@ fn decide_rare(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, 
     }
     if let Some(id) = ask.id_text()
         && let Some(charge) = recognise(entry, now, id, amounts)?
+        && still_stands(entry, now, charge, amounts)
     {
         return Ok(Verdict::Repeated(charge));
     }
-    if !ask.in_front().is_empty() {
-        return Ok(Verdict::Denied(forecast(entry, now, ask)));
+    if let Some(refusal) = forecast(entry, now, ask) {
+        return Ok(Verdict::Denied(refusal));
     }
     let verdict = verdict(entry, now, amounts);
     if ask.id_text().is_some() && matches!(verdict, Verdict::Admitted(_)) {
@@ -189,6 +190,13 @@ pub(crate) fn recognise(
     Ok(Some(Charge { at: known.admitted_at, stamp: known.stamp }))
 }
 
+/// Whether a repeat can have what it was given: a permit that took slots is worth nothing once they are gone.
+fn still_stands(entry: &Entry, now: Timestamp, charge: Charge, amounts: &Amounts) -> bool {
+    let takes_slot = |limit: &Metered| limit.gauge.is_slots() && 0 < amounts.at(limit.place);
+    !entry.policy().metered().iter().any(takes_slot)
+        || entry.limits().any(|(_, state)| state.holds_slot(charge.stamp, now))
+}
+
 pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Error> {
     match entry.extra() {
         Some(extra) if IDS_MAX <= extra.ids.live(now) => Err(Error::new(
@@ -226,29 +234,26 @@ fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> 
     (now < latest).then_some(Refusal { limit: limit_at, wait: Wait::Until(latest) })
 }
 
-/// When the ask would go through if those in front of it went first, each as soon as it can.
+/// When the ask would go through if those in front of it went first, each as soon as it can; nothing if all of them and
+/// the ask have room now, so that nobody is held up.
 #[cold]
-fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Refusal {
+fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Option<Refusal> {
     let mut future = entry.clone();
-    let mut at = now;
+    let (mut at, mut limit_at) = (now, 0);
     for amounts in ask.in_front() {
         // Those that never fit will not go through, so they hold up nobody.
         if never_fits(future.policy(), amounts).is_some() {
             continue;
         }
-        while let Some(Refusal { wait: Wait::Until(ready), .. }) = binding(&future, at, amounts) {
-            at = ready;
+        while let Some(Refusal { wait: Wait::Until(ready), limit }) = binding(&future, at, amounts)
+        {
+            (at, limit_at) = (ready, limit);
         }
         future.charge(amounts, at, Slotted::Taken);
     }
-    // One microsecond is the least that "behind others" can mean.
-    let soonest = now + crate::Span::from_micros(1);
-    match binding(&future, at, ask.amounts()) {
-        Some(Refusal { limit, wait: Wait::Until(until) }) => {
-            Refusal { limit, wait: Wait::Until(until.max(soonest)) }
-        }
-        _ => Refusal { limit: 0, wait: Wait::Until(at.max(soonest)) },
-    }
+    let own = binding(&future, at, ask.amounts());
+    let waits = Refusal { limit: limit_at, wait: Wait::Until(at) };
+    own.or_else(|| (now < at).then_some(waits))
 }
 
 impl Grant {

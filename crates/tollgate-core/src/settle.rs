@@ -21,6 +21,8 @@ pub struct Charged<'a> {
     pub amounts: &'a Amounts,
     /// When and under which number.
     pub grant: &'a Grant,
+    /// Whether the policy still has the numbers it was charged under; if not, nothing is given back.
+    pub same_numbers: bool,
 }
 
 /// Replaces the charged amounts by `actual` and frees slots. A unit that `actual` does not name keeps its estimate.
@@ -52,7 +54,12 @@ pub fn settle(
 /// # Errors
 /// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`] and holds no slot.
 pub fn release(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<bool, Error> {
-    replace(entry, now, charged, &Amounts::default())
+    let done = replace(entry, now, charged, &Amounts::default())?;
+    if done {
+        // The call was not made, so a repeat of its ask is a new one.
+        entry.forget_id(charged.grant.stamp);
+    }
+    Ok(done)
 }
 
 fn replace(
@@ -85,12 +92,15 @@ fn replace(
     let estimate = translate(charged.policy, entry.policy(), charged.amounts);
     let wanted = translate(charged.policy, entry.policy(), wanted);
     entry.advance(now);
+    let changed = entry.extra().and_then(|extra| extra.changed);
+    let same_numbers =
+        charged.same_numbers && changed.is_none_or(|changed| changed.stamp <= grant.stamp);
     entry.change_limits(|limit, state| {
         let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
         if limit.gauge.is_slots() {
             limit.gauge.free(state, grant.stamp);
         } else if wanted < estimate {
-            if can_give_back(charged.policy, limit) {
+            if same_numbers && can_give_back(charged.policy, limit) {
                 limit.gauge.give_back(state, now, estimate - wanted, grant.at);
             }
         } else {

@@ -6,15 +6,17 @@
 //!
 //! ```text
 //! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over label, version and body (32 bytes)
-//! body:                 policy, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
+//! body:                 policy, numbers, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
 //! ```
-//! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy.
+//! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
+//! digest of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
+//! permit gives nothing back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
 use tollgate::{Costs, Error, ErrorKind, Grant, Permit, Policy, Timestamp};
@@ -31,7 +33,7 @@ const NUMBER_BYTES_MAX: usize = 10;
 const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
     + SUBJECT_BYTES_MAX
     + UNITS_MAX * (NAME_BYTES_MAX + 1 + NUMBER_BYTES_MAX)
-    + 6 * NUMBER_BYTES_MAX;
+    + 7 * NUMBER_BYTES_MAX;
 
 /// Keeps the MAC of a permit from being that of anything else made with the same key.
 const LABEL: &[u8] = b"tollgate permit";
@@ -39,6 +41,7 @@ const LABEL: &[u8] = b"tollgate permit";
 #[derive(Serialize, Deserialize)]
 struct Body<'a> {
     policy: &'a str,
+    numbers: u64,
     subject: &'a str,
     #[serde(borrow)]
     amounts: Vec<(&'a str, u64)>,
@@ -70,6 +73,7 @@ pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
     let (costs, grant) = (permit.costs(), permit.grant());
     let body = Body {
         policy: permit.policy().name(),
+        numbers: numbers_of(permit.policy()),
         subject: permit.subject(),
         amounts: costs.iter().filter(|(_, amount)| *amount != 0).collect(),
         at: grant.at.as_micros(),
@@ -96,6 +100,34 @@ pub fn decode(
     key: &[u8; KEY_BYTES],
     lookup: impl FnOnce(&str) -> Result<Policy, Error>,
 ) -> Result<Permit, Error> {
+    let bytes = bytes_of(text)?;
+    let (sealed, mac) = bytes.split_at(bytes.len() - MAC_BYTES);
+    // Constant time: how much of a forged MAC is right must not show.
+    mac_of(sealed, key).verify_slice(mac).map_err(|_| {
+        invalid("the permit was changed, or given out under another permit key; send it unchanged to a server with the same key")
+    })?;
+    let (body, rest) = postcard::take_from_bytes::<Body<'_>>(&sealed[1..])
+        .map_err(|_| invalid("the permit does not decode, although its seal is right"))?;
+    if !rest.is_empty() {
+        return Err(invalid("the permit is longer than it should be, although its seal is right"));
+    }
+    permit_of(&body, &lookup(body.policy)?)
+}
+
+/// Refuses what is no permit under any key. Whether the rest was given out, [`decode`] knows.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] with what is wrong.
+///
+/// ```
+/// assert!(tollgate_server::token::check_shape("garbage").is_err());
+/// ```
+pub fn check_shape(text: &str) -> Result<(), Error> {
+    bytes_of(text).map(drop)
+}
+
+/// What `text` encodes: at least a version, which is ours, and a MAC.
+fn bytes_of(text: &str) -> Result<Vec<u8>, Error> {
     if TOKEN_CHARS_MAX < text.len() {
         return Err(invalid(format!(
             "a permit has at most {TOKEN_CHARS_MAX} characters, not {}",
@@ -105,25 +137,13 @@ pub fn decode(
     let bytes = BASE64URL.decode(text).map_err(|_| {
         invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
     })?;
-    let sealed = bytes.len().checked_sub(MAC_BYTES).and_then(|at| bytes.split_at_checked(at));
-    let Some((sealed @ [version, body @ ..], mac)) = sealed else {
-        return Err(invalid("the permit is cut short; send it unchanged"));
-    };
-    if *version != VERSION {
-        return Err(invalid(format!(
+    match bytes.first() {
+        Some(&VERSION) if MAC_BYTES < bytes.len() => Ok(bytes),
+        Some(version) if MAC_BYTES < bytes.len() => Err(invalid(format!(
             "the permit is of version {version}, and version {VERSION} is read here; acquire a new one"
-        )));
+        ))),
+        _ => Err(invalid("the permit is cut short; send it unchanged")),
     }
-    // Constant time: how much of a forged MAC is right must not show.
-    mac_of(sealed, key).verify_slice(mac).map_err(|_| {
-        invalid("the permit was changed, or given out under another permit key; send it unchanged to a server with the same key")
-    })?;
-    let (body, rest) = postcard::take_from_bytes::<Body<'_>>(body)
-        .map_err(|_| invalid("the permit does not decode, although its seal is right"))?;
-    if !rest.is_empty() {
-        return Err(invalid("the permit is longer than it should be, although its seal is right"));
-    }
-    permit_of(&body, &lookup(body.policy)?)
 }
 
 fn permit_of(body: &Body<'_>, policy: &Policy) -> Result<Permit, Error> {
@@ -142,7 +162,13 @@ fn permit_of(body: &Body<'_>, policy: &Policy) -> Result<Permit, Error> {
     };
     let mut permit = Permit::new(policy, body.subject, policy.amounts(&costs)?, grant);
     permit.degraded = body.degraded;
-    Ok(permit)
+    Ok(if body.numbers == numbers_of(policy) { permit } else { permit.under_other_numbers() })
+}
+
+/// A digest of the numbers of `policy`.
+fn numbers_of(policy: &Policy) -> u64 {
+    let digest = Sha256::digest(policy.shape_bytes());
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn mac_of(sealed: &[u8], key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {

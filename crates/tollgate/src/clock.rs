@@ -18,7 +18,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// The present instant. It may go back when somebody sets the machine's clock.
     fn now(&self) -> Timestamp;
 
-    /// Resolves when [`now`](Self::now) has reached `at`, never before.
+    /// Resolves when [`now`](Self::now) has reached `at`. A clock that may be set back also resolves once as much time
+    /// has passed as was left when it was asked, so that nobody waits for ever.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 

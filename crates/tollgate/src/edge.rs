@@ -65,13 +65,13 @@ impl Clock for SystemClock {
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // The timer runs on another clock than the wall's, so look again after it went off.
-            loop {
-                let left = at.since(Self.now());
-                if left.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(left.min(LONGEST_SLEEP).into()).await;
+            // The timer runs on another clock than the wall's: it ends the wait if the wall is set back, and looks at
+            // the wall now and then in case that is set forward.
+            let mut unslept = at.since(Self.now());
+            while !unslept.is_zero() && Self.now() < at {
+                let nap = unslept.min(LONGEST_SLEEP).min(at.since(Self.now()));
+                tokio::time::sleep(nap.into()).await;
+                unslept = Span::from_micros(unslept.as_micros().saturating_sub(nap.as_micros()));
             }
         })
     }

@@ -53,12 +53,13 @@ impl LocalBucket {
         Ok(Self { gate, policy, clock })
     }
 
-    /// Takes a token if there is one and nobody waits for it.
+    /// Takes a token if there is one that nobody waits for.
     #[must_use]
     pub fn try_acquire(&self) -> bool {
         let ask = Ask::new(&self.policy, SUBJECT);
-        let memory = self.gate.inner().store();
-        self.gate.waiting() == 0 && matches!(memory.try_acquire(&ask), Ok(Verdict::Admitted(_)))
+        let in_front = self.gate.in_front_of(&ask);
+        let ask = if in_front.is_empty() { ask } else { ask.behind(in_front) };
+        matches!(self.gate.inner().store().try_acquire(&ask), Ok(Verdict::Admitted(_)))
     }
 
     /// Takes a token, waiting for it up to `timeout`, first come first served. False means that none came in time.

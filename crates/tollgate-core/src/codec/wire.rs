@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::corrupt;
 use crate::bounds::{NUMBER_MAX, UNITS_MAX};
 use crate::costs::Amounts;
-use crate::entry::{Entry as LiveEntry, Extra, Ids, Remembered, Run, Settled};
+use crate::entry::{Changed, Entry as LiveEntry, Extra, Ids, Remembered, Run, Settled};
 use crate::error::Error;
 use crate::policy::{Headroom, Limit, Policy};
 use crate::rule::{
@@ -175,6 +175,7 @@ pub(super) struct Entry {
     settled: Vec<(u64, u64, u64)>,
     settled_floor: u64,
     closed: Vec<(u64, u64)>,
+    changed: Option<(u64, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -216,6 +217,7 @@ impl From<&LiveEntry> for Entry {
             settled: runs.map(|run| (run.first, run.last, run.admitted_at.as_micros())).collect(),
             settled_floor: extra.settled.floor(),
             closed: closed.map(|(place, until)| (*place as u64, until.as_micros())).collect(),
+            changed: extra.changed.map(|changed| (changed.stamp, changed.at.as_micros())),
         }
     }
 }
@@ -241,6 +243,9 @@ impl Entry {
                     Some((usize::try_from(place).ok()?, Timestamp::from_micros(until)))
                 })
                 .collect::<Option<_>>()?,
+            changed: self
+                .changed
+                .map(|(stamp, at)| Changed { stamp, at: Timestamp::from_micros(at) }),
         };
         let at = Timestamp::from_micros(self.at);
         LiveEntry::from_parts(policy, at, self.next_stamp.clamp(1, NUMBER_MAX), states?, extra)

@@ -47,7 +47,13 @@ impl Ids {
     }
 
     pub(crate) fn remember(&mut self, id: Remembered) {
+        self.0.retain(|known| known.id != id.id);
         self.0.push_back(id);
+    }
+
+    /// Forgets the id of the charge with this stamp.
+    pub(crate) fn forget(&mut self, stamp: u64) {
+        self.0.retain(|known| known.stamp != stamp);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -12,6 +12,7 @@ pub(crate) use settled::{Run, Settled};
 
 use smallvec::SmallVec;
 
+use crate::bounds::PERMIT_TTL;
 use crate::costs::Amounts;
 use crate::decide::Charge;
 use crate::policy::{Metered, Policy};
@@ -50,11 +51,30 @@ pub(crate) struct Extra {
     pub(crate) settled: Settled,
     /// Limits that were closed, by place, and until when.
     pub(crate) closed: Vec<(usize, Timestamp)>,
+    /// The last change of numbers after which nobody can tell what time has given back.
+    pub(crate) changed: Option<Changed>,
+}
+
+/// A change of numbers: permits with an earlier stamp give nothing back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) stamp: u64,
+    /// When the entry was last written before, so that it is known when the last of those permits expires.
+    pub(crate) at: Timestamp,
+}
+
+impl Changed {
+    fn is_over(self, now: Timestamp) -> bool {
+        self.at + PERMIT_TTL <= now
+    }
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.settled.is_empty() && self.closed.is_empty()
+        self.ids.is_empty()
+            && self.settled.is_empty()
+            && self.closed.is_empty()
+            && self.changed.is_none()
     }
 }
 
@@ -173,6 +193,15 @@ impl Entry {
         }
     }
 
+    /// Forgets the id of the charge with this stamp, if it had one.
+    pub(crate) fn forget_id(&mut self, stamp: u64) {
+        if let Body::Full(full) = &mut self.body
+            && let Some(extra) = &mut full.extra
+        {
+            extra.ids.forget(stamp);
+        }
+    }
+
     /// Until when the limit at `place` is closed, if it still is.
     #[inline]
     pub(crate) fn closed_until(&self, place: usize, now: Timestamp) -> Option<Timestamp> {
@@ -212,6 +241,7 @@ impl Entry {
             extra.ids.forget_expired(now);
             extra.settled.forget_expired(now);
             extra.closed.retain(|(_, until)| now < *until);
+            extra.changed = extra.changed.filter(|changed| !changed.is_over(now));
             if extra.is_empty() {
                 full.extra = None;
             }
@@ -273,7 +303,10 @@ impl Entry {
         self.at <= now
             && self.next_stamp <= now.as_micros().max(1)
             && self.is_empty(now)
-            && self.extra().is_none_or(|extra| extra.settled.is_idle(now))
+            && self.extra().is_none_or(|extra| {
+                extra.settled.is_idle(now)
+                    && extra.changed.is_none_or(|changed| changed.is_over(now))
+            })
     }
 
     /// An empty entry in place of this one. The permits that were given count as settled, so that none of them gives
@@ -307,6 +340,9 @@ impl Entry {
             Some((place, *until))
         });
         extra.closed = closed.collect();
+        if !policy.gives_back_like(&self.policy) {
+            extra.changed = Some(Changed { stamp: self.next_stamp, at: self.at });
+        }
         Self::from_parts(policy, self.at, self.next_stamp, states, extra)
             .unwrap_or_else(|| Self::fresh(policy, self.at))
     }

@@ -281,6 +281,14 @@ impl Policy {
         &self.0.shape
     }
 
+    /// Whether every limit here gives back what was charged under `other` as it would have there.
+    pub(crate) fn gives_back_like(&self, other: &Self) -> bool {
+        self.metered().len() == other.metered().len()
+            && self.metered().iter().zip(other.metered()).all(|(limit, old)| {
+                limit.name == old.name && limit.gauge.gives_back_like(&old.gauge)
+            })
+    }
+
     /// Whether states made under `other` mean the same here.
     #[inline]
     pub(crate) fn has_shape_of(&self, other: &Self) -> bool {

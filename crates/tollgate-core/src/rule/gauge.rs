@@ -155,6 +155,7 @@ impl Gauge {
             (Self::Interval(gauge), Self::Interval(other)) => gauge.has_boundaries_of(other),
             (Self::Window(gauge), Self::Window(other)) => gauge.files_like(other),
             (Self::Calendar(gauge), Self::Calendar(other)) => gauge.has_pages_of(other),
+            (Self::Slots(_), Self::Slots(_)) => true,
             _ => false,
         }
     }

@@ -93,10 +93,11 @@ impl Log {
         self.entries = merged.collect();
     }
 
-    /// Shrinks the entry that an amount of time `at` went into: the first at or after it.
+    /// Shrinks the entry that an amount of time `at` went into. Where it was merged with a later one nothing is given
+    /// back, so that a younger charge never is.
     fn take(&mut self, at: Timestamp, amount: u64) {
-        let index = self.entries.partition_point(|entry| entry.at < at);
-        let Some(entry) = self.entries.get_mut(index) else { return };
+        let Ok(index) = self.entries.binary_search_by_key(&at, |entry| entry.at) else { return };
+        let entry = &mut self.entries[index];
         let taken = amount.min(entry.amount);
         entry.amount -= taken;
         self.sum -= taken;

@@ -2,11 +2,13 @@
 //! Method: the traps that were thought of or found, each as the shortest story that falls into it.
 
 use tollgate_core::{
-    CalendarWindow, Concurrency, ErrorKind, Limit, Period, Policy, RollingWindow, Span, TokenBucket,
+    Ask, CalendarWindow, Concurrency, Costs, Entry, ErrorKind, Grant, Limit, Period, Permit,
+    Policy, Refusal, RollingWindow, Span, TokenBucket, Verdict, Wait, commit, decide, release,
+    standings,
 };
 use tollgate_testing::script::{Answer, Refused};
 
-use crate::desk::{Desk, at, one};
+use crate::desk::{Desk, at, one, policy};
 
 /// Design, section 4: moving the bucket back by the full amount lets 20 through a bucket of 10.
 #[test]
@@ -159,4 +161,58 @@ fn settling_for_more_is_charged_and_may_go_below_zero() {
     assert_eq!(desk.settle(at(0), permit, 15), Answer::Settled(true));
     let refused = Refused { limit: "only".to_owned(), until: Some(at(6)) };
     assert_eq!(desk.denied(at(0), 1), refused);
+}
+
+/// A→B→A: the numbers are the old ones again, but what happened in between is not undone.
+#[test]
+fn numbers_that_went_away_and_came_back_give_nothing_back() {
+    let of = |window| one(RollingWindow::new(5, Span::from_secs(window)));
+    let mut desk = Desk::new(&of(60));
+    let first = desk.admitted(at(0), 5);
+    desk.change(&of(30));
+    desk.admitted(at(31), 5);
+    desk.change(&of(60));
+    desk.ask(at(32), 0);
+    desk.release(at(32), first);
+    desk.denied(at(32), 5);
+
+    let of = |rate| one(TokenBucket::per_second(rate).burst(10));
+    let mut desk = Desk::new(&of(1));
+    let first = desk.admitted(at(0), 10);
+    desk.change(&of(100));
+    desk.admitted(at(1), 10);
+    desk.change(&of(1));
+    desk.ask(at(1), 0);
+    desk.release(at(1), first);
+    desk.denied(at(1), 10);
+}
+
+/// A permit that crossed a wire is rebuilt under the policy in force, and knows that its numbers were others.
+#[test]
+fn a_permit_from_other_numbers_gives_nothing_back() {
+    let slow = one(TokenBucket::per_minute(10));
+    let now = at(0);
+    let mut entry = Entry::fresh(&slow, now);
+    let ask = Ask::new(&slow, "subject").cost("requests", 10);
+    commit(&mut entry, now, &ask);
+    let grant = Grant { at: at(0) - Span::from_secs(1), stamp: 1, use_by: None, expires_at: None };
+    let permit = Permit::new(&slow, "subject", *ask.amounts(), grant).under_other_numbers();
+    assert_eq!(release(&mut entry, now, &permit.charged()), Ok(true));
+    assert_eq!(standings(&entry, now)[0].remaining, 0);
+}
+
+/// Behind a line the limit that really holds it up is named.
+#[test]
+fn who_stands_behind_others_is_told_what_those_wait_for() {
+    let llm = policy([
+        Limit::new("rpm", "requests", TokenBucket::per_minute(60)),
+        Limit::new("tpm", "tokens", TokenBucket::per_minute(60)),
+    ]);
+    let now = at(0);
+    let mut entry = Entry::fresh(&llm, now);
+    commit(&mut entry, now, &Ask::new(&llm, "subject").cost("tokens", 60));
+    let in_front = llm.amounts(&Costs::new().with("tokens", 30)).unwrap();
+    let ask = Ask::new(&llm, "subject").behind(vec![in_front]);
+    let refusal = Refusal { limit: 1, wait: Wait::Until(at(30)) };
+    assert_eq!(decide(&entry, now, &ask), Ok(Verdict::Denied(refusal)));
 }

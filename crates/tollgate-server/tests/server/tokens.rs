@@ -142,3 +142,16 @@ fn the_longest_permit_fits_its_bound() {
     let error = open(&"A".repeat(TOKEN_CHARS_MAX + 1), &policy).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
+
+/// A token outlives a change of its policy's numbers, and then knows that they were others.
+#[test]
+fn a_permit_from_other_numbers_knows_it() {
+    let given = policy(&["requests"]);
+    let permit = Permit::new(&given, "alice", given.amounts(&Costs::new()).unwrap(), grant());
+    let text = encode(&permit, &KEY);
+    assert_eq!(open(&text, &given).unwrap(), permit);
+    let slower = TokenBucket::per_minute(9);
+    let now = Policy::new("llm", [Limit::new("requests", "requests", slower)]).unwrap();
+    let changed = open(&text, &now).unwrap();
+    assert!(permit.charged().same_numbers && !changed.charged().same_numbers);
+}

@@ -51,8 +51,13 @@ pub fn refusals_free(_policy: &Policy, history: &[Record]) -> Result<(), String>
 pub fn once(policy: &Policy, history: &[Record]) -> Result<(), String> {
     let mut known: Vec<(&str, Timestamp, usize, &Record)> = Vec::new();
     for record in history {
-        if matches!(record.did, Did::Reset) {
-            known.clear();
+        match (&record.did, &record.answer) {
+            (Did::Reset, _) => known.clear(),
+            // What was released was not done, so its ask may come again.
+            (Did::Release { permit: released }, Answer::Settled(true)) => {
+                known.retain(|(_, _, permit, _)| permit != released);
+            }
+            _ => {}
         }
         let (Did::Acquire { id: Some(id), costs } | Did::Charge { id: Some(id), costs }) =
             &record.did
@@ -62,6 +67,10 @@ pub fn once(policy: &Policy, history: &[Record]) -> Result<(), String> {
         let now = record.now;
         let first = known.iter().rfind(|(other, until, _, _)| other == id && now < *until);
         match (&record.answer, first) {
+            // A repeat whose slots are gone is a new ask; the model knows which are.
+            (Answer::Admitted(given), Some(_)) if has_slots(policy) => {
+                known.push((id.as_str(), given.at + HORIZON, given.permit, record));
+            }
             (Answer::Admitted(given) | Answer::Charged(given), None) => {
                 known.push((id.as_str(), given.at + HORIZON, given.permit, record));
             }

@@ -22,8 +22,9 @@ pub use contention::{
     admits_exactly_the_limit, charges_a_shared_id_once, keeps_subjects_apart, loses_no_slot,
 };
 pub use promises::{
-    bad_asks_change_nothing, gives_back_once, is_all_or_nothing, keeps_use_when_numbers_change,
-    recognises_repeats, refuses_what_never_fits, refuses_without_charging, waits_honestly,
+    bad_asks_change_nothing, charges_again_after_release, gives_back_once, is_all_or_nothing,
+    keeps_use_when_numbers_change, recognises_repeats, refuses_what_never_fits,
+    refuses_without_charging, waits_honestly,
 };
 
 use std::future::Future;
@@ -134,6 +135,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("refuses_without_charging", refuses_without_charging),
     ("is_all_or_nothing", is_all_or_nothing),
     ("recognises_repeats", recognises_repeats),
+    ("charges_again_after_release", charges_again_after_release),
     ("gives_back_once", gives_back_once),
     ("refuses_what_never_fits", refuses_what_never_fits),
     ("bad_asks_change_nothing", bad_asks_change_nothing),

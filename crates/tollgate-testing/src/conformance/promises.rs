@@ -153,6 +153,37 @@ pub fn recognises_repeats(fixture: &Fixture) -> Result<(), String> {
     })
 }
 
+/// An id whose permit was released, or whose slot is gone, is a new ask: whoever repeats it goes ahead again.
+///
+/// # Errors
+/// What went through without being charged.
+pub fn charges_again_after_release(fixture: &Fixture) -> Result<(), String> {
+    let gate = &*fixture.gate;
+    for policy in each_rule()? {
+        let subject = fixture.subject();
+        let ask = Ask::new(&policy, subject.as_str()).cost("requests", 5).id("again");
+        fixture.block_on(async {
+            let first: Permit = admit(gate, &ask).await?;
+            gate.release(&first).await.map_err(|error| error.to_string())?;
+            let second = admit(gate, &ask).await?;
+            ensure(first.grant() != second.grant(), || {
+                format!("{}: a released permit came back", policy.name())
+            })?;
+            let left = remaining(gate, &policy, &subject).await?;
+            ensure(left == [0], || {
+                format!("{}: charged anew, and {left:?} are left", policy.name())
+            })?;
+            if second.expires_at().is_some() {
+                fixture.clock.advance(MINUTE);
+                let third = admit(gate, &ask).await?;
+                ensure(second.grant() != third.grant(), || "a repeat without its slot".to_owned())?;
+            }
+            Ok::<(), String>(())
+        })?;
+    }
+    Ok(())
+}
+
 /// Giving back makes room once: the take, wait, take, release trap, and settling twice (design, section 4).
 ///
 /// # Errors

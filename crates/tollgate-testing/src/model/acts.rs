@@ -24,7 +24,10 @@ impl Model {
         self.check(costs)?;
         let verdict = self.admit(costs, Timestamp::from_micros(now));
         let never = verdict.as_ref().is_some_and(|refused| refused.until.is_none());
-        if !never && let Some(given) = self.recognise(now, costs, id)? {
+        if !never
+            && let Some(given) = self.recognise(now, costs, id)?
+            && self.still_stands(now, given.permit)
+        {
             return Ok(Answer::Repeated(given));
         }
         if let Some(refused) = verdict {
@@ -88,6 +91,14 @@ impl Model {
         }
     }
 
+    /// Whether a permit still has what it was given: without its slots it is worth nothing.
+    fn still_stands(&self, now: u64, ticket: usize) -> bool {
+        let costs = &self.tickets[ticket].costs;
+        let takes = |meter: &&Meter| meter.is_slots() && 0 < cost_of(costs, &meter.unit);
+        let holds = |meter: &Meter| meter.expiry_of(ticket).is_some_and(|until| now < until);
+        self.meters.iter().find(takes).is_none() || self.meters.iter().any(holds)
+    }
+
     fn room_for_id(&self, now: u64, id: Option<&str>) -> Result<(), ErrorKind> {
         let alive = self.ids.iter().filter(|known| now < known.until).count();
         if id.is_some() && IDS_MAX <= alive { Err(ErrorKind::Contended) } else { Ok(()) }
@@ -118,6 +129,7 @@ impl Model {
         if let Some(id) = id {
             let (id, costs, given) = (id.to_owned(), costs.clone(), given.clone());
             let until = later(now, ID_HORIZON);
+            self.ids.retain(|known| known.id != id);
             self.ids.push(Known { id, costs, ticket, until, given });
         }
         self.tickets.push(Ticket {
@@ -169,6 +181,9 @@ impl Model {
             }
         }
         self.tickets[permit].settled = true;
+        if actual.is_none() {
+            self.ids.retain(|known| known.ticket != permit);
+        }
         self.changed_at = now;
         Ok(Answer::Settled(true))
     }
@@ -182,6 +197,7 @@ impl Model {
         if freed == 0 {
             return Err(ErrorKind::Expired);
         }
+        self.ids.retain(|known| known.ticket != permit);
         self.changed_at = now;
         Ok(Answer::Settled(true))
     }

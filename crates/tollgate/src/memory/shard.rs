@@ -142,7 +142,8 @@ impl Shard {
     }
 
     fn make_room(&mut self, now: Timestamp, rehash: impl Rehash) -> bool {
-        if now < self.search_not_before {
+        // A pause that lies further ahead than it is long was set before the clock stepped back.
+        if now < self.search_not_before && self.search_not_before <= now + SEARCH_PAUSE {
             return false;
         }
         let made = 0 < self.forget_up_to(FORGET_BATCH, now, rehash);

@@ -2,8 +2,8 @@
 //!
 //! [`Queue`] wraps a gate and adds [`Queue::acquire_within`]: wait until the ask is admitted or a deadline passes.
 //! Nobody polls. The first of a line sleeps until exactly the time that its denial promised, or until something is
-//! given back through this gate, and asks again. An ask that does not wait never overtakes one that does: it is
-//! denied, and its wait includes those in front.
+//! given back through this gate, and asks again. An ask that does not wait never overtakes one that does: unless there
+//! is room for all of them it is denied, and its wait includes those in front.
 
 mod line;
 
@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use tollgate_core::{
-    Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span, Standing,
-    Timestamp, Wait,
+    Amounts, Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span,
+    Standing, Timestamp, Wait,
 };
 
 use crate::clock::Clock;
@@ -91,7 +91,8 @@ impl<G: Gate> Queue<G> {
 
     /// Waits until `ask` is admitted, at most until `deadline`; a denial then says how much longer it would have
     /// been. What cannot go through in time is denied at once, unless it waits for a slot, which may be released any
-    /// moment. Dropping the future leaves the line.
+    /// moment. Dropping the future leaves the line; if the gate was about to admit it, what it charged stays charged and
+    /// slots expire, as with any answer that nobody waits for.
     ///
     /// # Errors
     /// Whatever the gate could not decide; [`Contended`](crate::ErrorKind::Contended) if [`WAITERS_MAX`] wait already.
@@ -109,10 +110,12 @@ impl<G: Gate> Queue<G> {
             if denial.wait == Wait::Never || self.is_hopeless(ask, &denial, deadline) {
                 return Ok(Decision::Denied(denial));
             }
-            let alarm =
-                if place.is_first() { self.wake_at(&denial).min(deadline) } else { deadline };
-            place.called_or(self.clock.sleep_until(alarm)).await;
-            let late = deadline <= self.clock.now();
+            let promised = if place.is_first() { self.wake_at(&denial) } else { deadline };
+            let alarm = promised.min(deadline);
+            let woken = place.called_or(self.clock.sleep_until(alarm)).await;
+            // A clock that was set back must not keep anybody beyond the deadline it went to sleep with.
+            let slept = woken == Woken::ByAlarm && alarm == deadline;
+            let late = slept || deadline <= self.clock.now();
             if late && !place.is_first() {
                 return self.gate.acquire(&ask.clone().behind(place.in_front())).await;
             }
@@ -163,6 +166,19 @@ impl<G: Gate> Queue<G> {
         self.clock.now() + wait.plus(extra)
     }
 
+    /// What those who wait for the same ask for, first to last.
+    pub(crate) fn in_front_of(&self, ask: &Ask<'_>) -> Vec<Amounts> {
+        if self.waiting() == 0 {
+            return Vec::new();
+        }
+        lock(&self.lines).in_front(&LineKey::of(ask), 0)
+    }
+
+    /// Calls the next in line when what follows is over, or is given up.
+    fn after<'a>(&'a self, policy: &'a Policy, subject: &'a str) -> CallNext<'a, G> {
+        CallNext { queue: self, policy: policy.name(), subject }
+    }
+
     /// Something was given back: the first in line may ask again.
     fn call_next(&self, policy: &str, subject: &str) {
         if self.waiting() == 0 {
@@ -170,6 +186,27 @@ impl<G: Gate> Queue<G> {
         }
         let next = lock(&self.lines).call(&LineKey::new(policy, subject));
         next.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What ended a waiter's sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    ByCall,
+    ByAlarm,
+}
+
+/// Calls the next in line when it is dropped: something may have been given back even where the caller went away
+/// before it heard of it.
+struct CallNext<'a, G: Gate> {
+    queue: &'a Queue<G>,
+    policy: &'a str,
+    subject: &'a str,
+}
+
+impl<G: Gate> Drop for CallNext<'_, G> {
+    fn drop(&mut self) {
+        self.queue.call_next(self.policy, self.subject);
     }
 }
 
@@ -182,7 +219,7 @@ struct Place<'a, G: Gate> {
 }
 
 impl<G: Gate> Place<'_, G> {
-    fn in_front(&self) -> Vec<tollgate_core::Amounts> {
+    fn in_front(&self) -> Vec<Amounts> {
         lock(&self.queue.lines).in_front(&self.key, self.ticket)
     }
 
@@ -191,17 +228,15 @@ impl<G: Gate> Place<'_, G> {
     }
 
     /// Resolves when this place is first and was called, or when `alarm` does.
-    async fn called_or(&self, alarm: impl Future<Output = ()>) {
+    async fn called_or(&self, alarm: impl Future<Output = ()>) -> Woken {
         let mut alarm = std::pin::pin!(alarm);
         poll_fn(|context| {
-            let called = lock(&self.queue.lines).is_called(&self.key, self.ticket, context.waker());
-            if called || alarm.as_mut().poll(context).is_ready() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+            if lock(&self.queue.lines).is_called(&self.key, self.ticket, context.waker()) {
+                return Poll::Ready(Woken::ByCall);
             }
+            alarm.as_mut().poll(context).map(|()| Woken::ByAlarm)
         })
-        .await;
+        .await
     }
 }
 
@@ -219,7 +254,7 @@ impl<G: Gate> Gate for Queue<G> {
             return self.gate.acquire(ask);
         }
         Box::pin(async move {
-            let in_front = lock(&self.lines).in_front(&LineKey::of(ask), 0);
+            let in_front = self.in_front_of(ask);
             if in_front.is_empty() {
                 return self.gate.acquire(ask).await;
             }
@@ -233,17 +268,15 @@ impl<G: Gate> Gate for Queue<G> {
         actual: &'a Costs,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let done = self.gate.settle(permit, actual).await?;
-            self.call_next(permit.policy().name(), permit.subject());
-            Ok(done)
+            let _call = self.after(permit.policy(), permit.subject());
+            self.gate.settle(permit, actual).await
         })
     }
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let done = self.gate.release(permit).await?;
-            self.call_next(permit.policy().name(), permit.subject());
-            Ok(done)
+            let _call = self.after(permit.policy(), permit.subject());
+            self.gate.release(permit).await
         })
     }
 
@@ -278,9 +311,8 @@ impl<G: Gate> Gate for Queue<G> {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let done = self.gate.reset(policy, subject).await?;
-            self.call_next(policy.name(), subject);
-            Ok(done)
+            let _call = self.after(policy, subject);
+            self.gate.reset(policy, subject).await
         })
     }
 }

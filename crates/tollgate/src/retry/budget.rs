@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A budget of 100 percent allows one retry per call on average.
+/// The most that a budget allows, in percent of the calls: ten retries per call on average.
 pub const PERCENT_MAX: u64 = 1_000;
 
 /// Hundredths of a retry.
@@ -36,7 +36,8 @@ impl Budget {
     }
 
     pub(super) fn deposit(&self) {
-        let paid_in = |balance: u64| Some((balance + self.percent).min(self.balance_max));
+        let paid_in =
+            |balance: u64| Some(balance.saturating_add(self.percent).min(self.balance_max));
         // The closure never declines, so there is nothing to look at.
         let _ = self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid_in);
     }

@@ -20,7 +20,7 @@ use crate::edge;
 
 /// Whether an error is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Worth {
     /// Trying again will not help.
     Fatal,
     /// It may pass.
@@ -35,12 +35,12 @@ pub enum Verdict {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// use std::sync::Arc;
-/// use tollgate::retry::{Retry, RetryError, Verdict};
+/// use tollgate::retry::{Retry, RetryError, Worth};
 /// use tollgate::{ManualClock, Span};
 ///
 /// let retry = Retry { max_retries: 0, ..Retry::default() };
 /// let answer: Result<(), RetryError<&str>> = retry
-///     .run(&ManualClock::new(), |_attempt| async { Err("throttled") }, |_error| Verdict::Retryable)
+///     .run(&ManualClock::new(), |_attempt| async { Err("throttled") }, |_error| Worth::Retryable)
 ///     .await;
 /// let exhausted = answer.unwrap_err();
 /// assert_eq!((exhausted.attempts, exhausted.last), (1, "throttled"));
@@ -117,7 +117,7 @@ impl Retry {
         &self,
         clock: &dyn Clock,
         mut call: impl FnMut(u32) -> F,
-        judge: impl Fn(&E) -> Verdict,
+        judge: impl Fn(&E) -> Worth,
     ) -> Result<T, RetryError<E>>
     where
         F: Future<Output = Result<T, E>>,
@@ -134,9 +134,9 @@ impl Retry {
             };
             let stop = |stopped, last| Err(RetryError { last, attempts: attempt + 1, stopped });
             let hint = match judge(&last) {
-                Verdict::Fatal => return stop(Stopped::Fatal, last),
-                Verdict::Retryable => Span::ZERO,
-                Verdict::RetryableAfter(hint) => hint,
+                Worth::Fatal => return stop(Stopped::Fatal, last),
+                Worth::Retryable => Span::ZERO,
+                Worth::RetryableAfter(hint) => hint,
             };
             if self.max_retries <= attempt {
                 return stop(Stopped::Exhausted, last);

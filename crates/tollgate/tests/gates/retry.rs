@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tollgate::retry::{Budget, Retry, RetryError, Stopped, Verdict};
+use tollgate::retry::{Budget, Retry, RetryError, Stopped, Worth};
 use tollgate::{Backoff, Clock, ManualClock, Span, Timestamp};
 
 /// A failure that knows whether it is worth another try.
@@ -24,11 +24,11 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-const fn judge(failure: &Failure) -> Verdict {
+const fn judge(failure: &Failure) -> Worth {
     match failure {
-        Failure::Throttled => Verdict::Retryable,
-        Failure::ThrottledFor(span) => Verdict::RetryableAfter(*span),
-        Failure::Forbidden => Verdict::Fatal,
+        Failure::Throttled => Worth::Retryable,
+        Failure::ThrottledFor(span) => Worth::RetryableAfter(*span),
+        Failure::Forbidden => Worth::Fatal,
     }
 }
 

@@ -12,8 +12,8 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{future, thread};
 use tollgate::core::{Change, Entry, apply};
 use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Concurrency, Error, Gate, Limit, ManualClock, Memory, Operation,
-    Outcome, Policy, Queue, Rule, Store, Timestamp, TokenBucket, Verdict,
+    Ask, Atomic, BoxFuture, Clock, Concurrency, Decision, Error, Gate, Limit, ManualClock, Memory,
+    Operation, Outcome, Policy, Queue, Rule, Span, Store, Timestamp, TokenBucket, Verdict,
 };
 
 const ITERATIONS: usize = 2_000;
@@ -112,7 +112,7 @@ fn take_turns(hand_back: fn(&Line, &tollgate::Permit)) {
         .map(|_| {
             let (queue, holders) = (Arc::clone(&queue), Arc::clone(&holders));
             future::spawn(async move {
-                let policy = policy(Concurrency::new(1, tollgate::Span::from_mins(5)));
+                let policy = policy(Concurrency::new(1, Span::from_mins(5)));
                 let ask = Ask::new(&policy, "alice");
                 let decision = queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
                 let permit = decision.permit().expect("there is no deadline");
@@ -147,55 +147,58 @@ fn the_same_check_catches_a_line_that_calls_nobody() {
     )))));
 }
 
-/// A waiter that is dropped at any moment hands its turn on.
+/// One holds the slot, one waits and gives up after a few polls, one waits patiently. `give_up` is how the quitter ends
+/// its wait.
+fn give_up_in_line(give_up: fn(BoxFuture<'_, Result<Decision, Error>>)) {
+    let clock = Arc::new(ManualClock::new());
+    let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
+    let queue: Arc<Line> = Arc::new(Queue::new(Atomic::new(memory), clock));
+    let policy = policy(Concurrency::new(1, Span::from_mins(5)));
+    let held = future::block_on(queue.acquire(&Ask::new(&policy, "alice")));
+    let held = held.expect("decides").permit().expect("the slot is free");
+    let quitter = future::spawn({
+        let (queue, policy) = (Arc::clone(&queue), policy.clone());
+        async move {
+            let ask = Ask::new(&policy, "alice");
+            let mut wait: BoxFuture<'_, _> = Box::pin(queue.acquire_within(&ask, Timestamp::MAX));
+            for _ in 0..2 {
+                let polled = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(wait.as_mut().poll(context).is_ready())
+                });
+                if polled.await {
+                    return;
+                }
+                future::yield_now().await;
+            }
+            give_up(wait);
+        }
+    });
+    let patient = future::spawn({
+        let (queue, policy) = (Arc::clone(&queue), policy.clone());
+        async move {
+            let ask = Ask::new(&policy, "alice");
+            let decision = queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
+            let permit = decision.permit().expect("there is no deadline");
+            queue.release(&permit).await.expect("releases");
+        }
+    });
+    future::block_on(async {
+        queue.release(&held).await.expect("releases");
+        quitter.await.expect("the quitter ends");
+    });
+    // The quitter may have been admitted just before it gave up; its slot expires, which is not the line's part.
+    let standing = future::block_on(queue.standing(&policy, "alice")).expect("decides");
+    if standing[0].remaining == 1 {
+        future::block_on(patient).expect("the patient one is served");
+    }
+}
+
 #[test]
 fn a_waiter_that_gives_up_holds_up_nobody() {
-    shuttle::check_random(
-        || {
-            let clock = Arc::new(ManualClock::new());
-            let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
-            let queue: Arc<Line> = Arc::new(Queue::new(Atomic::new(memory), clock));
-            let policy = policy(Concurrency::new(1, tollgate::Span::from_mins(5)));
-            let held = future::block_on(queue.acquire(&Ask::new(&policy, "alice")));
-            let held = held.expect("decides").permit().expect("the slot is free");
-            let waiting = |times: usize| {
-                let (queue, policy) = (Arc::clone(&queue), policy.clone());
-                async move {
-                    let ask = Ask::new(&policy, "alice");
-                    let mut wait = std::pin::pin!(queue.acquire_within(&ask, Timestamp::MAX));
-                    for _ in 0..times {
-                        let step = std::future::poll_fn(|context| {
-                            std::task::Poll::Ready(wait.as_mut().poll(context).is_ready())
-                        });
-                        if step.await {
-                            return;
-                        }
-                        future::yield_now().await;
-                    }
-                }
-            };
-            let quitter = future::spawn(waiting(2));
-            let patient = {
-                let (queue, policy) = (Arc::clone(&queue), policy.clone());
-                future::spawn(async move {
-                    let ask = Ask::new(&policy, "alice");
-                    let decision =
-                        queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
-                    let permit = decision.permit().expect("there is no deadline");
-                    queue.release(&permit).await.expect("releases");
-                })
-            };
-            future::block_on(async {
-                queue.release(&held).await.expect("releases");
-                quitter.await.expect("the quitter ends");
-            });
-            // The quitter may have been admitted just before it gave up; its slot expires, which is not the line's part.
-            if future::block_on(queue.standing(&policy, "alice")).expect("decides")[0].remaining
-                == 1
-            {
-                future::block_on(patient).expect("the patient one is served");
-            }
-        },
-        ITERATIONS,
-    );
+    shuttle::check_random(|| give_up_in_line(|wait| drop(wait)), ITERATIONS);
+}
+
+#[test]
+fn the_same_check_catches_a_waiter_that_never_leaves_the_line() {
+    assert!(breaks(|| give_up_in_line(|wait| std::mem::forget(wait))));
 }
