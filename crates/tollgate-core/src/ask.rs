@@ -80,7 +80,8 @@ impl<'a> Ask<'a> {
         costs.iter().fold(self, |ask, (unit, amount)| ask.cost(unit, amount))
     }
 
-    /// The same ask with an id: a repeat within [`ID_HORIZON`] is charged once and gets the same permit.
+    /// The same ask with an id: a repeat within [`ID_HORIZON`] is charged once and gets the same permit, also after that
+    /// was settled. Once it was released, or its slots are gone, the id is a new ask.
     #[must_use]
     pub fn id(self, id: impl Into<Cow<'a, str>>) -> Self {
         self.id_for(id, ID_HORIZON)
