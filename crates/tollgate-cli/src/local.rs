@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Error, Gate, Rule};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Rule};
 use tollgate_server::token;
 use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
 
@@ -34,7 +34,7 @@ impl Local {
         }
         // What is wrong with a question is said before a folder is made for it.
         self.check(call)?;
-        let opened = open::for_command(&self.config.store, Arc::clone(&self.clock))?;
+        let opened = self.open(call)?;
         let reply = self.decide(call, &opened).await;
         let closed = opened.close().await;
         let reply = reply?;
@@ -52,6 +52,23 @@ impl Local {
         })
     }
 
+    /// The store that `call` is about. Only an ask makes one where there is none.
+    fn open(&self, call: &Call) -> Result<Opened, Error> {
+        let (store, clock) = (&self.config.store, Arc::clone(&self.clock));
+        match (open::missing(store)?, call) {
+            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, clock),
+            (Some(_), Call::Standing(_) | Call::Reset(_) | Call::Policies) => open::empty(clock),
+            (Some(path), Call::Settle(_) | Call::Release(_) | Call::Renew(_)) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "there is no store at {} yet, so no permit can be from it; run it where the permit was given out, \
+                     or name the broker with --server URL",
+                    path.display()
+                ),
+            )),
+        }
+    }
+
     fn check(&self, call: &Call) -> Result<(), Error> {
         match call {
             Call::Acquire(request) => {
@@ -59,9 +76,12 @@ impl Local {
                 Ok(request.ask(policy).check()?)
             }
             Call::Standing(query) | Call::Reset(query) => {
-                self.config.policies.get(&query.policy).map(|_| ())
+                let policy = self.config.policies.get(&query.policy)?;
+                Ok(Ask::new(policy, query.subject.as_str()).check()?)
             }
-            Call::Settle(_) | Call::Release(_) | Call::Renew(_) | Call::Policies => Ok(()),
+            Call::Settle(request) => token::check_shape(&request.permit),
+            Call::Release(request) | Call::Renew(request) => token::check_shape(&request.permit),
+            Call::Policies => Ok(()),
         }
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use clap::{CommandFactory, Parser};
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Clock, ErrorKind, Policy, SystemClock};
-use tollgate_server::wire::PoliciesResponse;
+use tollgate_server::wire::{PoliciesResponse, Problem};
 
 use args::Cli;
 use backend::Backend;
@@ -39,7 +39,14 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && args::asks_for_json(std::env::args_os()) => {
+            drop(output::json(&Problem::invalid(args::for_programs(&error))));
+            return ExitCode::from(FAILED);
+        }
+        Err(error) => error.exit(),
+    };
     let reader = cli.global.reader();
     match run(cli) {
         Ok(code) => code,

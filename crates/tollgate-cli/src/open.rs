@@ -59,6 +59,20 @@ pub(crate) fn for_command(store: &StoreConfig, clock: Arc<dyn Clock>) -> Result<
     }
 }
 
+/// The folder of `store`, if there is nothing in it yet.
+pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
+    match store {
+        StoreConfig::Embedded { path, .. } if !Embedded::exists(path)? => Ok(Some(path)),
+        StoreConfig::Embedded { .. } | StoreConfig::Memory => Ok(None),
+    }
+}
+
+/// A store in memory, with nothing used. It also answers questions about a folder that is not there.
+pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
+    let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
+    Ok(Opened { store, key: fresh_key()? })
+}
+
 /// Opens `store` for a broker at `url`, which keeps it until it ends.
 pub(crate) fn for_server(
     store: &StoreConfig,
@@ -66,10 +80,7 @@ pub(crate) fn for_server(
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
     match store {
-        StoreConfig::Memory => {
-            let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
-            Ok(Opened { store, key: fresh_key()? })
-        }
+        StoreConfig::Memory => empty(clock),
         StoreConfig::Embedded { path, durability } => {
             let holder = Holder::Server { url: url.to_owned() };
             embedded(path, options(*durability, holder, clock))

@@ -54,9 +54,11 @@ impl Question {
                     .to_owned()
             }
             (Self::Reset { policy, subject }, true) => {
+                let subject = plain(subject);
                 format!("reset: {subject} starts with nothing used under {policy}")
             }
             (Self::Reset { policy, subject }, false) => {
+                let subject = plain(subject);
                 format!("nothing to reset: {subject} has nothing on record under {policy}")
             }
             (Self::Other, true) => "done".to_owned(),
@@ -119,7 +121,7 @@ fn renewed(renewed: &Renewed) -> String {
 }
 
 fn standing(standing: &StandingResponse) -> String {
-    let mut text = format!("{} under {}", standing.subject, standing.policy);
+    let mut text = format!("{} under {}", plain(&standing.subject), standing.policy);
     for LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } in &standing.limits {
         let _ = write!(text, "\n  {name}: used {used} of {limit}");
         if used < limit {
@@ -162,6 +164,19 @@ fn policies(policies: &PoliciesResponse) -> String {
         blocks.push(text);
     }
     blocks.join("\n")
+}
+
+/// `text` with its control characters escaped, which a terminal would obey. A subject may be anything.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            plain.extend(letter.escape_default());
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
 }
 
 /// RFC 3339 in UTC, rounded up to a second: whoever comes back then is not too early.

@@ -14,6 +14,7 @@ use crate::keeper::Walk;
 use crate::options::{Holder, Options};
 use crate::shared::{Shared, Stats};
 use crate::sync::lock;
+use crate::tally::Tally;
 use crate::writer;
 
 /// Entries on one machine's disk. Behind [`Atomic`](tollgate::Atomic) it is a gate.
@@ -35,7 +36,8 @@ impl Embedded {
     /// # Errors
     /// - [`Contended`](tollgate::ErrorKind::Contended) if a broker has the folder open (at once, naming its URL), or if
     ///   other commands have it for longer than `lock_wait`.
-    /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing. Nothing is made anew.
+    /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing, or if commits are missing. Nothing is
+    ///   made anew.
     /// - [`Invalid`](tollgate::ErrorKind::Invalid) if the database is another program's or of a newer format.
     /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be made, read or written.
     ///
@@ -71,13 +73,33 @@ impl Embedded {
         let Options { durability, holder, lock_wait, clock } = options;
         let turn = folder::enter(path, &holder, lock_wait)?;
         let (connection, permit_key) = database::ensure(path)?;
+        let tally = Tally::open(path, &connection)?;
         if matches!(holder, Holder::Server { .. }) {
             database::quick_check(&connection, path)?;
         }
         let shared = Shared::new(database::path(path), clock, durability, entries_max);
         let shared = Arc::new(shared);
-        let writer = writer::spawn(Arc::clone(&shared), connection, turn, &holder)?;
+        let writer = writer::spawn(Arc::clone(&shared), connection, tally, turn, &holder)?;
         Ok(Self { shared, permit_key, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Whether there is a store at `path`, even a damaged one. Nothing is made.
+    ///
+    /// # Errors
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be looked into.
+    ///
+    /// ```
+    /// use tollgate_embedded::{Embedded, Options};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("tollgate-data");
+    /// assert!(!Embedded::exists(&path)?);
+    /// drop(Embedded::open(&path, Options::new())?);
+    /// assert!(Embedded::exists(&path)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn exists(path: &Path) -> Result<bool, Error> {
+        database::is_there(path)
     }
 
     /// The key that authenticates permits of this folder when they cross a wire; made at random with the folder.
@@ -129,7 +151,7 @@ impl Store for Embedded {
             let now = self.shared.clock.now();
             let answer = self.shared.decide(&operation, now)?;
             if 0 < answer.batch {
-                self.shared.pipeline.settle(answer.batch, now).await?;
+                self.shared.pipeline.durable_enough(answer.batch, now).await?;
             }
             Ok(answer.outcome)
         })

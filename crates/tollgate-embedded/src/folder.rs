@@ -4,6 +4,7 @@
 //! lock            locked by whoever has the folder open; says who, for people
 //! server          locked by a broker besides; says where it answers
 //! format          says that the database was made
+//! commits         says how many commits the database has at least
 //! entries.sqlite  the database, with -wal and -shm next to it
 //! ```
 //! Locks are the operating system's and go with the process, so a crash leaves none behind, and the broker is known
@@ -140,11 +141,17 @@ fn rewrite(file: &mut File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-fn writable(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+/// Opens the file at `path`, which is made for its owner alone if there is none.
+pub(crate) fn writable(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
-fn unusable(act: &str, path: &Path, error: io::Error) -> Error {
+/// The error for a file or folder at `path` that we could not `act` on.
+pub(crate) fn unusable(act: &str, path: &Path, error: io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; make it writable for this user, or choose another data folder"

@@ -10,6 +10,7 @@ mod pipeline;
 mod row;
 mod shared;
 mod sync;
+mod tally;
 mod writer;
 
 pub use cache::ENTRIES_CACHED_MAX;

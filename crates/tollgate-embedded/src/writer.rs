@@ -16,6 +16,7 @@ use crate::pipeline::Batch;
 use crate::row;
 use crate::shared::Shared;
 use crate::sync::lock;
+use crate::tally::Tally;
 
 /// From this many pages in the log on, it is copied into the database file: 8 MiB.
 const LOG_PAGES_MAX: u32 = 2_048;
@@ -24,6 +25,7 @@ const LOG_PAGES_MAX: u32 = 2_048;
 struct Writer {
     shared: Arc<Shared>,
     connection: Connection,
+    tally: Tally,
     /// Pages in the log after the last commit.
     log_pages: Arc<AtomicU32>,
     is_server: bool,
@@ -35,6 +37,7 @@ struct Writer {
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     mut connection: Connection,
+    tally: Tally,
     turn: Turn,
     holder: &Holder,
 ) -> Result<JoinHandle<()>, Error> {
@@ -47,7 +50,7 @@ pub(crate) fn spawn(
     connection.wal_hook(Some(count)).map_err(|error| fault("open", &shared.path, error))?;
     let is_server = matches!(holder, Holder::Server { .. });
     let writer =
-        Writer { shared, connection, log_pages, is_server, value: Vec::new(), _turn: turn };
+        Writer { shared, connection, tally, log_pages, is_server, value: Vec::new(), _turn: turn };
     let spawned =
         thread::Builder::new().name("tollgate-writer".to_owned()).spawn(move || writer.run());
     spawned.map_err(|error| {
@@ -101,7 +104,10 @@ impl Writer {
                 None => writes.remove(&changed.key)?,
             }
         }
+        writes.count(self.tally.next())?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
+        // Before anyone is answered, so that no answer is lost unnoticed.
+        self.tally.committed();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 mod examples;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -158,4 +159,19 @@ pub(crate) struct Serve {
     /// The folder of the embedded store
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
+}
+
+/// Whether `--json` is among `arguments`, of which the rest may be wrong.
+pub(crate) fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+/// What is wrong with the flags, in one line without the usage.
+pub(crate) fn for_programs(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let is_about_help = |part: &str| part.starts_with("Usage:") || part.starts_with("For more");
+    let paragraphs = text.split("\n\n").take_while(|part| !is_about_help(part));
+    let lines = paragraphs.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
 }

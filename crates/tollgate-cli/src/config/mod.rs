@@ -8,7 +8,7 @@ mod file;
 mod place;
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -82,14 +82,16 @@ impl Config {
             }
             _ => Blame::whole(&name, format!("cannot be read: {error}")),
         };
-        let size = fs::metadata(file).map_err(|error| refused(&error))?.len();
-        if FILE_BYTES_MAX < size {
-            return Err(Blame::whole(
-                &name,
-                format!("has {size} bytes; at most {FILE_BYTES_MAX} are read"),
-            ));
+        // Looked at before it is opened: opening a pipe waits for whoever writes to it, and a device may never end.
+        if !fs::metadata(file).map_err(|error| refused(&error))?.is_file() {
+            return Err(Blame::whole(&name, "is not a regular file; name one with --config"));
         }
-        let source = fs::read_to_string(file).map_err(|error| refused(&error))?;
+        let bytes = read_up_to(file, FILE_BYTES_MAX + 1).map_err(|error| refused(&error))?;
+        if FILE_BYTES_MAX < bytes.len() as u64 {
+            return Err(Blame::whole(&name, format!("has more than {FILE_BYTES_MAX} bytes")));
+        }
+        let source = String::from_utf8(bytes)
+            .map_err(|_| Blame::whole(&name, "cannot be read: it is not text in UTF-8"))?;
         Self::parse(Some(file), &source)
     }
 
@@ -123,6 +125,12 @@ impl Config {
             policies: resolve_policies(&text, &policy)?,
         })
     }
+}
+
+fn read_up_to(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(file)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn resolve_store(

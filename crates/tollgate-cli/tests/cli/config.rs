@@ -238,6 +238,25 @@ fn a_file_without_policies_or_no_file_at_all_is_refused() {
     assert_eq!((code, &problem["kind"]), (2, &"invalid".into()));
 }
 
+/// A device or a pipe may never end, so only a regular file is read, and no more of it than is allowed.
+#[test]
+fn what_is_not_a_regular_file_is_refused_at_once() {
+    let folder = Folder::with(&with_limit(RPM));
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+    assert!(made.unwrap().success());
+    for file in ["/dev/zero", "/dev/full", "pipe", "."] {
+        for arguments in [format!("policies --config {file}"), format!("policies check {file}")] {
+            let ran = folder.run(&arguments);
+            let text = "is not a regular file; name one with --config";
+            assert_eq!((ran.code, ran.err), (2, format!("{file}: {text}\n")), "{arguments}");
+        }
+    }
+    let large = std::fs::File::create(folder.path().join("large.toml")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    let ran = folder.run("policies check large.toml");
+    assert_eq!((ran.code, &*ran.err), (2, "large.toml: has more than 16777216 bytes\n"));
+}
+
 /// A good file is accepted; the one named is read, else the one here; and its data lie beside it.
 #[test]
 fn the_file_named_is_read_and_its_data_lie_beside_it() {

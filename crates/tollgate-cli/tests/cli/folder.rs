@@ -50,6 +50,11 @@ impl Folder {
         self.command(arguments).output().expect("the binary starts").into()
     }
 
+    /// Runs the binary with `arguments` as they are, also those with spaces.
+    pub(crate) fn run_with(&self, arguments: &[&str]) -> Ran {
+        self.command("").args(arguments).output().expect("the binary starts").into()
+    }
+
     /// Runs the binary with `arguments` and `--json`; what it printed is one line of JSON.
     pub(crate) fn json(&self, arguments: &str) -> (i32, Value) {
         let ran = self.run(&format!("{arguments} --json"));

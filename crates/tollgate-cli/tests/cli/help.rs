@@ -53,6 +53,47 @@ fn mistyped_flags_and_no_command_are_errors_with_help() {
     assert!(folder.run("aquire api u1").err.contains("acquire"));
 }
 
+/// Programs that ask for JSON get the problem document, also about the flags themselves.
+#[test]
+fn mistyped_flags_with_json_are_a_problem_document() {
+    let folder = Folder::new();
+    let rows = [
+        (
+            "",
+            "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
+             standing, reset, policies, serve, completions, help]",
+        ),
+        (
+            "aquire api u1",
+            "unrecognized subcommand 'aquire'; tip: a similar subcommand exists: 'acquire'",
+        ),
+        ("acquire api", "the following required arguments were not provided: <SUBJECT>"),
+        (
+            "acquire api u1 --csot requests=1",
+            "unexpected argument '--csot' found; tip: a similar argument exists: '--cost'",
+        ),
+        (
+            "acquire api u1 --cost",
+            "a value is required for '--cost <UNIT=N>' but none was supplied",
+        ),
+    ];
+    for (arguments, detail) in rows {
+        let ran = folder.run(&format!("--json {arguments}"));
+        assert_eq!((ran.code, &*ran.err), (2, ""), "{arguments}");
+        let problem: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!((&problem["kind"], &problem["detail"]), (&"invalid".into(), &detail.into()));
+    }
+    for arguments in ["--help --json", "acquire --json --help", "--version --json"] {
+        let ran = folder.run(arguments);
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{arguments}");
+        assert!(ran.out.contains("tollgate"), "{arguments}: {}", ran.out);
+    }
+    // What stands behind two dashes is no flag.
+    let ran = folder.run("acquire api u1 more -- --json");
+    assert_eq!((ran.code, &*ran.out), (2, ""));
+    assert!(ran.err.contains("Usage: tollgate"), "{}", ran.err);
+}
+
 #[test]
 fn completions_know_every_command() {
     let folder = Folder::new();

@@ -66,6 +66,54 @@ fn mistakes_in_a_question_are_explained() {
     assert!(!folder.path().join("tollgate-data").exists());
 }
 
+/// Only an ask makes a store. Without one nothing is used, and no permit can be from it.
+#[test]
+fn a_question_about_no_store_makes_none() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    let (_, body) = other.json("acquire api u1");
+    let permit = text(&body, "permit");
+    let strange =
+        "the permit is not one that was given out; send it unchanged, as one piece of text";
+    let nowhere = "there is no store at tollgate-data yet, so no permit can be from it; run it where the permit was \
+                   given out, or name the broker with --server URL";
+    for verb in ["settle", "release", "renew"] {
+        for (permit, detail) in [("not/a/permit", strange), (permit, nowhere)] {
+            let (code, problem) = folder.json(&format!("{verb} {permit}"));
+            assert_eq!((code, text(&problem, "kind")), (2, "invalid"), "{problem}");
+            assert_eq!(text(&problem, "detail"), detail);
+        }
+    }
+    for verb in ["standing", "reset"] {
+        let ran = folder.run_with(&[verb, "api", ""]);
+        assert_eq!((ran.code, &*ran.out), (2, ""));
+        assert_eq!(ran.err, "tollgate: a subject must be 1 to 256 bytes long, not 0\n");
+    }
+    let (code, standing) = folder.json("standing api u1");
+    assert_eq!((code, &standing["limits"][0]["used"]), (0, &0.into()));
+    let (code, reset) = folder.json("reset api u1");
+    assert_eq!((code, &reset["changed"]), (0, &false.into()));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "something was made");
+}
+
+/// A subject is whatever the caller likes, also what a terminal would obey.
+#[test]
+fn control_characters_in_a_subject_are_not_sent_to_the_terminal() {
+    let folder = Folder::new();
+    let subject = "\u{1b}[2Jü\nx\u{9b}\u{7f}";
+    let shown = r"\u{1b}[2Jü\nx\u{9b}\u{7f}";
+    let first_line = |ran: &crate::folder::Ran| ran.out.lines().next().map(str::to_owned);
+    let ran = folder.run_with(&["standing", "api", subject]);
+    assert_eq!(first_line(&ran), Some(format!("{shown} under api")));
+    assert_eq!(folder.run_with(&["acquire", "api", subject]).code, 0);
+    let ran = folder.run_with(&["reset", "api", subject]);
+    assert_eq!(ran.out, format!("reset: {shown} starts with nothing used under api\n"));
+    let ran = folder.run_with(&["reset", "api", subject]);
+    assert_eq!(ran.out, format!("nothing to reset: {shown} has nothing on record under api\n"));
+    let ran = folder.run_with(&["standing", "api", subject, "--json"]);
+    let body: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(text(&body, "subject"), subject, "programs get it as it is");
+}
+
 /// Permits are sealed: what was not given out here refunds nothing.
 #[test]
 fn a_forged_permit_is_refused() {

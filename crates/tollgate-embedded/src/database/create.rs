@@ -13,6 +13,7 @@ use tollgate::{Error, ErrorKind};
 use super::fault::{damaged, fault};
 use super::rows::checkpoint;
 use super::{APPLICATION_ID, FORMAT, open, path};
+use crate::folder::{unusable, writable};
 use crate::row::checksum;
 
 /// The file that says that the database was made.
@@ -20,6 +21,11 @@ pub(crate) const MARKER: &str = "format";
 
 /// Under which name the key is kept.
 const PERMIT_KEY: &str = "permit_key";
+
+/// Whether there is a database in `folder`, or was one.
+pub(crate) fn is_there(folder: &Path) -> Result<bool, Error> {
+    Ok(exists(&path(folder))? || exists(&folder.join(MARKER))?)
+}
 
 /// A connection to the database of `folder`, which is made if there never was one, and the key that it keeps.
 pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
@@ -33,9 +39,12 @@ pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
             &format!("it is missing, although {name} says that it was there"),
         ));
     }
-    let act = if exists(&path)? { "open" } else { "create" };
+    if !exists(&path)? {
+        // It holds a key. SQLite makes the files beside it with the same mode.
+        writable(&path).map_err(|error| unusable("create", &path, error))?;
+    }
     let connection =
-        open(&path, OpenFlags::SQLITE_OPEN_CREATE).map_err(|error| fault(act, &path, error))?;
+        open(&path, OpenFlags::empty()).map_err(|error| fault("open", &path, error))?;
     if let State::Empty = look(&connection, &path)? {
         if made {
             return Err(damaged(&path, "it is empty"));
@@ -138,7 +147,8 @@ fn exists(path: &Path) -> Result<bool, Error> {
 }
 
 fn write_marker(folder: &Path, marker: &Path) -> io::Result<()> {
-    let mut file = File::create(marker)?;
+    let mut file = writable(marker)?;
+    file.set_len(0)?;
     writeln!(file, "tollgate-embedded {FORMAT}")?;
     file.sync_all()?;
     File::open(folder)?.sync_all()?;

@@ -8,9 +8,9 @@ mod create;
 mod fault;
 mod rows;
 
-pub(crate) use create::{ensure, quick_check};
+pub(crate) use create::{ensure, is_there, quick_check};
 pub(crate) use fault::{DAMAGED, fault};
-pub(crate) use rows::{Writes, checkpoint, cursor, empty_log, load, page, set_cursor};
+pub(crate) use rows::{Writes, checkpoint, commits, cursor, empty_log, load, page, set_cursor};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,4 +57,26 @@ fn open(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
         "PRAGMA cache_size = -{CACHE_KIB}; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0"
     ))?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A killed process leaves its pages to the system, so no test that kills one would notice a commit that is not
+    /// synced. In WAL mode a commit syncs the log exactly if `synchronous` is FULL (2).
+    #[test]
+    fn every_connection_syncs_each_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (created, _) = ensure(folder.path()).unwrap();
+        let (opened, _) = ensure(folder.path()).unwrap();
+        let other = connect(&path(folder.path())).unwrap();
+        for connection in [created, opened, other] {
+            let number = |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+            let mode: String =
+                connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+            assert_eq!((number("PRAGMA synchronous"), mode.as_str()), (2, "wal"));
+            assert_eq!(number("PRAGMA wal_autocheckpoint"), 0);
+        }
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) fn load(
 pub(crate) struct Writes<'a> {
     put: CachedStatement<'a>,
     remove: CachedStatement<'a>,
+    count: CachedStatement<'a>,
 }
 
 impl<'a> Writes<'a> {
@@ -33,6 +34,7 @@ impl<'a> Writes<'a> {
         Ok(Self {
             put: connection.prepare_cached(put)?,
             remove: connection.prepare_cached(remove)?,
+            count: connection.prepare_cached(SET_META)?,
         })
     }
 
@@ -44,6 +46,11 @@ impl<'a> Writes<'a> {
     /// Removes the row of `key`.
     pub(crate) fn remove(&mut self, key: &Key) -> rusqlite::Result<()> {
         self.remove.execute([key.bytes()]).map(drop)
+    }
+
+    /// Says that this is commit number `commits`.
+    pub(crate) fn count(&mut self, commits: i64) -> rusqlite::Result<()> {
+        self.count.execute(params![COMMITS, commits]).map(drop)
     }
 }
 
@@ -83,18 +90,25 @@ pub(crate) fn empty_log(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Where the last command stopped to clean up: the last key it looked at.
 pub(crate) fn cursor(connection: &Connection) -> rusqlite::Result<Vec<u8>> {
-    let sql = "SELECT value FROM meta WHERE name = ?1";
-    let found = connection.query_row(sql, [CURSOR], |row| row.get(0)).optional()?;
+    let found = connection.query_row(META, [CURSOR], |row| row.get(0)).optional()?;
     Ok(found.unwrap_or_default())
 }
 
 /// Remembers `key` as the last one that was looked at.
 pub(crate) fn set_cursor(connection: &Connection, key: &[u8]) -> rusqlite::Result<()> {
-    let sql = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
-    connection.execute(sql, (CURSOR, key)).map(drop)
+    connection.execute(SET_META, (CURSOR, key)).map(drop)
 }
 
+/// How many commits of decisions there were.
+pub(crate) fn commits(connection: &Connection) -> rusqlite::Result<i64> {
+    let found = connection.query_row(META, [COMMITS], |row| row.get(0)).optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+const META: &str = "SELECT value FROM meta WHERE name = ?1";
+const SET_META: &str = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
 const CURSOR: &str = "cleaned_up_to";
+const COMMITS: &str = "commits";
 
 fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.as_micros()).unwrap_or(i64::MAX)

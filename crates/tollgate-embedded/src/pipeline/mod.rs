@@ -128,7 +128,7 @@ impl Pipeline {
     }
 
     /// Waits as long as the durability asks for, for an answer given at `now` that relies on a change in `batch`.
-    pub(crate) async fn settle(&self, batch: u64, now: Timestamp) -> Result<(), Error> {
+    pub(crate) async fn durable_enough(&self, batch: u64, now: Timestamp) -> Result<(), Error> {
         match self.durability {
             Durability::Strict => self.durable_through(batch).await,
             Durability::Relaxed => {

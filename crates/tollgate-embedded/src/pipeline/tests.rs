@@ -21,13 +21,13 @@ const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 fn a_relaxed_answer_waits_once_the_oldest_change_is_too_old() {
     let pipeline = Pipeline::new(Durability::Relaxed);
     let first = push(&pipeline, START);
-    assert!(poll(pin!(pipeline.settle(first, START))).is_ready());
+    assert!(poll(pin!(pipeline.durable_enough(first, START))).is_ready());
     let limit = START + RELAXED_LOSS_MAX;
     let second = push(&pipeline, limit);
-    assert!(poll(pin!(pipeline.settle(second, limit))).is_ready());
+    assert!(poll(pin!(pipeline.durable_enough(second, limit))).is_ready());
     let late = limit + Span::from_micros(1);
     let third = push(&pipeline, late);
-    let mut wait = pin!(pipeline.settle(third, late));
+    let mut wait = pin!(pipeline.durable_enough(third, late));
     assert!(poll(wait.as_mut()).is_pending());
     let batch = pipeline.take().unwrap();
     assert!(poll(wait.as_mut()).is_pending(), "it is in flight, and not durable");
@@ -41,7 +41,7 @@ fn a_relaxed_answer_waits_for_a_writer_that_is_far_behind() {
     let mut answered = 0;
     loop {
         let batch = push(&pipeline, START);
-        if poll(pin!(pipeline.settle(batch, START))).is_pending() {
+        if poll(pin!(pipeline.durable_enough(batch, START))).is_pending() {
             break;
         }
         answered += 1;
@@ -69,7 +69,7 @@ fn a_strict_answer_waits_for_its_batch_and_a_stop_ends_every_wait() {
     let taken = pipeline.take().unwrap();
     let second = push(&pipeline, START);
     let (mut one, mut two) =
-        (pin!(pipeline.settle(first, START)), pin!(pipeline.settle(second, START)));
+        (pin!(pipeline.durable_enough(first, START)), pin!(pipeline.durable_enough(second, START)));
     assert!(poll(one.as_mut()).is_pending() && poll(two.as_mut()).is_pending());
     pipeline.complete(taken.number);
     assert!(matches!(poll(one), Poll::Ready(Ok(()))));

@@ -6,7 +6,7 @@ use std::path::Path;
 use tollgate::{Atomic, ErrorKind, Gate};
 use tollgate_embedded::{Embedded, Holder, Options};
 
-use crate::child::block_on;
+use crate::child::{Child, Job, block_on};
 use crate::{Desk, admitted, bucket, used};
 
 const DATABASE: &str = "entries.sqlite";
@@ -106,21 +106,90 @@ fn a_broker_looks_at_the_whole_structure() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
-/// A damaged log ends at the damage: what was committed before is there, and the store opens.
-#[test]
-fn a_damaged_log_goes_back_to_the_last_good_commit() {
+const LOG: &str = "entries.sqlite-wal";
+
+/// A folder that only commands have used, with 20 admitted: the newest commits are in the log alone.
+fn used_by_commands() -> Desk {
     let desk = Desk::new();
     for _ in 0..20 {
-        let gate = desk.open();
-        assert!(block_on(admitted(&gate, &bucket(), "p")));
+        assert!(block_on(admitted(&desk.open(), &bucket(), "p")));
     }
-    let log = desk.file("entries.sqlite-wal");
-    change(&log, |bytes| {
-        let middle = bytes.len() / 2;
-        bytes[middle..middle + 16].fill(0xa5);
-    });
-    let used = block_on(used(&desk.open(), &bucket(), "p"));
-    assert!(0 < used && used < 20, "{used}");
+    desk
+}
+
+/// SQLite goes back to the last good commit and says nothing, so we do.
+#[test]
+fn a_log_that_lost_its_newest_commits_is_reported() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
+        ("without its last byte", |bytes| bytes.truncate(bytes.len() - 1)),
+        ("without its second half", |bytes| bytes.truncate(bytes.len() / 2)),
+        ("empty", Vec::clear),
+        ("with another header", |bytes| bytes[..32].fill(0xa5)),
+        ("overwritten at its end", |bytes| bytes.iter_mut().rev().take(16).for_each(|b| *b = 0xa5)),
+        ("overwritten in the middle", |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle..middle + 16].fill(0xa5);
+        }),
+    ];
+    for (what, damage) in damages {
+        let desk = used_by_commands();
+        let whole = fs::read(desk.file(LOG)).unwrap();
+        change(&desk.file(LOG), damage);
+        assert_damaged(&desk, what);
+        let text = refused(&desk, desk.options()).to_string();
+        assert!(text.contains("newest decisions are missing"), "{what}: {text}");
+        // The log is found again, as in a backup: nothing was lost by looking.
+        fs::write(desk.file(LOG), whole).unwrap();
+        assert_eq!(block_on(used(&desk.open(), &bucket(), "p")), 20, "{what}");
+    }
+    let desk = used_by_commands();
+    fs::remove_file(desk.file(LOG)).unwrap();
+    assert_damaged(&desk, "deleted");
+}
+
+/// Whoever accepts the loss says so by removing the file that knows of it.
+#[test]
+fn a_loss_can_be_accepted() {
+    let desk = used_by_commands();
+    change(&desk.file(LOG), |bytes| bytes.truncate(bytes.len() / 2));
+    let text = refused(&desk, desk.options()).to_string();
+    let advice = format!("remove {} to go on without them", desk.file("commits").display());
+    assert!(text.ends_with(&advice), "{text}");
+    fs::remove_file(desk.file("commits")).unwrap();
+    let left = block_on(used(&desk.open(), &bucket(), "p"));
+    assert!(0 < left && left < 20, "{left}");
+    assert!(block_on(admitted(&desk.open(), &bucket(), "p")));
+    assert_eq!(block_on(used(&desk.open(), &bucket(), "p")), left + 1);
+}
+
+/// The count beside the database may lag, be torn by a crash or be missing, and none of that is damage.
+#[test]
+fn a_count_that_lags_is_no_damage() {
+    let desk = used_by_commands();
+    let count = fs::read(desk.file("commits")).unwrap();
+    assert!(block_on(admitted(&desk.open(), &bucket(), "p")));
+    assert_ne!(fs::read(desk.file("commits")).unwrap(), count, "it never changes");
+    let torn = [count.clone(), Vec::new(), vec![0; count.len()], b"9".repeat(count.len())];
+    for (number, text) in torn.iter().enumerate() {
+        fs::write(desk.file("commits"), text).unwrap();
+        let used = block_on(used(&desk.open(), &bucket(), "p"));
+        assert_eq!(used, 21 + u64::try_from(number).unwrap());
+        assert!(block_on(admitted(&desk.open(), &bucket(), "p")));
+    }
+}
+
+/// What a process admitted before it was killed is in the log too.
+#[test]
+fn a_log_of_a_killed_process_is_checked_too() {
+    let desk = Desk::new();
+    let mut child = Child::start(Job::Strict, &desk.path());
+    for _ in 0..20 {
+        child.line().unwrap();
+    }
+    child.kill();
+    fs::remove_file(desk.file(LOG)).unwrap();
+    assert_damaged(&desk, "deleted after a crash");
 }
 
 #[test]

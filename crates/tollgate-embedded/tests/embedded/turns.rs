@@ -1,6 +1,7 @@
 //! One process at a time has the folder open; the others wait, or are sent to the broker.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 
 use tollgate::{ErrorKind, Span};
@@ -80,11 +81,25 @@ fn a_folder_that_cannot_be_used_is_reported() {
 
 #[cfg(unix)]
 #[test]
-fn the_folder_is_for_its_owner_alone() {
+fn the_folder_and_its_files_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
 
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let desk = Desk::new();
     drop(desk.open());
-    let mode = fs::metadata(desk.path()).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o700);
+    assert_eq!(mode(&desk.path()), 0o700);
+    // A folder that was there keeps its mode, so the files must not rely on it.
+    let desk = Desk::new();
+    fs::create_dir(desk.path()).unwrap();
+    fs::set_permissions(desk.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let url = "http://127.0.0.1:8080".to_owned();
+    let gate = desk.try_open(desk.options().holder(Holder::Server { url })).unwrap();
+    assert!(block_on(admitted(&gate, &daily(1), "p")));
+    assert_eq!(mode(&desk.path()), 0o755);
+    let files: Vec<_> =
+        fs::read_dir(desk.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(6 < files.len(), "{files:?}");
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
 }

@@ -79,15 +79,35 @@ impl FromRequestParts<Arc<App>> for Named {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Response> {
+        let wrong = |what: &str| {
+            let detail = format!("{what}; write ?policy=api&subject=alice, percent-encoded");
+            reply::problem(&Problem::invalid(detail))
+        };
+        // The parser replaces what is not UTF-8, so that different subjects would be the same one.
+        if !parts.uri.query().is_none_or(is_utf8) {
+            return Err(wrong("the query is not UTF-8"));
+        }
         match Query::<StandingQuery>::try_from_uri(&parts.uri) {
             Ok(Query(query)) => Ok(Self(query)),
-            Err(rejection) => {
-                let detail = format!(
-                    "{}; write ?policy=api&subject=alice, percent-encoded",
-                    rejection.body_text().to_lowercase()
-                );
-                Err(reply::problem(&Problem::invalid(detail)))
-            }
+            Err(rejection) => Err(wrong(&rejection.body_text().to_lowercase())),
         }
     }
+}
+
+/// Whether `query` is UTF-8 once it is percent-decoded. What separates its parts is ASCII, so it is looked at whole.
+fn is_utf8(query: &str) -> bool {
+    let mut decoded = Vec::with_capacity(query.len());
+    let mut rest = query.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let escaped = if *byte == b'%' { after.first_chunk().and_then(hex) } else { None };
+        decoded.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    std::str::from_utf8(&decoded).is_ok()
+}
+
+/// The byte that two digits stand for.
+fn hex(digits: &[u8; 2]) -> Option<u8> {
+    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+    u8::try_from(high? * 16 + low?).ok()
 }

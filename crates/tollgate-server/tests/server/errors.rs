@@ -74,6 +74,23 @@ async fn bad_input_names_the_field() {
     check(&server.get(path).await, 400, "invalid", detail);
 }
 
+/// Bytes that are not UTF-8 are refused and not replaced: otherwise different subjects would share one entry.
+#[tokio::test]
+async fn a_query_that_is_not_utf8_is_refused() {
+    let server = Server::start().await;
+    let detail = "the query is not UTF-8; write ?policy=api&subject=alice, percent-encoded";
+    for subject in ["%ff", "%FE", "a%c3", "%c3&x=%a4", "%ed%a0%80"] {
+        let path = format!("/v1/standing?policy=gemini&subject={subject}");
+        check(&server.get(&path).await, 400, "invalid", detail);
+        check(&server.send("DELETE", &path, "").await, 400, "invalid", detail);
+    }
+    for (subject, meant) in [("%C3%a4", "ä"), ("%ef%bf%bd", "\u{fffd}"), ("50%", "50%")] {
+        let path = format!("/v1/standing?policy=gemini&subject={subject}");
+        let answer = server.get(&path).await;
+        assert_eq!((answer.status, &answer.json()["subject"]), (200, &json!(meant)));
+    }
+}
+
 /// What is not there says what is.
 #[tokio::test]
 async fn unknown_names_are_answered_with_the_known_ones() {
