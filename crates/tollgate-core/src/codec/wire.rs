@@ -282,7 +282,7 @@ impl WireState {
                 let entries = entries
                     .into_iter()
                     .map(|(at, amount)| Logged { at: Timestamp::from_micros(at), amount });
-                State::Window(Log::from_entries(entries.collect())?)
+                State::Window(Box::new(Log::from_entries(entries.collect())?))
             }
             Self::Calendar { end, used, late } => State::Calendar(Page {
                 end: Timestamp::from_micros(end),

@@ -1,6 +1,6 @@
 //! A rule ready to decide: the few questions that every rule answers.
 
-use super::{Calendar, Continuous, Interval, Log, Page, Slots, State, View, ViewMut, Window};
+use super::{Calendar, Continuous, Interval, Page, Slots, State, View, ViewMut, Window};
 use crate::bounds::NUMBER_MAX;
 use crate::time::Timestamp;
 
@@ -20,7 +20,7 @@ impl Gauge {
     pub(crate) fn fresh(&self) -> State {
         match self {
             Self::Continuous(_) | Self::Interval(_) => State::Bucket(0),
-            Self::Window(_) => State::Window(Log::default()),
+            Self::Window(_) => State::Window(Box::default()),
             Self::Calendar(_) => State::Calendar(Page::default()),
             Self::Slots(_) => State::Slots(Vec::new()),
         }

@@ -8,8 +8,8 @@ use crate::time::Timestamp;
 pub(crate) enum State {
     /// What a bucket has used, in the units of its gauge.
     Bucket(u64),
-    /// The log of a rolling window.
-    Window(Log),
+    /// The log of a rolling window; boxed, so that the states of several limits lie close together.
+    Window(Box<Log>),
     /// The open page of a calendar.
     Calendar(Page),
     /// Who holds a slot, in order of expiry.
@@ -79,7 +79,7 @@ impl View<'_> {
     pub(crate) fn to_state(self) -> State {
         match self {
             Self::Bucket(used) => State::Bucket(used),
-            Self::Window(log) => State::Window(log.clone()),
+            Self::Window(log) => State::Window(Box::new(log.clone())),
             Self::Calendar(page) => State::Calendar(*page),
             Self::Slots(held) => State::Slots(held.to_vec()),
         }
