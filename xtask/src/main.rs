@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod pages;
 mod run;
+mod servers;
 mod step;
 
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ const DENY_TOOL: Tool = Tool {
     install: "cargo install cargo-deny --locked --debug --version 0.20.2",
 };
 
+const SERVERS: Tool =
+    Tool { probe: "cargo xtask servers-there", install: "cargo xtask servers-install" };
+
 const LINT: &[Step] = &[
     step("format", "cargo fmt --all --check"),
     step("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
@@ -46,6 +50,7 @@ const DENY: &[Step] = &[
     step("deny", "cargo deny --offline check bans licenses sources").needs(DENY_TOOL),
 ];
 const TEST: &[Step] = &[
+    step("servers", "cargo xtask servers-there").needs(SERVERS),
     step("test", "cargo nextest run --workspace --profile ci").needs(NEXTEST),
     step("doc test", "cargo test --doc --workspace"),
     step("shuttle", "cargo test -p tollgate --test shuttle --release").env(&[
@@ -59,7 +64,11 @@ const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench")]
 const TASKS: &[Task] = &[
     Task { name: "lint", about: "format, clippy, documentation", steps: &[LINT] },
     Task { name: "deny", about: "bans, licences, sources of dependencies", steps: &[DENY] },
-    Task { name: "test", about: "all tests, doc tests, shuttle tests", steps: &[TEST] },
+    Task {
+        name: "test",
+        about: "all tests, doc tests, shuttle tests; installs missing servers",
+        steps: &[TEST],
+    },
     Task { name: "bench", about: "the benchmarks", steps: &[BENCH] },
     Task { name: "ci", about: "what CI runs: lint, deny, test", steps: &[LINT, DENY, TEST] },
 ];
@@ -69,11 +78,18 @@ fn main() -> ExitCode {
     let name = match arguments.as_slice() {
         [] => "help",
         [name] => name.as_str(),
+        [name, word] if name == "services" => return servers::services(word),
         [_, extra, ..] => return usage_error(&format!("unexpected argument {extra:?}")),
     };
     if matches!(name, "help" | "-h" | "--help") {
         print!("{}", help());
         return ExitCode::SUCCESS;
+    }
+    match name {
+        "servers-there" => return servers::report(),
+        "servers-install" => return servers::install(),
+        "services" => return servers::services("up"),
+        _ => {}
     }
     match TASKS.iter().find(|task| task.name == name) {
         Some(task) => run::all(task.steps.iter().copied().flatten()),
@@ -86,7 +102,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  help   this text\n"
+    text + "  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -157,7 +157,9 @@ impl<'a> Ask<'a> {
         self.rare.as_ref().and_then(|rare| rare.id.as_deref())
     }
 
-    pub(crate) fn id_ttl(&self) -> Span {
+    /// How long the id is remembered.
+    #[must_use]
+    pub fn id_ttl(&self) -> Span {
         self.rare.as_ref().map_or(ID_HORIZON, |rare| rare.id_ttl)
     }
 
@@ -167,7 +169,9 @@ impl<'a> Ask<'a> {
         self.rare.is_none()
     }
 
-    pub(crate) fn in_front(&self) -> &[Amounts] {
+    /// Those that the ask stands behind, in their order.
+    #[must_use]
+    pub fn in_front(&self) -> &[Amounts] {
         self.rare.as_ref().map_or(&[], |rare| &rare.behind)
     }
 

@@ -6,4 +6,5 @@ pub mod generate;
 pub mod model;
 pub mod sabotage;
 pub mod script;
+pub mod servers;
 pub mod vectors;

@@ -52,9 +52,14 @@ pub fn decode_any(bytes: &[u8], name: &str) -> Result<Entry, Error> {
 }
 
 fn decode_alone(name: &str, shape: &[u8], body: &[u8]) -> Result<Entry, Error> {
-    let shape = wire::read::<wire::Shape>(shape)?;
-    let policy = shape.into_policy(name).map_err(|error| corrupt(&error.to_string()))?;
+    let policy = decode_shape(name, shape)?;
     wire::read::<wire::Entry>(body)?.into_entry(&policy).ok_or_else(mismatch)
+}
+
+/// The policy called `name` with the numbers in `shape`.
+pub(crate) fn decode_shape(name: &str, shape: &[u8]) -> Result<Policy, Error> {
+    let shape = wire::read::<wire::Shape>(shape)?;
+    shape.into_policy(name).map_err(|error| corrupt(&error.to_string()))
 }
 
 /// The numbers of a policy that its states depend on.

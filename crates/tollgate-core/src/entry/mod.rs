@@ -5,9 +5,11 @@
 //! side wins.
 
 mod ids;
+mod parts;
 mod settled;
 
 pub(crate) use ids::{Ids, Remembered};
+pub use parts::{IdPart, Part, Parts, SettledPart, SlotPart};
 pub(crate) use settled::{Run, Settled};
 
 use smallvec::SmallVec;

@@ -5,6 +5,8 @@
 //! are derived.
 
 use super::Policy;
+use crate::codec;
+use crate::error::Error;
 use crate::rule::Gauge;
 use crate::time::{Span, Timestamp};
 
@@ -99,5 +101,14 @@ impl Policy {
     #[must_use]
     pub fn shape_bytes(&self) -> &[u8] {
         self.shape()
+    }
+
+    /// The policy called `name` that [`shape_bytes`](Self::shape_bytes) were taken from: its limits and their numbers,
+    /// without settings that states do not depend on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the bytes are not the shape of a policy.
+    pub fn from_shape_bytes(name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        codec::decode_shape(name, bytes)
     }
 }

@@ -186,3 +186,20 @@ proptest! {
         }
     }
 }
+
+/// An entry that was taken apart is put together again as it was, by hand and at random; its policy too.
+#[test]
+fn parts_make_the_entry_again() {
+    let entry = after_the_story();
+    let policy = Policy::from_shape_bytes("everything", entry.policy().shape_bytes());
+    let policy = policy.expect("the shape of a policy is one");
+    assert_eq!(policy.shape_bytes(), entry.policy().shape_bytes());
+    let again = entry.parts().into_entry(&policy).expect("the parts belong together");
+    assert_eq!(again.parts(), entry.parts());
+    assert_eq!(standings(&again, at(5)), standings(&entry, at(5)));
+    let one_less = tollgate_core::Parts { states: Vec::new(), ..entry.parts() };
+    let error = one_less.into_entry(&policy).expect_err("a limit has no state");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let error = Policy::from_shape_bytes("everything", &[255; 9]).expect_err("not a shape");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}

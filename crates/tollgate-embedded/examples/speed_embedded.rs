@@ -1,5 +1,5 @@
 //! Measures the store against the disk and against memory, in turns within one run: `cargo run --release -p
-//! tollgate-embedded --example speed`.
+//! tollgate-embedded --example speed_embedded`.
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 

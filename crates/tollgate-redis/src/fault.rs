@@ -1,0 +1,125 @@
+//! Every way in which Redis fails us, with a text of its own and the next step.
+
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use tollgate::{Error, ErrorKind, Span};
+
+/// What went wrong, as the one error of a gate. `servers` are shown without secrets.
+pub(crate) fn fault(error: RedisError, verb: &str, servers: &str) -> Error {
+    let (kind, text) = describe(&error, verb, servers);
+    Error::new(kind, text).caused_by(error)
+}
+
+/// The server did not answer in time.
+pub(crate) fn too_slow(verb: &str, servers: &str, timeout: Span) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "redis: {verb} on {servers} had no answer within {timeout}. Whether it was charged is not known; ask again \
+             with the same id, and look at the load of the server"
+        ),
+    )
+}
+
+/// The server did not let us in in time.
+pub(crate) fn no_connection(servers: &str, timeout: Span) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "redis: could not connect on {servers}: no answer within {timeout}. Check the address and the firewall, and \
+             that the port speaks TLS if and only if the url begins with rediss://"
+        ),
+    )
+}
+
+fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String) {
+    let here = format!("redis: could not {verb} on {servers}");
+    match error.kind() {
+        Kind::AuthenticationFailed => (ErrorKind::Invalid, wrong_password(&here)),
+        Kind::Server(ServerErrorKind::NoPerm) => (ErrorKind::Invalid, no_permission(&here)),
+        // What a script may not do comes as an error of the script.
+        Kind::Server(ServerErrorKind::ResponseError)
+            if error.detail().is_some_and(|detail| {
+                detail.contains("ACL failure") || detail.contains("user executing the script can't")
+            }) =>
+        {
+            (ErrorKind::Invalid, no_permission(&here))
+        }
+        Kind::Server(ServerErrorKind::ReadOnly) => (
+            ErrorKind::Unavailable,
+            format!("{here}: it is a replica and takes no writes. Point the url at the primary"),
+        ),
+        Kind::Server(ServerErrorKind::BusyLoading) => (
+            ErrorKind::Unavailable,
+            format!("{here}: it is loading its data. It answers when it is done"),
+        ),
+        Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => (
+            ErrorKind::Unavailable,
+            format!("{here}: the cluster does not serve this slot. See CLUSTER INFO on a node"),
+        ),
+        Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => (
+            ErrorKind::Invalid,
+            format!("{here}: it belongs to a cluster. Set cluster = true, or Options::cluster"),
+        ),
+        Kind::InvalidClientConfig => (
+            ErrorKind::Invalid,
+            format!(
+                "{here}: the url or the TLS settings do not work. Use redis://[user:password@]host:port/database, or rediss:// for TLS"
+            ),
+        ),
+        Kind::Io if error.is_timeout() => (
+            ErrorKind::Unavailable,
+            format!(
+                "{here}: it did not answer in time. Is the server overloaded, or a firewall between?"
+            ),
+        ),
+        Kind::Io if error.is_connection_refusal() => (
+            ErrorKind::Unavailable,
+            format!("{here}: nothing listens there. Start Redis, or correct the url"),
+        ),
+        Kind::Io => (
+            ErrorKind::Unavailable,
+            format!(
+                "{here}: the connection was lost or could not be made. It is made again by itself"
+            ),
+        ),
+        _ => by_code(error, here),
+    }
+}
+
+fn by_code(error: &RedisError, here: String) -> (ErrorKind, String) {
+    match error.code() {
+        Some("WRONGPASS" | "NOAUTH") => (ErrorKind::Invalid, wrong_password(&here)),
+        Some("OOM") => (
+            ErrorKind::Full,
+            format!(
+                "{here}: it has no memory left. Raise maxmemory; keys of tollgate expire by themselves"
+            ),
+        ),
+        Some("MISCONF") => (
+            ErrorKind::Unavailable,
+            format!("{here}: it cannot write to its disk and refuses writes. See its log"),
+        ),
+        Some("NOREPLICAS") => (
+            ErrorKind::Unavailable,
+            format!("{here}: too few replicas are connected (min-replicas-to-write)"),
+        ),
+        Some("WRONGTYPE") => (
+            ErrorKind::Invalid,
+            format!("{here}: the key belongs to another program. Set another prefix"),
+        ),
+        _ => (ErrorKind::Unavailable, here),
+    }
+}
+
+fn wrong_password(here: &str) -> String {
+    format!(
+        "{here}: the user name or the password is wrong. Check both, and ACL LIST on the server"
+    )
+}
+
+fn no_permission(here: &str) -> String {
+    format!(
+        "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +hget +hgetall \
+         +hmget +hset +hdel +del +pexpireat +ping +wait"
+    )
+}

@@ -1,0 +1,219 @@
+//! The gate: each verb is one call of one script.
+//!
+//! A script decides what to write, and answers with the state it decided on; what is said about it comes from the core.
+//! Where the numbers of a policy changed since an entry was written, the script answers with the whole entry, the core
+//! carries it over and decides, and the result replaces the entry if nobody wrote in between.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tollgate::core::{Amounts, Change, Entry, Operation, Outcome, apply, bounds, standings};
+use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
+
+use crate::answer::{Answer, Status};
+use crate::args::{Args, Times};
+use crate::entry::{Fields, corrupt, unknown_version};
+use crate::link::{Link, Repeat};
+use crate::options::{CARRIES_MAX, Options, WINDOW_TRIES_MAX};
+use crate::script::{self, Script};
+
+/// A gate whose state is in Redis. Many tasks and programs may use one at the same time.
+#[derive(Debug)]
+pub struct Redis {
+    link: Link,
+    options: Options,
+    /// By how many microseconds the server's clock was ahead of ours when it last answered.
+    ahead: AtomicI64,
+}
+
+impl Redis {
+    /// Connects to the servers that `options` name.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a wrong url, user or password, [`Unavailable`](ErrorKind::Unavailable) if
+    /// nobody answers there in time.
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let link = Link::connect(&options).await?;
+        link.ping().await?;
+        Ok(Self { link, options, ahead: AtomicI64::new(0) })
+    }
+
+    /// The key of a policy's entry for a subject. Programs that look at it must not write it.
+    #[must_use]
+    pub fn key(&self, policy: &Policy, subject: &str) -> String {
+        // A name has no slash, so that no two pairs share a key; what is in braces decides on the slot of a cluster.
+        format!("{}:{{{}/{subject}}}", self.options.prefix, policy.name())
+    }
+
+    /// Thirty-two bytes that every program on these servers shares, to seal permits with: `fresh` if there are none
+    /// yet. Whoever can read them can write quotas anyway.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server does not answer.
+    pub async fn permit_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], Error> {
+        let key = format!("{}:{{permit-key}}", self.options.prefix);
+        let args = Args::bare(self.times(Timestamp::EPOCH), 0).into_bytes();
+        let all: [&[u8]; 3] = [&args, b"", &fresh];
+        let answer = self.link.run(&script::PERMIT_KEY, &key, &all, Repeat::Safe).await?;
+        let answer = Answer::read(&answer)?;
+        if answer.status == Status::Done {
+            self.link.replicated(&key).await?;
+        }
+        let bytes = answer.extra.bytes().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        bytes.ok_or_else(|| corrupt("the key of permits is unreadable"))
+    }
+
+    fn times(&self, given_at: Timestamp) -> Times {
+        let told = self.options.told_time.as_ref().map(|clock| clock.now());
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let guessed = || SystemClock.now().as_micros().saturating_add_signed(ahead);
+        let windows_at = told.unwrap_or_else(|| Timestamp::from_micros(guessed()));
+        Times { told, windows_at, given_at }
+    }
+
+    fn learn_clock(&self, now: Timestamp) {
+        if self.options.told_time.is_none() {
+            let (theirs, ours) = (now.as_micros(), SystemClock.now().as_micros());
+            self.ahead.store(theirs.cast_signed() - ours.cast_signed(), Ordering::Relaxed);
+        }
+    }
+
+    /// Runs `script`, again with other windows while the server's clock is in another one.
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer, Error> {
+        let key = self.key(call.policy, call.subject);
+        let mut times = self.times(call.given_at);
+        for _ in 0..WINDOW_TRIES_MAX {
+            let args = (call.args)(Args::new(call.policy, &call.amounts, times, call.more));
+            let (args, shape) = (args.into_bytes(), call.policy.shape_bytes());
+            let answer = self
+                .link
+                .run(call.script, &key, &[&args, shape, call.id.as_bytes()], call.repeat)
+                .await?;
+            let answer = Answer::read(&answer)?;
+            self.learn_clock(answer.now);
+            match answer.status {
+                Status::OtherWindow => {
+                    let at = answer.extra.number().ok_or_else(|| corrupt("it has no time"))?;
+                    times.windows_at = Timestamp::from_micros(at);
+                }
+                Status::Version => {
+                    return Err(unknown_version(answer.extra.number().unwrap_or(0)));
+                }
+                _ => {
+                    if answer.status == Status::Done {
+                        self.link.replicated(&key).await?;
+                    }
+                    return Ok(answer);
+                }
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Contended,
+            "redis: the server's clock jumped between calendar windows; ask again",
+        ))
+    }
+
+    /// Lets the core decide `operation` on the whole entry, and replaces the entry if it changed.
+    pub(crate) async fn carried(
+        &self,
+        operation: Operation<'_>,
+        first: Answer,
+    ) -> Result<Outcome, Error> {
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let key = self.key(policy, subject);
+        let mut answer = first;
+        for _ in 0..CARRIES_MAX {
+            let fields = Fields::of(&answer.extra)?;
+            let stored = fields.entry(policy)?;
+            let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
+            let (outcome, change) = apply(&operation, &mut entry, answer.now)?;
+            if change == Change::Nothing || self.replace(&key, &fields, &entry).await? {
+                return Ok(outcome);
+            }
+            answer = self.whole(&key).await?;
+        }
+        Err(Error::new(
+            ErrorKind::Contended,
+            format!(
+                "redis: {CARRIES_MAX} others changed {key:?} while its policy changed; ask again"
+            ),
+        ))
+    }
+
+    pub(crate) async fn whole(&self, key: &str) -> Result<Answer, Error> {
+        let args = Args::bare(self.times(Timestamp::EPOCH), 0).into_bytes();
+        let answer = self.link.run(&script::WHOLE, key, &[&args, b""], Repeat::Safe).await?;
+        Answer::read(&answer)
+    }
+
+    /// Writes `entry` if what is stored is still `old`; whether it did.
+    async fn replace(&self, key: &str, old: &Fields, entry: &Entry) -> Result<bool, Error> {
+        let times = self.times(Timestamp::EPOCH);
+        // A carried entry stays a while longer than it has to; the next write sets its true end.
+        let stays = if times.told.is_some() { 0 } else { self.stays_until(entry) };
+        let args = Args::bare(times, 1).number(stays).into_bytes();
+        let new = Fields::from_entry(entry, old.writes());
+        let mut all: Vec<&[u8]> = vec![&args, b"", old.header()];
+        for (name, value) in new.iter() {
+            all.extend([name.as_slice(), value.as_slice()]);
+        }
+        let answer = self.link.run(&script::REPLACE, key, &all, Repeat::Unsafe).await?;
+        let done = Answer::read(&answer)?.status == Status::Done;
+        if done {
+            self.link.replicated(key).await?;
+        }
+        Ok(done)
+    }
+
+    /// A time, in milliseconds, from which on the entry says what an absent one says.
+    fn stays_until(&self, entry: &Entry) -> u64 {
+        let standings = standings(entry, entry.at());
+        let full = standings.iter().filter_map(|standing| standing.full_at);
+        let parts = entry.parts();
+        let ids = parts.ids.iter().map(|id| id.expires_at);
+        let closed = parts.closed.iter().map(|(_, until)| *until);
+        let settled = parts.settled.runs.iter().map(|run| run.2 + bounds::PERMIT_TTL);
+        let changed = parts.changed.map(|(_, at)| at + bounds::PERMIT_TTL);
+        // A calendar's late part counts in its next window, and a slot or a window may end after its limit is full.
+        let borders = entry.policy().windows_at(entry.at()).flatten().map(|[_, next]| next.end);
+        let stamps = [Timestamp::from_micros(parts.next_stamp)];
+        let all = full
+            .chain(ids)
+            .chain(closed)
+            .chain(settled)
+            .chain(borders)
+            .chain(stamps)
+            .chain(changed);
+        all.max().unwrap_or(entry.at()).as_micros().div_ceil(1_000)
+    }
+}
+
+/// One call of a script.
+pub(crate) struct Call<'a> {
+    pub(crate) script: &'static Script,
+    pub(crate) policy: &'a Policy,
+    pub(crate) subject: &'a str,
+    pub(crate) amounts: Amounts,
+    pub(crate) given_at: Timestamp,
+    pub(crate) id: &'a str,
+    pub(crate) repeat: Repeat,
+    /// How many further arguments `args` appends.
+    pub(crate) more: usize,
+    pub(crate) args: &'a (dyn Fn(Args) -> Args + Sync),
+}
+
+impl<'a> Call<'a> {
+    /// A call without costs or further arguments that may be repeated.
+    pub(crate) fn new(script: &'static Script, policy: &'a Policy, subject: &'a str) -> Self {
+        Self {
+            script,
+            policy,
+            subject,
+            amounts: Amounts::default(),
+            given_at: Timestamp::EPOCH,
+            id: "",
+            repeat: Repeat::Safe,
+            more: 0,
+            args: &|args| args,
+        }
+    }
+}

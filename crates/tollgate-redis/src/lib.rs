@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+
+mod answer;
+mod args;
+mod entry;
+mod fault;
+mod gate;
+mod link;
+mod msgpack;
+mod options;
+mod script;
+mod verbs;
+
+pub use gate::Redis;
+pub use options::{
+    ATTEMPT_TIMEOUT, ATTEMPTS_MAX, CARRIES_MAX, Options, REPLICA_SHARE, WINDOW_TRIES_MAX,
+};

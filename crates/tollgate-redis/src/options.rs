@@ -1,0 +1,132 @@
+//! How to reach Redis, and every bound of this crate by name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate::{Clock, Span};
+
+/// How long one attempt may take before the answer is [`Unavailable`](tollgate::ErrorKind::Unavailable). Short on
+/// purpose: a slow store is as bad as a dead one.
+pub const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
+
+/// How often a call that may be repeated safely is sent when its connection is lost.
+pub const ATTEMPTS_MAX: usize = 3;
+
+/// A write may take this part of the attempt's timeout to reach as many replicas as [`Options::wait_replicas`] asks
+/// for: a half.
+pub const REPLICA_SHARE: u64 = 2;
+
+/// How often an entry whose policy changed is decided again because somebody wrote in between. Then the answer is
+/// [`Contended`](tollgate::ErrorKind::Contended).
+pub const CARRIES_MAX: usize = 16;
+
+/// How often the calendar windows are sent again because the server's clock is in another one.
+pub const WINDOW_TRIES_MAX: usize = 4;
+
+/// Where Redis is and how it is used.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) urls: Vec<String>,
+    pub(crate) cluster: bool,
+    pub(crate) prefix: String,
+    pub(crate) attempt_timeout: Span,
+    pub(crate) wait_replicas: u32,
+    pub(crate) told_time: Option<Arc<dyn Clock>>,
+}
+
+impl Options {
+    /// A single server: `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS.
+    #[must_use]
+    pub fn single(url: impl Into<String>) -> Self {
+        Self {
+            urls: vec![url.into()],
+            cluster: false,
+            prefix: "tg".to_owned(),
+            attempt_timeout: ATTEMPT_TIMEOUT,
+            wait_replicas: 0,
+            told_time: None,
+        }
+    }
+
+    /// A cluster, by some of its nodes.
+    #[must_use]
+    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+        let urls = urls.into_iter().map(Into::into).collect();
+        Self { urls, cluster: true, ..Self::single("") }
+    }
+
+    /// What every key begins with; `tg` if nothing is set. Braces would break the spread over a cluster and are dropped.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.replace(['{', '}'], "");
+        self
+    }
+
+    /// How long one attempt may take; [`ATTEMPT_TIMEOUT`] if nothing is set.
+    #[must_use]
+    pub const fn attempt_timeout(mut self, timeout: Span) -> Self {
+        self.attempt_timeout = timeout;
+        self
+    }
+
+    /// Answers an admission only after so many replicas have it, within half the attempt's timeout; otherwise the answer is
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) although the charge was made. This narrows what a failover may
+    /// forget, and does not close the gap: Redis may promote a replica that has not got it.
+    #[must_use]
+    pub const fn wait_replicas(mut self, replicas: u32) -> Self {
+        self.wait_replicas = replicas;
+        self
+    }
+
+    /// Decides at the time of `clock` instead of the server's, and lets no key expire. For tests.
+    #[must_use]
+    pub fn told_time(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.told_time = Some(clock);
+        self
+    }
+
+    /// The servers without users and passwords, for messages.
+    pub(crate) fn shown(&self) -> String {
+        self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Never the password.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("servers", &self.shown())
+            .field("cluster", &self.cluster)
+            .field("prefix", &self.prefix)
+            .field("attempt_timeout", &self.attempt_timeout)
+            .field("wait_replicas", &self.wait_replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A url without what stands before its last `@` and without its query: both may hold secrets.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "an unreadable url".to_owned() };
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let place = place.split_once('?').map_or(place, |(place, _)| place);
+    format!("{scheme}://{place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for (url, shown) in [
+            ("redis://127.0.0.1:6379/", "redis://127.0.0.1:6379/"),
+            ("redis://user:s3cret@db:6379/1", "redis://db:6379/1"),
+            ("rediss://:p@ss@db/", "rediss://db/"),
+            ("redis://db/?password=s3cret", "redis://db/"),
+            ("s3cret", "an unreadable url"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+            assert!(!format!("{:?}", Options::single(url)).contains("s3cret"), "{url}");
+        }
+    }
+}

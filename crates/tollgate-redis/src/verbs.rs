@@ -1,0 +1,292 @@
+//! The verbs of the gate.
+
+use tollgate::core::{
+    Amounts, Change, Charge, Entry, Grant, Operation, Outcome, apply, bounds, standings,
+};
+use tollgate::{
+    Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
+};
+
+use crate::answer::{Answer, Status};
+use crate::entry::corrupt;
+use crate::gate::{Call, Redis};
+use crate::link::Repeat;
+use crate::script;
+
+impl Gate for Redis {
+    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+        Box::pin(async move {
+            match self.decide(ask, false).await? {
+                Outcome::Decided(decision) => Ok(decision),
+                other => Err(corrupt(&format!("the core answered another question: {other:?}"))),
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        permit: &'a Permit,
+        actual: &'a Costs,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.give_back(permit, Some(actual)))
+    }
+
+    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.give_back(permit, None))
+    }
+
+    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(self.prolong(permit))
+    }
+
+    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(async move { permit_of(self.decide(ask, true).await?) })
+    }
+
+    fn close_until<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        limit: &'a str,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.close(ask, limit, until))
+    }
+
+    fn standing<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
+        Box::pin(async move {
+            let policy = policy.for_subject(subject);
+            match self.look(Operation::Standing { policy, subject }).await? {
+                Outcome::Stands(standings) => Ok(standings),
+                other => Err(corrupt(&format!("the core answered another question: {other:?}"))),
+            }
+        })
+    }
+
+    fn reset<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            Ask::new(policy, subject).check()?;
+            let policy = policy.for_subject(subject);
+            let call = Call::new(&script::RESET, policy, subject);
+            self.simple(&call, Operation::Reset { policy, subject }).await
+        })
+    }
+}
+
+impl Redis {
+    async fn decide(&self, ask: &Ask<'_>, force: bool) -> Result<Outcome, Error> {
+        ask.check()?;
+        let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
+        let (policy, amounts) = (ask.policy(), ask.amounts());
+        if !force && !ask.in_front().is_empty() {
+            let whole = self.whole(&self.key(policy, ask.subject())).await?;
+            let mut entry = whole.stored(policy)?;
+            let (outcome, change) = apply(&operation, &mut entry, whole.now)?;
+            if change == Change::Nothing {
+                return Ok(outcome);
+            }
+            // There is room for everybody in front too, so it asks as if it stood alone.
+            return Box::pin(self.decide(&ask.clone().behind(Vec::new()), false)).await;
+        }
+        let mut costs = policy.places().zip(policy.effective());
+        if !force && costs.any(|(place, most)| most < amounts.at(place)) {
+            return self.look(operation).await;
+        }
+        let id = ask.id_text().unwrap_or("");
+        let units = policy.units().len();
+        let call = Call {
+            script: &script::ACQUIRE,
+            policy,
+            subject: ask.subject(),
+            amounts: *amounts,
+            given_at: Timestamp::EPOCH,
+            id,
+            repeat: if id.is_empty() { Repeat::Unsafe } else { Repeat::Safe },
+            more: 3,
+            args: &|args| {
+                let amounts = (0..units).map(|place| amounts.at(place));
+                args.numbers(amounts).number(ask.id_ttl().as_micros()).number(u64::from(force))
+            },
+        };
+        let answer = self.call(&call).await?;
+        match answer.status {
+            Status::Done => {
+                let [at, stamp] = answer.extra.numbers().unwrap_or_default()[..] else {
+                    return Err(corrupt("a charge has no time"));
+                };
+                let charge = Charge { at: Timestamp::from_micros(at), stamp };
+                let limits = standings(&answer.entry(policy, "")?, answer.now);
+                let mut grant = Grant::of(charge, policy, amounts);
+                if force {
+                    grant.expires_at = None;
+                }
+                let permit = Permit::of(ask, grant, limits);
+                Ok(if force {
+                    Outcome::Permitted(permit)
+                } else {
+                    Outcome::Decided(Decision::Admitted(permit))
+                })
+            }
+            Status::Same => {
+                let mut entry = answer.entry(policy, id)?;
+                let (outcome, change) = apply(&operation, &mut entry, answer.now)?;
+                if change != Change::Nothing && !force {
+                    return Err(corrupt("the script refused what the core admits"));
+                }
+                Ok(outcome)
+            }
+            Status::OtherShape => self.carried(operation, answer).await,
+            Status::Contended => Err(Error::new(
+                ErrorKind::Contended,
+                format!(
+                    "{} ids are remembered for this subject; ask again later or without an id",
+                    bounds::IDS_MAX
+                ),
+            )),
+            _ => Err(odd(&answer)),
+        }
+    }
+
+    /// Reads the entry and answers from it, writing nothing.
+    async fn look(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let call = Call::new(&script::STANDING, policy, subject);
+        let answer = self.call(&call).await?;
+        match answer.status {
+            Status::Same => {
+                let mut entry = answer.entry(policy, "")?;
+                Ok(apply(&operation, &mut entry, answer.now)?.0)
+            }
+            Status::OtherShape => self.carried(operation, answer).await,
+            _ => Err(odd(&answer)),
+        }
+    }
+
+    async fn give_back(&self, permit: &Permit, actual: Option<&Costs>) -> Result<bool, Error> {
+        let operation = match actual {
+            Some(actual) => Operation::Settle(permit, actual),
+            None => Operation::Release(permit),
+        };
+        let (policy, charged) = (permit.policy(), permit.charged());
+        // Whatever is wrong with the costs is wrong on any entry, and a permit of the shadow mode changes none.
+        let mut fresh = Entry::fresh(policy, permit.grant().at);
+        let (outcome, change) = apply(&operation, &mut fresh, permit.grant().at)?;
+        if change == Change::Nothing {
+            return flag(outcome);
+        }
+        let wanted = match actual {
+            Some(actual) => {
+                let mut costs = policy.costs(charged.amounts);
+                actual.iter().for_each(|(unit, amount)| costs.set(unit, amount));
+                policy.amounts(&costs)?
+            }
+            None => Amounts::default(),
+        };
+        let call = Call {
+            amounts: *charged.amounts,
+            given_at: permit.grant().at,
+            more: 5,
+            args: &|args| {
+                let places: Vec<u64> = policy.places().map(|place| wanted.at(place)).collect();
+                args.number(permit.grant().at.as_micros())
+                    .number(permit.grant().stamp)
+                    .numbers(places.into_iter())
+                    .number(u64::from(charged.same_numbers))
+                    .number(u64::from(actual.is_none()))
+            },
+            ..Call::new(&script::SETTLE, policy, permit.subject())
+        };
+        let answer = self.call(&call).await?;
+        match answer.status {
+            Status::Done => Ok(true),
+            Status::Same => Ok(false),
+            Status::Expired => Err(Error::new(
+                ErrorKind::Expired,
+                format!(
+                    "the permit of {} is too old to be settled (at most {}); what was charged stays charged",
+                    permit.grant().at,
+                    bounds::PERMIT_TTL
+                ),
+            )),
+            Status::OtherShape => flag(self.carried(operation, answer).await?),
+            _ => Err(odd(&answer)),
+        }
+    }
+
+    async fn prolong(&self, permit: &Permit) -> Result<Permit, Error> {
+        let grant = *permit.grant();
+        if grant.expires_at.is_none() {
+            return Ok(permit.clone());
+        }
+        let call = Call {
+            amounts: *permit.charged().amounts,
+            more: 1,
+            args: &|args| args.number(grant.stamp),
+            ..Call::new(&script::RENEW, permit.policy(), permit.subject())
+        };
+        let answer = self.call(&call).await?;
+        match (answer.status, answer.extra.number()) {
+            (Status::Done, Some(expires)) => {
+                let expires_at = Some(Timestamp::from_micros(expires));
+                Ok(permit.clone().with_grant(Grant { expires_at, ..grant }))
+            }
+            (Status::Expired, _) => Err(Error::new(
+                ErrorKind::Expired,
+                "the permit holds no slot any more; acquire a new one",
+            )),
+            (Status::OtherShape, _) => {
+                permit_of(self.carried(Operation::Renew(permit), answer).await?)
+            }
+            _ => Err(odd(&answer)),
+        }
+    }
+
+    async fn close(&self, ask: &Ask<'_>, limit: &str, until: Timestamp) -> Result<bool, Error> {
+        let (policy, subject) = (ask.policy(), ask.subject());
+        let operation = Operation::Close { policy, subject, limit, until };
+        // A limit that is not there is missing on any entry.
+        apply(&operation, &mut Entry::fresh(policy, Timestamp::EPOCH), Timestamp::EPOCH)?;
+        let place = policy.limits().position(|known| known.name() == limit).unwrap_or(0);
+        let call = Call {
+            more: 2,
+            args: &|args| args.number(place as u64 + 1).number(until.as_micros()),
+            ..Call::new(&script::CLOSE, policy, subject)
+        };
+        self.simple(&call, operation).await
+    }
+
+    async fn simple(&self, call: &Call<'_>, operation: Operation<'_>) -> Result<bool, Error> {
+        let answer = self.call(call).await?;
+        match answer.status {
+            Status::Done => Ok(true),
+            Status::Same => Ok(false),
+            Status::OtherShape => flag(self.carried(operation, answer).await?),
+            _ => Err(odd(&answer)),
+        }
+    }
+}
+
+fn odd(answer: &Answer) -> Error {
+    corrupt(&format!("a script answered another question: {:?}", answer.status))
+}
+
+fn flag(outcome: Outcome) -> Result<bool, Error> {
+    match outcome {
+        Outcome::Settled(done) | Outcome::Done(done) => Ok(done),
+        other => Err(corrupt(&format!("the core answered another question: {other:?}"))),
+    }
+}
+
+fn permit_of(outcome: Outcome) -> Result<Permit, Error> {
+    match outcome {
+        Outcome::Permitted(permit) => Ok(permit),
+        other => Err(corrupt(&format!("the core answered another question: {other:?}"))),
+    }
+}

@@ -1,0 +1,151 @@
+//! What goes wrong, and what is said about it.
+
+use std::error::Error as _;
+
+use tollgate::{Clock, Error, ErrorKind, Gate, Span, SystemClock};
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::servers::{self, Append, Port};
+
+use crate::{acquire, connect, daily, server, used, used_once_back};
+
+/// Scripts are loaded again when the server forgot them (stores note 3.1: the most repeated incident of its kind).
+#[tokio::test]
+async fn a_flushed_script_is_sent_again() {
+    let redis = server();
+    let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    redis.command(&["script", "flush"]).unwrap();
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    assert_eq!(used(&gate, &policy, "p").await, 2);
+}
+
+/// A server without persistence forgets everything when it is killed: every subject begins with a full limit again. This
+/// is the most that a crash of Redis may forget, and it is documented.
+#[tokio::test]
+async fn a_crash_without_persistence_forgets_what_was_used() {
+    let mut redis = server();
+    let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    redis.process().kill().unwrap();
+    let down = acquire(&gate, &policy, "p").await.unwrap_err();
+    assert_eq!(down.kind(), ErrorKind::Unavailable, "{down}");
+    redis.process().restart().unwrap();
+    assert_eq!(used_once_back(&gate, &policy, "p").await, 0);
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+}
+
+/// R004.5: with `appendonly yes` and `appendfsync always` nothing that was answered is forgotten, killed or stopped.
+#[tokio::test]
+async fn with_appendonly_a_crash_forgets_nothing() {
+    let mut redis = servers::Redis::start_with(Append::Always, "").unwrap();
+    let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
+    for expected in 1..=4 {
+        assert!(acquire(&gate, &policy, "p").await.unwrap());
+        if expected % 2 == 0 {
+            redis.process().kill().unwrap();
+        }
+        redis.process().restart().unwrap();
+        assert_eq!(used_once_back(&gate, &policy, "p").await, expected);
+    }
+}
+
+/// A paused server holds up nobody for longer than the timeout, and goes on where it was.
+#[tokio::test]
+async fn a_paused_server_is_unavailable_within_the_timeout() {
+    let mut redis = server();
+    let options = Options::single(redis.url()).attempt_timeout(Span::from_millis(200));
+    let (gate, policy) = (Redis::connect(options).await.unwrap(), daily(5));
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    redis.process().pause().unwrap();
+    let start = SystemClock.now();
+    let slow = acquire(&gate, &policy, "p").await.unwrap_err();
+    let took = SystemClock.now().since(start);
+    redis.process().resume().unwrap();
+    assert_eq!(slow.kind(), ErrorKind::Unavailable, "{slow}");
+    assert!(
+        slow.to_string().contains("within 200ms") || slow.to_string().contains("in time"),
+        "{slow}"
+    );
+    assert!(took < Span::from_secs(2), "{took}");
+    // Nobody knows whether the ask was carried out, but it is charged once at the most.
+    assert!(used_once_back(&gate, &policy, "p").await <= 2);
+}
+
+/// The kind and the text of an error, after looking for secrets in everything that could be printed.
+fn told_about(error: &Error) -> (ErrorKind, String) {
+    let mut text = format!("{error} {error:?}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(" {error} {error:?}");
+        cause = error.source();
+    }
+    assert!(!text.contains("s3cret"), "{text}");
+    (error.kind(), error.to_string())
+}
+
+async fn refused(url: String) -> (ErrorKind, String) {
+    told_about(&Redis::connect(Options::single(url)).await.unwrap_err())
+}
+
+#[tokio::test]
+async fn each_way_to_misconnect_has_its_own_text() {
+    let redis = servers::Redis::start_with(Append::Never, "--requirepass s3cret-right").unwrap();
+    let place = redis.url().replace("redis://", "");
+    let nobody = Port::free().unwrap();
+    for (url, kind, text) in [
+        (format!("redis://:s3cret-wrong@{place}"), ErrorKind::Invalid, "password is wrong"),
+        (format!("redis://nobody:s3cret@{place}"), ErrorKind::Invalid, "password is wrong"),
+        (format!("redis://{place}"), ErrorKind::Invalid, "password is wrong"),
+        (
+            format!("redis://:s3cret@127.0.0.1:{}", nobody.number()),
+            ErrorKind::Unavailable,
+            "nothing listens",
+        ),
+        ("redis//s3cret".to_owned(), ErrorKind::Invalid, "the url"),
+        (format!("rediss://:s3cret@{place}"), ErrorKind::Unavailable, "could not connect"),
+    ] {
+        let (got, said) = refused(url).await;
+        assert!(got == kind && said.contains(text), "expected {kind:?} {text:?}: {got:?} {said}");
+    }
+    connect(Options::single(format!("redis://:s3cret-right@{place}"))).await;
+}
+
+/// A user who may run nothing but what the README lists can do everything; one who lacks a permission is told.
+#[tokio::test]
+async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
+    let redis = server();
+    let place = redis.url().replace("redis://", "");
+    let rules = "on >s3cret ~tg:* +evalsha +eval +time +hget +hgetall +hmget +hset +hdel +del +pexpireat +ping +wait";
+    for (user, more) in [("full", ""), ("less", "-hset")] {
+        let mut words = vec!["acl", "setuser", user];
+        words.extend(rules.split(' ').chain(more.split_whitespace()));
+        assert_eq!(redis.command(&words).unwrap(), "OK\n");
+    }
+    let (policy, gate) =
+        (daily(5), connect(Options::single(format!("redis://full:s3cret@{place}"))).await);
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    assert!(gate.reset(&policy, "p").await.unwrap());
+    let gate = connect(Options::single(format!("redis://less:s3cret@{place}"))).await;
+    let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
+    assert!(kind == ErrorKind::Invalid && text.contains("ACL SETUSER"), "{kind:?} {text}");
+    let gate =
+        connect(Options::single(format!("redis://full:s3cret@{place}")).prefix("other")).await;
+    let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
+    assert!(kind == ErrorKind::Invalid && text.contains("ACL SETUSER"), "{kind:?} {text}");
+}
+
+#[tokio::test]
+async fn a_replica_a_full_server_and_a_foreign_key_are_told_apart() {
+    let redis = server();
+    let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
+    redis.command(&["set", &gate.key(&policy, "foreign"), "mine"]).unwrap();
+    let (kind, text) = told_about(&acquire(&gate, &policy, "foreign").await.unwrap_err());
+    assert!(kind == ErrorKind::Invalid && text.contains("another program"), "{kind:?} {text}");
+    redis.command(&["config", "set", "maxmemory", "1"]).unwrap();
+    let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
+    assert!(kind == ErrorKind::Full && text.contains("maxmemory"), "{kind:?} {text}");
+    redis.command(&["config", "set", "maxmemory", "0"]).unwrap();
+    redis.command(&["replicaof", "127.0.0.1", "1"]).unwrap();
+    let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
+    assert!(kind == ErrorKind::Unavailable && text.contains("replica"), "{kind:?} {text}");
+}

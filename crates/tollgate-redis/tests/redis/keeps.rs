@@ -1,0 +1,441 @@
+//! What is stored, for how long, and at what price.
+
+use tollgate::core::{Change, Operation, apply, bounds};
+use tollgate::{
+    Ask, CalendarWindow, Clock, Concurrency, Costs, Decision, ErrorKind, Gate, Limit, ManualClock,
+    Period, Permit, Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket,
+};
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::script::Single;
+use tollgate_testing::servers::{self, Append};
+
+use crate::{acquire, connect, daily, server, slow_bucket, told};
+
+fn admitted(decision: Decision) -> Permit {
+    decision.permit().expect("admitted")
+}
+
+/// How often the server ran `command`.
+fn calls(redis: &servers::Redis, command: &str) -> u64 {
+    let stats = redis.command(&["info", "commandstats"]).unwrap();
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// One command per decision, counted by the server: admitted, denied, repeated, settled, released, looked at.
+#[tokio::test]
+async fn every_decision_is_exactly_one_command() {
+    let redis = server();
+    let gate = connect(Options::single(redis.url())).await;
+    let day = Span::from_hours(24);
+    let policy = Policy::new(
+        "three",
+        [
+            Limit::new("rolling", "requests", RollingWindow::new(50, day)),
+            Limit::new("bucket", "tokens", TokenBucket::per(1, day).burst(1_000)),
+            Limit::new("daily", "requests", CalendarWindow::new(500, Period::Month)),
+        ],
+    )
+    .unwrap();
+    // The scripts are loaded by their first use.
+    let permit = admitted(gate.acquire(&Ask::new(&policy, "warm")).await.unwrap());
+    gate.settle(&permit, &Costs::new()).await.unwrap();
+    gate.standing(&policy, "warm").await.unwrap();
+    redis.command(&["config", "resetstat"]).unwrap();
+    let mut decisions = 0;
+    for number in 0..80_u64 {
+        let id = format!("id-{}", number / 2);
+        let ask = Ask::new(&policy, "p").cost("tokens", 3).id(id);
+        let decision = gate.acquire(&ask).await.unwrap();
+        decisions += 1;
+        if let (Decision::Admitted(permit), 0) = (&decision, number % 8) {
+            gate.settle(permit, &Costs::new().with("tokens", 2)).await.unwrap();
+            gate.standing(&policy, "p").await.unwrap();
+            decisions += 2;
+        }
+        if number % 3 == 0 {
+            gate.acquire(&Ask::new(&policy, "p").cost("requests", 60)).await.unwrap();
+            gate.acquire(&Ask::new(&policy, "p").cost("tokens", 1_000)).await.unwrap();
+            decisions += 2;
+        }
+    }
+    assert_eq!((calls(&redis, "evalsha"), calls(&redis, "eval")), (decisions, 0));
+    let stats = redis.command(&["info", "commandstats"]).unwrap();
+    let inside = ["evalsha", "time", "hmget", "hset", "pexpireat", "info", "config|resetstat"];
+    for name in stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")) {
+        let name = name.split(':').next().unwrap();
+        assert!(inside.contains(&name), "a command of its own: {name}");
+    }
+}
+
+/// Promise 3: a denial writes nothing, neither the value nor its expiry.
+#[tokio::test]
+async fn a_denial_writes_nothing() {
+    let redis = server();
+    let (gate, policy) = (connect(Options::single(redis.url())).await, daily(1));
+    let key = gate.key(&policy, "p");
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    let seen = || {
+        (redis.command(&["hgetall", &key]).unwrap(), redis.command(&["pexpiretime", &key]).unwrap())
+    };
+    let before = seen();
+    for cost in [1, 2, 50] {
+        assert!(
+            !gate
+                .acquire(&Ask::new(&policy, "p").cost("requests", cost).id("x"))
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+    }
+    assert_eq!(seen(), before);
+    assert_eq!(calls(&redis, "hset"), 1);
+    assert!(
+        !gate.acquire(&Ask::new(&policy, "new").cost("requests", 2)).await.unwrap().is_admitted()
+    );
+    assert_eq!(redis.command(&["exists", &gate.key(&policy, "new")]).unwrap(), "0\n");
+}
+
+/// A key goes in the first millisecond in which it says what an absent one says, and not before.
+#[tokio::test]
+async fn a_key_expires_when_it_equals_an_absent_one() {
+    let redis = server();
+    let gate = connect(Options::single(redis.url())).await;
+    let minute = Span::from_mins(1);
+    let rules: [(&str, Rule); 5] = [
+        ("continuous", TokenBucket::per(7, minute).burst(20).into()),
+        ("interval", TokenBucket::per(3, minute).burst(20).at_boundaries().into()),
+        ("rolling", RollingWindow::new(20, minute).into()),
+        ("coarse", RollingWindow::new(20, minute).resolution(7).into()),
+        ("slots", Concurrency::new(20, minute).into()),
+    ];
+    for (name, rule) in rules {
+        let policy = Policy::new(name, [Limit::new("only", "requests", rule)]).unwrap();
+        let expires = |subject: &str| -> u64 {
+            let text = redis.command(&["pexpiretime", &gate.key(&policy, subject)]).unwrap();
+            text.trim().parse().unwrap()
+        };
+        let ask = Ask::new(&policy, "plain").cost("requests", 5);
+        let permit = admitted(gate.acquire(&ask).await.unwrap());
+        let full_at = permit.limits[0].full_at.unwrap().as_micros();
+        assert_eq!(expires("plain"), full_at.div_ceil(1_000), "{name}");
+        let ask = Ask::new(&policy, "id").cost("requests", 5).id("x");
+        let permit = admitted(gate.acquire(&ask).await.unwrap());
+        let full_at = permit.limits[0].full_at.unwrap();
+        let known = permit.grant().at + bounds::ID_HORIZON;
+        assert_eq!(expires("id"), full_at.max(known).as_micros().div_ceil(1_000), "{name}");
+        let until = Timestamp::from_micros(permit.grant().at.as_micros() + 7_200_000_001);
+        let ask = Ask::new(&policy, "closed");
+        assert!(gate.close_until(&ask, "only", until).await.unwrap(), "{name}");
+        assert_eq!(expires("closed"), until.as_micros().div_ceil(1_000), "{name}");
+        gate.settle(&permit, &Costs::new()).await.unwrap();
+        let settled = permit.grant().at + bounds::PERMIT_TTL;
+        assert_eq!(expires("id"), settled.as_micros().div_ceil(1_000), "{name}");
+    }
+}
+
+/// A core on the client's side, to compare with step by step.
+struct Both {
+    gate: Redis,
+    clock: ManualClock,
+    core: Single,
+}
+
+impl Both {
+    async fn new(redis: &servers::Redis) -> Self {
+        let clock = ManualClock::new();
+        let gate = told(Options::single(redis.url()), &clock).await;
+        Self { gate, clock, core: Single::default() }
+    }
+
+    async fn acquire(&mut self, ask: &Ask<'_>) -> Result<Decision, ErrorKind> {
+        let got = self.gate.acquire(ask).await;
+        let expected = self.core.run(self.clock.now(), &Operation::Acquire(ask));
+        match (got, expected) {
+            (Ok(got), Ok(tollgate::Outcome::Decided(expected))) => {
+                assert_eq!(got, expected);
+                Ok(got)
+            }
+            (Err(got), Err(expected)) => {
+                assert_eq!(got.to_string(), expected.to_string());
+                Err(got.kind())
+            }
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+
+    async fn settle(&mut self, permit: &Permit) {
+        let (got, actual) = (self.gate.settle(permit, &Costs::new()).await, Costs::new());
+        let expected = self.core.run(self.clock.now(), &Operation::Settle(permit, &actual));
+        match (got, expected) {
+            (Ok(got), Ok(tollgate::Outcome::Settled(expected))) => assert_eq!(got, expected),
+            (Err(got), Err(expected)) => assert_eq!(got.to_string(), expected.to_string()),
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+}
+
+/// At the bound of the log neighbours merge, as in the core.
+#[tokio::test]
+async fn a_long_log_merges_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let rule = RollingWindow::new(2_500, Span::from_millis(3));
+    let policy = Policy::new("log", [Limit::new("only", "requests", rule)]).unwrap();
+    let mut permits = Vec::new();
+    for number in 0..3_500_u64 {
+        both.clock.advance(Span::from_micros(1 + number % 2));
+        permits.extend(both.acquire(&Ask::new(&policy, "p")).await.unwrap().permit());
+        // Some of these were merged with a younger one by then, and give nothing back.
+        if number % 17 == 16
+            && let Some(permit) =
+                permits.iter().rev().nth(usize::try_from(number * 37 % 900).unwrap())
+        {
+            let got = both.gate.release(permit).await.unwrap();
+            let expected = both.core.run(both.clock.now(), &Operation::Release(permit)).unwrap();
+            assert_eq!(tollgate::Outcome::Settled(got), expected);
+        }
+        if number % 500 == 499 {
+            both.acquire(&Ask::new(&policy, "p").cost("requests", 2_400)).await.unwrap();
+        }
+    }
+}
+
+/// As many ids as an entry remembers; then Contended, until they expire.
+#[tokio::test]
+async fn too_many_ids_are_contended_until_they_expire() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policy = slow_bucket(10_000);
+    for number in 0..bounds::IDS_MAX {
+        let ask = Ask::new(&policy, "p").id(format!("id-{number}"));
+        assert!(both.acquire(&ask).await.unwrap().is_admitted());
+        if number == 499 {
+            both.clock.advance(Span::from_secs(60));
+        }
+    }
+    let one_more = Ask::new(&policy, "p").id("one-more");
+    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
+    assert!(both.acquire(&Ask::new(&policy, "p").id("id-700")).await.unwrap().is_admitted());
+    assert!(both.acquire(&Ask::new(&policy, "p")).await.unwrap().is_admitted());
+    both.clock.advance(Span::from_secs(60));
+    for number in 0..500 {
+        let ask = Ask::new(&policy, "p").id(format!("late-{number}"));
+        assert!(both.acquire(&ask).await.unwrap().is_admitted());
+    }
+    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
+}
+
+/// Permits that are settled with gaps in between: runs are bounded, and nothing is settled twice.
+#[tokio::test]
+async fn settled_permits_are_remembered_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policy = slow_bucket(10_000);
+    let mut permits = Vec::new();
+    for _ in 0..600 {
+        both.clock.advance(Span::from_secs(1));
+        permits.push(admitted(both.acquire(&Ask::new(&policy, "p")).await.unwrap()));
+    }
+    for step in [2, 3, 2, 1] {
+        for permit in permits.iter().step_by(step) {
+            both.settle(permit).await;
+        }
+    }
+    both.clock.advance(Span::from_secs(3_300));
+    for permit in permits.iter().rev() {
+        both.settle(permit).await;
+    }
+}
+
+/// While the numbers of a policy change, old and new programs ask at once; every charge counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_with_different_numbers_lose_no_charge() {
+    let redis = server();
+    let gate = std::sync::Arc::new(connect(Options::single(redis.url())).await);
+    let tasks: Vec<_> = (0..8_u64)
+        .map(|number| {
+            let gate = std::sync::Arc::clone(&gate);
+            tokio::spawn(async move {
+                let policy = daily(1_000 + number % 2);
+                let mut charged = 0;
+                while charged < 20 {
+                    match acquire(&*gate, &policy, "p").await {
+                        Ok(admitted) => charged += u64::from(admitted),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(gate.standing(&daily(1_000), "p").await.unwrap()[0].used, 160);
+}
+
+/// An answer is given only after the replica has the change; without one it is an error that never admits.
+#[tokio::test]
+async fn wait_replicas_waits_for_the_replica() {
+    let primary = server();
+    let (port, policy) = (primary.url(), daily(5));
+    let port = port.trim_matches(|c: char| !c.is_ascii_digit()).rsplit(':').next().unwrap();
+    let options = || Options::single(primary.url()).wait_replicas(1);
+    let alone = Redis::connect(options()).await.unwrap();
+    let error = acquire(&alone, &policy, "p").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    let arguments = format!("--replicaof 127.0.0.1 {port} --repl-diskless-sync-delay 0");
+    let replica = servers::Redis::start_with(Append::Never, &arguments).unwrap();
+    // Waits for the first write that the replica confirms; the command itself is what waits.
+    primary.command(&["config", "set", "repl-diskless-sync-delay", "0"]).unwrap();
+    primary.command(&["set", "x", "y"]).unwrap();
+    assert_eq!(primary.command(&["wait", "1", "20000"]).unwrap(), "1\n");
+    let gate = connect(options()).await;
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    assert_eq!(replica.command(&["exists", &gate.key(&policy, "p")]).unwrap(), "1\n");
+    drop(replica);
+}
+
+/// What the server holds is what the core would hold, so that [`apply`] on it changes nothing more.
+#[tokio::test]
+async fn an_ask_behind_others_is_admitted_if_all_have_room() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policy = slow_bucket(5);
+    both.acquire(&Ask::new(&policy, "p")).await.unwrap();
+    let front = *Ask::new(&policy, "p").cost("requests", 4).amounts();
+    let ask = Ask::new(&policy, "p").behind(vec![front; 3]);
+    assert!(!both.acquire(&ask).await.unwrap().is_admitted());
+    let one = *Ask::new(&policy, "p").amounts();
+    let ask = Ask::new(&policy, "p").id("x").behind(vec![one; 2]);
+    let first = admitted(both.acquire(&ask).await.unwrap());
+    let again = admitted(both.acquire(&ask).await.unwrap());
+    assert_eq!(first.grant(), again.grant(), "a repeat is recognised behind others too");
+    assert!(!both.acquire(&ask.id("y").behind(vec![one; 3])).await.unwrap().is_admitted());
+    let entry = both.core.entry.as_mut().unwrap();
+    let looked =
+        apply(&Operation::Standing { policy: &policy, subject: "p" }, entry, both.clock.now());
+    assert_eq!(looked.unwrap().1, Change::Nothing);
+    assert!(Timestamp::EPOCH < both.clock.now());
+}
+
+/// Ids, slots and numbers that change to and fro: every answer is the core's.
+#[tokio::test]
+async fn ids_and_changed_numbers_are_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policies = [(10, 30), (12, 30), (10, 45)].map(|(limit, secs)| {
+        let span = Span::from_secs(secs);
+        Policy::new(
+            "changing",
+            [
+                Limit::new("bucket", "requests", TokenBucket::per(limit, span)),
+                Limit::new("rolling", "requests", RollingWindow::new(limit, span).resolution(4)),
+                Limit::new("exact", "tokens", RollingWindow::new(3 * limit, span)),
+                Limit::new("slots", "calls", Concurrency::new(4, span)),
+            ],
+        )
+        .unwrap()
+    });
+    let mut seed = 7_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut permits: Vec<Permit> = Vec::new();
+    for step in 0..6_000_u64 {
+        let wait = [0, 1, 900_000, 7_000_000, 50_000_000][usize::try_from(draw(5)).unwrap()];
+        both.clock.advance(Span::from_micros(wait));
+        if draw(300) == 0 {
+            both.clock.advance(Span::from_secs(3_600));
+        }
+        // The numbers change now and then, and come back.
+        let policy = &policies[if draw(20) == 0 { usize::try_from(draw(3)).unwrap() } else { 0 }];
+        let mut ask = Ask::new(policy, "p").cost("requests", draw(3)).cost("tokens", draw(2));
+        ask = ask.cost("calls", draw(2));
+        if draw(3) != 0 {
+            ask = ask.id_for(format!("id-{}", draw(4)), Span::from_secs(10 + draw(110)));
+        }
+        if draw(6) == 0 {
+            ask = ask.behind(vec![*Ask::new(policy, "p").amounts(); 2]);
+        }
+        let verb = draw(10);
+        let mut permit = None;
+        if let Some(last) = permits.len().checked_sub(1) {
+            let back = usize::try_from(draw(4)).unwrap().min(last);
+            permit = Some(permits[last - back].clone());
+        }
+        let actual = Costs::new().with("requests", draw(4)).with("tokens", draw(3));
+        let subject = "p";
+        let (got, operation) = match (verb, &permit) {
+            (0..=3, _) | (_, None) => {
+                let got = both.gate.acquire(&ask).await;
+                (got.map(tollgate::Outcome::Decided), Operation::Acquire(&ask))
+            }
+            (4, _) => {
+                let got = both.gate.charge(&ask).await;
+                (got.map(tollgate::Outcome::Permitted), Operation::Charge(&ask))
+            }
+            (5, Some(permit)) => {
+                let got = both.gate.settle(permit, &actual).await;
+                (got.map(tollgate::Outcome::Settled), Operation::Settle(permit, &actual))
+            }
+            (6 | 7, Some(permit)) => {
+                let got = both.gate.release(permit).await;
+                (got.map(tollgate::Outcome::Settled), Operation::Release(permit))
+            }
+            (8, Some(permit)) => {
+                let got = both.gate.renew(permit).await;
+                (got.map(tollgate::Outcome::Permitted), Operation::Renew(permit))
+            }
+            _ if draw(4) == 0 => {
+                let got = both.gate.reset(policy, subject).await;
+                (got.map(tollgate::Outcome::Done), Operation::Reset { policy, subject })
+            }
+            _ => {
+                let got = both.gate.standing(policy, subject).await;
+                (got.map(tollgate::Outcome::Stands), Operation::Standing { policy, subject })
+            }
+        };
+        let expected = both.core.run(both.clock.now(), &operation);
+        match (&got, &expected) {
+            (Ok(got), Ok(expected)) => assert_eq!(got, expected, "step {step}: {operation:?}"),
+            (Err(got), Err(expected)) => {
+                assert_eq!(got.to_string(), expected.to_string(), "step {step}: {operation:?}");
+            }
+            _ => panic!("step {step}: {operation:?}: {got:?} instead of {expected:?}"),
+        }
+        if let Ok(
+            tollgate::Outcome::Decided(Decision::Admitted(permit))
+            | tollgate::Outcome::Permitted(permit),
+        ) = got
+        {
+            permits.push(if draw(8) == 0 { permit.under_other_numbers() } else { permit });
+        }
+    }
+}
+
+/// Nothing is given back across a change of numbers, so the key stays until every older permit is too old.
+#[tokio::test]
+async fn a_change_of_numbers_keeps_the_key_until_older_permits_are_too_old() {
+    let redis = server();
+    let gate = connect(Options::single(redis.url())).await;
+    let policy = |secs| {
+        let rule = RollingWindow::new(20, Span::from_secs(secs));
+        Policy::new("changing", [Limit::new("only", "requests", rule)]).unwrap()
+    };
+    let (old, new) = (policy(10), policy(20));
+    let first = admitted(gate.acquire(&Ask::new(&old, "p")).await.unwrap());
+    let last = (first.grant().at + bounds::PERMIT_TTL).as_micros().div_ceil(1_000);
+    let key = gate.key(&old, "p");
+    // The first is written whole, the second by the script.
+    for _ in 0..2 {
+        admitted(gate.acquire(&Ask::new(&new, "p")).await.unwrap());
+        let expires: u64 = redis.command(&["pexpiretime", &key]).unwrap().trim().parse().unwrap();
+        assert!(last <= expires, "{expires} is before {last}");
+    }
+    assert!(gate.release(&first).await.unwrap());
+    assert_eq!(gate.standing(&new, "p").await.unwrap()[0].used, 3);
+}

@@ -1,0 +1,65 @@
+//! The Redis store on real servers, which `tollgate_testing::servers` starts.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a failed test")]
+#![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
+
+mod cluster;
+mod conforms;
+mod contention;
+mod faults;
+mod keeps;
+mod sabotage;
+
+use std::sync::Arc;
+
+use tollgate::{Ask, Error, Gate, Limit, ManualClock, Policy, RollingWindow, Span, TokenBucket};
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::servers;
+
+/// A server on which nothing else runs, and which keeps nothing on disk.
+fn server() -> servers::Redis {
+    servers::Redis::start().unwrap()
+}
+
+/// A gate that decides at the time of `clock`.
+async fn told(options: Options, clock: &ManualClock) -> Redis {
+    connect(options.told_time(Arc::new(clock.clone()))).await
+}
+
+/// A gate that decides at the server's time, with patience for a machine that is busy with other tests.
+async fn connect(options: Options) -> Redis {
+    Redis::connect(options.attempt_timeout(Span::from_secs(20))).await.unwrap()
+}
+
+/// At most `limit` requests in any 24 hours, exactly.
+fn daily(limit: u64) -> Policy {
+    let rule = RollingWindow::new(limit, Span::from_hours(24));
+    Policy::new("daily", [Limit::new("rpd", "requests", rule)]).unwrap()
+}
+
+/// A bucket of `capacity` that gets one token back in a day.
+fn slow_bucket(capacity: u64) -> Policy {
+    let rule = TokenBucket::per(1, Span::from_hours(24)).burst(capacity);
+    Policy::new("bucket", [Limit::new("burst", "requests", rule)]).unwrap()
+}
+
+async fn acquire(gate: &impl Gate, policy: &Policy, subject: &str) -> Result<bool, Error> {
+    Ok(gate.acquire(&Ask::new(policy, subject)).await?.is_admitted())
+}
+
+async fn used(gate: &impl Gate, policy: &Policy, subject: &str) -> u64 {
+    gate.standing(policy, subject).await.unwrap()[0].used
+}
+
+/// How often a call may fail after a server came back; there is no waiting in between.
+const TRIES_MAX: usize = 200;
+
+/// Asks for the standing until the server that came back answers.
+async fn used_once_back(gate: &impl Gate, policy: &Policy, subject: &str) -> u64 {
+    for _ in 0..TRIES_MAX {
+        if let Ok(standing) = gate.standing(policy, subject).await {
+            return standing[0].used;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("the connection did not come back");
+}

@@ -1,0 +1,78 @@
+//! A server that speaks DynamoDB, behind a proxy that counts and misbehaves on demand.
+//!
+//! The server is dynoxide: it applies conditional writes one after another and returns the old item of a refused one, as
+//! the service does. It never throttles and never loses a reply; the [`Proxy`] does that.
+
+mod http;
+mod proxy;
+
+use std::path::{Path, PathBuf};
+
+pub use proxy::{Counts, Misbehaviour, Proxy};
+
+use super::{Fault, Port, Process, Program};
+
+/// Where `cargo xtask` puts the server, below the folder of the build.
+const INSTALLED: &str = "servers/node_modules/@dynoxide/linux-x64/dynoxide";
+
+/// A DynamoDB server with a proxy in front of it.
+#[derive(Debug)]
+pub struct DynamoDb {
+    process: Process,
+    proxy: Proxy,
+}
+
+impl DynamoDb {
+    /// Starts a server that keeps its tables in memory: a restart begins empty.
+    ///
+    /// # Errors
+    /// If it is not installed or does not start.
+    pub fn start() -> Result<Self, Fault> {
+        Self::start_with("")
+    }
+
+    /// Starts a server that keeps its tables in a file of its folder, so that they survive a restart.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_durable() -> Result<Self, Fault> {
+        Self::start_with(" --db-path tables")
+    }
+
+    fn start_with(arguments: &str) -> Result<Self, Fault> {
+        let folder = tempfile::tempdir()
+            .map_err(|error| Fault::new(format!("could not make a folder: {error}")))?;
+        let port = Port::free()?;
+        let line = format!("serve --host 127.0.0.1 --port {}{arguments}", port.number());
+        let program = Program::new(program()).args(&line);
+        let process = Process::start(program, port, folder)?;
+        let proxy = Proxy::start(process.address())?;
+        Ok(Self { process, proxy })
+    }
+
+    /// The address to give to a client: that of the proxy.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.proxy.address())
+    }
+
+    /// The proxy, to count and to misbehave.
+    #[must_use]
+    pub const fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    /// The process, to stop, pause, kill and restart it.
+    pub const fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// The server that was installed for the tests, or one on the path.
+fn program() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let build = option_env!("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let installed = [build.join(INSTALLED), root.join("target").join(INSTALLED)];
+    let found = installed.into_iter().find_map(|path| path.canonicalize().ok());
+    found.unwrap_or_else(|| PathBuf::from("dynoxide"))
+}

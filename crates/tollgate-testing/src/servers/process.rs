@@ -1,0 +1,217 @@
+//! A server as a child process: start, stop, pause, kill, start again.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{Fault, Port, Program};
+
+/// How often a server is looked at while it starts or ends.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How many looks a server has to start listening: 30 seconds.
+const START_LOOKS_MAX: u32 = 6_000;
+/// How many looks a server has to end after it was asked to: 10 seconds.
+const STOP_LOOKS_MAX: u32 = 2_000;
+/// How much of a log an error shows.
+const LOG_BYTES_SHOWN_MAX: usize = 2_000;
+
+/// A server that runs until this value is dropped. It listens on one port of loopback, works in one folder and writes
+/// what it prints to `log` there.
+#[derive(Debug)]
+pub struct Process {
+    program: Program,
+    port: Port,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl Process {
+    /// Starts `program` and waits until it listens on `port`. The folder goes away with the process.
+    ///
+    /// # Errors
+    /// If the program is missing, ends, or does not listen in time; with the end of its log.
+    pub fn start(program: Program, port: Port, folder: TempDir) -> Result<Self, Fault> {
+        let mut process = Self { program, port, folder, child: None };
+        process.restart()?;
+        Ok(process)
+    }
+
+    /// The port it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port()).into()
+    }
+
+    /// The folder it works in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its process id, while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Asks it to end, and waits until it has.
+    ///
+    /// # Errors
+    /// If it does not end in time; it is killed then.
+    pub fn stop(&mut self) -> Result<(), Fault> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        // A paused process would not see the request.
+        signal(&child, self.program.stop)?;
+        signal(&child, Signal::CONT)?;
+        if ended_within(&mut child, STOP_LOOKS_MAX)?.is_some() {
+            return Ok(());
+        }
+        end(&mut child)?;
+        Err(self.fault("did not end when asked to, and was killed"))
+    }
+
+    /// Kills it at once, as a crash would (SIGKILL).
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn kill(&mut self) -> Result<(), Fault> {
+        match self.child.take() {
+            Some(mut child) => end(&mut child),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops it in its tracks (SIGSTOP): connections stay open and nobody answers.
+    ///
+    /// # Errors
+    /// If it is not running.
+    pub fn pause(&self) -> Result<(), Fault> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    /// If it is not running.
+    pub fn resume(&self) -> Result<(), Fault> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Starts it again on the same port and folder, after stopping it if it runs.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&mut self) -> Result<(), Fault> {
+        self.stop()?;
+        let unwritable =
+            |error| Fault::new(format!("could not write the log of a server: {error}"));
+        let log = File::options().create(true).append(true).open(self.log_path());
+        let log = log.map_err(unwritable)?;
+        let mut command = self.program.command();
+        command.current_dir(self.folder.path());
+        command.stdout(log.try_clone().map_err(unwritable)?).stderr(log);
+        let child = command.spawn().map_err(|error| self.program.missing(&error))?;
+        self.child = Some(child);
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), Fault> {
+        let address = self.address();
+        for _ in 0..START_LOOKS_MAX {
+            if let Some(child) = &mut self.child
+                && let Some(status) = status(child)?
+            {
+                self.child = None;
+                return Err(self.fault(&format!("ended with {}", words(status))));
+            }
+            if TcpStream::connect(address).is_ok() {
+                return Ok(());
+            }
+            nap();
+        }
+        let fault = self.fault("did not listen in time");
+        self.kill()?;
+        Err(fault)
+    }
+
+    fn signal(&self, kind: Signal) -> Result<(), Fault> {
+        match &self.child {
+            Some(child) => signal(child, kind),
+            None => Err(self.fault("is not running")),
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn fault(&self, what: &str) -> Fault {
+        let log = std::fs::read(self.log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_BYTES_SHOWN_MAX)..]);
+        let path = self.program.path.display();
+        Fault::new(format!("{path} on port {} {what}; the end of its log:\n{log}", self.port()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Whoever drops a server is done with it; there is nobody left to tell.
+        drop(self.stop());
+    }
+}
+
+fn signal(child: &Child, kind: Signal) -> Result<(), Fault> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let id = id.ok_or_else(|| Fault::new("the process has no id"))?;
+    kill_process(id, kind).map_err(|error| Fault::new(format!("could not signal {id:?}: {error}")))
+}
+
+fn end(child: &mut Child) -> Result<(), Fault> {
+    signal(child, Signal::KILL)?;
+    match child.wait() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Fault::new(format!("could not kill {}: {error}", child.id()))),
+    }
+}
+
+fn ended_within(child: &mut Child, looks: u32) -> Result<Option<ExitStatus>, Fault> {
+    for _ in 0..looks {
+        if let Some(status) = status(child)? {
+            return Ok(Some(status));
+        }
+        nap();
+    }
+    Ok(None)
+}
+
+fn status(child: &mut Child) -> Result<Option<ExitStatus>, Fault> {
+    child.try_wait().map_err(|error| Fault::new(format!("could not look at a server: {error}")))
+}
+
+fn words(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => status.to_string(),
+    }
+}
+
+/// Waits a little for another process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process starts, joins or ends; no clock of ours can wake us"
+)]
+pub(super) fn nap() {
+    std::thread::sleep(LOOK_EVERY);
+}

@@ -1,0 +1,127 @@
+//! A program to run, once or as a server.
+
+use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+/// Why a server could not be started or controlled.
+#[derive(Debug)]
+pub struct Fault(String);
+
+impl Fault {
+    /// A fault with this text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A program to run: its path, arguments, variables, and the user to run it as.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) path: PathBuf,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    user: Option<(u32, u32)>,
+    pub(super) stop: Signal,
+}
+
+impl Program {
+    /// A program by its name on the path, or by its path.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            user: None,
+            stop: Signal::TERM,
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds arguments that are separated by single spaces.
+    #[must_use]
+    pub fn args(mut self, line: &str) -> Self {
+        self.arguments.extend(line.split(' ').map(str::to_owned));
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Runs it as this user and group, which takes root.
+    #[must_use]
+    pub const fn run_as(mut self, user: u32, group: u32) -> Self {
+        self.user = Some((user, group));
+        self
+    }
+
+    /// Asks it to end with this signal instead of SIGTERM.
+    #[must_use]
+    pub const fn stop_with(mut self, signal: Signal) -> Self {
+        self.stop = signal;
+        self
+    }
+
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+
+    pub(super) fn missing(&self, error: &std::io::Error) -> Fault {
+        let path = self.path.display();
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return Fault::new(format!(
+                "{path} is not installed; `cargo xtask test` installs what the tests need, or install it by hand"
+            ));
+        }
+        Fault::new(format!("could not start {path}: {error}"))
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Errors
+/// If it is missing or fails, with what it said.
+pub fn run(program: &Program) -> Result<String, Fault> {
+    let output = program.command().output().map_err(|error| program.missing(&error))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(text(&output.stdout));
+    }
+    Err(Fault::new(format!(
+        "{} {} failed with {}: {}{}",
+        program.path.display(),
+        program.arguments.join(" "),
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    )))
+}

@@ -1,0 +1,180 @@
+//! Redis: a single server, and a cluster of three.
+
+use super::process::nap;
+use super::{Fault, Port, Process, Program, free_ports, run};
+
+/// The masters of a cluster.
+const NODES: usize = 3;
+/// How often the cluster is asked whether it is ready.
+const READY_LOOKS_MAX: u32 = 2_000;
+
+/// What a Redis server keeps on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Append {
+    /// Nothing: a restart begins empty.
+    Never,
+    /// Every write, flushed to the disk before it is answered (`appendfsync always`).
+    Always,
+}
+
+/// A single Redis server.
+#[derive(Debug)]
+pub struct Redis {
+    process: Process,
+}
+
+impl Redis {
+    /// Starts a server that keeps nothing on disk.
+    ///
+    /// # Errors
+    /// If it is not installed or does not start.
+    pub fn start() -> Result<Self, Fault> {
+        Self::start_with(Append::Never, "")
+    }
+
+    /// Starts a server with further arguments, such as `--requirepass secret`.
+    ///
+    /// # Errors
+    /// If it is not installed or does not start.
+    pub fn start_with(append: Append, arguments: &str) -> Result<Self, Fault> {
+        let (port, folder) = (Port::free()?, folder()?);
+        let mut program = server(&port, &folder, append);
+        if !arguments.is_empty() {
+            program = program.args(arguments);
+        }
+        Ok(Self { process: Process::start(program, port, folder)? })
+    }
+
+    /// Where it is, without user or password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.process.address())
+    }
+
+    /// The process, to stop, pause, kill and restart it.
+    pub const fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Runs one command through `redis-cli` and returns what it printed.
+    ///
+    /// # Errors
+    /// If `redis-cli` is missing or fails.
+    pub fn command(&self, words: &[&str]) -> Result<String, Fault> {
+        command(self.process.port(), words)
+    }
+}
+
+/// Three Redis masters that share the slots among them, with or without replicas.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Process>,
+    replicas: usize,
+}
+
+impl RedisCluster {
+    /// Starts three masters and joins them.
+    ///
+    /// # Errors
+    /// If Redis is not installed, does not start or does not join.
+    pub fn start() -> Result<Self, Fault> {
+        Self::start_with_replicas(0)
+    }
+
+    /// Starts three masters with so many replicas each, and joins them.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_replicas(replicas: usize) -> Result<Self, Fault> {
+        let ports = free_ports(NODES * (1 + replicas))?;
+        let nodes: Result<Vec<Process>, Fault> = ports.into_iter().map(node).collect();
+        let cluster = Self { nodes: nodes?, replicas };
+        let mut create = Program::new("redis-cli").args("--cluster create");
+        for node in &cluster.nodes {
+            create = create.arg(node.address().to_string());
+        }
+        run(&create.args(&format!("--cluster-replicas {replicas} --cluster-yes")))?;
+        cluster.wait_until_ready()?;
+        Ok(cluster)
+    }
+
+    /// Where the nodes are.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| format!("redis://{}/", node.address())).collect()
+    }
+
+    /// The processes, to stop, pause, kill and restart them.
+    pub fn processes(&mut self) -> &mut [Process] {
+        &mut self.nodes
+    }
+
+    /// Runs one command on one node through `redis-cli` and returns what it printed.
+    ///
+    /// # Errors
+    /// If there is no such node, or `redis-cli` is missing or fails.
+    pub fn command(&self, node: usize, words: &[&str]) -> Result<String, Fault> {
+        let process = self.nodes.get(node);
+        let process = process.ok_or_else(|| Fault::new(format!("there is no node {node}")))?;
+        command(process.port(), words)
+    }
+
+    /// Waits until every node says that every slot is served, and every master that its replicas follow it.
+    fn wait_until_ready(&self) -> Result<(), Fault> {
+        for node in &self.nodes {
+            let mut looks = 0;
+            while !self.is_ready(node.port())? {
+                looks += 1;
+                if looks == READY_LOOKS_MAX {
+                    return Err(Fault::new("the Redis cluster did not become ready"));
+                }
+                nap();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self, port: u16) -> Result<bool, Fault> {
+        let serves = command(port, &["cluster", "info"])?.contains("cluster_state:ok");
+        let role = command(port, &["info", "replication"])?;
+        let follows = role.contains("master_link_status:up");
+        let followed = role.matches("state=online").count() == self.replicas;
+        Ok(serves && (follows || (role.contains("role:master") && followed)))
+    }
+}
+
+fn node(port: Port) -> Result<Process, Fault> {
+    let folder = folder()?;
+    let program = server(&port, &folder, Append::Never)
+        .args("--cluster-enabled yes --cluster-node-timeout 2000 --cluster-config-file nodes.conf")
+        // A replica is in step at once instead of after five seconds.
+        .args("--repl-diskless-sync-delay 0");
+    Process::start(program, port, folder)
+}
+
+fn server(port: &Port, folder: &tempfile::TempDir, append: Append) -> Program {
+    let program = Program::new("redis-server")
+        .args(&format!("--port {} --bind 127.0.0.1 --save", port.number()))
+        .arg("")
+        .arg("--dir")
+        .arg(folder.path().display().to_string());
+    match append {
+        Append::Never => program.args("--appendonly no"),
+        Append::Always => program.args("--appendonly yes --appendfsync always"),
+    }
+}
+
+fn command(port: u16, words: &[&str]) -> Result<String, Fault> {
+    let mut program = Program::new("redis-cli").args(&format!("-p {port}"));
+    for word in words {
+        program = program.arg(*word);
+    }
+    run(&program)
+}
+
+fn folder() -> Result<tempfile::TempDir, Fault> {
+    tempfile::Builder::new()
+        .prefix("tollgate-redis-")
+        .tempdir()
+        .map_err(|error| Fault::new(format!("could not make a temporary folder: {error}")))
+}

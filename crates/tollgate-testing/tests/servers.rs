@@ -1,0 +1,82 @@
+//! The launcher of real servers: what a fault test relies on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tollgate_testing::servers::{Append, Fault, Port, Process, Program, Redis, RedisCluster};
+
+/// Sends PING and says whether PONG came within a short time.
+fn answers(redis: &mut Redis) -> bool {
+    let Ok(mut stream) = TcpStream::connect(redis.process().address()) else { return false };
+    let mut reply = [0; 7];
+    stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout above zero");
+    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut reply).is_ok()
+}
+
+/// A paused server accepts and does not answer, a killed one does not accept; both come back where they were.
+#[test]
+fn a_server_stops_pauses_dies_and_comes_back() -> Result<(), Fault> {
+    let mut redis = Redis::start()?;
+    let (url, first) = (redis.url(), redis.process().id());
+    assert!(answers(&mut redis));
+    redis.process().pause()?;
+    assert!(!answers(&mut redis));
+    redis.process().resume()?;
+    assert!(answers(&mut redis));
+    redis.process().kill()?;
+    assert!(!answers(&mut redis));
+    redis.process().restart()?;
+    assert!(answers(&mut redis));
+    assert_eq!(redis.url(), url);
+    assert_ne!(redis.process().id(), first);
+    redis.process().stop()?;
+    assert_eq!(redis.process().id(), None);
+    Ok(())
+}
+
+/// What a server wrote to its folder is there after a crash.
+#[test]
+fn a_restart_finds_the_folder_again() -> Result<(), Fault> {
+    let mut redis = Redis::start_with(Append::Always, "")?;
+    redis.command(&["set", "kept", "yes"])?;
+    redis.process().kill()?;
+    redis.process().restart()?;
+    assert_eq!(redis.command(&["get", "kept"])?, "yes\n");
+    Ok(())
+}
+
+#[test]
+fn a_dropped_server_is_gone_with_its_folder() -> Result<(), Fault> {
+    let mut redis = Redis::start()?;
+    let (address, folder) = (redis.process().address(), redis.process().folder().to_owned());
+    drop(redis);
+    assert!(TcpStream::connect(address).is_err());
+    assert!(!folder.exists());
+    Ok(())
+}
+
+#[test]
+fn three_nodes_join_to_a_cluster() -> Result<(), Fault> {
+    let cluster = RedisCluster::start()?;
+    assert_eq!(cluster.urls().len(), 3);
+    assert!(cluster.command(2, &["cluster", "info"])?.contains("cluster_slots_ok:16384"));
+    Ok(())
+}
+
+/// A missing server is an error that says what to do, never a skip.
+#[test]
+fn a_missing_binary_names_the_command_that_installs_it() -> Result<(), Fault> {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Process::start(Program::new("no-such-server"), Port::free()?, folder);
+    let text = missing.unwrap_err().to_string();
+    assert!(text.contains("no-such-server is not installed; `cargo xtask test`"), "{text}");
+    Ok(())
+}
+
+/// A server that ends at once says why.
+#[test]
+fn a_server_that_ends_shows_its_log() {
+    let text = Redis::start_with(Append::Never, "--no-such-option 1").unwrap_err().to_string();
+    assert!(text.contains("no-such-option"), "{text}");
+}

@@ -1,0 +1,189 @@
+//! The real servers that tests run against: installing them, and running them for work by hand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::step::command;
+
+/// A program that the tests start, and the Debian package that has it.
+struct Server {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// What the tests need. A path with a slash is looked up as it is, a name on the path.
+const SERVERS: &[Server] = &[
+    Server { program: "redis-server", package: "redis-server" },
+    Server { program: "redis-cli", package: "redis-tools" },
+    Server { program: "/usr/lib/postgresql/15/bin/postgres", package: "postgresql" },
+];
+
+/// A server that speaks DynamoDB, where the launcher of the tests looks for it.
+const DYNAMODB: &str = "target/servers/node_modules/@dynoxide/linux-x64/dynoxide";
+/// It comes as a package of npm, built for Linux on x86-64. Elsewhere put a `dynoxide` on the path
+/// (`cargo install dynoxide-rs`).
+const DYNAMODB_INSTALL: &str =
+    "npm install --no-save --silent --prefix target/servers @dynoxide/linux-x64@1.2.1";
+
+/// Where `services up` keeps what it started: one folder per server with its process id in `pid`.
+const SERVICES: &str = "target/services";
+/// The ports of `services up`.
+const REDIS_PORT: &str = "16379";
+
+fn is_there(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+fn missing() -> Vec<&'static Server> {
+    SERVERS.iter().filter(|server| !is_there(server.program)).collect()
+}
+
+/// Succeeds when every server is there, and says which is not.
+pub(crate) fn report() -> ExitCode {
+    let missing = missing();
+    for server in &missing {
+        eprintln!("{} is missing (Debian package {})", server.program, server.package);
+    }
+    if !has_dynamodb() {
+        eprintln!("dynoxide is missing ({DYNAMODB_INSTALL})");
+    }
+    if missing.is_empty() && has_dynamodb() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn has_dynamodb() -> bool {
+    root().join(DYNAMODB).exists() || is_there("dynoxide")
+}
+
+/// Installs what is missing, on Debian and its children.
+pub(crate) fn install() -> ExitCode {
+    let mut packages: Vec<&str> = missing().iter().map(|server| server.package).collect();
+    packages.dedup();
+    if !has_dynamodb() && !is_there("npm") {
+        packages.push("npm");
+    }
+    let installed = install_packages(&packages);
+    if installed == ExitCode::SUCCESS && !has_dynamodb() {
+        return run_all(&[DYNAMODB_INSTALL.to_owned()]);
+    }
+    installed
+}
+
+fn install_packages(packages: &[&str]) -> ExitCode {
+    if packages.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    if !is_there("apt-get") {
+        eprintln!(
+            "the tests need {}; install them with the packages of this system, so that they are on the path",
+            packages.join(", ")
+        );
+        return ExitCode::FAILURE;
+    }
+    // Only root may install, and a machine for builds usually is root.
+    let prefix = if is_there("sudo") && !is_root() { "sudo " } else { "" };
+    let update = format!("{prefix}apt-get update -qq");
+    let install = format!("{prefix}apt-get install -y -qq {}", packages.join(" "));
+    run_all(&[update, install])
+}
+
+fn run_all(lines: &[String]) -> ExitCode {
+    for line in lines {
+        eprintln!("==> {line}");
+        match command(line).env("DEBIAN_FRONTEND", "noninteractive").status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => {
+                eprintln!("{line}: {status}; as another user run it by hand: sudo {line}");
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("{line}: could not start: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output();
+    output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// `services up` starts servers on fixed ports of loopback and returns; `services down` stops them by process id.
+pub(crate) fn services(word: &str) -> ExitCode {
+    let outcome = match word {
+        "up" => up(),
+        "down" => down(),
+        other => Err(format!("services {other:?} is unknown; use up or down")),
+    };
+    match outcome {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("xtask: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn up() -> Result<String, String> {
+    let folder = services_folder().join("redis");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let pid = folder.join("pid");
+    if pid.exists() {
+        return Err(
+            "the services are up already; stop them with cargo xtask services down".to_owned()
+        );
+    }
+    let status = Command::new("redis-server")
+        .args(["--port", REDIS_PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--daemonize", "yes", "--dir"])
+        .arg(&folder)
+        .arg("--pidfile")
+        .arg(&pid)
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(format!(
+            "redis    redis://127.0.0.1:{REDIS_PORT}/\nstop with: cargo xtask services down"
+        )),
+        Ok(status) => Err(format!("redis-server: {status}")),
+        Err(error) => Err(format!("redis-server: {error}; cargo xtask test installs it")),
+    }
+}
+
+fn down() -> Result<String, String> {
+    let folder = services_folder();
+    let mut stopped = Vec::new();
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let pid = entry.path().join("pid");
+        let Ok(id) = fs::read_to_string(&pid) else { continue };
+        let id = id.trim();
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("{} holds no process id", pid.display()));
+        }
+        // A process that is gone already is what was wanted.
+        drop(Command::new("kill").args(["-TERM", id]).status());
+        drop(fs::remove_file(&pid));
+        stopped.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    if stopped.is_empty() {
+        Ok("nothing was up".to_owned())
+    } else {
+        Ok(format!("stopped {}", stopped.join(", ")))
+    }
+}
+
+fn services_folder() -> PathBuf {
+    root().join(SERVICES)
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
