@@ -1,0 +1,204 @@
+//! The two ways to change an item: an expression over absolute numbers, and a swap of what was seen.
+
+use std::sync::Arc;
+
+use tollgate::core::{Change, Charge, Entry, Grant, apply, standings};
+use tollgate::edge::random;
+use tollgate::{
+    Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp,
+};
+
+use crate::fast;
+use crate::gate::DynamoDb;
+use crate::item::{Item, STAMP};
+use crate::layout::Layout;
+use crate::send::{Written, pause};
+use crate::swap::{Swap, swap};
+use crate::token::{TOKEN_TTL, Tokens};
+
+/// How often an acquire is written anew because its guess was wrong. Each time one more limit can turn busy or idle.
+pub const GUESSES_MAX: u32 = 24;
+
+/// How often a swap is tried anew because somebody else was faster.
+pub const SWAPS_MAX: u32 = 100;
+
+/// How long one operation is tried at most: a write that may be sent again is known for twice as long.
+pub const TRYING_MAX: Span = Span::from_secs(30);
+
+const _: () = assert!(2 * TRYING_MAX.as_micros() <= TOKEN_TTL.as_micros());
+
+impl DynamoDb {
+    /// Charges `ask` by expression, as often as the guess was wrong.
+    pub(crate) async fn acquire_fast(
+        &self,
+        ask: &Ask<'_>,
+        layout: &Layout,
+        key: &str,
+    ) -> Result<Outcome, Error> {
+        let operation = Operation::Acquire(ask);
+        let mut seen = self.hints.seen(key);
+        let needs_swap = |item: &Arc<Item>| {
+            !item.has_shape_of(ask.policy()) || (ask.id_text().is_some() && !item.has_room_for_id())
+        };
+        if seen.as_ref().is_some_and(needs_swap) {
+            return self.swap(&operation, key, None).await;
+        }
+        let give_up_at = self.clock.now() + TRYING_MAX;
+        let mut is_fresh = false;
+        let mut tokens = Tokens::new(random);
+        for _ in 0..GUESSES_MAX {
+            let now = self.clock.now();
+            if give_up_at < now {
+                break;
+            }
+            let at = seen.as_ref().map_or(now, |item| item.at().max(now));
+            let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
+            if is_fresh && !plan.fits {
+                // The core admits what the expression cannot say, so it takes a swap.
+                return self.swap(&operation, key, seen).await;
+            }
+            // An id is no mark of the write: a release forgets it, perhaps before a late resend arrives.
+            let token = tokens.next(at);
+            plan.stamp_into(&token, at);
+            for name in tokens.names() {
+                plan.expression.only_if_missing(name);
+            }
+            let finished = self.hints.take_finished(key);
+            for name in &finished {
+                plan.expression.remove_once(name);
+            }
+            let delivered = self.wire.update(key, &plan.expression).await?;
+            let item = match delivered.written {
+                Written::Applied(item) => {
+                    let item = item.ok_or_else(nothing_returned)?;
+                    self.hints.see(key, &item);
+                    if delivered.is_clean {
+                        self.hints.finish(key, token);
+                    }
+                    let stamp = item.small(STAMP).unwrap_or(1).saturating_sub(1);
+                    return admitted(ask, &item, Charge { at, stamp }, now);
+                }
+                Written::Refused(item) => item,
+            };
+            for name in finished {
+                self.hints.finish(key, name);
+            }
+            self.saw(key, item.as_ref());
+            if let Some(item) = &item
+                && let Some((_, at, stamp)) = tokens.applied_in(item)
+            {
+                return admitted(ask, item, Charge { at, stamp }, now);
+            }
+            let mut entry = entry_of(item.as_deref(), ask.policy(), now)?;
+            let (outcome, change) = apply(&operation, &mut entry, now)?;
+            if change == Change::Nothing {
+                return Ok(outcome);
+            }
+            (seen, is_fresh) = (item, true);
+        }
+        Err(contended(key))
+    }
+
+    /// Runs `operation` on the entry and swaps the item, as often as somebody else is faster. `fresh` is the item if it
+    /// was seen just now.
+    pub(crate) async fn swap(
+        &self,
+        operation: &Operation<'_>,
+        key: &str,
+        fresh: Option<Arc<Item>>,
+    ) -> Result<Outcome, Error> {
+        let _turn = self.hints.turn(key).await;
+        let mut is_fresh = fresh.is_some();
+        let mut seen = fresh.or_else(|| self.hints.seen(key));
+        let mut tokens = Tokens::new(random);
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let give_up_at = self.clock.now() + TRYING_MAX;
+        for attempt in 0..SWAPS_MAX {
+            let now = self.clock.now();
+            if give_up_at < now {
+                break;
+            }
+            let answer =
+                entry_of(seen.as_deref(), operation.policy(), now).and_then(|mut entry| {
+                    let (outcome, change) = apply(operation, &mut entry, now)?;
+                    Ok((outcome, change, entry))
+                });
+            // Only what was just seen may be answered from.
+            let (outcome, entry) = match answer {
+                Ok((outcome, Change::Entry, entry)) => (outcome, entry),
+                Ok((outcome, Change::Nothing, _)) if is_fresh => return Ok(outcome),
+                Err(error) if is_fresh => return Err(error),
+                _ => {
+                    seen = self.read(key).await?;
+                    is_fresh = true;
+                    continue;
+                }
+            };
+            let token = tokens.next(entry.at());
+            outcomes.resize(tokens.names().count() - 1, outcome.clone());
+            outcomes.push(outcome);
+            let names: Vec<String> = tokens.names().map(str::to_owned).collect();
+            let finished = self.hints.take_finished(key);
+            let delivered = match swap(&entry, seen.as_deref(), &names, &finished) {
+                Swap::Update(expression) => self.wire.update(key, &expression).await?,
+                Swap::Put(item, expression) => self.wire.put(key, item, &expression).await?,
+            };
+            match delivered.written {
+                Written::Applied(item) => {
+                    self.saw(key, item.as_ref());
+                    if delivered.is_clean {
+                        self.hints.finish(key, token);
+                    }
+                    return outcomes.pop().ok_or_else(nothing_returned);
+                }
+                Written::Refused(item) => {
+                    for name in finished {
+                        self.hints.finish(key, name);
+                    }
+                    self.saw(key, item.as_ref());
+                    if let Some(item) = &item
+                        && let Some((place, ..)) = tokens.applied_in(item)
+                    {
+                        return Ok(outcomes.swap_remove(place));
+                    }
+                    (seen, is_fresh) = (item, true);
+                }
+            }
+            // The first loser goes again at once; those who keep losing spread out.
+            if 1 < attempt {
+                pause(attempt.min(3)).await;
+            }
+        }
+        Err(contended(key))
+    }
+}
+
+/// The entry that `item` says, or a fresh one.
+pub(crate) fn entry_of(
+    item: Option<&Item>,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Entry, Error> {
+    match item {
+        Some(item) => item.entry(policy, now),
+        None => Ok(Entry::fresh(policy, now)),
+    }
+}
+
+fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {
+    let entry = item.entry(ask.policy(), now)?;
+    let grant = Grant::of(charge, ask.policy(), ask.amounts());
+    let permit = Permit::of(ask, grant, standings(&entry, now));
+    Ok(Outcome::Decided(Decision::Admitted(permit)))
+}
+
+fn contended(key: &str) -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!("dynamodb: {key:?} is changed by too many at once; ask again later"),
+    )
+}
+
+fn nothing_returned() -> Error {
+    Error::new(ErrorKind::Corrupt, "dynamodb: a write returned no item")
+}

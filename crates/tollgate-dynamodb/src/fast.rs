@@ -1,0 +1,246 @@
+//! An acquire as one conditional write over absolute numbers, with no read before.
+//!
+//! The service cannot take a maximum, so a bucket has two forms of its write, chosen by what was last seen of it:
+//! ```text
+//! busy  SET t = t + cost        IF t BETWEEN now AND now + capacity - cost
+//! idle  SET t = now + cost      IF t is missing or t <= now
+//! ```
+//! A wrong guess is refused and returns the item, so the second try is right. Counters need no guess. Two busy writers, or
+//! two on the same counters, both succeed in any order as long as there is room for both.
+
+use tollgate::core::{Ask, Borders, Policy, Span, Timestamp};
+
+use crate::expression::{Expression, to_number};
+use crate::item::{AT, IdNames, Item, SHAPE, STAMP, TTL, VERSION, shape_of};
+use crate::layout::{
+    Counters, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
+    log_name,
+};
+use crate::packed::record_of;
+use crate::token;
+
+/// How long an item lives after its last write, and longer if it still says something by then (R000.9).
+pub(crate) const IDLE_TTL: Span = Span::from_hours(7 * 24);
+
+/// The most attributes that one write cleans up.
+pub(crate) const PRUNED_MAX: usize = 24;
+
+/// How long counters stay after their windows, for instances whose clocks are behind.
+pub(crate) const PRUNE_SLACK: Span = Span::from_secs(5);
+
+/// How far the time of a write may be behind that of the item: writers on their way overtake each other by less.
+pub(crate) const BEHIND_MAX: Span = Span::from_secs(1);
+
+/// A write in the making.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) expression: Expression,
+    /// Whether the item that was seen meets every condition; true if none was seen.
+    pub(crate) fits: bool,
+}
+
+/// Whether `ask` charges only limits that are kept as absolute numbers.
+pub(crate) fn is_fast(layout: &Layout, ask: &Ask<'_>) -> bool {
+    let mut kinds = layout.kinds.iter().zip(ask.policy().places());
+    kinds.all(|(kind, place)| {
+        ask.amounts().at(place) == 0 || !matches!(kind, Kind::Log | Kind::Slots)
+    })
+}
+
+/// The write that charges `ask` at `at`, as `seen` suggests.
+pub(crate) fn plan(ask: &Ask<'_>, layout: &Layout, seen: Option<&Item>, at: Timestamp) -> Plan {
+    let policy = ask.policy();
+    let mut plan = Plan { expression: Expression::default(), fits: true };
+    let mut windows = policy.windows_at(at);
+    for (place, (kind, unit)) in layout.kinds.iter().zip(policy.places()).enumerate() {
+        let borders = windows.next().flatten();
+        let cost = ask.amounts().at(unit);
+        if cost == 0 {
+            continue;
+        }
+        match kind {
+            Kind::Level(level) => plan.charge_level(place, level, cost, seen, at),
+            Kind::Counters(counters) => plan.charge_counters(place, counters, cost, seen, at),
+            Kind::Calendar { limit, margin } => {
+                let Some(borders) = borders else { continue };
+                let late = borders[0].end - Span::from_micros(*margin) <= at;
+                plan.charge_calendar(place, *limit, cost, seen, &borders[..=usize::from(late)]);
+            }
+            Kind::Log | Kind::Slots => plan.fits = false,
+        }
+        let now = u128::from(at.as_micros());
+        plan.at_most(&closed_name(place), now, seen);
+    }
+    plan.charge_id(ask, seen, at);
+    plan.bookkeeping(policy, layout, seen, at);
+    plan.prune(layout, ask, seen, at);
+    plan
+}
+
+impl Plan {
+    /// Only if `name` is missing or at most `most`.
+    fn at_most(&mut self, name: &str, most: u128, seen: Option<&Item>) {
+        self.expression.only_if_at_most(name, most);
+        self.fits &= seen.and_then(|item| item.number(name)).is_none_or(|number| number <= most);
+    }
+
+    fn charge_level(
+        &mut self,
+        place: usize,
+        level: &Level,
+        cost: u64,
+        seen: Option<&Item>,
+        at: Timestamp,
+    ) {
+        let (name, now, cost) = (level_name(place), level.of(at), level.cost(cost));
+        let full_at = seen.and_then(|item| item.number(&name));
+        match full_at.filter(|full_at| now < *full_at) {
+            Some(full_at) => {
+                let most = (now + u128::from(level.capacity)).saturating_sub(cost);
+                self.fits &= full_at <= most;
+                let path = self.expression.name(&name);
+                // Bounds in the wrong order are an error to the service; then there is no room anyway.
+                let (low, high) = (now.min(most), most);
+                let (low, high) = (self.expression.number(low), self.expression.number(high));
+                self.expression.only_if(format!("({path} BETWEEN {low} AND {high})"));
+                let cost = self.expression.number(cost);
+                self.expression.set_to(&name, &format!("{path}+{cost}"));
+            }
+            None => {
+                self.at_most(&name, now, seen);
+                self.expression.set(&name, to_number(now + cost));
+            }
+        }
+    }
+
+    fn charge_counters(
+        &mut self,
+        place: usize,
+        counters: &Counters,
+        cost: u64,
+        seen: Option<&Item>,
+        at: Timestamp,
+    ) {
+        let room = u128::from(counters.limit.saturating_sub(cost));
+        for slot in counters.around(at) {
+            let name = counter_name(place, slot);
+            self.at_most(&name, room, seen);
+            self.expression.add(&name, cost.into());
+        }
+        // A log from older numbers counts too, and only a swap can weigh it.
+        let log = log_name(place);
+        self.expression.only_if_missing(&log);
+        self.fits &= seen.is_none_or(|item| !item.attributes.contains_key(&log));
+    }
+
+    /// Charges the open window, and the next one too if `windows` has it.
+    fn charge_calendar(
+        &mut self,
+        place: usize,
+        limit: u64,
+        cost: u64,
+        seen: Option<&Item>,
+        windows: &[Borders],
+    ) {
+        for (next, window) in windows.iter().enumerate() {
+            let name = calendar_name(place, window.end);
+            if next == 0 {
+                self.at_most(&name, limit.saturating_sub(cost).into(), seen);
+            }
+            self.expression.add(&name, cost.into());
+        }
+    }
+
+    fn charge_id(&mut self, ask: &Ask<'_>, seen: Option<&Item>, at: Timestamp) {
+        let Some(id) = ask.id_text() else { return };
+        let names = IdNames::of(id);
+        self.at_most(&names.expires, at.as_micros().into(), seen);
+        let expires_at = at + ask.id_ttl();
+        self.expression.set(&names.expires, to_number(expires_at.as_micros().into()));
+        self.expression.set(&names.record, record_of(at, &ask.costs()));
+        self.stamp_into(&names.stamp, at);
+    }
+
+    /// Writes the stamp of this charge into `name`.
+    pub(crate) fn stamp_into(&mut self, name: &str, at: Timestamp) {
+        let stamp = self.expression.name(STAMP);
+        let first = self.expression.number(first_stamp(at));
+        self.expression.set_to(name, &format!("if_not_exists({stamp},{first})"));
+    }
+
+    fn bookkeeping(
+        &mut self,
+        policy: &Policy,
+        layout: &Layout,
+        seen: Option<&Item>,
+        at: Timestamp,
+    ) {
+        let shape = self.expression.value(shape_of(policy));
+        let path = self.expression.name(SHAPE);
+        self.expression.only_if(format!("(attribute_not_exists({path}) OR {path}={shape})"));
+        self.fits &= seen.is_none_or(|item| item.has_shape_of(policy));
+        self.expression.set_to(SHAPE, &shape);
+        self.expression.set(AT, to_number(at.as_micros().into()));
+        // Whoever is farther behind than that learns the time of the item first, and decides at it.
+        self.at_most(AT, (at + BEHIND_MAX).as_micros().into(), seen);
+        let one = self.expression.number(1);
+        let first = self.expression.number(first_stamp(at));
+        for name in [VERSION, STAMP] {
+            let path = self.expression.name(name);
+            self.expression.set_to(name, &format!("if_not_exists({path},{first})+{one}"));
+        }
+        let mut lives_until = at + Span::from_micros(layout.memory_micros());
+        for [_, next] in policy.windows_at(at).flatten() {
+            lives_until = lives_until.max(next.end);
+        }
+        let ttl = ttl_of(at, lives_until).max(seen.and_then(|item| item.small(TTL)).unwrap_or(0));
+        if seen.is_none() {
+            // A limit that this ask does not charge may be in debt for longer than the others remember.
+            self.expression.only_if_at_most(TTL, ttl.into());
+        }
+        self.expression.set(TTL, to_number(ttl.into()));
+    }
+
+    /// Removes what was seen and means nothing any more, some at a time.
+    fn prune(&mut self, layout: &Layout, ask: &Ask<'_>, seen: Option<&Item>, at: Timestamp) {
+        let Some(seen) = seen else { return };
+        let dead = seen.attributes.keys().filter(|name| is_dead(layout, name, at));
+        for name in dead.take(PRUNED_MAX) {
+            self.expression.remove(name);
+        }
+        let horizon = at - PRUNE_SLACK;
+        let forgotten = seen.forgotten_ids(horizon).filter(|id| ask.id_text() != Some(*id));
+        for id in forgotten.take(PRUNED_MAX / 3) {
+            // Somebody may have used the id again since.
+            let names = IdNames::of(id);
+            self.expression.only_if_at_most(&names.expires, horizon.as_micros().into());
+            for name in [&names.expires, &names.stamp, &names.record] {
+                self.expression.remove(name);
+            }
+        }
+    }
+}
+
+/// Whether the attribute `name` means nothing any more at `at`, also to those whose clocks are a little behind.
+pub(crate) fn is_dead(layout: &Layout, name: &str, at: Timestamp) -> bool {
+    if token::is_token(name) {
+        return token::is_dead(name, at);
+    }
+    layout.kinds.iter().enumerate().any(|(place, kind)| match kind {
+        Kind::Counters(counters) => index_of(name, 'w', place)
+            .is_some_and(|slot| counters.dead_at(slot) + PRUNE_SLACK <= at),
+        Kind::Calendar { .. } => index_of(name, 'c', place)
+            .is_some_and(|end| Timestamp::from_micros(end) + PRUNE_SLACK <= at),
+        _ => false,
+    })
+}
+
+/// When an item that was written at `at` and says something until `lives_until` may be deleted, in seconds.
+pub(crate) fn ttl_of(at: Timestamp, lives_until: Timestamp) -> u64 {
+    (at + IDLE_TTL).max(lives_until + PRUNE_SLACK).as_micros().div_ceil(1_000_000)
+}
+
+/// Where the stamps and versions of an item that is created at `at` begin: after those of any item before it.
+fn first_stamp(at: Timestamp) -> u128 {
+    at.as_micros().max(1).into()
+}

@@ -1,0 +1,188 @@
+//! What the service or the way to it refused, in words that say what to do next.
+
+use std::fmt;
+
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use tollgate::{Error, ErrorKind};
+
+/// Why an attempt failed, and whether to try again.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The service is too busy; nothing was written.
+    Throttled(Error),
+    /// Nobody knows whether it was written.
+    Ambiguous(Error),
+    /// Trying again will not help.
+    Final(Error),
+}
+
+impl Trouble {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Throttled(error) | Self::Ambiguous(error) | Self::Final(error) => error,
+        }
+    }
+}
+
+/// Where an attempt went, for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) table: String,
+    pub(crate) place: String,
+}
+
+impl Target {
+    /// The trouble behind `error` of `action`.
+    pub(crate) fn trouble<E, R>(&self, action: &str, error: SdkError<E, R>) -> Trouble
+    where
+        E: std::error::Error + ProvideErrorMetadata + Send + Sync + 'static,
+        R: std::fmt::Debug + Send + Sync + 'static,
+    {
+        let chain = DisplayErrorContext(&error).to_string();
+        match &error {
+            SdkError::ServiceError(service) => {
+                let code = service.err().code().unwrap_or("").to_owned();
+                self.refused(action, &code, error)
+            }
+            SdkError::TimeoutError(_) => Trouble::Ambiguous(self.error(
+                ErrorKind::Unavailable,
+                "did not answer in time",
+                error,
+            )),
+            SdkError::DispatchFailure(_) if has_no_credentials(&chain) => {
+                Trouble::Final(self.no_credentials(error))
+            }
+            SdkError::ConstructionFailure(_) if has_no_credentials(&chain) => {
+                Trouble::Final(self.no_credentials(error))
+            }
+            SdkError::ConstructionFailure(_) => Trouble::Final(self.error(
+                ErrorKind::Invalid,
+                &format!("could not be asked ({chain}); check region and endpoint"),
+                error,
+            )),
+            SdkError::DispatchFailure(_) => Trouble::Ambiguous(self.error(
+                ErrorKind::Unavailable,
+                "cannot be reached; check endpoint and region, and the way there",
+                error,
+            )),
+            _ => Trouble::Ambiguous(self.error(
+                ErrorKind::Unavailable,
+                "answered something that is not DynamoDB's; check that endpoint is a DynamoDB endpoint",
+                error,
+            )),
+        }
+    }
+
+    fn refused(
+        &self,
+        action: &str,
+        code: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Trouble {
+        let unavailable = ErrorKind::Unavailable;
+        let table = &self.table;
+        match code {
+            "ResourceNotFoundException" => Trouble::Final(self.error(
+                unavailable,
+                &format!(
+                    "has no table {table:?}; make it with `tollgate dynamodb create-table`, or check table and region"
+                ),
+                cause,
+            )),
+            "AccessDeniedException" | "AccessDenied" => Trouble::Final(self.error(
+                unavailable,
+                &format!(
+                    "does not permit {action} on table {table:?}; allow dynamodb:{action} to this role or user"
+                ),
+                cause,
+            )),
+            "UnrecognizedClientException"
+            | "InvalidSignatureException"
+            | "IncompleteSignatureException"
+            | "MissingAuthenticationTokenException"
+            | "MissingAuthenticationToken"
+            | "ExpiredTokenException"
+            | "InvalidClientTokenId" => Trouble::Final(self.error(
+                unavailable,
+                &format!("does not accept the credentials ({code}); renew them, or check the region"),
+                cause,
+            )),
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "RequestLimitExceeded"
+            | "ReplicatedWriteConflictException"
+            | "TransactionConflictException" => Trouble::Throttled(self.error(
+                unavailable,
+                &format!(
+                    "is throttling table {table:?} ({code}); raise its capacity, or ask less often for one subject"
+                ),
+                Throttling(Box::new(cause)),
+            )),
+            "ValidationException" | "SerializationException" => Trouble::Final(self.error(
+                ErrorKind::Corrupt,
+                "does not accept what this program wrote; check that the table has the key `pk` of type S",
+                cause,
+            )),
+            "InternalServerError" | "ServiceUnavailable" | "InternalFailure" => {
+                Trouble::Ambiguous(self.error(unavailable, &format!("failed ({code})"), cause))
+            }
+            _ => Trouble::Ambiguous(self.error(
+                unavailable,
+                &format!("answered {code:?}; check that endpoint is a DynamoDB endpoint"),
+                cause,
+            )),
+        }
+    }
+
+    fn no_credentials(&self, cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+        self.error(
+            ErrorKind::Unavailable,
+            "needs credentials and there are none; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role",
+            cause,
+        )
+    }
+
+    fn error(
+        &self,
+        kind: ErrorKind,
+        what: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::new(kind, format!("dynamodb: {} {what}", self.place)).caused_by(cause)
+    }
+}
+
+fn has_no_credentials(chain: &str) -> bool {
+    let chain = chain.to_ascii_lowercase();
+    chain.contains("credential")
+        || chain.contains("no identity")
+        || chain.contains("identity resolver")
+}
+
+/// What throttling is known by: the cause of its error.
+#[derive(Debug)]
+struct Throttling(Box<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for Throttling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Throttling {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Whether `error` says that the service throttled, so that asking less often would help.
+///
+/// ```
+/// use tollgate::{Error, ErrorKind};
+///
+/// assert!(!tollgate_dynamodb::is_throttled(&Error::new(ErrorKind::Unavailable, "no route")));
+/// ```
+#[must_use]
+pub fn is_throttled(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Throttling>)
+}

@@ -1,0 +1,121 @@
+//! What was last seen of each item, and whose turn it is to swap one.
+//!
+//! A hint is only a guess at the next write: the condition of that write is what decides, so a hint may be old, lost or
+//! wrong without harm. Swaps of one item by one process go one after another, since only one of them could succeed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::item::Item;
+
+/// The most items that are remembered; beyond it the older half is forgotten.
+pub const HINTS_MAX: usize = 10_000;
+
+/// The most finished writes of one item whose attributes wait to be removed.
+const FINISHED_MAX: usize = 16;
+
+type Map<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
+#[derive(Clone, Debug, Default)]
+struct Hint {
+    item: Option<Arc<Item>>,
+    finished: Vec<String>,
+}
+
+/// Hints of the younger and of the older half.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    halves: Mutex<[Map<Hint>; 2]>,
+    turns: Mutex<Map<Arc<Semaphore>>>,
+}
+
+impl Hints {
+    fn halves(&self) -> MutexGuard<'_, [Map<Hint>; 2]> {
+        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was last seen of `key`.
+    pub(crate) fn seen(&self, key: &str) -> Option<Arc<Item>> {
+        let halves = self.halves();
+        halves.iter().find_map(|half| half.get(key)).and_then(|hint| hint.item.clone())
+    }
+
+    /// `item` was seen under `key`, unless something newer was.
+    pub(crate) fn see(&self, key: &str, item: &Arc<Item>) {
+        self.change(key, |hint| {
+            let newer = hint.item.as_ref().is_some_and(|known| item.version() < known.version());
+            if !newer {
+                hint.item = Some(Arc::clone(item));
+            }
+        });
+    }
+
+    /// There is no item under `key`.
+    pub(crate) fn miss(&self, key: &str) {
+        self.change(key, |hint| hint.item = None);
+    }
+
+    /// The write marked `token` was answered, so that its mark can go.
+    pub(crate) fn finish(&self, key: &str, token: String) {
+        self.change(key, |hint| {
+            if hint.finished.len() < FINISHED_MAX {
+                hint.finished.push(token);
+            }
+        });
+    }
+
+    /// The marks that can go with the next write.
+    pub(crate) fn take_finished(&self, key: &str) -> Vec<String> {
+        let mut halves = self.halves();
+        let hint = halves.iter_mut().find_map(|half| half.get_mut(key));
+        hint.map(|hint| std::mem::take(&mut hint.finished)).unwrap_or_default()
+    }
+
+    fn change(&self, key: &str, change: impl FnOnce(&mut Hint)) {
+        let mut halves = self.halves();
+        let [young, old] = &mut *halves;
+        if !young.contains_key(key) {
+            if HINTS_MAX / 2 <= young.len() {
+                *old = std::mem::take(young);
+            }
+            let hint = old.remove(key).unwrap_or_default();
+            young.insert(key.to_owned(), hint);
+        }
+        if let Some(hint) = young.get_mut(key) {
+            change(hint);
+        }
+    }
+
+    /// Waits for the turn to swap `key`.
+    pub(crate) async fn turn(&self, key: &str) -> Turn<'_> {
+        let place = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry_ref(key).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        };
+        // Nobody closes the semaphore, so everybody gets a turn.
+        let permit = Arc::clone(&place).acquire_owned().await.ok();
+        Turn { hints: self, key: key.to_owned(), permit, place }
+    }
+}
+
+/// The turn of one swap; dropping it lets the next one go.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    hints: &'a Hints,
+    key: String,
+    permit: Option<OwnedSemaphorePermit>,
+    place: Arc<Semaphore>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.hints.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.permit.take());
+        // The map and this turn hold it; nobody waits.
+        if Arc::strong_count(&self.place) == 2 {
+            turns.remove(&self.key);
+        }
+    }
+}

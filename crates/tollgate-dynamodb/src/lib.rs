@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+
+mod change;
+mod expression;
+mod fast;
+mod fault;
+mod gate;
+mod hints;
+mod item;
+mod key;
+mod layout;
+mod options;
+mod packed;
+mod send;
+mod skew;
+mod swap;
+mod table;
+mod token;
+mod write;
+
+pub use change::{GUESSES_MAX, SWAPS_MAX, TRYING_MAX};
+pub use fault::is_throttled;
+pub use gate::DynamoDb;
+pub use hints::HINTS_MAX;
+pub use layout::COUNTERS_MAX;
+pub use options::{
+    ATTEMPT_TIMEOUT_DEFAULT, ATTEMPT_TIMEOUT_MAX, CONNECT_TIMEOUT, Options, SKEW_MAX_DEFAULT,
+};
+pub use send::{ATTEMPTS_MAX, THROTTLE_RETRIES_MAX};
+pub use table::create_table;

@@ -1,0 +1,157 @@
+//! How to get to a table.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Config, Credentials, Region, SharedCredentialsProvider, SharedHttpClient,
+};
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
+
+use crate::fault::Target;
+use crate::send::Wire;
+use crate::skew::{DateReader, Guarded};
+
+/// How long one attempt may take, unless set otherwise.
+pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_millis(500);
+
+/// The longest that one attempt may be given: every resend must end while its mark is still kept.
+pub const ATTEMPT_TIMEOUT_MAX: Span = Span::from_secs(5);
+
+/// How long it may take to open a connection.
+pub const CONNECT_TIMEOUT: Span = Span::from_secs(2);
+
+/// How far the machine's clock may be from the service's, unless set otherwise.
+pub const SKEW_MAX_DEFAULT: Span = Span::from_millis(1_500);
+
+/// Settings of [`DynamoDb`](crate::DynamoDb). Region and credentials come from where AWS tools find them (environment,
+/// profile, container, instance), unless set here.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) table: String,
+    region: Option<String>,
+    endpoint: Option<String>,
+    credentials: Option<(String, String)>,
+    attempt_timeout: Span,
+    skew_max: Option<Span>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Options {
+    /// The settings for `table`, everything else as AWS tools have it.
+    #[must_use]
+    pub fn new(table: impl Into<String>) -> Self {
+        Self {
+            table: table.into(),
+            region: None,
+            endpoint: None,
+            credentials: None,
+            attempt_timeout: ATTEMPT_TIMEOUT_DEFAULT,
+            skew_max: Some(SKEW_MAX_DEFAULT),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The region, as in `eu-central-1`.
+    #[must_use]
+    pub fn region(mut self, region: impl Into<String>) -> Self {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// Another address than the region's own, as in `http://127.0.0.1:8000`.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into());
+        self
+    }
+
+    /// Fixed credentials, for servers on this machine. They are never shown or logged.
+    #[must_use]
+    pub fn credentials(mut self, key: impl Into<String>, secret: impl Into<String>) -> Self {
+        self.credentials = Some((key.into(), secret.into()));
+        self
+    }
+
+    /// How long one attempt may take, at most [`ATTEMPT_TIMEOUT_MAX`].
+    #[must_use]
+    pub fn attempt_timeout(mut self, timeout: Span) -> Self {
+        self.attempt_timeout = timeout.min(ATTEMPT_TIMEOUT_MAX);
+        self
+    }
+
+    /// How far the clock may be from the service's before an answer is not trusted and the clock is corrected; nothing
+    /// turns the comparison off.
+    #[must_use]
+    pub const fn skew_max(mut self, skew_max: Option<Span>) -> Self {
+        self.skew_max = skew_max;
+        self
+    }
+
+    /// The clock that decides, instead of the machine's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// A way to the table and the clock that goes with it.
+    pub(crate) async fn open(self) -> Result<(Wire, Arc<Guarded>), Error> {
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT_TIMEOUT.into())
+            .operation_attempt_timeout(self.attempt_timeout.into())
+            .build();
+        let guarded =
+            Arc::new(Guarded::new(self.clock.clone(), self.skew_max, self.attempt_timeout));
+        let (region, credentials) = self.identity().await?;
+        let place = match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => format!("DynamoDB in {region}"),
+        };
+        let mut config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(https())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts)
+            .region(region)
+            .interceptor(DateReader(Arc::clone(&guarded)));
+        config.set_credentials_provider(credentials);
+        config.set_endpoint_url(self.endpoint);
+        let client = Client::from_conf(config.build());
+        Ok((Wire { client, target: Target { table: self.table, place } }, guarded))
+    }
+
+    /// Region and credentials: those that are set, else those that AWS tools find.
+    async fn identity(&self) -> Result<(Region, Option<SharedCredentialsProvider>), Error> {
+        let fixed = self.credentials.as_ref().map(|(key, secret)| {
+            let credentials = Credentials::new(key, secret, None, None, "tollgate options");
+            SharedCredentialsProvider::new(credentials)
+        });
+        let region = self.region.clone().map(Region::new);
+        if let (Some(region), Some(_)) = (&region, &fixed) {
+            return Ok((region.clone(), fixed));
+        }
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https());
+        if let Some(region) = region {
+            loader = loader.region(region);
+        }
+        let found = loader.load().await;
+        let region = found.region().cloned().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "dynamodb: no region is set; set region in the configuration, or AWS_REGION",
+            )
+        })?;
+        Ok((region, fixed.or_else(|| found.credentials_provider())))
+    }
+}
+
+/// A client for HTTPS and plain HTTP with one TLS stack.
+fn https() -> SharedHttpClient {
+    Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
+}

@@ -1,0 +1,173 @@
+//! Attempts: one request, a bound on its time, and a bounded number of resends of exactly the same request.
+//!
+//! The SDK's own retries are off: they would hide how often something was written. A resend is safe because every write
+//! carries a mark and the condition that the mark is not there yet.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use tollgate::core::Backoff;
+use tollgate::edge::random;
+use tollgate::{Clock, Error, Span, SystemClock};
+
+use crate::expression::Expression;
+use crate::fault::{Target, Trouble};
+use crate::item::{Attributes, Item, KEY};
+
+/// How often a request is sent when nobody knows what became of it (R000.10: three failures open the fallback).
+pub const ATTEMPTS_MAX: u32 = 3;
+
+/// How often a request is sent again when the service throttles (R000.11).
+pub const THROTTLE_RETRIES_MAX: u32 = 5;
+
+/// The pauses between attempts.
+const PAUSE: Backoff = Backoff {
+    base: Span::from_millis(25),
+    max: Span::from_millis(400),
+    jitter_low: 500,
+    jitter_high: 1_500,
+    clamp: false,
+};
+
+/// What became of a conditional write.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// It was applied; the item afterwards, where the service returns it.
+    Applied(Option<Arc<Item>>),
+    /// Its condition did not hold; the item as it is, if there is one.
+    Refused(Option<Arc<Item>>),
+}
+
+/// A way to one table.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) client: Client,
+    pub(crate) target: Target,
+}
+
+/// A reply, and whether an earlier attempt may still be on its way.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) written: Written,
+    pub(crate) is_clean: bool,
+}
+
+impl Wire {
+    /// Sends one update until it is known what became of it.
+    pub(crate) async fn update(
+        &self,
+        key: &str,
+        expression: &Expression,
+    ) -> Result<Delivered, Error> {
+        let (names, values) = expression.clone().into_parts();
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.target.table)
+            .key(KEY, AttributeValue::S(key.to_owned()))
+            .update_expression(expression.update())
+            .condition_expression(expression.condition())
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        deliver(|| async {
+            match request.clone().send().await {
+                Ok(output) => Ok(Written::Applied(to_item(output.attributes))),
+                Err(error) => match error.as_service_error() {
+                    Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                        Ok(Written::Refused(to_item(failed.item.clone())))
+                    }
+                    _ => Err(self.target.trouble("UpdateItem", error)),
+                },
+            }
+        })
+        .await
+    }
+
+    /// Writes a whole item under the condition of `expression`.
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        mut attributes: Attributes,
+        expression: &Expression,
+    ) -> Result<Delivered, Error> {
+        attributes.insert(KEY.to_owned(), AttributeValue::S(key.to_owned()));
+        let (names, values) = expression.clone().into_parts();
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.target.table)
+            .set_item(Some(attributes.clone()))
+            .condition_expression(expression.condition())
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let written = to_item(Some(attributes));
+        deliver(|| async {
+            match request.clone().send().await {
+                Ok(_) => Ok(Written::Applied(written.clone())),
+                Err(error) => match error.as_service_error() {
+                    Some(PutItemError::ConditionalCheckFailedException(failed)) => {
+                        Ok(Written::Refused(to_item(failed.item.clone())))
+                    }
+                    _ => Err(self.target.trouble("PutItem", error)),
+                },
+            }
+        })
+        .await
+    }
+
+    /// Reads an item as it is now.
+    pub(crate) async fn read(&self, key: &str) -> Result<Option<Arc<Item>>, Error> {
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.target.table)
+            .key(KEY, AttributeValue::S(key.to_owned()))
+            .consistent_read(true);
+        let delivered = deliver(|| async {
+            match request.clone().send().await {
+                Ok(output) => Ok(Written::Applied(to_item(output.item))),
+                Err(error) => Err(self.target.trouble("GetItem", error)),
+            }
+        });
+        match delivered.await?.written {
+            Written::Applied(item) | Written::Refused(item) => Ok(item),
+        }
+    }
+}
+
+/// Sends until somebody answers, within the bounds.
+async fn deliver<F>(send: impl Fn() -> F) -> Result<Delivered, Error>
+where
+    F: Future<Output = Result<Written, Trouble>>,
+{
+    let (mut throttled, mut unknown) = (0, 0);
+    loop {
+        let trouble = match send().await {
+            Ok(written) => return Ok(Delivered { written, is_clean: unknown == 0 }),
+            Err(trouble) => trouble,
+        };
+        match trouble {
+            Trouble::Throttled(_) if throttled < THROTTLE_RETRIES_MAX => throttled += 1,
+            Trouble::Ambiguous(_) if unknown + 1 < ATTEMPTS_MAX => unknown += 1,
+            other => return Err(other.into_error()),
+        }
+        pause(throttled + unknown - 1).await;
+    }
+}
+
+/// Waits before attempt number `attempt`, on the machine's clock: the service is a real one, whatever clock decides.
+pub(crate) async fn pause(attempt: u32) {
+    let delay = PAUSE.delay(attempt, random());
+    SystemClock.sleep_until(SystemClock.now() + delay).await;
+}
+
+fn to_item(attributes: Option<Attributes>) -> Option<Arc<Item>> {
+    let attributes = attributes.filter(|attributes| !attributes.is_empty())?;
+    Some(Arc::new(Item { attributes }))
+}

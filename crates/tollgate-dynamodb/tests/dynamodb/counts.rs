@@ -1,0 +1,134 @@
+//! How many requests a decision takes, counted where they arrive.
+
+use std::sync::Arc;
+
+use tollgate::{Ask, Concurrency, Costs, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+use tollgate_dynamodb::DynamoDb;
+
+use crate::{Desk, MINUTE, admit, coarse, deny, gemini, single};
+
+/// One UpdateItem and no read for an uncontended acquire of three limits, whatever the rules; a denial takes one request.
+#[tokio::test]
+async fn an_acquire_is_one_write_and_no_read() {
+    let desk = Desk::new().await;
+    let exact = Policy::new(
+        "exact",
+        [
+            Limit::new("rpm", "requests", RollingWindow::new(5, MINUTE)),
+            Limit::new("tpm", "tokens", RollingWindow::new(250_000, MINUTE)),
+            Limit::new("jobs", "requests", Concurrency::new(5, MINUTE)),
+        ],
+    );
+    let counted = Policy::new(
+        "counted",
+        [
+            Limit::new("rpm", "requests", RollingWindow::new(5, MINUTE).resolution(12)),
+            Limit::new("tpm", "tokens", RollingWindow::new(250_000, MINUTE).resolution(12)),
+            Limit::new("burst", "requests", TokenBucket::per_minute(5).at_boundaries()),
+        ],
+    );
+    for policy in [gemini(), exact.unwrap(), counted.unwrap()] {
+        let gate = desk.gate().await;
+        desk.server.proxy().reset_counts();
+        for step in 1..=5 {
+            desk.clock.advance(Span::from_millis(10));
+            admit(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
+            let counts = desk.server.proxy().counts();
+            assert_eq!(counts.of("UpdateItem"), step, "{}: {counts:?}", policy.name());
+            assert_eq!((counts.requests.len(), counts.refused), (1, 0), "{counts:?}");
+        }
+        desk.server.proxy().reset_counts();
+        deny(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
+        let total: u64 = desk.server.proxy().counts().requests.values().sum();
+        assert_eq!(total, 1, "{}: a denial", policy.name());
+    }
+}
+
+/// A settled permit costs one write more, if nobody wrote in between.
+#[tokio::test]
+async fn a_settle_is_one_write() {
+    let desk = Desk::new().await;
+    let (gate, policy) = (desk.gate().await, gemini());
+    let permit = admit(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
+    desk.server.proxy().reset_counts();
+    assert!(gate.settle(&permit, &Costs::new().with("tokens", 3_000)).await.unwrap());
+    let counts = desk.server.proxy().counts();
+    assert_eq!((counts.of("UpdateItem"), counts.requests.len()), (1, 1), "{counts:?}");
+}
+
+/// Ten instances ask together, again and again, more than the limit gives: for twenty minutes five a second of five a
+/// minute, and for two minutes fifty a second of twenty. Writes that do not end in a denial are at most 1.2 per grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_instances_write_at_most_1_2_times_per_grant() {
+    let desk = Desk::new().await;
+    let bucket = single(TokenBucket::per_minute(5));
+    let fast = single(TokenBucket::per_second(20).burst(50));
+    let cases = [
+        ("bucket 5/min", bucket, Span::from_secs(2)),
+        ("resolution 5/min", coarse(5), Span::from_secs(2)),
+        ("bucket 20/s", fast, Span::from_millis(200)),
+    ];
+    for (name, policy, pace) in cases {
+        let mut gates = Vec::new();
+        for _ in 0..10 {
+            gates.push(Arc::new(desk.gate().await));
+        }
+        desk.server.proxy().reset_counts();
+        let (mut grants, mut denials) = (0_u64, 0_u64);
+        for _ in 0..600 {
+            desk.clock.advance(pace);
+            let asks =
+                gates.iter().map(|gate| tokio::spawn(ask(Arc::clone(gate), policy.clone(), name)));
+            for asked in asks.collect::<Vec<_>>() {
+                match asked.await.unwrap() {
+                    true => grants += 1,
+                    false => denials += 1,
+                }
+            }
+        }
+        let counts = desk.server.proxy().counts();
+        let writes = counts.of("UpdateItem") - denials;
+        println!(
+            "{name}: {grants} grants, {denials} denials, {writes} writes that do not end in a denial: {}.{:03} per grant",
+            writes / grants,
+            writes * 1_000 / grants % 1_000
+        );
+        assert!(writes * 10 <= grants * 12, "{name}: {writes} writes for {grants} grants");
+        assert_eq!(counts.requests.len(), 1, "{name}: {counts:?}");
+    }
+}
+
+async fn ask(gate: Arc<DynamoDb>, policy: Policy, subject: &'static str) -> bool {
+    gate.acquire(&Ask::new(&policy, subject)).await.unwrap().is_admitted()
+}
+
+/// Ten instances acquire and settle on one subject at the same time: nothing is lost, nobody fails, and a settle takes
+/// few writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_instances_settle_on_one_subject() {
+    const ROUNDS: u64 = 20;
+    let desk = Desk::new().await;
+    let policy =
+        Policy::new("tokens", [Limit::new("tpm", "tokens", TokenBucket::per_minute(1_000_000))])
+            .unwrap();
+    let mut tasks = Vec::new();
+    desk.server.proxy().reset_counts();
+    for _ in 0..10 {
+        let (gate, policy) = (desk.gate().await, policy.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let ask = Ask::new(&policy, "p").cost("tokens", 100);
+                let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+                assert!(gate.settle(&permit, &Costs::new().with("tokens", 60)).await.unwrap());
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let writes = desk.server.proxy().counts().of("UpdateItem");
+    let calls = 2 * 10 * ROUNDS;
+    println!("{calls} acquires and settles of ten instances: {writes} writes");
+    let gate = desk.gate().await;
+    assert_eq!(crate::remaining(&gate, &policy, "p").await, [1_000_000 - 10 * ROUNDS * 60]);
+}
