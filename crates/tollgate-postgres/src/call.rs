@@ -1,0 +1,90 @@
+//! The questions that a gate asks, and their parameters.
+
+use std::borrow::Cow;
+
+use tollgate::core::Derived;
+use tollgate::{Amounts, Policy, Timestamp};
+
+use crate::pool::Question;
+use crate::row::integer;
+
+/// Every statement, with its schema written in.
+#[derive(Debug)]
+pub(crate) struct Questions {
+    pub(crate) look: Question,
+    pub(crate) spend: Question,
+    pub(crate) settle: Question,
+    pub(crate) renew: Question,
+    pub(crate) swap: Question,
+    pub(crate) clean_up: Question,
+}
+
+impl Questions {
+    pub(crate) fn new(schema: &str) -> Self {
+        let call = |number: usize, name: &str, parameters: usize| {
+            let places: Vec<String> = (1..=parameters).map(|place| format!("${place}")).collect();
+            let sql = format!("SELECT * FROM {schema}.{name}({})", places.join(", "));
+            Question { number, sql }
+        };
+        Self {
+            look: call(0, "look", 3),
+            spend: Question {
+                number: 1,
+                sql: format!("SELECT {schema}.spend($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+            },
+            settle: call(2, "settle", 13),
+            renew: call(5, "renew", 8),
+            swap: call(3, "swap", 15),
+            clean_up: call(4, "clean_up", 4),
+        }
+    }
+}
+
+/// Eight numbers for each limit of `policy`, as the function `take` wants them; `at` is where the caller believes the
+/// server's clock to stand.
+pub(crate) fn numbers(policy: &Policy, at: Timestamp) -> Vec<i64> {
+    let limits = policy.derived().zip(policy.places()).zip(policy.windows_at(at));
+    let mut all = Vec::with_capacity(8 * policy.limits().len());
+    for ((derived, place), borders) in limits {
+        let (kind, rule) = match derived {
+            Derived::Continuous { capacity, token, rate } => (1, [capacity, token, rate]),
+            Derived::Interval { capacity, refill, period } => {
+                (2, [capacity, refill, period.as_micros()])
+            }
+            Derived::Window { limit, window, slot } => {
+                (3, [limit, window.as_micros(), slot.as_micros()])
+            }
+            Derived::Calendar { limit, margin } => (4, [limit, margin.as_micros(), 0]),
+            Derived::Slots { limit, ttl } => (5, [limit, ttl.as_micros(), 0]),
+            // A rule that the functions do not know has no kind, and they refuse to decide.
+            _ => (0, [0; 3]),
+        };
+        let place = i64::try_from(place + 1).unwrap_or(i64::MAX);
+        let borders = borders.map_or([0; 3], |[open, next]| {
+            [open.start, open.end, next.end].map(Timestamp::as_micros)
+        });
+        all.extend([kind, place]);
+        all.extend(rule.into_iter().chain(borders).map(integer));
+    }
+    all
+}
+
+/// For each limit, where the calendar window of `at` ends; zero for other rules.
+pub(crate) fn window_ends(policy: &Policy, at: Timestamp) -> Vec<i64> {
+    let ends = policy.windows_at(at);
+    ends.map(|borders| borders.map_or(0, |[open, _]| integer(open.end.as_micros()))).collect()
+}
+
+/// The amount of each unit of `policy`.
+pub(crate) fn amounts(policy: &Policy, amounts: &Amounts) -> Vec<i64> {
+    (0..policy.units().len()).map(|place| integer(amounts.at(place))).collect()
+}
+
+/// A subject or id as it is stored.
+pub(crate) fn stored(text: &str) -> Cow<'_, str> {
+    if text.contains(['\\', '\0']) {
+        Cow::Owned(crate::quote::store(text))
+    } else {
+        Cow::Borrowed(text)
+    }
+}

@@ -1,0 +1,104 @@
+//! What went wrong on the way to the server or inside it, and what the reader can do.
+
+use std::error::Error as _;
+use std::io;
+
+use tokio_postgres::error::SqlState;
+use tollgate::{Error, ErrorKind};
+
+/// The error for a failed connection or statement on the server at `place`.
+pub(crate) fn explain(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
+    let (kind, why) = match error.as_db_error() {
+        Some(answer) => refused(answer.code(), answer.message()),
+        None => unreachable(&error),
+    };
+    Error::new(kind, format!("postgres at {place}: {doing}: {why}")).caused_by(error)
+}
+
+fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
+    let unavailable = ErrorKind::Unavailable;
+    match *code {
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => (
+            unavailable,
+            format!("the server does not accept the user or the password ({message}); check both in the url"),
+        ),
+        SqlState::INVALID_CATALOG_NAME => (
+            unavailable,
+            format!("{message}; create it with CREATE DATABASE, or name another at the end of the url"),
+        ),
+        SqlState::INSUFFICIENT_PRIVILEGE => (
+            unavailable,
+            format!(
+                "{message}; let the owner run `tollgate postgres install`, then GRANT USAGE on the schema, EXECUTE on its \
+                 functions and SELECT, INSERT, UPDATE, DELETE on its tables to this user"
+            ),
+        ),
+        SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_FUNCTION => (
+            unavailable,
+            format!("{message}; the tables are not there or not of this version: run `tollgate postgres install`"),
+        ),
+        SqlState::UNDEFINED_COLUMN => {
+            (ErrorKind::Invalid, format!("{message}; name a column that the table has"))
+        }
+        SqlState::LOCK_NOT_AVAILABLE => (
+            ErrorKind::Contended,
+            "another transaction holds the row longer than lock_timeout; ask again, and look for a transaction that stays open"
+                .to_owned(),
+        ),
+        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+            (ErrorKind::Contended, format!("{message}; ask again"))
+        }
+        SqlState::TOO_MANY_CONNECTIONS => (
+            unavailable,
+            format!("{message}; lower connections_max, or raise max_connections of the server"),
+        ),
+        SqlState::READ_ONLY_SQL_TRANSACTION => (
+            unavailable,
+            format!("{message}; this is a standby: name the primary in the url"),
+        ),
+        SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW => {
+            (unavailable, format!("{message}; ask again when the server is back"))
+        }
+        SqlState::QUERY_CANCELED => (unavailable, format!("{message}; the server gave up on the statement")),
+        _ => (unavailable, format!("{message} (SQLSTATE {})", code.code())),
+    }
+}
+
+fn unreachable(error: &tokio_postgres::Error) -> (ErrorKind, String) {
+    let unavailable = ErrorKind::Unavailable;
+    if error.is_closed() {
+        return (unavailable, "the server closed the connection; ask again".to_owned());
+    }
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return (unavailable, network(io));
+        }
+        cause = inner.source();
+    }
+    let detail =
+        error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+    if detail.contains("password missing") {
+        let why =
+            "the server wants a password and the url has none; add it as in user:password@host";
+        return (unavailable, why.to_owned());
+    }
+    (unavailable, detail)
+}
+
+fn network(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there; check host and port, and that the server runs".to_owned()
+        }
+        io::ErrorKind::TimedOut => {
+            "no answer in time; check host and port, and firewalls between".to_owned()
+        }
+        io::ErrorKind::InvalidData => {
+            format!(
+                "the TLS handshake failed ({error}); check the certificate, or name its authority"
+            )
+        }
+        _ => format!("{error}; check host and port"),
+    }
+}

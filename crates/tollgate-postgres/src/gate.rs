@@ -1,0 +1,375 @@
+//! The gate: one statement for each decision.
+//!
+//! ```text
+//! acquire ──▶ spend() ──┬─ charged: permit and standings from the row as it is now
+//!                       └─ read: nothing was written; the core explains why from the row that decided
+//!                                 └─ the core would write (other numbers, clock far off) ──▶ look(), core, swap()
+//! ```
+//! The functions in the database only have to know whether every limit has room and how to charge it. Which limit binds,
+//! until when, what an id conflicts with and what was carried over from other numbers is said by the core, from the row
+//! and the time that the function decided by.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tokio_postgres::types::Type;
+use tollgate::core::{Change, Entry, apply, bounds, standings};
+use tollgate::{
+    Ask, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit, Span,
+    Timestamp,
+};
+
+use crate::call::{self, Questions};
+use crate::migrate;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::row::{Answer, Did, Stored, integer};
+
+/// How often a row that the core works out is written again because somebody was faster.
+pub const SWAPS_MAX: usize = 16;
+
+/// The length of the key that permits are sealed with.
+pub const PERMIT_KEY_BYTES: usize = 32;
+
+/// A gate on PostgreSQL with tables of its own.
+#[derive(Debug)]
+pub struct Postgres {
+    pool: Pool,
+    /// The schema, quoted.
+    schema: String,
+    questions: Questions,
+    /// Said with each call where a session may be another each time; otherwise the session knows it.
+    lock_timeout: Option<String>,
+    /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
+    /// where it is wrong the server notices.
+    ahead: AtomicI64,
+}
+
+impl Postgres {
+    /// Opens a gate: makes the tables and functions if they are missing or older, once, under a lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached or refuses, with what to do about it.
+    pub async fn open(options: Options) -> Result<Self, Error> {
+        let schema = options.quoted_schema()?;
+        let (options, lock_timeout) = options.with_lock_timeout();
+        let pool = Pool::new(options)?;
+        migrate::check(&pool, &schema).await?;
+        let questions = Questions::new(&schema);
+        Ok(Self { pool, schema, questions, lock_timeout, ahead: AtomicI64::new(0) })
+    }
+
+    /// The key that everybody on this database seals permits with.
+    ///
+    /// # Errors
+    /// As every call; [`ErrorKind::Corrupt`] if there is none.
+    pub async fn permit_key(&self) -> Result<[u8; PERMIT_KEY_BYTES], Error> {
+        let sql = format!("SELECT permit_key FROM {}.secrets", self.schema);
+        let rows = self.pool.query(&sql, &[], "could not read the key of permits").await?;
+        let key: Option<&[u8]> = rows.first().map(|row| row.get(0));
+        key.and_then(|key| key.try_into().ok()).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "postgres: the table secrets holds no key of 32 bytes")
+        })
+    }
+
+    /// Removes rows that say what an absent one says, `rows` at a time, and answers how many there were. Call it now
+    /// and then; decisions go on meanwhile.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn clean_up(&self, rows: u32) -> Result<u64, Error> {
+        let rows = i32::try_from(rows.max(1)).unwrap_or(i32::MAX);
+        let (mut policy, mut subject, mut all) = (String::new(), String::new(), 0);
+        loop {
+            let parameters: [crate::pool::Parameter<'_>; 4] = [
+                (&policy, Type::TEXT),
+                (&subject, Type::TEXT),
+                (&rows, Type::INT4),
+                (&self.test_now(), Type::INT8),
+            ];
+            let row = self.pool.ask(&self.questions.clean_up, &parameters).await?;
+            all += u64::try_from(row.get::<_, i64>("removed")).unwrap_or(0);
+            let last: (Option<String>, Option<String>) =
+                (row.get("last_policy"), row.get("last_subject"));
+            match last {
+                (Some(last_policy), Some(last_subject)) => {
+                    (policy, subject) = (last_policy, last_subject);
+                }
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    pub(crate) async fn run(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
+        let answer = match operation {
+            Operation::Acquire(ask) | Operation::Charge(ask) => {
+                ask.check()?;
+                let decide = matches!(operation, Operation::Acquire(_));
+                if decide && !ask.in_front().is_empty() {
+                    let answer = self.look(&operation).await?;
+                    let mut entry = answer.entry(operation.policy())?;
+                    if let (outcome, Change::Nothing) = apply(&operation, &mut entry, answer.now)? {
+                        return Ok(outcome);
+                    }
+                    // There is room for everybody in front too, so it is asked like any other.
+                }
+                let answer = self.spend(ask, decide).await?;
+                if answer.did == Did::Wrote {
+                    return charged(ask, &answer, decide);
+                }
+                answer
+            }
+            Operation::Settle(permit, _) | Operation::Release(permit) if !permit.is_charged() => {
+                return Ok(Outcome::Settled(false));
+            }
+            Operation::Renew(permit) if permit.expires_at().is_none() => {
+                return Ok(Outcome::Permitted(permit.clone()));
+            }
+            Operation::Renew(permit) => {
+                let answer = self.renew_slots(permit).await?;
+                if answer.did == Did::Wrote {
+                    let expires_at = Some(Timestamp::from_micros(answer.stamp));
+                    let grant = Grant { expires_at, ..*permit.grant() };
+                    return Ok(Outcome::Permitted(permit.clone().with_grant(grant)));
+                }
+                answer
+            }
+            Operation::Settle(permit, actual) => {
+                match wanted(permit, Some(actual)) {
+                    Some(wanted) => self.settle_as(permit, &wanted, false).await?,
+                    // The core says what is wrong with it.
+                    None => self.look(&operation).await?,
+                }
+            }
+            Operation::Release(permit) => {
+                self.settle_as(permit, &wanted(permit, None).unwrap_or_default(), true).await?
+            }
+            _ => self.look(&operation).await?,
+        };
+        match answer.did {
+            Did::Wrote => return Ok(Outcome::Settled(true)),
+            Did::Contended => return Err(contended(operation.subject())),
+            Did::Unsure => return self.exchange(&operation).await,
+            Did::Read => {}
+        }
+        let mut entry = answer.entry(operation.policy())?;
+        match apply(&operation, &mut entry, answer.now)? {
+            (outcome, Change::Nothing) => Ok(outcome),
+            (_, Change::Entry) => self.exchange(&operation).await,
+        }
+    }
+
+    /// Reads the row, lets the core change it, and writes it if nobody else has.
+    async fn exchange(&self, operation: &Operation<'_>) -> Result<Outcome, Error> {
+        for _ in 0..SWAPS_MAX {
+            let answer = self.look(operation).await?;
+            let mut entry = answer.entry(operation.policy())?;
+            let (outcome, change) = apply(operation, &mut entry, answer.now)?;
+            if change == Change::Nothing || self.swap(operation, &entry, answer.stored).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(contended(operation.subject()))
+    }
+
+    async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
+        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let row = self
+            .pool
+            .ask(
+                &self.questions.look,
+                &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
+        let (policy, subject) = (ask.policy(), call::stored(ask.subject()));
+        let numbers = call::numbers(policy, self.now());
+        let amounts = call::amounts(policy, ask.amounts());
+        let id = ask.id_text().map(call::stored);
+        let row = self
+            .pool
+            .ask(
+                &self.questions.spend,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&numbers, Type::INT8_ARRAY),
+                    (&amounts, Type::INT8_ARRAY),
+                    (&id.as_deref(), Type::TEXT),
+                    (&integer(ask.id_ttl().as_micros()), Type::INT8),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                    (&decide, Type::BOOL),
+                ],
+            )
+            .await?;
+        let numbers: Vec<i64> = row.get(0);
+        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
+    }
+
+    async fn settle_as(
+        &self,
+        permit: &Permit,
+        wanted: &[i64],
+        release: bool,
+    ) -> Result<Answer, Error> {
+        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
+        let (charged, grant) = (permit.charged(), permit.grant());
+        let row = self
+            .pool
+            .ask(
+                &self.questions.settle,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
+                    (&wanted, Type::INT8_ARRAY),
+                    (&integer(grant.stamp), Type::INT8),
+                    (&integer(grant.at.as_micros()), Type::INT8),
+                    (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
+                    (&charged.same_numbers, Type::BOOL),
+                    (&release, Type::BOOL),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
+        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
+        let row = self
+            .pool
+            .ask(
+                &self.questions.renew,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::amounts(policy, permit.charged().amounts), Type::INT8_ARRAY),
+                    (&integer(permit.grant().stamp), Type::INT8),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    async fn swap(
+        &self,
+        operation: &Operation<'_>,
+        entry: &Entry,
+        seen: Option<Stored>,
+    ) -> Result<bool, Error> {
+        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let new = Stored::of(entry)?;
+        let revision = seen.map(|stored| stored.revision);
+        let row = self
+            .pool
+            .ask(
+                &self.questions.swap,
+                &[
+                    (&policy, Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&revision, Type::INT8),
+                    (&new.shape, Type::BYTEA),
+                    (&new.at, Type::INT8),
+                    (&new.next_stamp, Type::INT8),
+                    (&new.states, Type::INT8_ARRAY),
+                    (&new.ids, Type::TEXT_ARRAY),
+                    (&new.id_numbers, Type::INT8_ARRAY),
+                    (&new.settled, Type::INT8_ARRAY),
+                    (&new.settled_floor, Type::INT8),
+                    (&new.closed, Type::INT8_ARRAY),
+                    (&new.changed, Type::INT8_ARRAY),
+                    (&new.absent_at, Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(row.get(0))
+    }
+
+    /// The time to decide by, if the test has one.
+    fn test_now(&self) -> Option<i64> {
+        let clock = self.pool.options().decides_by.as_ref()?;
+        Some(integer(clock.now().as_micros()))
+    }
+
+    /// Where the deciding clock stands, as far as we know.
+    fn now(&self) -> Timestamp {
+        let options = self.pool.options();
+        if let Some(clock) = &options.decides_by {
+            return clock.now();
+        }
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let span = Span::from_micros(ahead.unsigned_abs());
+        let local = options.timer.now();
+        if ahead < 0 { local - span } else { local + span }
+    }
+
+    fn learn(&self, answer: Answer) -> Answer {
+        let local = integer(self.pool.options().timer.now().as_micros());
+        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
+        answer
+    }
+
+    pub(crate) async fn flag(&self, operation: Operation<'_>) -> Result<bool, Error> {
+        match self.run(operation).await? {
+            Outcome::Settled(done) | Outcome::Done(done) => Ok(done),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) async fn permit(&self, operation: Operation<'_>) -> Result<Permit, Error> {
+        match self.run(operation).await? {
+            Outcome::Permitted(permit) => Ok(permit),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The permit of a charge that the database made.
+fn charged(ask: &Ask<'_>, answer: &Answer, decided: bool) -> Result<Outcome, Error> {
+    let entry = answer.entry(ask.policy())?;
+    let charge = Charge { at: entry.at(), stamp: answer.stamp };
+    let grant = Grant::of(charge, ask.policy(), ask.amounts());
+    let limits = standings(&entry, answer.now);
+    Ok(if decided {
+        Outcome::Decided(Decision::Admitted(Permit::of(ask, grant, limits)))
+    } else {
+        Outcome::Permitted(Permit::of(ask, Grant { expires_at: None, ..grant }, limits))
+    })
+}
+
+/// What the permit shall have cost in the end: `actual`, and the estimate where it names no amount; nothing at all for a
+/// release. None if `actual` is wrong.
+fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
+    let (policy, charged) = (permit.policy(), permit.charged());
+    let Some(actual) = actual else { return Some(vec![0; policy.units().len()]) };
+    let sound = |(unit, amount): (&str, u64)| {
+        amount <= bounds::NUMBER_MAX && policy.units().any(|known| known == unit)
+    };
+    let units = policy.units().enumerate();
+    let all = units.map(|(place, unit)| actual.get(unit).unwrap_or(charged.amounts.at(place)));
+    actual.iter().all(sound).then(|| all.map(integer).collect())
+}
+
+fn contended(subject: &str) -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!("postgres: too many callers change {subject:?} at once; ask again later"),
+    )
+}
+
+pub(crate) fn unexpected(outcome: &Outcome) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("postgres answered another question: {outcome:?}"))
+}

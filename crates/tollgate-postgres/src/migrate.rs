@@ -1,0 +1,89 @@
+//! The tables and functions, made once and brought to this version under a lock.
+//!
+//! Each migration runs in one transaction that holds an advisory lock on the schema's name, so of many processes that
+//! start together one works and the others find it done. A schema that is already of this version is only read.
+
+use tokio_postgres::types::Type;
+use tollgate::{Error, ErrorKind};
+
+use crate::pool::Pool;
+use crate::quote;
+
+/// What brings the schema from each version to the next. One that was released is never changed.
+const MIGRATIONS: [&str; 1] = [concat!(
+    include_str!("sql/1_tables.sql"),
+    include_str!("sql/2_take.sql"),
+    include_str!("sql/3_verbs.sql"),
+    include_str!("sql/4_settle.sql"),
+)];
+
+const DOING: &str = "could not make the tables";
+
+/// Makes sure that the schema is of this version.
+pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<(), Error> {
+    let version = version(pool, schema).await?;
+    if version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    if MIGRATIONS.len() < version {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "postgres: the schema {schema} is of version {version}, and this program knows {}; use a newer program",
+                MIGRATIONS.len()
+            ),
+        ));
+    }
+    if !pool.options().migrate {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "postgres: the schema {schema} is of version {version} and must be of version {}; run \
+                 `tollgate postgres install`",
+                MIGRATIONS.len()
+            ),
+        ));
+    }
+    pool.run(&script(schema), DOING).await
+}
+
+/// The version of the schema; 0 if there is none.
+async fn version(pool: &Pool, schema: &str) -> Result<usize, Error> {
+    let table = format!("{schema}.migrations");
+    let found =
+        pool.query("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)], DOING).await?;
+    if !found.first().is_some_and(|row| row.get(0)) {
+        return Ok(0);
+    }
+    let sql = format!("SELECT coalesce(max(version), 0) FROM {table}");
+    let rows = pool.query(&sql, &[], DOING).await?;
+    let version: i32 = rows.first().map_or(0, |row| row.get(0));
+    Ok(usize::try_from(version).unwrap_or(0))
+}
+
+/// Everything that is missing, whatever is there already.
+fn script(schema: &str) -> String {
+    let mut sql = format!(
+        "BEGIN;\n\
+         SET LOCAL client_min_messages = warning;\n\
+         SET LOCAL lock_timeout = 0;\n\
+         SELECT pg_advisory_xact_lock(hashtextextended({name}, 20251115));\n\
+         CREATE SCHEMA IF NOT EXISTS {schema};\n\
+         CREATE TABLE IF NOT EXISTS {schema}.migrations (version int PRIMARY KEY, made_at timestamptz NOT NULL DEFAULT now());\n",
+        name = quote::text(schema),
+    );
+    for (place, migration) in MIGRATIONS.iter().enumerate() {
+        let version = place + 1;
+        let body = migration.replace("@schema@", schema);
+        // A statement of its own, after the lock, sees what the winner of the race committed.
+        sql.push_str(&format!(
+            "DO $migration$ BEGIN\n\
+             IF NOT EXISTS (SELECT FROM {schema}.migrations WHERE version = {version}) THEN\n\
+             EXECUTE $body$\n{body}\n$body$;\n\
+             INSERT INTO {schema}.migrations (version) VALUES ({version});\n\
+             END IF;\nEND $migration$;\n"
+        ));
+    }
+    sql.push_str("COMMIT;");
+    sql
+}

@@ -1,0 +1,193 @@
+//! A few connections, each used by one call at a time.
+//!
+//! A call takes an idle connection or opens one, asks one question, and puts it back. A connection whose answer did not
+//! come in time is thrown away, so that a late answer never meets another question.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tollgate::{Error, ErrorKind};
+
+use crate::error::explain;
+use crate::options::{Options, Pooling};
+use crate::tls;
+
+/// A parameter with its type.
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+pub(crate) struct Pool {
+    options: Options,
+    place: String,
+    tls: MakeRustlsConnect,
+    room: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    client: Client,
+    prepared: HashMap<usize, Statement>,
+}
+
+/// A statement, and the number it is prepared under.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) number: usize,
+    pub(crate) sql: String,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(options: Options) -> Result<Self, Error> {
+        Ok(Self {
+            place: options.place(),
+            tls: tls::connector(options.authority.as_deref())?,
+            room: Arc::new(Semaphore::new(options.connections_max)),
+            idle: Mutex::new(Vec::new()),
+            options,
+        })
+    }
+
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Asks `question` and returns the one row that answers it.
+    pub(crate) async fn ask(
+        &self,
+        question: &Question,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, Error> {
+        self.in_time(async {
+            let _room = self.room().await?;
+            let mut connection = self.connection().await?;
+            let answer = connection.ask(question, parameters, self.options.pooling).await;
+            self.keep(connection, &answer);
+            answer.map_err(|error| explain(&self.place, "could not decide", error))
+        })
+        .await
+    }
+
+    /// Runs every statement in `sql`, one after the other, in one transaction if it says so.
+    pub(crate) async fn run(&self, sql: &str, doing: &str) -> Result<(), Error> {
+        let _room = self.room().await?;
+        let connection = self.connection().await?;
+        let answer = connection.client.batch_execute(sql).await;
+        // A transaction that failed half way is over with its connection.
+        if answer.is_ok() {
+            self.keep(connection, &answer);
+        }
+        answer.map_err(|error| explain(&self.place, doing, error))
+    }
+
+    /// Asks one statement that is not worth preparing.
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        doing: &str,
+    ) -> Result<Vec<Row>, Error> {
+        self.in_time(async {
+            let _room = self.room().await?;
+            let connection = self.connection().await?;
+            let answer = connection.client.query_typed(sql, parameters).await;
+            self.keep(connection, &answer);
+            answer.map_err(|error| explain(&self.place, doing, error))
+        })
+        .await
+    }
+
+    async fn room(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Error> {
+        self.room
+            .acquire()
+            .await
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "the pool is closed"))
+    }
+
+    async fn connection(&self) -> Result<Connection, Error> {
+        loop {
+            let idle = self.idle().pop();
+            match idle {
+                Some(connection) if connection.client.is_closed() => {}
+                Some(connection) => return Ok(connection),
+                None => break,
+            }
+        }
+        let connected = self.options.config.connect(self.tls.clone()).await;
+        let (client, driver) =
+            connected.map_err(|error| explain(&self.place, "could not connect", error))?;
+        // The task ends with its client.
+        tokio::spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "a connection to postgres ended");
+            }
+        });
+        Ok(Connection { client, prepared: HashMap::new() })
+    }
+
+    /// Keeps a connection unless its last answer says that it is at its end.
+    fn keep<T>(&self, connection: Connection, answer: &Result<T, tokio_postgres::Error>) {
+        let lives = match answer {
+            Ok(_) => true,
+            Err(error) => error.as_db_error().is_some_and(|refusal| refusal.severity() == "ERROR"),
+        };
+        if lives && !connection.client.is_closed() {
+            self.idle().push(connection);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Dropping `answer` drops the connection that it waits on.
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let timer = &self.options.timer;
+        tokio::select! {
+            answer = answer => answer,
+            () = timer.sleep_until(timer.now() + self.options.reply_timeout) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "postgres at {}: no answer within {}; the server is slow, or every connection is in use",
+                    self.place, self.options.reply_timeout
+                ),
+            )),
+        }
+    }
+}
+
+impl Connection {
+    async fn ask(
+        &mut self,
+        question: &Question,
+        parameters: &[Parameter<'_>],
+        pooling: Pooling,
+    ) -> Result<Row, tokio_postgres::Error> {
+        if pooling == Pooling::Transaction {
+            // Parse, bind and execute travel together, under no name: still one round trip.
+            let mut rows = self.client.query_typed(&question.sql, parameters).await?;
+            return Ok(rows.swap_remove(0));
+        }
+        let statement = match self.prepared.get(&question.number) {
+            Some(statement) => statement.clone(),
+            None => {
+                let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+                let statement = self.client.prepare_typed(&question.sql, &types).await?;
+                self.prepared.insert(question.number, statement.clone());
+                statement
+            }
+        };
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        self.client.query_one(&statement, &values).await
+    }
+}

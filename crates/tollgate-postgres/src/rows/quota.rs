@@ -1,0 +1,129 @@
+//! Asking an installed quota from Rust. Every language can ask the same functions.
+
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tollgate::{Error, ErrorKind, Timestamp};
+
+use crate::options::Options;
+use crate::pool::{Parameter, Pool};
+use crate::quote;
+
+const DOING: &str = "could not decide";
+
+/// An installed quota.
+#[derive(Debug)]
+pub struct Quota {
+    pool: Pool,
+    schema: String,
+    user_type: String,
+}
+
+/// A user who reached the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// Who, as text.
+    pub user: String,
+    /// How many requests they made in the time that was asked for.
+    pub total_requests: u64,
+    /// When they first had no request left.
+    pub first_limited_at: Timestamp,
+}
+
+impl Quota {
+    /// The quota whose functions [`Rows::install`](super::Rows::install) wrote into `schema`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is no quota in this schema; otherwise as every call.
+    pub async fn open(options: Options, schema: &str) -> Result<Self, Error> {
+        let quoted = quote::name(schema)?;
+        let pool = Pool::new(options)?;
+        let found = pool
+            .query(
+                "SELECT format_type(p.proargtypes[0], NULL) FROM pg_proc p \
+                 JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'consume'",
+                &[(&schema, Type::TEXT)],
+                DOING,
+            )
+            .await?;
+        let Some(row) = found.first() else {
+            let text = format!(
+                "postgres: there is no quota in the schema {schema:?}; install one with \
+                 `tollgate postgres install --table TABLE`, or name the schema of another"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        };
+        Ok(Self { user_type: row.get(0), pool, schema: quoted })
+    }
+
+    /// Asks, and inserts the row if there is room. With a key, a repeat is recognised and let through without another row.
+    /// Answers `{allowed, remaining, resetTime, waitSeconds}`.
+    ///
+    /// # Errors
+    /// [`Contended`](tollgate::ErrorKind::Contended) if another request of the same user takes too long; otherwise as
+    /// every call.
+    pub async fn consume(&self, user: &str, key: Option<&str>) -> Result<Value, Error> {
+        let call = format!("consume({}, $2)", self.user());
+        self.value(&call, &[(&user, Type::TEXT), (&key, Type::TEXT)]).await
+    }
+
+    /// Asks the same, consuming nothing.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn check(&self, user: &str) -> Result<Value, Error> {
+        self.value(&format!("check({})", self.user()), &[(&user, Type::TEXT)]).await
+    }
+
+    /// Where a user stands: `{quotaUsed, quotaLimit, resetTime, resetIn}`.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn info(&self, user: &str) -> Result<Value, Error> {
+        self.value(&format!("info({})", self.user()), &[(&user, Type::TEXT)]).await
+    }
+
+    /// How many more requests would be let through now.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn remaining(&self, user: &str) -> Result<u32, Error> {
+        let sql = format!("SELECT {}.remaining({})", self.schema, self.user());
+        let rows = self.pool.query(&sql, &[(&user, Type::TEXT)], DOING).await?;
+        let left: i32 = rows.first().map_or(0, |row| row.get(0));
+        Ok(u32::try_from(left).unwrap_or(0))
+    }
+
+    /// Users who reached the limit in any window that ended from `from` to `to`, the first of them first.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn history(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Limited>, Error> {
+        let sql = format!(
+            "SELECT user_id::text, total_requests, (extract(epoch FROM first_limited_at) * 1000000)::bigint \
+             FROM {}.history($1::text::timestamptz, $2::text::timestamptz)",
+            self.schema
+        );
+        let (from, to) = (from.to_string(), to.to_string());
+        let rows = self.pool.query(&sql, &[(&from, Type::TEXT), (&to, Type::TEXT)], DOING).await?;
+        let natural = |number: i64| u64::try_from(number).unwrap_or(0);
+        Ok(rows
+            .iter()
+            .map(|row| Limited {
+                user: row.get(0),
+                total_requests: natural(row.get(1)),
+                first_limited_at: Timestamp::from_micros(natural(row.get(2))),
+            })
+            .collect())
+    }
+
+    /// The first parameter, in the type of the user column.
+    fn user(&self) -> String {
+        format!("$1::text::{}", self.user_type)
+    }
+
+    async fn value(&self, call: &str, parameters: &[Parameter<'_>]) -> Result<Value, Error> {
+        let sql = format!("SELECT {}.{call}", self.schema);
+        let rows = self.pool.query(&sql, parameters, DOING).await?;
+        Ok(rows.first().map_or(Value::Null, |row| row.get(0)))
+    }
+}

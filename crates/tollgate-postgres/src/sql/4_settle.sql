@@ -1,0 +1,320 @@
+-- Marks a permit as settled in runs of stamps, after forgetting runs that are too old; answers the runs with the floor
+-- in front.
+CREATE FUNCTION @schema@.mark_settled(p_runs bigint[], p_floor bigint, p_stamp bigint, p_admitted bigint, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $mark$
+DECLARE
+    permit_ttl CONSTANT bigint := 3600000000;
+    runs_max   CONSTANT int := 256;
+    runs       bigint[] := '{}';
+    v_floor    bigint := p_floor;
+    v_first    bigint := p_stamp;
+    v_last     bigint := p_stamp;
+    v_admitted bigint := p_admitted;
+    v_placed   boolean := false;
+    v_live     boolean := false;
+    i          int := 1;
+BEGIN
+    WHILE i < cardinality(p_runs) LOOP
+        IF p_now < p_runs[i + 2] + permit_ttl THEN
+            v_live := true;
+            IF p_runs[i + 1] + 1 = v_first THEN
+                v_first := p_runs[i];
+                v_admitted := greatest(v_admitted, p_runs[i + 2]);
+            ELSIF v_last + 1 = p_runs[i] THEN
+                v_last := p_runs[i + 1];
+                v_admitted := greatest(v_admitted, p_runs[i + 2]);
+            ELSE
+                IF NOT v_placed AND v_last < p_runs[i] THEN
+                    runs := runs || ARRAY[v_first, v_last, v_admitted];
+                    v_placed := true;
+                END IF;
+                runs := runs || p_runs[i : i + 2];
+            END IF;
+        END IF;
+        i := i + 3;
+    END LOOP;
+    IF NOT v_live THEN v_floor := 0; END IF;
+    IF NOT v_placed THEN runs := runs || ARRAY[v_first, v_last, v_admitted]; END IF;
+    IF cardinality(runs) > 3 * runs_max THEN
+        v_floor := greatest(v_floor, runs[2]);
+        runs := runs[4:];
+    END IF;
+    RETURN v_floor || runs;
+END $mark$;
+
+-- Replaces what a permit was charged by `p_wanted` and frees its slots; with `p_release` the call was not made, and its
+-- id is forgotten. Nothing is given back if the numbers changed since (not `p_same_numbers`, or the row says so). Answers
+-- `settled` if it did; with `read` it wrote nothing, and the caller finds out why from the row: settled before, too old,
+-- or other numbers.
+CREATE FUNCTION @schema@.settle(
+    p_policy text, p_subject text, p_shape bytea, p_numbers bigint[], p_estimate bigint[], p_wanted bigint[],
+    p_stamp bigint, p_admitted bigint, p_admitted_ends bigint[], p_same_numbers boolean, p_release boolean,
+    p_now bigint, p_lock_timeout text
+) RETURNS @schema@.answer LANGUAGE plpgsql VOLATILE AS $settle$
+DECLARE
+    permit_ttl CONSTANT bigint := 3600000000;
+    tries_max  CONSTANT int := 8;
+    result     @schema@.answer;
+    row        @schema@.entries;
+    taken      @schema@.taken;
+    v_now      bigint;
+    v_extra    bigint[];
+    v_kept     bigint[];
+    v_changed  bigint[];
+    v_wanted   bigint[];
+    v_runs     bigint[];
+    v_width    int := 3 + cardinality(p_estimate);
+    v_place    int;
+BEGIN
+    SELECT array_agg(greatest(w - e, 0) ORDER BY k), array_agg(greatest(w, e) ORDER BY k) INTO v_extra, v_kept
+      FROM unnest(p_estimate, p_wanted) WITH ORDINALITY u(e, w, k);
+    FOR v_try IN 1 .. tries_max LOOP
+        IF v_try = 1 THEN
+            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
+        ELSE
+            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
+        END IF;
+        result.now_us := @schema@.now_us(p_now);
+        v_now := greatest(result.now_us, coalesce(row.at_us, 0));
+        result.did := 'read';
+        result.shape := row.shape;
+        result.revision := row.revision;
+        result.at_us := row.at_us;
+        result.next_stamp := row.next_stamp;
+        result.states := row.states;
+        result.settled := row.settled;
+        result.settled_floor := row.settled_floor;
+        result.closed := row.closed;
+        result.changed := row.changed;
+        IF row.revision IS NULL OR row.shape <> p_shape OR p_admitted + permit_ttl <= v_now
+            OR p_stamp <= row.settled_floor THEN
+            RETURN result;
+        END IF;
+        FOR i IN 1 .. cardinality(row.settled) / 3 LOOP
+            IF row.settled[3 * i - 2] <= p_stamp AND p_stamp <= row.settled[3 * i - 1] THEN RETURN result; END IF;
+        END LOOP;
+        -- First what the call took beyond its estimate, then what it did not take; each touches other units.
+        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_extra, p_stamp, false);
+        IF taken.states IS NULL THEN RETURN result; END IF;
+        v_changed := CASE WHEN v_now < row.changed[2] + permit_ttl THEN row.changed ELSE '{}' END;
+        v_wanted := CASE WHEN p_same_numbers AND coalesce(v_changed[1] <= p_stamp, true) THEN p_wanted ELSE v_kept END;
+        taken.states := @schema@.give_back(
+            taken.states, v_now, p_numbers, p_estimate, v_wanted, p_stamp, p_admitted, p_admitted_ends);
+        v_runs := @schema@.mark_settled(row.settled, row.settled_floor, p_stamp, p_admitted, v_now);
+        IF p_lock_timeout IS NOT NULL THEN PERFORM set_config('lock_timeout', p_lock_timeout, true); END IF;
+        v_place := NULL;
+        IF p_release THEN
+            SELECT (u.k - 1) / v_width + 1 INTO v_place FROM unnest(row.id_numbers) WITH ORDINALITY u(number, k)
+             WHERE (u.k - 1) % v_width = 1 AND u.number = p_stamp;
+        END IF;
+        IF v_place IS NULL THEN
+            -- Columns that are not named keep their place outside of the row, if they are large.
+            UPDATE @schema@.entries e
+               SET revision = e.revision + 1, at_us = v_now, states = taken.states, settled = v_runs[2:],
+                   settled_floor = v_runs[1], changed = v_changed,
+                   absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, p_admitted + permit_ttl)
+             WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+        ELSE
+            UPDATE @schema@.entries e
+               SET revision = e.revision + 1, at_us = v_now, states = taken.states, settled = v_runs[2:],
+                   settled_floor = v_runs[1], changed = v_changed,
+                   ids = row.ids[: v_place - 1] || row.ids[v_place + 1 :],
+                   id_numbers = row.id_numbers[: (v_place - 1) * v_width] || row.id_numbers[v_place * v_width + 1 :],
+                   absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, p_admitted + permit_ttl)
+             WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+        END IF;
+        IF FOUND THEN
+            result.did := 'settled';
+            RETURN result;
+        END IF;
+    END LOOP;
+    result.did := 'contended';
+    RETURN result;
+END $settle$;
+
+-- Gives back what was estimated and not wanted, to states that stand at `p_now`, without making room twice; frees the
+-- slots of the permit.
+CREATE FUNCTION @schema@.give_back(
+    p_states bigint[], p_now bigint, p_numbers bigint[], p_estimate bigint[], p_wanted bigint[], p_stamp bigint,
+    p_admitted bigint, p_admitted_ends bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $give$
+DECLARE
+    states bigint[] := '{}';
+    log    bigint[];
+    p      int := 1;
+    b      int := 0;
+    n      int;
+    i      int;
+    amount bigint;
+    n1     bigint;
+    n2     bigint;
+    n3     bigint;
+    used   bigint;
+    late   bigint;
+    filed  bigint;
+BEGIN
+    WHILE b < cardinality(p_numbers) LOOP
+        amount := p_estimate[p_numbers[b + 2]] - p_wanted[p_numbers[b + 2]];
+        n := p_states[p + 1];
+        n1 := p_numbers[b + 3];
+        n2 := p_numbers[b + 4];
+        n3 := p_numbers[b + 5];
+        log := p_states[p : p + 1 + n];
+        IF p_numbers[b + 1] = 5 THEN
+            log := '{}';
+            i := p + 2;
+            WHILE i < p + 2 + n LOOP
+                IF p_states[i] <> p_stamp THEN log := log || p_states[i : i + 2]; END IF;
+                i := i + 3;
+            END LOOP;
+            log := ARRAY[3, cardinality(log)] || log;
+        ELSIF amount > 0 THEN
+            CASE p_numbers[b + 1]
+            WHEN 1 THEN
+                -- What refilled since the charge has made that room already.
+                log[3] := greatest(0, log[3] - greatest(
+                    0, amount::numeric * n2 - n3::numeric * greatest(0, p_now - p_admitted)))::bigint;
+            WHEN 2 THEN
+                IF p_admitted / n3 = p_now / n3 THEN log[3] := greatest(0, log[3] - amount); END IF;
+            WHEN 3 THEN
+                filed := CASE WHEN n3 = 0 THEN p_admitted ELSE (p_admitted / n3 + 1) * n3 END;
+                IF p_now < filed + n2 THEN
+                    i := 4;
+                    WHILE i < cardinality(log) AND log[i] < filed LOOP i := i + 2; END LOOP;
+                    -- Where it was merged with a later one nothing is given back, so that a younger charge never is.
+                    IF i < cardinality(log) AND log[i] = filed THEN
+                        used := least(amount, log[i + 1]);
+                        log[3] := log[3] - used;
+                        log[i + 1] := log[i + 1] - used;
+                        IF log[i + 1] = 0 THEN
+                            log := log[: i - 1] || log[i + 2 :];
+                            log[2] := log[2] - 2;
+                        END IF;
+                    END IF;
+                END IF;
+            WHEN 4 THEN
+                -- Only the window of the charge gets anything back.
+                IF p_admitted < log[3] AND p_admitted_ends[b / 8 + 1] = log[3] THEN
+                    log[4] := greatest(0, log[4] - amount);
+                    IF log[3] - n2 <= p_admitted THEN log[5] := greatest(0, log[5] - amount); END IF;
+                END IF;
+            END CASE;
+        END IF;
+        states := states || log;
+        p := p + 2 + n;
+        b := b + 8;
+    END LOOP;
+    RETURN states;
+END $give$;
+
+-- Keeps the slots of a permit for another time to live. Answers `renewed`, with the new expiry as the stamp; with `read`
+-- it wrote nothing: a slot is lost, or the numbers are others.
+CREATE FUNCTION @schema@.renew(
+    p_policy text, p_subject text, p_shape bytea, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_now bigint,
+    p_lock_timeout text
+) RETURNS @schema@.answer LANGUAGE plpgsql VOLATILE AS $renew$
+DECLARE
+    tries_max CONSTANT int := 8;
+    result    @schema@.answer;
+    row       @schema@.entries;
+    taken     @schema@.taken;
+    v_now     bigint;
+    v_states  bigint[];
+    v_none    bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_amounts)]);
+    v_held    bigint[];
+    v_renewed bigint[];
+    v_first   bigint;
+    p         int;
+    b         int;
+    n         int;
+BEGIN
+    FOR v_try IN 1 .. tries_max LOOP
+        IF v_try = 1 THEN
+            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
+        ELSE
+            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
+        END IF;
+        result.now_us := @schema@.now_us(p_now);
+        v_now := greatest(result.now_us, coalesce(row.at_us, 0));
+        result.did := 'read';
+        result.shape := row.shape;
+        result.revision := row.revision;
+        result.at_us := row.at_us;
+        result.next_stamp := row.next_stamp;
+        result.states := row.states;
+        IF row.revision IS NULL OR row.shape <> p_shape THEN RETURN result; END IF;
+        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_none, p_stamp, false);
+        IF taken.states IS NULL THEN RETURN result; END IF;
+        v_states := '{}';
+        v_first := NULL;
+        p := 1;
+        b := 0;
+        WHILE b < cardinality(p_numbers) LOOP
+            n := taken.states[p + 1];
+            v_held := taken.states[p : p + 1 + n];
+            IF p_numbers[b + 1] = 5 AND p_amounts[p_numbers[b + 2]] > 0 THEN
+                v_renewed := NULL;
+                FOR i IN 1 .. n / 3 LOOP
+                    IF v_held[3 * i] = p_stamp THEN
+                        v_renewed := ARRAY[p_stamp, greatest(v_held[3 * i + 1], v_now + p_numbers[b + 4]), v_held[3 * i + 2]];
+                    END IF;
+                END LOOP;
+                IF v_renewed IS NULL THEN RETURN result; END IF;
+                v_first := least(v_first, v_renewed[2]);
+                v_held := ARRAY[3, n]::bigint[] || @schema@.place_slot(v_held[3:], v_renewed);
+            END IF;
+            v_states := v_states || v_held;
+            p := p + 2 + n;
+            b := b + 8;
+        END LOOP;
+        IF v_first IS NULL THEN RETURN result; END IF;
+        IF p_lock_timeout IS NOT NULL THEN PERFORM set_config('lock_timeout', p_lock_timeout, true); END IF;
+        UPDATE @schema@.entries e
+           SET revision = e.revision + 1, at_us = v_now, states = v_states,
+               -- No slot lives longer than one that was just renewed, or it did so before.
+               absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, @schema@.last_expiry(v_states))
+         WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+        IF FOUND THEN
+            result.did := 'renewed';
+            result.stamp := v_first;
+            RETURN result;
+        END IF;
+    END LOOP;
+    result.did := 'contended';
+    RETURN result;
+END $renew$;
+
+-- The slots with the one that has the stamp of `p_slot` replaced by it, in order of expiry.
+CREATE FUNCTION @schema@.place_slot(p_held bigint[], p_slot bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $place$
+DECLARE
+    held   bigint[] := '{}';
+    placed boolean := false;
+    i      int := 1;
+BEGIN
+    WHILE i < cardinality(p_held) LOOP
+        IF p_held[i] <> p_slot[1] THEN
+            IF NOT placed AND p_slot[2] < p_held[i + 1] THEN
+                held := held || p_slot;
+                placed := true;
+            END IF;
+            held := held || p_held[i : i + 2];
+        END IF;
+        i := i + 3;
+    END LOOP;
+    RETURN CASE WHEN placed THEN held ELSE held || p_slot END;
+END $place$;
+
+-- The latest expiry of any slot.
+CREATE FUNCTION @schema@.last_expiry(p_states bigint[]) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $last$
+DECLARE
+    latest bigint := 0;
+    p      int := 1;
+    n      int;
+BEGIN
+    WHILE p < cardinality(p_states) LOOP
+        n := p_states[p + 1];
+        IF p_states[p] = 3 AND n > 0 THEN latest := greatest(latest, p_states[p + n]); END IF;
+        p := p + 2 + n;
+    END LOOP;
+    RETURN latest;
+END $last$;

@@ -1,0 +1,124 @@
+//! What a call costs the server: statements, and bytes of its log.
+
+use tollgate::{
+    Ask, CalendarWindow, Concurrency, Costs, Gate, Limit, ManualClock, Period, Policy,
+    RollingWindow, Rule, Span, TokenBucket,
+};
+
+use super::{Desk, acquire, gemini, hourly};
+
+/// How far the log of the server has been written, in bytes.
+fn log_position(desk: &Desk) -> u64 {
+    desk.psql("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").parse().unwrap()
+}
+
+/// How often each function was called since the statistics were reset.
+fn calls(desk: &Desk) -> String {
+    desk.psql(
+        "SELECT string_agg(substring(query FROM '\"tollgate\"\\.(\\w+)') || '=' || calls, ' ' ORDER BY substring(query FROM '\"tollgate\"\\.(\\w+)')) \
+         FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid \
+         WHERE d.datname = current_database() AND query LIKE 'SELECT %\"tollgate\".%($1%'",
+    )
+}
+
+/// Promise 3, seen from the disk: a refusal writes no byte of the server's log. Another database may write meanwhile
+/// (a checkpoint), so three quiet attempts are allowed.
+#[tokio::test]
+async fn a_refusal_writes_nothing() {
+    let (desk, policy) = (Desk::alone(), hourly(1));
+    let gate = desk.gate().await;
+    assert!(acquire(&gate, &policy, "full").await.is_admitted());
+    let ask = Ask::new(&policy, "full").id("again");
+    let mut written = Vec::new();
+    for _ in 0..3 {
+        let before = log_position(&desk);
+        for _ in 0..50 {
+            assert!(!acquire(&gate, &policy, "full").await.is_admitted());
+            assert!(!gate.acquire(&ask).await.unwrap().is_admitted());
+        }
+        written.push(log_position(&desk) - before);
+    }
+    assert!(written.contains(&0), "100 refusals wrote {written:?} bytes");
+}
+
+/// One statement for each decision: those that create the row, those that are refused, and those that are repeated.
+#[tokio::test]
+async fn a_decision_is_one_statement() {
+    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), gemini());
+    desk.psql("CREATE EXTENSION pg_stat_statements");
+    let gate = desk.gate_by(&clock).await;
+    desk.psql("SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)");
+    let ask = Ask::new(&policy, "counted").cost("tokens", 1_000).id("one");
+    let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    gate.acquire(&ask).await.unwrap();
+    for _ in 0..8 {
+        acquire(&gate, &policy, "counted").await;
+    }
+    assert_eq!(calls(&desk), "spend=10");
+    clock.advance(Span::from_secs(1));
+    assert!(gate.settle(&permit, &Costs::new().with("tokens", 10)).await.unwrap());
+    assert!(!gate.settle(&permit, &Costs::new().with("tokens", 10)).await.unwrap());
+    gate.charge(&Ask::new(&policy, "counted")).await.unwrap();
+    gate.standing(&policy, "counted").await.unwrap();
+    assert_eq!(calls(&desk), "look=1 settle=2 spend=11");
+    let jobs =
+        Policy::new("jobs", [Limit::new("slots", "jobs", Concurrency::new(2, Span::from_mins(1)))])
+            .unwrap();
+    let slot = gate.acquire(&Ask::new(&jobs, "j").cost("jobs", 1)).await.unwrap().permit().unwrap();
+    clock.advance(Span::from_secs(30));
+    let renewed = gate.renew(&slot).await.unwrap();
+    assert_eq!(renewed.expires_at(), slot.expires_at().map(|at| at + Span::from_secs(30)));
+    assert!(gate.release(&renewed).await.unwrap());
+    assert_eq!(calls(&desk), "look=1 renew=1 settle=3 spend=12");
+}
+
+/// No rule needs a second statement: what the functions decide, the core agrees with.
+#[tokio::test]
+async fn every_rule_is_decided_in_one_statement() {
+    let (desk, clock, minute) = (Desk::new(), ManualClock::new(), Span::from_mins(1));
+    desk.psql("CREATE EXTENSION pg_stat_statements");
+    let gate = desk.gate_by(&clock).await;
+    let day = CalendarWindow::new(3, Period::Day).in_zone("America/Los_Angeles");
+    let rules: [Rule; 6] = [
+        TokenBucket::per_minute(3).into(),
+        TokenBucket::per_minute(3).at_boundaries().into(),
+        RollingWindow::new(3, minute).into(),
+        RollingWindow::new(3, minute).resolution(6).into(),
+        day.into(),
+        Concurrency::new(3, minute).into(),
+    ];
+    for (number, rule) in rules.into_iter().enumerate() {
+        desk.psql("SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)");
+        let policy =
+            Policy::new(format!("rule-{number}"), [Limit::new("only", "requests", rule)]).unwrap();
+        let mut permits = Vec::new();
+        // Over several refills, windows and pages.
+        for _ in 0..12 {
+            permits.extend(acquire(&gate, &policy, "each").await.permit());
+            clock.advance(Span::from_secs(9));
+        }
+        clock.advance(Span::from_hours(24));
+        permits.extend(acquire(&gate, &policy, "each").await.permit());
+        assert!(gate.release(permits.last().unwrap()).await.unwrap());
+        gate.charge(&Ask::new(&policy, "each")).await.unwrap();
+        assert_eq!(calls(&desk), "settle=1 spend=14", "rule {number}");
+    }
+}
+
+/// Rows that say what an absent one says are removed in batches; those that hold something, or are held, stay.
+#[tokio::test]
+async fn cleaning_up_removes_what_is_over() {
+    let (desk, clock) = (Desk::new(), ManualClock::new());
+    let (gate, policy) = (desk.gate_by(&clock).await, hourly(3));
+    for number in 0..25 {
+        acquire(&gate, &policy, &format!("old-{number}")).await;
+    }
+    clock.advance(Span::from_mins(30));
+    acquire(&gate, &policy, "young").await;
+    clock.advance(Span::from_mins(30));
+    assert_eq!(gate.clean_up(10).await.unwrap(), 25);
+    assert_eq!(desk.psql("SELECT string_agg(subject, ',') FROM tollgate.entries"), "young");
+    assert_eq!(super::used(&gate, &policy, "young").await, 1);
+    clock.advance(Span::from_mins(30));
+    assert_eq!(gate.clean_up(10).await.unwrap(), 1);
+}
