@@ -22,7 +22,7 @@ const JITTER_MICROS_MAX: u32 = 20_000;
 /// Who answers.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    Local(Local),
+    Local(Box<Local>),
     Remote(Remote),
 }
 

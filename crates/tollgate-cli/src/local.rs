@@ -34,7 +34,7 @@ impl Local {
         }
         // What is wrong with a question is said before a folder is made for it.
         self.check(call)?;
-        let opened = self.open(call)?;
+        let opened = self.open(call).await?;
         let reply = self.decide(call, &opened).await;
         let closed = opened.close().await;
         let reply = reply?;
@@ -53,10 +53,10 @@ impl Local {
     }
 
     /// The store that `call` is about. Only an ask makes one where there is none.
-    fn open(&self, call: &Call) -> Result<Opened, Error> {
+    async fn open(&self, call: &Call) -> Result<Opened, Error> {
         let (store, clock) = (&self.config.store, Arc::clone(&self.clock));
         match (open::missing(store)?, call) {
-            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, clock),
+            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, clock).await,
             (Some(_), Call::Standing(_) | Call::Reset(_) | Call::Policies) => open::empty(clock),
             (Some(path), Call::Settle(_) | Call::Release(_) | Call::Renew(_)) => Err(Error::new(
                 ErrorKind::Invalid,

@@ -4,11 +4,13 @@
 mod args;
 mod backend;
 mod config;
+mod dynamodb;
 mod failure;
 mod local;
 mod open;
 mod output;
 mod plan;
+mod postgres;
 mod remote;
 mod reply;
 mod serve;
@@ -76,6 +78,18 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             runtime(Builder::new_multi_thread())?
                 .block_on(serve::run(config, http, data, reader))?;
         }
+        Action::DynamodbCreateTable => {
+            let work = dynamodb::create(config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::PostgresInstall(install) => {
+            let work = postgres::install(install, config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::AuditHistory(history) => {
+            let work = postgres::history(history, config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }
     Ok(ExitCode::SUCCESS)
@@ -99,7 +113,7 @@ fn answer(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let backend = match server {
         Some(url) => Backend::Remote(Remote::new(url)),
-        None => Backend::Local(Local::new(Config::load(config)?, Arc::clone(&clock))),
+        None => Backend::Local(Box::new(Local::new(Config::load(config)?, Arc::clone(&clock)))),
     };
     let question = show::Question::of(&call);
     let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;

@@ -3,11 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory};
+use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Span};
+use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
+use tollgate_postgres::Postgres;
+use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 
-use crate::config::{self, StoreConfig};
+use crate::config::{self, DynamoDbConfig, PostgresConfig, RedisConfig, StoreConfig};
+
+/// How long a command waits for one answer of a service. It has nothing to fall back on, and may be one of hundreds
+/// that start at once on a small machine.
+const COMMAND_ATTEMPT_TIMEOUT: Span = Span::from_secs(5);
 
 /// A store that is open.
 #[derive(Debug)]
@@ -20,6 +27,8 @@ pub(crate) struct Opened {
 enum Kept {
     Memory(Arc<Atomic<Memory>>),
     Embedded(Arc<Atomic<Embedded>>),
+    /// On a server, which has everything that was answered.
+    Remote(Arc<dyn Gate>),
 }
 
 impl Opened {
@@ -28,6 +37,7 @@ impl Opened {
         match &self.store {
             Kept::Memory(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
+            Kept::Remote(gate) => Arc::clone(gate),
         }
     }
 
@@ -39,14 +49,17 @@ impl Opened {
     /// Writes what is not written yet and lets go of the folder.
     pub(crate) async fn close(self) -> Result<(), Error> {
         match &self.store {
-            Kept::Memory(_) => Ok(()),
+            Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
         }
     }
 }
 
 /// Opens `store` for one question, after those who came before.
-pub(crate) fn for_command(store: &StoreConfig, clock: Arc<dyn Clock>) -> Result<Opened, Error> {
+pub(crate) async fn for_command(
+    store: &StoreConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened, Error> {
     match store {
         StoreConfig::Memory => Err(Error::new(
             ErrorKind::Invalid,
@@ -56,6 +69,12 @@ pub(crate) fn for_command(store: &StoreConfig, clock: Arc<dyn Clock>) -> Result<
         StoreConfig::Embedded { path, durability } => {
             embedded(path, options(*durability, Holder::Command, clock))
         }
+        StoreConfig::DynamoDb(config) => {
+            let options = dynamodb_options(config).attempt_timeout(COMMAND_ATTEMPT_TIMEOUT);
+            dynamodb(options.clock(clock)).await
+        }
+        StoreConfig::Postgres(config) => postgres(config).await,
+        StoreConfig::Redis(config) => redis(config).await,
     }
 }
 
@@ -63,7 +82,7 @@ pub(crate) fn for_command(store: &StoreConfig, clock: Arc<dyn Clock>) -> Result<
 pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
     match store {
         StoreConfig::Embedded { path, .. } if !Embedded::exists(path)? => Ok(Some(path)),
-        StoreConfig::Embedded { .. } | StoreConfig::Memory => Ok(None),
+        _ => Ok(None),
     }
 }
 
@@ -74,7 +93,7 @@ pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
 }
 
 /// Opens `store` for a broker at `url`, which keeps it until it ends.
-pub(crate) fn for_server(
+pub(crate) async fn for_server(
     store: &StoreConfig,
     url: &str,
     clock: Arc<dyn Clock>,
@@ -85,6 +104,9 @@ pub(crate) fn for_server(
             let holder = Holder::Server { url: url.to_owned() };
             embedded(path, options(*durability, holder, clock))
         }
+        StoreConfig::DynamoDb(config) => dynamodb(dynamodb_options(config).clock(clock)).await,
+        StoreConfig::Postgres(config) => postgres(config).await,
+        StoreConfig::Redis(config) => redis(config).await,
     }
 }
 
@@ -92,6 +114,68 @@ fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
     let key = embedded.permit_key();
     Ok(Opened { store: Kept::Embedded(Arc::new(Atomic::new(embedded))), key })
+}
+
+async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Opened, Error> {
+    let gate = DynamoDb::connect(options).await?;
+    // Programs on one table accept each other's permits.
+    let key = gate.permit_key(fresh_key()?).await?;
+    Ok(Opened { store: Kept::Remote(Arc::new(gate)), key })
+}
+
+/// How to reach the configured table.
+pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Options {
+    let mut options = tollgate_dynamodb::Options::new(&config.table);
+    if let Some(region) = &config.region {
+        options = options.region(region);
+    }
+    if let Some(endpoint) = &config.endpoint {
+        options = options.endpoint(endpoint);
+    }
+    options
+}
+
+async fn postgres(config: &PostgresConfig) -> Result<Opened, Error> {
+    let postgres = Postgres::open(postgres_options(config)?).await?;
+    let key = postgres.permit_key().await?;
+    Ok(Opened { store: Kept::Remote(Arc::new(postgres)), key })
+}
+
+async fn redis(config: &RedisConfig) -> Result<Opened, Error> {
+    let url = config.url.read()?;
+    let mut options = if config.cluster {
+        tollgate_redis::Options::cluster(url.split(',').map(str::trim))
+    } else {
+        tollgate_redis::Options::single(url)
+    };
+    if let Some(prefix) = &config.prefix {
+        options = options.prefix(prefix);
+    }
+    let redis = Redis::connect(options.wait_replicas(config.wait_replicas)).await?;
+    // Programs on one server accept each other's permits.
+    let key = redis.permit_key(fresh_key()?).await?;
+    Ok(Opened { store: Kept::Remote(Arc::new(redis)), key })
+}
+
+/// How to reach the configured database.
+pub(crate) fn postgres_options(
+    config: &PostgresConfig,
+) -> Result<tollgate_postgres::Options, Error> {
+    let mut options = tollgate_postgres::Options::new(&config.url.read()?)?;
+    if let Some(schema) = &config.schema {
+        options = options.schema(schema);
+    }
+    if config.transaction_pooling {
+        options = options.transaction_pooling();
+    }
+    if let Some(path) = &config.authority {
+        let pem = std::fs::read(path).map_err(|error| {
+            let text = format!("the certificates in {} cannot be read: {error}", path.display());
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        options = options.authority(pem);
+    }
+    Ok(options)
 }
 
 fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>) -> Options {

@@ -9,7 +9,10 @@ use tollgate_server::wire::{
     AcquireRequest, PermitRequest, SettleRequest, StandingQuery, named_costs,
 };
 
-use crate::args::{Cli, Command, PoliciesCommand, Serve};
+use crate::args::{
+    AuditCommand, AuditHistory, Cli, Command, DynamodbCommand, PoliciesCommand, PostgresCommand,
+    PostgresInstall, Serve,
+};
 use crate::output::Reader;
 use crate::remote::BrokerUrl;
 
@@ -36,6 +39,12 @@ pub(crate) enum Action {
     Check(PathBuf),
     /// Run the broker.
     Serve { http: Option<SocketAddr>, data: Option<PathBuf> },
+    /// Make the DynamoDB table.
+    DynamodbCreateTable,
+    /// Set up a PostgreSQL database.
+    PostgresInstall(PostgresInstall),
+    /// Who reached the limit of a quota over a table.
+    AuditHistory(AuditHistory),
     /// Print a completion script.
     Completions(Shell),
 }
@@ -89,6 +98,14 @@ impl Plan {
             Command::Serve(Serve { http, data }) => {
                 Action::Serve { http: http.as_deref().map(address).transpose()?, data }
             }
+            Command::Dynamodb(_) | Command::Postgres(_) | Command::Audit(_) if is_remote => {
+                return Err(invalid("this talks to the database itself; leave --server out"));
+            }
+            Command::Dynamodb(DynamodbCommand::CreateTable) => Action::DynamodbCreateTable,
+            Command::Postgres(PostgresCommand::Install(install)) => {
+                Action::PostgresInstall(install)
+            }
+            Command::Audit(AuditCommand::History(history)) => Action::AuditHistory(history),
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader: global.reader(), config: global.config, action })

@@ -36,7 +36,7 @@ pub(crate) async fn run(
         listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
     let url = url_of(address);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opened = open::for_server(&store, &url, Arc::clone(&clock))?;
+    let opened = open::for_server(&store, &url, Arc::clone(&clock)).await?;
     let place = Place::of(&config, &store, address);
     output::answer(reader, &place, || place.for_people(&config))?;
 
@@ -68,6 +68,9 @@ impl Place {
         let (kind, data) = match store {
             StoreConfig::Memory => ("memory", None),
             StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
+            StoreConfig::DynamoDb(_) => ("dynamodb", None),
+            StoreConfig::Postgres(_) => ("postgres", None),
+            StoreConfig::Redis(_) => ("redis", None),
         };
         Self {
             dashboard: format!("{url}/"),
@@ -86,7 +89,8 @@ impl Place {
         };
         let data = match &self.data {
             Some(path) => path.display().to_string(),
-            None => "in memory, gone when the broker ends".to_owned(),
+            None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
+            None => format!("on the configured {} server", self.store),
         };
         let policy = config.policies.iter().next().map_or("api", Policy::name);
         let open = if self.loopback {
@@ -117,6 +121,12 @@ fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failu
             ErrorKind::Invalid,
             "--data names a folder, but the configured store is memory; leave --data out, or use kind = \"embedded\"",
         )),
+        (StoreConfig::DynamoDb(_) | StoreConfig::Postgres(_) | StoreConfig::Redis(_), Some(_)) => {
+            Err(Failure::new(
+                ErrorKind::Invalid,
+                "--data names a folder, but the configured store is a server; leave --data out, or use kind = \"embedded\"",
+            ))
+        }
         (StoreConfig::Embedded { durability, .. }, Some(path)) => {
             Ok(StoreConfig::Embedded { path, durability: *durability })
         }

@@ -54,6 +54,21 @@ Examples:
   tollgate serve --http 127.0.0.1:9000 --data /var/lib/tollgate
   tollgate serve --config tollgate.toml";
 
+pub(super) const DYNAMODB_CREATE_TABLE: &str = "\
+Examples:
+  tollgate dynamodb create-table --config tollgate.toml";
+
+pub(super) const POSTGRES_INSTALL: &str = "\
+Examples:
+  tollgate postgres install --config tollgate.toml
+  tollgate postgres install --url-env DATABASE_URL --table video_requests --limit 5 --window 24h
+  psql -c \"SELECT video_requests_quota.consume('alice')\"";
+
+pub(super) const AUDIT_HISTORY: &str = "\
+Examples:
+  tollgate audit history video_requests_quota --url-env DATABASE_URL
+  tollgate audit history video_requests_quota --from 2026-11-01T00:00:00Z --json";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate

@@ -29,6 +29,41 @@ pub(super) struct StoreTable {
     pub(super) kind: Option<String>,
     pub(super) path: Option<String>,
     pub(super) durability: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) url_env: Option<String>,
+    pub(super) url_file: Option<String>,
+    pub(super) schema: Option<String>,
+    pub(super) transaction_pooling: Option<bool>,
+    pub(super) authority_file: Option<String>,
+    pub(super) table: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+    pub(super) cluster: Option<bool>,
+    pub(super) prefix: Option<String>,
+    pub(super) wait_replicas: Option<u32>,
+}
+
+impl StoreTable {
+    /// The keys that are given, apart from `kind`.
+    pub(super) fn given(&self) -> Vec<&'static str> {
+        let keys = [
+            ("path", self.path.is_some()),
+            ("durability", self.durability.is_some()),
+            ("url", self.url.is_some()),
+            ("url_env", self.url_env.is_some()),
+            ("url_file", self.url_file.is_some()),
+            ("schema", self.schema.is_some()),
+            ("transaction_pooling", self.transaction_pooling.is_some()),
+            ("authority_file", self.authority_file.is_some()),
+            ("table", self.table.is_some()),
+            ("region", self.region.is_some()),
+            ("endpoint", self.endpoint.is_some()),
+            ("cluster", self.cluster.is_some()),
+            ("prefix", self.prefix.is_some()),
+            ("wait_replicas", self.wait_replicas.is_some()),
+        ];
+        keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

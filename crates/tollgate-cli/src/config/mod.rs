@@ -6,6 +6,7 @@
 mod blame;
 mod file;
 mod place;
+mod secret;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,6 +17,7 @@ use tollgate::Policies;
 use tollgate::spec::Step;
 
 pub(crate) use blame::Blame;
+pub(crate) use secret::Secret;
 
 use file::File;
 use place::Text;
@@ -28,6 +30,7 @@ const SAMPLE: &str = include_str!("sample.toml");
 
 const HTTP_DEFAULT: &str = "127.0.0.1:8080";
 const PATH_DEFAULT: &str = "tollgate-data";
+const TABLE_DEFAULT: &str = "tollgate";
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -52,6 +55,42 @@ pub(crate) enum StoreConfig {
     Memory,
     /// In a folder.
     Embedded { path: PathBuf, durability: Durability },
+    /// In a DynamoDB table.
+    DynamoDb(DynamoDbConfig),
+    /// In a PostgreSQL database.
+    Postgres(PostgresConfig),
+    /// In Redis or Valkey.
+    Redis(RedisConfig),
+}
+
+/// A Redis server or cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RedisConfig {
+    /// Where it is; a cluster may name several nodes, separated by commas.
+    pub(crate) url: Secret,
+    pub(crate) cluster: bool,
+    /// What every key begins with.
+    pub(crate) prefix: Option<String>,
+    pub(crate) wait_replicas: u32,
+}
+
+/// A DynamoDB table. Credentials come from where AWS tools find them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DynamoDbConfig {
+    pub(crate) table: String,
+    pub(crate) region: Option<String>,
+    /// Another address than the region's own.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// A PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PostgresConfig {
+    pub(crate) url: Secret,
+    pub(crate) schema: Option<String>,
+    pub(crate) transaction_pooling: bool,
+    /// Certificates to trust instead of the machine's own.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 /// What a crash may forget.
@@ -138,31 +177,80 @@ fn resolve_store(
     table: &file::StoreTable,
     folder: &Path,
 ) -> Result<StoreConfig, Blame> {
-    match table.kind.as_deref() {
-        None | Some("embedded") => {}
-        Some("memory") => {
-            let given =
-                [("path", table.path.is_some()), ("durability", table.durability.is_some())];
-            return match given.iter().find(|(_, is_given)| *is_given) {
-                Some((key, _)) => Err(text.blame(
-                    &["store", key],
-                    format!("a memory store takes no {key}; remove it, or use kind = \"embedded\""),
-                )),
-                None => Ok(StoreConfig::Memory),
-            };
+    let kind = table.kind.as_deref().unwrap_or("embedded");
+    let allowed: &[&str] = match kind {
+        "memory" => &[],
+        "embedded" => &["path", "durability"],
+        "dynamodb" => &["table", "region", "endpoint"],
+        "postgres" => {
+            &["url", "url_env", "url_file", "schema", "transaction_pooling", "authority_file"]
         }
-        Some(other) => {
-            let what = match other {
-                "redis" | "dynamodb" | "postgres" => {
-                    format!("store {other:?} is not available in this version")
-                }
-                _ => format!("there is no store {other:?}"),
-            };
-            let text = text
-                .blame(&["store", "kind"], format!("{what}; this build knows memory and embedded"));
-            return Err(text);
+        "redis" => &["url", "url_env", "url_file", "cluster", "prefix", "wait_replicas"],
+        other => {
+            return Err(text.blame(
+                &["store", "kind"],
+                format!(
+                    "there is no store {other:?}; this build knows memory, embedded, dynamodb, postgres and redis"
+                ),
+            ));
         }
+    };
+    if let Some(key) = table.given().into_iter().find(|key| !allowed.contains(key)) {
+        let next = match key {
+            "path" | "durability" => "remove it, or use kind = \"embedded\"",
+            _ => "remove it",
+        };
+        let article = if kind == "embedded" { "an" } else { "a" };
+        return Err(
+            text.blame(&["store", key], format!("{article} {kind} store takes no {key}; {next}"))
+        );
     }
+    match kind {
+        "memory" => Ok(StoreConfig::Memory),
+        "dynamodb" => Ok(StoreConfig::DynamoDb(DynamoDbConfig {
+            table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
+            region: table.region.clone(),
+            endpoint: table.endpoint.clone(),
+        })),
+        "postgres" => resolve_postgres(text, table, folder),
+        "redis" => resolve_redis(text, table, folder),
+        _ => resolve_embedded(text, table, folder),
+    }
+}
+
+fn resolve_postgres(
+    text: &Text<'_>,
+    table: &file::StoreTable,
+    folder: &Path,
+) -> Result<StoreConfig, Blame> {
+    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
+    Ok(StoreConfig::Postgres(PostgresConfig {
+        url: Secret::resolve(text, "url", url, folder)?,
+        schema: table.schema.clone(),
+        transaction_pooling: table.transaction_pooling.unwrap_or(false),
+        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
+    }))
+}
+
+fn resolve_redis(
+    text: &Text<'_>,
+    table: &file::StoreTable,
+    folder: &Path,
+) -> Result<StoreConfig, Blame> {
+    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
+    Ok(StoreConfig::Redis(RedisConfig {
+        url: Secret::resolve(text, "url", url, folder)?,
+        cluster: table.cluster.unwrap_or(false),
+        prefix: table.prefix.clone(),
+        wait_replicas: table.wait_replicas.unwrap_or(0),
+    }))
+}
+
+fn resolve_embedded(
+    text: &Text<'_>,
+    table: &file::StoreTable,
+    folder: &Path,
+) -> Result<StoreConfig, Blame> {
     let durability = match table.durability.as_deref() {
         None | Some("strict") => Durability::Strict,
         Some("relaxed") => Durability::Relaxed,

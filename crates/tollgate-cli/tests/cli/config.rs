@@ -185,20 +185,11 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "\"8080\"",
         ),
         (
-            "[store]\nkind = \"redis\"",
-            "2: store \"redis\" is not available in this version; this build knows memory and embedded",
-            "\"redis\"",
-        ),
-        (
             "[store]\nkind = \"disk\"",
-            "2: there is no store \"disk\"; this build knows memory and embedded",
+            "2: there is no store \"disk\"; this build knows memory, embedded, dynamodb, postgres and redis",
             "\"disk\"",
         ),
-        (
-            "[store]\nurl = \"x\"",
-            "2: there is no \"url\" here; known: kind, path, durability",
-            "url",
-        ),
+        ("[store]\nurl = \"x\"", "2: an embedded store takes no url; remove it", "\"x\""),
         (
             "[store]\ndurability = \"maybe\"",
             "2: durability \"maybe\" is neither \"strict\" nor \"relaxed\"",

@@ -2,8 +2,11 @@
 
 mod calls;
 mod config;
+mod dynamodb;
 mod folder;
 mod help;
 mod mistakes;
+mod postgres;
 mod processes;
+mod redis;
 mod serve;

@@ -1,0 +1,35 @@
+//! `tollgate dynamodb create-table`: what is done to a table, and not through a gate.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tollgate::ErrorKind;
+use tollgate_dynamodb::create_table;
+
+use crate::config::{Config, StoreConfig};
+use crate::failure::Failure;
+use crate::open;
+use crate::output::{self, Reader};
+
+/// Makes the table of the configured store, if it is missing.
+pub(crate) async fn create(config: Option<&Path>, reader: Reader) -> Result<(), Failure> {
+    let StoreConfig::DynamoDb(config) = Config::load(config)?.store else {
+        return Err(Failure::new(
+            ErrorKind::Invalid,
+            "the configured store is not DynamoDB; name a file that has [store] kind = \"dynamodb\" with --config",
+        ));
+    };
+    let created = create_table(open::dynamodb_options(&config)).await?;
+    #[derive(Serialize)]
+    struct Made<'a> {
+        table: &'a str,
+        created: bool,
+    }
+    let table = &config.table;
+    output::answer(reader, &Made { table, created }, || {
+        let what = if created { "made" } else { "there already" };
+        format!(
+            "table {table}: {what}; paid by request, items are deleted 7 days after their last use"
+        )
+    })
+}

@@ -1,0 +1,148 @@
+//! `tollgate postgres install` and `tollgate audit history`: what is done to a database, and not through a gate.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tollgate::edge::environment;
+use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
+use tollgate_postgres::rows::{Quota, Rows};
+use tollgate_postgres::{Options, Postgres};
+
+use crate::args::{AuditHistory, Database, PostgresInstall};
+use crate::config::{Config, StoreConfig};
+use crate::failure::Failure;
+use crate::open;
+use crate::output::{self, Reader};
+
+/// Makes the tables of the store, or the functions of a quota over a table.
+pub(crate) async fn install(
+    flags: PostgresInstall,
+    config: Option<&Path>,
+    reader: Reader,
+) -> Result<(), Failure> {
+    let options = options(&flags.database, config)?;
+    let Some(table) = &flags.table else {
+        Postgres::open(options).await?;
+        #[derive(Serialize)]
+        struct Ready {
+            ready: bool,
+        }
+        return output::answer(reader, &Ready { ready: true }, || {
+            "the tables and functions of the store are there, and of this version".to_owned()
+        });
+    };
+    let made = rows(table, &flags)?.install(&options).await?;
+    #[derive(Serialize)]
+    struct Made<'a> {
+        table: &'a str,
+        schema: &'a str,
+        indexes_made: &'a [String],
+    }
+    let value = Made { table: &made.table, schema: &made.schema, indexes_made: &made.indexes_made };
+    output::answer(reader, &value, || {
+        let indexes = match made.indexes_made.as_slice() {
+            [] => "were there".to_owned(),
+            names => format!("made {}", names.join(", ")),
+        };
+        format!(
+            "quota over {}: at most {} rows per user in {}\n\
+             \x20 functions  {}.consume, check, remaining, info, history\n\
+             \x20 indexes    {indexes}\n\
+             Try it:\n\
+             \x20 SELECT {}.consume('alice');",
+            made.table, flags.limit, flags.window, made.schema, made.schema
+        )
+    })
+}
+
+/// Prints who reached the limit of a quota.
+pub(crate) async fn history(
+    flags: AuditHistory,
+    config: Option<&Path>,
+    reader: Reader,
+) -> Result<(), Failure> {
+    let time = |text: &Option<String>, otherwise: Timestamp| -> Result<Timestamp, Error> {
+        Ok(text.as_deref().map(str::parse).transpose()?.unwrap_or(otherwise))
+    };
+    let (from, to) = (time(&flags.from, Timestamp::EPOCH)?, time(&flags.to, SystemClock.now())?);
+    let quota = Quota::open(options(&flags.database, config)?, &flags.schema).await?;
+    #[derive(Serialize)]
+    struct Line {
+        user_id: String,
+        total_requests: u64,
+        first_limited_at: String,
+    }
+    let found = quota.history(from, to).await?.into_iter().map(|one| Line {
+        user_id: one.user,
+        total_requests: one.total_requests,
+        first_limited_at: one.first_limited_at.to_string(),
+    });
+    let found: Vec<Line> = found.collect();
+    output::answer(reader, &found, || {
+        if found.is_empty() {
+            return "nobody reached the limit".to_owned();
+        }
+        let head = format!("{:<32} {:>14}  first_limited_at", "user_id", "total_requests");
+        let lines = found.iter().map(|line| {
+            format!("{:<32} {:>14}  {}", line.user_id, line.total_requests, line.first_limited_at)
+        });
+        std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
+    })
+}
+
+fn options(database: &Database, config: Option<&Path>) -> Result<Options, Failure> {
+    if let Some(name) = &database.url_env {
+        let url = environment(name).ok_or_else(|| {
+            Failure::new(ErrorKind::Invalid, format!("the variable {name} is not set"))
+        })?;
+        return Ok(Options::new(&url)?);
+    }
+    match Config::load(config)?.store {
+        StoreConfig::Postgres(postgres) => Ok(open::postgres_options(&postgres)?),
+        _ => Err(Failure::new(
+            ErrorKind::Invalid,
+            "the configured store is not postgres; name a database with --url-env VARIABLE, or a configuration with \
+             kind = \"postgres\" with --config",
+        )),
+    }
+}
+
+fn rows(table: &str, flags: &PostgresInstall) -> Result<Rows, Error> {
+    let window: Span = flags.window.parse()?;
+    let mut rows = Rows::of(table, flags.limit, window)
+        .user_column(&flags.user_column)
+        .time_column(&flags.time_column);
+    if let Some(key) = &flags.key_column {
+        rows = rows.key_column(key);
+    }
+    if let Some((column, values)) = condition(&flags.only)? {
+        rows = rows.only(column, values);
+    }
+    if let Some((column, values)) = condition(&flags.except)? {
+        rows = rows.except(column, values);
+    }
+    if let Some(schema) = &flags.schema {
+        rows = rows.in_schema(schema);
+    }
+    if flags.utc {
+        rows = rows.times_are_utc();
+    }
+    Ok(if flags.trigger { rows.with_trigger() } else { rows })
+}
+
+/// The one column that `pairs` name, and its values.
+fn condition(pairs: &[String]) -> Result<Option<(&str, Vec<&str>)>, Error> {
+    let mut found: Option<(&str, Vec<&str>)> = None;
+    for pair in pairs {
+        let invalid = |what: &str| Error::new(ErrorKind::Invalid, format!("{pair:?} {what}"));
+        let (column, value) = pair
+            .split_once('=')
+            .ok_or_else(|| invalid("is not COLUMN=VALUE, as in status=done"))?;
+        match &mut found {
+            None => found = Some((column, vec![value])),
+            Some((known, values)) if *known == column => values.push(value),
+            Some(_) => return Err(invalid("names a second column; a quota looks at one")),
+        }
+    }
+    Ok(found)
+}
