@@ -39,6 +39,8 @@ pub enum ErrorKind {
     Full,
     /// The store could not be reached, or did not answer in time.
     Unavailable,
+    /// The store refuses for its own load, although it can be reached.
+    Throttled,
 }
 
 impl Error {
@@ -64,7 +66,7 @@ impl Error {
     /// Whether the store is to blame, so that another gate might answer.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Full)
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Throttled | ErrorKind::Full)
     }
 }
 

@@ -26,7 +26,7 @@ pub use guard::Guard;
 pub use layer::{GateLayer, Gated, GatedError};
 pub use local::LocalBucket;
 pub use memory::{KEYS_MAX_DEFAULT, Memory};
-pub use observe::{Event, Observed, Observer};
+pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
 pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};

@@ -87,6 +87,49 @@ pub enum Event<'a> {
         /// How long it took to fail.
         took: Span,
     },
+    /// The store was tried once on behalf of a caller.
+    Tried {
+        /// The policy.
+        policy: &'a Policy,
+        /// Which try of one call it was, from 1.
+        attempt: u32,
+        /// How long the store took.
+        took: Span,
+        /// How it ended.
+        result: Tried,
+    },
+    /// The store failed so often that decisions are made without it from now on.
+    DegradedBegan {
+        /// The last failure.
+        error: &'a Error,
+    },
+    /// The store answers again, and what was spent without it has been posted.
+    DegradedEnded {
+        /// How long decisions were made without it.
+        lasted: Span,
+    },
+    /// What an optimistic gate has admitted and not yet posted to the store changed.
+    Unposted {
+        /// The policy.
+        policy: &'a Policy,
+        /// The admitted requests that the store does not know of.
+        unposted: u64,
+        /// The most that this instance lets them become: its share of the possible over-issue.
+        unposted_max: u64,
+    },
+}
+
+/// How one try of a store ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tried {
+    /// The store answered.
+    Answered,
+    /// Another caller changed the entry first, so the store must be asked again.
+    Raced,
+    /// The store refused for its own load.
+    Throttled,
+    /// The store failed or did not answer in time.
+    Failed,
 }
 
 /// Is told what happens at a gate. Must return quickly, and cannot fail.
