@@ -15,6 +15,7 @@ mod queue;
 pub mod retry;
 pub mod spec;
 mod store;
+mod strategy;
 mod sync;
 
 pub use backoff::acquire_with_backoff;
@@ -30,6 +31,7 @@ pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
 pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};
+pub use strategy::{Optimistic, OptimisticOptions, over_issue_bound};
 pub use tollgate_core::{
     self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,
     Denial, Grant, Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy,

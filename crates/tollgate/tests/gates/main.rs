@@ -3,6 +3,7 @@
 mod conformance;
 mod layer;
 mod memory;
+mod optimistic;
 mod queue;
 mod retry;
 mod wrappers;

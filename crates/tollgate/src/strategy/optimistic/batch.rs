@@ -1,0 +1,76 @@
+//! Admitted asks that reach the store as one charge, and what of it is to be given back.
+//!
+//! The store settles a permit once, so what the asks of a batch give back is gathered until the last of them is settled.
+//! At a modest rate a batch is a single ask, and then that is at once.
+
+use std::collections::BTreeSet;
+
+use tollgate_core::bounds::UNITS_MAX;
+use tollgate_core::{Ask, Costs, Permit};
+
+use super::account::{Sums, add};
+
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The numbers of its asks: from `first` up to and without `end`.
+    pub(super) first: u64,
+    pub(super) end: u64,
+    /// What it charges, fixed once it is sent.
+    pub(super) sums: Sums,
+    /// The charge as it is sent, until it is answered.
+    pub(super) ask: Option<Ask<'static>>,
+    /// The store's permit, once it is answered.
+    pub(super) permit: Option<Permit>,
+    pub(super) settled: BTreeSet<u64>,
+    less: Sums,
+}
+
+/// A permit of the store that shall have cost less.
+#[derive(Clone, Debug)]
+pub(super) struct Owed {
+    pub(super) permit: Permit,
+    pub(super) actual: Costs,
+}
+
+impl Batch {
+    pub(super) const fn starting(first: u64) -> Self {
+        Self {
+            first,
+            end: first,
+            sums: [0; UNITS_MAX],
+            ask: None,
+            permit: None,
+            settled: BTreeSet::new(),
+            less: [0; UNITS_MAX],
+        }
+    }
+
+    pub(super) const fn holds(&self, number: u64) -> bool {
+        self.first <= number && number < self.end
+    }
+
+    pub(super) fn give_back(&mut self, less: &Sums) {
+        add(&mut self.less, less);
+    }
+
+    /// What is to be given back once every ask is settled.
+    pub(super) fn owed_if_complete(&mut self) -> Option<Owed> {
+        let asks = self.end - self.first;
+        if usize::try_from(asks).is_ok_and(|asks| asks == self.settled.len()) {
+            return self.owed();
+        }
+        None
+    }
+
+    /// What is to be given back as things are; it is told once.
+    pub(super) fn owed(&mut self) -> Option<Owed> {
+        let permit = self.permit.as_ref()?;
+        let less = std::mem::take(&mut self.less);
+        if less.iter().all(|sum| *sum == 0) {
+            return None;
+        }
+        let left = self.sums.iter().zip(&less).map(|(sum, less)| sum.saturating_sub(*less));
+        let actual = permit.policy().units().zip(left).collect();
+        Some(Owed { permit: permit.clone(), actual })
+    }
+}

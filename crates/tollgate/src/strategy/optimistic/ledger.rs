@@ -1,0 +1,120 @@
+//! Every account of one instance, in shards, bounded.
+//!
+//! An account is a cache of the store's entry plus what the store does not know yet. One with nothing unposted may be
+//! forgotten; the next ask for its subject asks the store and begins a new one, so forgetting admits nothing twice.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use tollgate_core::{Policy, Span, Timestamp};
+
+use super::account::Account;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+const SHARDS: usize = 64;
+
+/// An account that was not asked for this long may make room for another subject.
+const IDLE_AFTER: Span = Span::from_mins(1);
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    shards: Box<[Padded]>,
+    hasher: foldhash::fast::RandomState,
+    shard_max: usize,
+}
+
+/// A shard on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+#[derive(Debug, Default)]
+struct Shard {
+    accounts: HashTable<Account>,
+    /// When a full shard may be searched for idle accounts again.
+    search_not_before: Timestamp,
+}
+
+impl Ledger {
+    pub(super) fn new(subjects_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+            shard_max: subjects_max.div_ceil(SHARDS),
+        }
+    }
+
+    #[inline]
+    fn hash(&self, policy: &Policy, subject: &str) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(policy.name_hash());
+        hasher.write(subject.as_bytes());
+        hasher.finish()
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        // The table uses the lowest and the highest bits; the shard takes some from between.
+        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % SHARDS;
+        lock(&self.shards[index].0)
+    }
+
+    /// Runs `change` on the account of this policy and subject, if there is one.
+    #[inline]
+    pub(super) fn with<R>(
+        &self,
+        policy: &Policy,
+        subject: &str,
+        change: impl FnOnce(&mut Account) -> R,
+    ) -> Option<R> {
+        let hash = self.hash(policy, subject);
+        let mut shard = self.shard(hash);
+        shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
+    }
+
+    /// Runs `change` on the account of this policy and subject, which `make` makes if there is room for a new one.
+    pub(super) fn with_new<R>(
+        &self,
+        (policy, subject): (&Policy, &str),
+        now: Timestamp,
+        make: impl FnOnce() -> Account,
+        change: impl FnOnce(&mut Account) -> R,
+    ) -> Option<R> {
+        let hash = self.hash(policy, subject);
+        let mut shard = self.shard(hash);
+        if shard.accounts.find(hash, |account| account.is(policy, subject)).is_none() {
+            if self.shard_max <= shard.accounts.len() && !shard.forget_idle(now) {
+                return None;
+            }
+            let rehash = |account: &Account| self.hash(account.policy(), &account.subject);
+            shard.accounts.insert_unique(hash, make(), rehash);
+        }
+        shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
+    }
+
+    /// The accounts that still have something for the store.
+    pub(super) fn with_errands(&self) -> Vec<(Policy, Arc<str>)> {
+        let shards = self.shards.iter().map(|shard| lock(&shard.0));
+        let keys = |shard: MutexGuard<'_, Shard>| {
+            let busy = shard.accounts.iter().filter(|account| account.has_errands());
+            busy.map(|account| (account.policy().clone(), Arc::clone(&account.subject))).collect()
+        };
+        shards.flat_map(|shard| -> Vec<_> { keys(shard) }).collect()
+    }
+}
+
+impl Shard {
+    fn forget_idle(&mut self, now: Timestamp) -> bool {
+        // A search that lies further ahead than a pause is long was set before the clock stepped back.
+        if now < self.search_not_before && self.search_not_before <= now + IDLE_AFTER {
+            return false;
+        }
+        let before = self.accounts.len();
+        self.accounts.retain(|account| {
+            account.posting || account.has_errands() || now < account.view().at() + IDLE_AFTER
+        });
+        self.search_not_before = now + Span::from_secs(1);
+        self.accounts.len() < before
+    }
+}

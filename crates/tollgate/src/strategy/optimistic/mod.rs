@@ -1,0 +1,352 @@
+//! Optimistic: decide from local memory, post to the shared store in the background (R002.1, R002.2).
+//!
+//! Each instance keeps a view of every entry it uses, made from the store's answers, and admits from it at memory speed.
+//! What it admitted is posted as one charge every so often, and the answer corrects the view. Between two answers it can
+//! be wrong by what others did meanwhile, so it holds at most `unposted_max` of each unit that the store does not know
+//! of, and then asks the store. That bounds what all instances together admit over a limit, in any of its windows:
+//! [`over_issue_bound`]. An argument for the bound is in `docs/strategies.md`.
+
+mod account;
+mod batch;
+mod gate;
+mod ledger;
+mod options;
+mod post;
+mod stamp;
+mod view;
+
+pub use options::{OptimisticOptions, over_issue_bound};
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tollgate_core::{
+    Amounts, Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Rule, Timestamp,
+    Verdict, Wait, standings,
+};
+
+use crate::clock::Clock;
+use crate::edge;
+use crate::error::Error;
+use crate::gate::Gate;
+use crate::observe::Observer;
+use crate::sync::{Mutex, lock};
+
+use account::{Account, Local, Sums};
+use post::{Key, Shared};
+use stamp::Stamps;
+use view::Seen;
+
+/// How often an ask that only the store can answer waits for posts of asks that were admitted meanwhile. After that it
+/// goes ahead, within the bound.
+const FLUSHES_MAX: u32 = 8;
+
+/// A gate that decides locally and posts to `gate` in the background.
+///
+/// The first ask for a subject asks the store; later ones are decided here, as long as the instance holds less than
+/// `unposted_max`. What the local view refuses is asked at the store too, so nothing is refused that has room there, and a
+/// wait is the store's own. Policies with a concurrency limit, and asks with an id or behind others, always ask the store.
+///
+/// Posting needs a tokio runtime. Call [`shutdown`](Self::shutdown) before dropping it: what is unposted when it is
+/// dropped is lost, as in a crash.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::Error> {
+/// use std::sync::Arc;
+/// use tollgate::{
+///     Ask, Atomic, Clock, Gate, Limit, Memory, Optimistic, OptimisticOptions, Policy, Span, SystemClock, TokenBucket,
+/// };
+///
+/// let shared = Arc::new(Atomic::new(Memory::new())); // in life, a store that many processes share
+/// let clock = Arc::new(SystemClock);
+/// let gate = Optimistic::new(shared, OptimisticOptions::new(25), clock.clone());
+/// let policy = Policy::new("api", [Limit::new("rate", "requests", TokenBucket::per_second(100))])?;
+/// assert!(gate.acquire(&Ask::new(&policy, "alice")).await?.is_admitted());
+/// gate.shutdown(clock.now() + Span::from_secs(5)).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Optimistic<G> {
+    shared: Arc<Shared<G>>,
+    /// Stopped when the gate is dropped.
+    posters: Mutex<JoinSet<()>>,
+    stamps: Stamps,
+    closing: AtomicBool,
+}
+
+impl<G: Gate> Optimistic<G> {
+    /// The optimistic gate of one instance around the shared `gate`.
+    pub fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {
+        Self::build(Shared::new(gate, options, clock))
+    }
+
+    /// The same, telling `observer` what is unposted whenever a post begins and ends
+    /// ([`Event::Unposted`](crate::Event::Unposted)). It is told of the subject that is posted, in `requests` where the policy counts
+    /// them and in its first unit otherwise.
+    pub fn observed(
+        gate: G,
+        options: OptimisticOptions,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let mut shared = Shared::new(gate, options, clock);
+        shared.observer = Some(observer);
+        Self::build(shared)
+    }
+
+    fn build(shared: Shared<G>) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            posters: Mutex::new(JoinSet::new()),
+            stamps: Stamps::new(edge::random()),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// The gate inside.
+    pub fn inner(&self) -> &G {
+        &self.shared.gate
+    }
+
+    /// Decides `ask` from local memory, without waiting; nothing if only the store can tell. What shadow mode would let
+    /// through is answered as denied here, for the caller to ignore.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a wrong ask.
+    #[inline]
+    pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Option<Verdict>, Error> {
+        let answer = self.decide(ask, |_, _, _| ())?;
+        Ok(answer.map(|(verdict, ())| verdict))
+    }
+
+    /// Decides locally, and lets `look` at the account right after the decision.
+    #[inline]
+    fn decide<R>(
+        &self,
+        ask: &Ask<'_>,
+        look: impl FnOnce(&Account, &Verdict, Timestamp) -> R,
+    ) -> Result<Option<(Verdict, R)>, Error> {
+        if ask.id_text().is_some() || !ask.in_front().is_empty() {
+            return Ok(None);
+        }
+        let now = self.shared.clock.now();
+        let local = self.shared.ledger.with(ask.policy(), ask.subject(), |account| {
+            // Looked at under the lock, so that whoever drains after closing sees every admission.
+            if self.closing.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let (verdict, wake) = match account.decide(ask, now)? {
+                Local::AskStore => return Ok(None),
+                Local::Denied(refusal) => (Verdict::Denied(refusal), false),
+                Local::Admitted { charge, wake } => {
+                    let stamp = self.stamps.stamp(charge.stamp);
+                    (Verdict::Admitted(Charge { stamp, ..charge }), wake)
+                }
+            };
+            let seen = look(account, &verdict, now);
+            Ok(Some((verdict, seen, wake)))
+        });
+        match local.transpose().map(Option::flatten) {
+            Ok(Some((verdict, seen, wake))) => {
+                if wake {
+                    self.wake(ask.policy(), ask.subject());
+                }
+                Ok(Some((verdict, seen)))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The local decision as a gate's answer.
+    fn local(&self, ask: &Ask<'_>) -> Result<Option<Decision>, Error> {
+        let answer = self.decide(ask, |account, verdict, now| match verdict {
+            Verdict::Admitted(_) | Verdict::Repeated(_) => Err(standings(account.view(), now)),
+            Verdict::Denied(refusal) => Ok(account.denial(ask, *refusal, now)),
+        })?;
+        Ok(answer.map(|answer| match answer {
+            (Verdict::Admitted(charge) | Verdict::Repeated(charge), limits) => {
+                let grant = Grant::of(charge, ask.policy(), ask.amounts());
+                Decision::Admitted(Permit::of(ask, grant, limits.err().unwrap_or_default()))
+            }
+            (Verdict::Denied(refusal), denial) => self.denied(ask, refusal, denial.ok()),
+        }))
+    }
+
+    fn denied(&self, ask: &Ask<'_>, refusal: Refusal, denial: Option<Denial>) -> Decision {
+        let now = self.shared.clock.now();
+        let denial = denial.unwrap_or_else(|| Denial::of(ask, refusal, now, Vec::new()));
+        if ask.policy().is_shadow() {
+            Decision::Admitted(Permit::in_shadow(ask, denial))
+        } else {
+            Decision::Denied(denial)
+        }
+    }
+
+    /// Asks the store, after it was told everything that this instance admitted.
+    async fn ask_store(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let (policy, subject) = (ask.policy(), ask.subject());
+        if has_slots(policy) {
+            return self.shared.gate.acquire(ask).await;
+        }
+        let caps = self.shared.options.caps(policy);
+        let sums = sums_of(policy, ask.amounts());
+        let mut version = 0;
+        for flushes in 0.. {
+            // If the store cannot be told, asking it may still work, and is within the bound.
+            let flushed = self.flush(policy, subject).await;
+            if matches!(flushed, Ok(true))
+                && let Some(decision) = self.local(ask)?
+            {
+                return Ok(decision);
+            }
+            let last = flushed.is_err() || flushes == FLUSHES_MAX;
+            let now = self.shared.clock.now();
+            let ready = self.shared.ledger.with(policy, subject, |account| {
+                if account.has_unposted() && !last {
+                    return false;
+                }
+                if account.change_policy(policy, caps) {
+                    account.begin_asking(&sums, now);
+                }
+                version = account.version();
+                true
+            });
+            if ready != Some(false) {
+                break;
+            }
+        }
+        let asking = Asking { gate: self, policy, subject, sums };
+        let decision = self.shared.gate.acquire(ask).await?;
+        drop(asking);
+        let (limits, at) = match &decision {
+            Decision::Admitted(permit) => match &permit.shadow_denied {
+                Some(denial) => (&denial.limits, denial.decided_at),
+                None => (&permit.limits, permit.grant().at),
+            },
+            Decision::Denied(denial) => (&denial.limits, denial.decided_at),
+        };
+        let seen = Seen { policy, limits, at: Some(at) };
+        self.learn(ask, seen, version, |account, now| {
+            if let Decision::Denied(denial) = &decision
+                && let Wait::Until(until) = denial.wait
+                && ask.in_front().is_empty()
+            {
+                let recheck = now + self.shared.options.recheck_after;
+                account.learn_denial(ask, denial, until.min(recheck));
+            }
+        });
+        Ok(decision)
+    }
+
+    /// Takes over an answer of the store, and begins an account with it if there is none.
+    fn learn(
+        &self,
+        ask: &Ask<'_>,
+        seen: Seen<'_>,
+        version: u64,
+        then: impl FnOnce(&mut Account, Timestamp),
+    ) {
+        let now = self.shared.clock.now();
+        let (policy, subject) = (ask.policy(), ask.subject());
+        // Without an answer an account would believe that nothing is used.
+        if view::entry(seen, now).is_none() {
+            return;
+        }
+        let make = || Account::new(policy, subject, self.shared.options.caps(policy), now);
+        self.shared.ledger.with_new((policy, subject), now, make, |account| {
+            account.learn(seen, version, now);
+            then(account, now);
+            // The store answers, so what it could not be told before may go through now.
+            if account.has_errands() {
+                account.urge();
+            }
+        });
+    }
+
+    /// Sees to it that somebody posts for this account, and soon.
+    #[cold]
+    fn wake(&self, policy: &Policy, subject: &str) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let key: Option<Option<Key>> = self.shared.ledger.with(policy, subject, |account| {
+            if account.posting {
+                account.urge();
+                return None;
+            }
+            account.posting = true;
+            Some((account.policy().clone(), Arc::clone(&account.subject)))
+        });
+        if let Some(key) = key.flatten() {
+            let mut posters = lock(&self.posters);
+            while posters.try_join_next().is_some() {}
+            posters.spawn_on(Arc::clone(&self.shared).post(key), &runtime);
+        }
+    }
+
+    /// Posts what was admitted for this subject now, and waits until the store has it. Says whether there was anything.
+    ///
+    /// # Errors
+    /// Why the store could not take it; it is kept and sent again.
+    pub async fn flush(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
+        let waiting = self.shared.ledger.with(policy, subject, |account| {
+            (account.has_errands(), account.posting, Arc::clone(&account.subject))
+        });
+        let Some((true, posting, subject)) = waiting else { return Ok(false) };
+        if !posting {
+            self.wake(policy, &subject);
+        }
+        self.shared.flush(&(policy.clone(), subject)).await
+    }
+
+    /// Posts everything. From now on every ask goes to the store.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store did not take everything by `deadline`.
+    pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
+        self.closing.store(true, Ordering::Release);
+        for (policy, subject) in self.shared.ledger.with_errands() {
+            // Twice: the first may begin a poster, and the second keeps it from waiting for more.
+            self.wake(&policy, &subject);
+            self.wake(&policy, &subject);
+        }
+        self.shared.drain(deadline).await
+    }
+
+    /// How much of each unit of `policy` was admitted for `subject` and is not known to the store yet.
+    pub fn unposted(&self, policy: &Policy, subject: &str) -> tollgate_core::Costs {
+        let sums = self.shared.ledger.with(policy, subject, |account| account.unposted());
+        policy.units().zip(sums.unwrap_or_default()).collect()
+    }
+}
+
+/// An ask on its way to the store, wherever its caller goes.
+struct Asking<'a, G: Gate> {
+    gate: &'a Optimistic<G>,
+    policy: &'a Policy,
+    subject: &'a str,
+    sums: Sums,
+}
+
+impl<G: Gate> Drop for Asking<'_, G> {
+    fn drop(&mut self) {
+        let ledger = &self.gate.shared.ledger;
+        ledger.with(self.policy, self.subject, |account| account.end_asking(&self.sums));
+    }
+}
+
+fn sums_of(policy: &Policy, amounts: &Amounts) -> Sums {
+    let mut sums = Sums::default();
+    for (place, sum) in sums.iter_mut().enumerate().take(policy.units().len()) {
+        *sum = amounts.at(place);
+    }
+    sums
+}
+
+/// A slot is held, not spent: nobody can hold one that the store has not given.
+fn has_slots(policy: &Policy) -> bool {
+    policy.limits().any(|limit| matches!(limit.rule(), Rule::Concurrency(_)))
+}

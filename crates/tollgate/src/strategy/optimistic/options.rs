@@ -1,0 +1,96 @@
+//! What an optimistic gate may do, every bound by name, and what follows from them for the whole fleet.
+
+use tollgate_core::{Backoff, Costs, Policy, Span, bounds::NUMBER_MAX};
+
+use super::account::Sums;
+use crate::memory::KEYS_MAX_DEFAULT;
+
+/// The most that all instances together may admit over a limit in any of its windows: what each instance may hold
+/// unposted, and what each crash may have lost. It is in the unit of the limit, and so is `unposted_max`.
+///
+/// ```
+/// use tollgate::over_issue_bound;
+///
+/// assert_eq!(over_issue_bound(4, 0, 25), 100);
+/// assert_eq!(over_issue_bound(4, 1, 25), 125); // one of them crashed within the window
+/// ```
+#[must_use]
+pub const fn over_issue_bound(instances: u64, crashes: u64, unposted_max: u64) -> u64 {
+    instances.saturating_add(crashes).saturating_mul(unposted_max)
+}
+
+/// The settings of an [`Optimistic`](crate::Optimistic) gate.
+///
+/// ```
+/// use tollgate::{Costs, OptimisticOptions};
+///
+/// let options = OptimisticOptions {
+///     unposted_max_of: Costs::new().with("tokens", 20_000),
+///     ..OptimisticOptions::new(25)
+/// };
+/// assert_eq!(options.unposted_max_of("requests"), 25);
+/// assert_eq!(options.unposted_max_of("tokens"), 20_000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct OptimisticOptions {
+    /// How much of each unit one subject of one policy may have been admitted without the store's knowledge. An ask
+    /// that would exceed it, or costs more than it, asks the store. Zero asks the store every time.
+    pub unposted_max: u64,
+    /// The same for units that need another number, such as tokens.
+    pub unposted_max_of: Costs,
+    /// How long admitted asks gather before they are posted together. Half of `unposted_max` is posted sooner.
+    pub post_every: Span,
+    /// How long the store remembers the id of a post, so that it is charged once however often it is sent. Every live id
+    /// counts towards [`IDS_MAX`](tollgate_core::bounds::IDS_MAX): keep instances × posts per second × `resend_for` below it.
+    pub resend_for: Span,
+    /// How long one try of a post may take before it counts as failed.
+    pub attempt_timeout: Span,
+    /// How long to wait after a post that failed.
+    pub backoff: Backoff,
+    /// How long the store's denial is repeated without asking again, if its own wait is not over sooner. It bounds how
+    /// late room that others gave back is noticed.
+    pub recheck_after: Span,
+    /// How many subjects may be decided locally; any further one asks the store every time.
+    pub subjects_max: usize,
+    /// How many posts may be under way at once.
+    pub posts_max: usize,
+}
+
+impl OptimisticOptions {
+    /// The defaults with this `unposted_max`: posts four times a second, resent for 30 s.
+    #[must_use]
+    pub const fn new(unposted_max: u64) -> Self {
+        Self {
+            unposted_max,
+            unposted_max_of: Costs::new(),
+            post_every: Span::from_millis(250),
+            resend_for: Span::from_secs(30),
+            attempt_timeout: Span::from_secs(5),
+            backoff: Backoff {
+                base: Span::from_millis(100),
+                max: Span::from_secs(5),
+                jitter_low: 500,
+                jitter_high: 1_500,
+                clamp: true,
+            },
+            recheck_after: Span::from_millis(100),
+            subjects_max: KEYS_MAX_DEFAULT,
+            posts_max: 64,
+        }
+    }
+
+    /// How much of `unit` one subject may have unposted.
+    #[must_use]
+    pub fn unposted_max_of(&self, unit: &str) -> u64 {
+        self.unposted_max_of.get(unit).unwrap_or(self.unposted_max).min(NUMBER_MAX)
+    }
+
+    /// The same for every unit of `policy`, by place.
+    pub(super) fn caps(&self, policy: &Policy) -> Sums {
+        let mut caps = Sums::default();
+        for (cap, unit) in caps.iter_mut().zip(policy.units()) {
+            *cap = self.unposted_max_of(unit);
+        }
+        caps
+    }
+}

@@ -1,0 +1,247 @@
+//! Posting what was admitted, in the background, until the store has it.
+//!
+//! One poster at a time works for an account, and only posters send, so a caller that goes away leaves nothing half done.
+//! A poster that is stopped leaves the sent batch as it was, for the next one to send again under the same id.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use tokio::sync::{Notify, Semaphore};
+use tollgate_core::{Permit, Policy, REQUESTS, Timestamp};
+
+use super::account::{Account, Errand, Flushed};
+use super::batch::Owed;
+use super::ledger::Ledger;
+use super::options::OptimisticOptions;
+use super::view::Seen;
+use crate::clock::Clock;
+use crate::edge;
+use crate::error::{Error, ErrorKind};
+use crate::gate::Gate;
+use crate::observe::{Event, Observer};
+
+/// What the gate and its posters share.
+#[derive(Debug)]
+pub(super) struct Shared<G> {
+    pub(super) gate: G,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) options: OptimisticOptions,
+    pub(super) ledger: Ledger,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Told after every try of every poster.
+    pub(super) progress: Notify,
+    posts: Semaphore,
+    /// Makes the ids of this instance unlike those of any other.
+    salt: u64,
+    ids: AtomicU64,
+}
+
+pub(super) type Key = (Policy, Arc<str>);
+
+impl<G: Gate> Shared<G> {
+    pub(super) fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            gate,
+            clock,
+            ledger: Ledger::new(options.subjects_max),
+            observer: None,
+            progress: Notify::new(),
+            posts: Semaphore::new(options.posts_max.clamp(1, Semaphore::MAX_PERMITS)),
+            options,
+            salt: u64::from(edge::random()) << 32 | u64::from(edge::random()),
+            ids: AtomicU64::new(0),
+        }
+    }
+
+    fn with<R>(
+        &self,
+        (policy, subject): &Key,
+        change: impl FnOnce(&mut Account) -> R,
+    ) -> Option<R> {
+        self.ledger.with(policy, subject, change)
+    }
+
+    /// Works for one account until nothing is left to send.
+    pub(super) async fn post(self: Arc<Self>, key: Key) {
+        let mut ends = Ends { shared: &self, key: &key, stopped: true };
+        let Some(urgent) = self.with(&key, |account| account.urgent()) else { return };
+        let mut pause = self.options.post_every;
+        let mut attempt = 0;
+        loop {
+            let until = self.clock.now() + pause;
+            first(self.clock.sleep_until(until), urgent.notified()).await;
+            let Ok(_turn) = self.posts.acquire().await else { return };
+            let Some(errand) = self.next_errand(&key) else {
+                ends.stopped = false;
+                return;
+            };
+            if self.run(&key, errand).await {
+                (pause, attempt) = (self.options.post_every, 0);
+                // What is owed is not kept waiting: room that nobody uses is lost.
+                if self.with(&key, |account| account.owes()) == Some(true) {
+                    urgent.notify_one();
+                }
+            } else {
+                pause = self.options.backoff.delay(attempt, edge::random());
+                attempt = attempt.saturating_add(1);
+            }
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// What to send now; if nothing, the poster's work is over.
+    fn next_errand(&self, key: &Key) -> Option<Errand> {
+        let id = || format!("o{:x}-{:x}", self.salt, self.ids.fetch_add(1, Ordering::Relaxed));
+        self.with(key, |account| {
+            let errand = account.errand(id, self.options.resend_for);
+            account.posting = errand.is_some();
+            errand
+        })?
+    }
+
+    /// Runs one errand once, and says whether it is done.
+    async fn run(&self, key: &Key, errand: Errand) -> bool {
+        let done = match errand {
+            Errand::Post(ask, version) => {
+                self.report(key);
+                let answer = self.in_time(self.gate.charge(&ask)).await;
+                let stands = match &answer {
+                    // A gate that does not tell where its limits stand is asked for it.
+                    Ok(permit) if permit.limits.is_empty() => {
+                        self.in_time(self.gate.standing(ask.policy(), &key.1)).await.ok()
+                    }
+                    _ => None,
+                };
+                answer.map(|permit| {
+                    let (at, limits) = match &stands {
+                        Some(limits) => (None, limits),
+                        None => (Some(permit.grant().at), &permit.limits),
+                    };
+                    let seen = Seen { policy: ask.policy(), limits, at };
+                    self.posted(key, &permit, seen, version);
+                })
+            }
+            Errand::GiveBack(owed) => self.give_back(key, &owed).await,
+        };
+        match done {
+            Ok(()) => true,
+            Err(error) => {
+                self.with(key, |account| account.failed(error));
+                false
+            }
+        }
+    }
+
+    fn posted(&self, key: &Key, permit: &Permit, seen: Seen<'_>, version: u64) {
+        let now = self.clock.now();
+        self.with(key, |account| {
+            account.answered(permit);
+            account.learn(seen, version, now);
+        });
+        self.report(key);
+    }
+
+    async fn give_back(&self, key: &Key, owed: &Owed) -> Result<(), Error> {
+        match self.in_time(self.gate.settle(&owed.permit, &owed.actual)).await {
+            // What the store cannot take back any more stays charged.
+            Err(error) if error.is_unavailable() || error.kind() == ErrorKind::Contended => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        self.with(key, |account| account.given_back(owed));
+        Ok(())
+    }
+
+    async fn in_time<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let timeout = self.options.attempt_timeout;
+        let late = self.clock.sleep_until(self.clock.now() + timeout);
+        first(call, late).await.unwrap_or_else(|| {
+            let text = format!("optimistic: the store did not answer a post within {timeout}");
+            Err(Error::new(ErrorKind::Unavailable, text))
+        })
+    }
+
+    fn report(&self, key: &Key) {
+        let Some(observer) = &self.observer else { return };
+        let (policy, _) = key;
+        let place = policy.units().position(|unit| unit == REQUESTS).unwrap_or(0);
+        let unit = policy.units().nth(place).unwrap_or(REQUESTS);
+        let unposted_max = self.options.unposted_max_of(unit);
+        if let Some(unposted) = self.with(key, |account| account.unposted()[place]) {
+            observer.observe(&Event::Unposted { policy, unposted, unposted_max });
+        }
+    }
+
+    /// Waits until the store has everything that was unposted when this was called. Says whether there was anything.
+    pub(super) async fn flush(&self, key: &Key) -> Result<bool, Error> {
+        let mark = self.with(key, |account| account.has_errands().then(|| account.mark()));
+        let Some(mark) = mark.flatten() else { return Ok(false) };
+        loop {
+            let Some(flushed) = self.with(key, |account| account.flushed(mark)) else {
+                return Ok(true);
+            };
+            let progress = match flushed {
+                Flushed::Yes => return Ok(true),
+                Flushed::Failed(error) => return Err(error),
+                Flushed::NotYet(progress) => progress,
+            };
+            // Listening begins before the second look, so that nothing is missed between the two.
+            let more = progress.notified();
+            let again = self.with(key, |account| {
+                account.urge();
+                account.flushed(mark)
+            });
+            if matches!(again, Some(Flushed::NotYet(_))) {
+                more.await;
+            }
+        }
+    }
+
+    /// Waits until nothing is left to post, or until `deadline`.
+    pub(super) async fn drain(&self, deadline: Timestamp) -> Result<(), Error> {
+        loop {
+            let more = self.progress.notified();
+            let left = self.ledger.with_errands().len();
+            if left == 0 {
+                return Ok(());
+            }
+            if first(more, self.clock.sleep_until(deadline)).await.is_none() {
+                let text = format!(
+                    "optimistic: what was admitted for {left} subjects could not be posted in time"
+                );
+                return Err(Error::new(ErrorKind::Unavailable, text));
+            }
+        }
+    }
+}
+
+/// Lets another poster begin where one was stopped before its work was over.
+struct Ends<'a, G: Gate> {
+    shared: &'a Shared<G>,
+    key: &'a Key,
+    stopped: bool,
+}
+
+impl<G: Gate> Drop for Ends<'_, G> {
+    fn drop(&mut self) {
+        if self.stopped {
+            self.shared.with(self.key, |account| account.posting = false);
+        }
+    }
+}
+
+/// The output of `wanted`, or nothing if `other` is ready before it.
+async fn first<T>(wanted: impl Future<Output = T>, other: impl Future) -> Option<T> {
+    let (mut wanted, mut other) = (pin!(wanted), pin!(other));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = wanted.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        other.as_mut().poll(context).map(|_| None)
+    })
+    .await
+}
