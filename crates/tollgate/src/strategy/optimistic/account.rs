@@ -505,7 +505,9 @@ impl Account {
         let costs_more = !charged && extra.iter().any(|sum| 0 < *sum);
         if costs_more {
             let short = extra.iter().zip(&self.room).any(|(extra, room)| room < extra);
-            if short || self.view.policy() != policy {
+            // Once it was tried that way it may have been charged, and must not be posted as well.
+            if short || self.view.policy() != policy || batch.charging.contains(&number) {
+                batch.charging.insert(number);
                 return Settled::ChargeFirst;
             }
             for (room, extra) in self.room.iter_mut().zip(extra) {

@@ -22,6 +22,8 @@ pub(super) struct Batch {
     /// The store's permit, once it is answered.
     pub(super) permit: Option<Permit>,
     pub(super) settled: BTreeSet<u64>,
+    /// Those whose extra cost is charged by itself.
+    pub(super) charging: BTreeSet<u64>,
     less: Sums,
 }
 
@@ -41,6 +43,7 @@ impl Batch {
             ask: None,
             permit: None,
             settled: BTreeSet::new(),
+            charging: BTreeSet::new(),
             less: [0; UNITS_MAX],
         }
     }

@@ -1,5 +1,9 @@
 //! One optimistic instance: the shared suite, and what each verb does with what is not posted yet.
 
+mod books;
+mod bound;
+mod link;
+
 use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
