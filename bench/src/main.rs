@@ -6,6 +6,7 @@
 //! cargo run --release -p tollgate-bench -- memory     the in-process store beside governor
 //! cargo run --release -p tollgate-bench -- keys       memory per key, and allocations
 //! cargo run --release -p tollgate-bench -- embedded   the embedded store beside the disk and memory
+//! cargo run --release -p tollgate-bench -- optimistic the optimistic strategy beside memory
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -21,17 +22,24 @@ mod embedded;
 mod keys;
 mod measure;
 mod memory;
+mod optimistic;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 3] =
-        [("memory", memory::run), ("keys", keys::run), ("embedded", embedded::run)];
+    let sections: [(&str, fn()); 4] = [
+        ("memory", memory::run),
+        ("keys", keys::run),
+        ("embedded", embedded::run),
+        ("optimistic", optimistic::run),
+    ];
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))
     {
-        println!("no benchmark is called {unknown:?}; there are memory, keys and embedded");
+        println!(
+            "no benchmark is called {unknown:?}; there are memory, keys, embedded and optimistic"
+        );
         return ExitCode::from(2);
     }
     for (name, run) in sections {

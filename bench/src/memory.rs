@@ -15,7 +15,7 @@ use crate::measure::{Contender, compare, print_rows};
 const OPERATIONS: usize = 300_000;
 
 /// Limits that never bind, so that every contender does the whole work of admitting.
-const AMPLE: u64 = 1_000_000_000;
+pub(crate) const AMPLE: u64 = 1_000_000_000;
 
 pub(crate) fn run() {
     println!(
@@ -123,7 +123,7 @@ fn rolling() -> Policy {
 }
 
 /// Every key once, in an order that no cache can guess.
-fn shuffled(keys: usize) -> Vec<usize> {
+pub(crate) fn shuffled(keys: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys).collect();
     let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
     for place in (1..keys).rev() {

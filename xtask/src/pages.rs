@@ -81,6 +81,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/requirements.md",
         "docs/configuration.md",
         "docs/benchmarks.md",
+        "docs/strategies.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use tokio::sync::Notify;
 use tollgate_core::bounds::UNITS_MAX;
 use tollgate_core::{
@@ -32,17 +33,31 @@ pub(super) fn add(sums: &mut Sums, more: &Sums) {
     }
 }
 
+/// What a decision on one bucket needs lies on two cache lines, in this order.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Account {
-    pub(super) subject: Arc<str>,
+    pub(super) subject: CompactString,
     view: Entry,
-    room: Sums,
-    caps: Sums,
     next: u64,
+    allowances: [Allowance; UNITS_MAX],
     hurried: bool,
     /// Whether a poster is under way.
     pub(super) posting: bool,
     cold: Box<Cold>,
+}
+
+/// How much of one unit may be unposted, and how much of that is left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Allowance {
+    room: u64,
+    cap: u64,
+}
+
+impl Allowance {
+    fn full(caps: &Sums) -> [Self; UNITS_MAX] {
+        caps.map(|cap| Self { room: cap, cap })
+    }
 }
 
 /// What a decision does not look at.
@@ -115,8 +130,7 @@ impl Account {
         Self {
             subject: subject.into(),
             view: Entry::fresh(policy, now),
-            room: caps,
-            caps,
+            allowances: Allowance::full(&caps),
             next,
             hurried: false,
             posting: false,
@@ -161,17 +175,21 @@ impl Account {
         }
         let amounts = ask.amounts();
         let units = self.view.policy().units().len();
-        let fits = (0..units).all(|place| amounts.at(place) <= self.room[place]);
+        let (mut fits, mut total) = (true, 0);
+        for (place, allowance) in self.allowances[..units].iter().enumerate() {
+            fits &= amounts.at(place) <= allowance.room;
+            total |= amounts.at(place);
+        }
         // What costs nothing would never be posted, and to the store it is a sign of time passing.
-        if !fits || (0..units).all(|place| amounts.at(place) == 0) {
+        if !fits || total == 0 {
             return self.decide_without_room(ask, now);
         }
         match acquire(&mut self.view, now, ask)? {
             Verdict::Admitted(charge) => {
                 let mut low = false;
-                for place in 0..units {
-                    self.room[place] -= amounts.at(place);
-                    low |= self.room[place] < self.caps[place] / 2;
+                for (place, allowance) in self.allowances[..units].iter_mut().enumerate() {
+                    allowance.room -= amounts.at(place);
+                    low |= allowance.room < allowance.cap / 2;
                 }
                 let wake = !self.posting || (low && !self.hurried);
                 self.hurried |= low;
@@ -253,8 +271,7 @@ impl Account {
             self.view = fresh;
             self.recharge(now);
         } else {
-            let subject = Arc::clone(&self.subject);
-            view::raise(&mut self.view, &fresh, &subject, now);
+            view::raise(&mut self.view, &fresh, &self.subject, now);
         }
         self.cold.seen_at = self.cold.seen_at.max(seen.at.unwrap_or_default());
         self.cold.version += 1;
@@ -299,7 +316,7 @@ impl Account {
             return false;
         }
         self.view = self.view.carried_to(policy);
-        (self.room, self.caps) = (caps, caps);
+        self.allowances = Allowance::full(&caps);
         // Every answer so far was about the old numbers.
         self.cold.version += 1;
         self.cold.denied = None;
@@ -336,15 +353,18 @@ impl Account {
 
     /// What was admitted here and the store does not know of, by place.
     pub(super) fn unposted(&self) -> Sums {
-        let mut unposted = Sums::default();
-        for (sum, (cap, room)) in unposted.iter_mut().zip(self.caps.iter().zip(&self.room)) {
-            *sum = cap - room;
+        self.allowances.map(|Allowance { room, cap }| cap - room)
+    }
+
+    /// `sums` more may be admitted without the store.
+    fn allow(&mut self, sums: &Sums) {
+        for (allowance, sum) in self.allowances.iter_mut().zip(sums) {
+            allowance.room += sum;
         }
-        unposted
     }
 
     pub(super) fn has_unposted(&self) -> bool {
-        self.room != self.caps || self.cold.sent.is_some()
+        self.unposted() != Sums::default() || self.cold.sent.is_some()
     }
 
     /// Whether anything here still has to reach the store.
@@ -402,7 +422,7 @@ impl Account {
     /// The sent batch was charged, under `permit`.
     pub(super) fn answered(&mut self, permit: &Permit) {
         let Some(mut batch) = self.cold.sent.take() else { return };
-        add(&mut self.room, &batch.sums);
+        self.allow(&batch.sums);
         let mut kept = permit.clone();
         kept.limits.clear();
         batch.permit = Some(kept);
@@ -504,29 +524,26 @@ impl Account {
         }
         let costs_more = !charged && extra.iter().any(|sum| 0 < *sum);
         if costs_more {
-            let short = extra.iter().zip(&self.room).any(|(extra, room)| room < extra);
+            let short = self.allowances.iter().zip(extra).any(|(left, extra)| left.room < *extra);
             // Once it was tried that way it may have been charged, and must not be posted as well.
             if short || self.view.policy() != policy || batch.charging.contains(&number) {
                 batch.charging.insert(number);
                 return Settled::ChargeFirst;
             }
-            for (room, extra) in self.room.iter_mut().zip(extra) {
-                *room -= extra;
+            for (left, extra) in self.allowances.iter_mut().zip(extra) {
+                left.room -= extra;
             }
         }
         batch.settled.insert(number);
-        let mut wake = costs_more;
-        if less.iter().any(|sum| 0 < *sum) {
-            cold.denied = None;
-            if is_open {
-                add(&mut self.room, less);
-            } else {
-                batch.give_back(less);
-            }
+        if !is_open {
+            batch.give_back(less);
         }
-        if let Some(owed) = batch.owed_if_complete() {
-            cold.owed.push_back(owed);
-            wake = true;
+        let owed = batch.owed_if_complete();
+        let wake = costs_more || owed.is_some();
+        cold.owed.extend(owed);
+        cold.denied = None;
+        if is_open {
+            self.allow(less);
         }
         if costs_more {
             self.charge(extra, now);

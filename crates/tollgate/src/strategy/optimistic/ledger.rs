@@ -4,12 +4,12 @@
 //! forgotten; the next ask for its subject asks the store and begins a new one, so forgetting admits nothing twice.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
 
 use hashbrown::HashTable;
 use tollgate_core::{Policy, Span, Timestamp};
 
 use super::account::Account;
+use super::post::Key;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 const SHARDS: usize = 64;
@@ -94,11 +94,11 @@ impl Ledger {
     }
 
     /// The accounts that still have something for the store.
-    pub(super) fn with_errands(&self) -> Vec<(Policy, Arc<str>)> {
+    pub(super) fn with_errands(&self) -> Vec<Key> {
         let shards = self.shards.iter().map(|shard| lock(&shard.0));
         let keys = |shard: MutexGuard<'_, Shard>| {
             let busy = shard.accounts.iter().filter(|account| account.has_errands());
-            busy.map(|account| (account.policy().clone(), Arc::clone(&account.subject))).collect()
+            busy.map(|account| (account.policy().clone(), account.subject.clone())).collect()
         };
         shards.flat_map(|shard| -> Vec<_> { keys(shard) }).collect()
     }

@@ -278,7 +278,7 @@ impl<G: Gate> Optimistic<G> {
                 return None;
             }
             account.posting = true;
-            Some((account.policy().clone(), Arc::clone(&account.subject)))
+            Some((account.policy().clone(), account.subject.clone()))
         });
         if let Some(key) = key.flatten() {
             let mut posters = lock(&self.posters);
@@ -293,7 +293,7 @@ impl<G: Gate> Optimistic<G> {
     /// Why the store could not take it; it is kept and sent again.
     pub async fn flush(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
         let waiting = self.shared.ledger.with(policy, subject, |account| {
-            (account.has_errands(), account.posting, Arc::clone(&account.subject))
+            (account.has_errands(), account.posting, account.subject.clone())
         });
         let Some((true, posting, subject)) = waiting else { return Ok(false) };
         if !posting {

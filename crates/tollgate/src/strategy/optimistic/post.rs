@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
+use compact_str::CompactString;
 use tokio::sync::{Notify, Semaphore};
 use tollgate_core::{Permit, Policy, REQUESTS, Timestamp};
 
@@ -39,7 +40,7 @@ pub(super) struct Shared<G> {
     ids: AtomicU64,
 }
 
-pub(super) type Key = (Policy, Arc<str>);
+pub(super) type Key = (Policy, CompactString);
 
 impl<G: Gate> Shared<G> {
     pub(super) fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {

@@ -17,7 +17,8 @@ use crate::memory;
 fn policy() -> Policy {
     let limit =
         |name, unit| Limit::new(name, unit, RollingWindow::new(100_000, Span::from_hours(24)));
-    Policy::new("books", [limit("rpd", "requests"), limit("tpd", "tokens")]).unwrap()
+    Policy::new("books", [limit("rpd", "requests"), limit("tpd", "tokens")])
+        .expect("the numbers are in bounds")
 }
 
 struct Desk {
@@ -47,7 +48,7 @@ impl Desk {
             settle_down().await;
             self.clock.advance(Span::from_millis(10));
         }
-        waiting.await.unwrap()
+        waiting.await.expect("it ends")
     }
 
     async fn acquire(&self, costs: &Costs) -> Option<Permit> {
@@ -64,7 +65,7 @@ impl Desk {
 
     /// What the store has been charged, in requests and tokens.
     async fn charged(&self) -> [u64; 2] {
-        let limits = self.store.standing(&policy(), "alice").await.unwrap();
+        let limits = self.store.standing(&policy(), "alice").await.expect("it is in memory");
         [limits[0].used, limits[1].used]
     }
 }
@@ -97,7 +98,7 @@ async fn story(seed: u64, sabotage: Sabotage) -> ([u64; 2], [u64; 2]) {
             settle_down().await;
         }
         while 0 < desk.dice.roll(3) && !held.is_empty() {
-            let at = desk.dice.roll(held.len() as u64) as usize;
+            let at = desk.dice.pick(held.len());
             let (permit, estimate) = held.swap_remove(at);
             let actual = finish(&desk, permit, estimate).await;
             (spent[0], spent[1]) = (spent[0] + actual[0], spent[1] + actual[1]);
@@ -107,7 +108,7 @@ async fn story(seed: u64, sabotage: Sabotage) -> ([u64; 2], [u64; 2]) {
         let actual = finish(&desk, permit, estimate).await;
         (spent[0], spent[1]) = (spent[0] + actual[0], spent[1] + actual[1]);
     }
-    desk.shutdown(Span::from_hours(1)).await.unwrap();
+    desk.shutdown(Span::from_hours(1)).await.expect("an hour is enough");
     (spent, desk.charged().await)
 }
 
@@ -212,7 +213,7 @@ async fn r002_1_the_observer_is_told_what_is_unposted() {
     impl Observer for Seen {
         fn observe(&self, event: &Event<'_>) {
             if let Event::Unposted { unposted, unposted_max, .. } = event {
-                self.0.lock().unwrap().push((*unposted, *unposted_max));
+                self.0.lock().expect("nobody panicked").push((*unposted, *unposted_max));
             }
         }
     }
@@ -224,5 +225,5 @@ async fn r002_1_the_observer_is_told_what_is_unposted() {
         assert!(gate.acquire(&Ask::new(&policy, "alice")).await.unwrap().is_admitted());
     }
     assert!(gate.flush(&policy, "alice").await.unwrap());
-    assert_eq!(*seen.0.lock().unwrap(), [(3, 20), (0, 20)]);
+    assert_eq!(*seen.0.lock().expect("nobody panicked"), [(3, 20), (0, 20)]);
 }

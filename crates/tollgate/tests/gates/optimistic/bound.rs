@@ -14,8 +14,8 @@ use super::link::{Dice, Link, Weather};
 use crate::memory;
 
 const MINUTE: Span = Span::from_mins(1);
-const INSTANCES: u64 = 4;
-const SEEDS: u64 = 12;
+const INSTANCES: usize = 4;
+const SEEDS: u64 = 8;
 
 /// What a tuned fleet shall issue in a minute.
 const TARGET: u64 = 500;
@@ -29,6 +29,11 @@ pub(super) async fn settle_down() {
     for _ in 0..40 {
         tokio::task::yield_now().await;
     }
+}
+
+/// What the fleet may be over by.
+fn bound(crashes: usize, unposted_max: u64) -> u64 {
+    over_issue_bound(INSTANCES as u64, crashes as u64, unposted_max)
 }
 
 type Instance = Arc<Optimistic<Arc<Link>>>;
@@ -87,7 +92,7 @@ impl Fleet {
         self.tasks[place].spawn(async move {
             let ask = Ask::new(&policy, "shared").with_costs(&costs);
             if let Ok(Decision::Admitted(permit)) = gate.acquire(&ask).await {
-                issued.lock().unwrap().push((permit.grant().at, permit.costs()));
+                issued.lock().expect("nobody panicked").push((permit.grant().at, permit.costs()));
             }
         });
     }
@@ -98,7 +103,7 @@ impl Fleet {
         let mut all: Vec<(Timestamp, u64)> = self
             .issued
             .lock()
-            .unwrap()
+            .expect("nobody panicked")
             .iter()
             .map(|(at, costs)| (*at, costs.get(unit).unwrap_or(0)))
             .collect();
@@ -111,9 +116,8 @@ impl Fleet {
                 let Some(allowed) = allowed(limit.rule(), most, *from, *to) else { break };
                 let over = sum.saturating_sub(allowed);
                 let within = |at: &&Timestamp| *from <= **at && **at <= *to;
-                let crashes = self.crashes.iter().filter(within).count() as u64;
-                let bound =
-                    over_issue_bound(INSTANCES, crashes, self.options.unposted_max_of(unit));
+                let crashes = self.crashes.iter().filter(within).count();
+                let bound = bound(crashes, self.options.unposted_max_of(unit));
                 if bound < over {
                     return Err(format!(
                         "{unit}: {sum} from {from} to {to}, {allowed} allowed and {bound} on top"
@@ -164,7 +168,7 @@ fn two_limits(rule: Rule) -> Policy {
         Limit::new("rate", "requests", rule),
         Limit::new("tpm", "tokens", RollingWindow::new(1_000, MINUTE)),
     ];
-    Policy::new("fleet", limits).unwrap()
+    Policy::new("fleet", limits).expect("the numbers are in bounds")
 }
 
 /// Random asks at random instances over a random network, with crashes; the most that was over, by limit.
@@ -184,9 +188,9 @@ async fn schedule_of(
     let mut fleet = Fleet::new(seed, weather, options);
     let dice = Arc::clone(&fleet.dice);
     // Some fleets are busy and some are idle between bursts.
-    let pause_max = [50_000, 400_000, 3_000_000][dice.roll(3) as usize];
+    let pause_max = [50_000, 400_000, 3_000_000][dice.pick(3)];
     for _ in 0..400 {
-        let place = dice.roll(INSTANCES) as usize;
+        let place = dice.pick(INSTANCES);
         let costs =
             Costs::new().with("requests", 1 + dice.roll(3)).with("tokens", 1 + dice.roll(60));
         fleet.ask(place, &policy, &costs);
@@ -269,10 +273,10 @@ async fn r002_1_the_bound_can_be_reached() {
             fleet.ask(1, &policy, &one);
             settle_down().await;
         }
-        let issued = fleet.issued.lock().unwrap().len() as u64;
-        assert_eq!(issued, 40 + over_issue_bound(INSTANCES, 1, 6), "{rule:?}");
+        let issued = fleet.issued.lock().expect("nobody panicked").len() as u64;
+        assert_eq!(issued, 40 + bound(1, 6), "{rule:?}");
         let limit = policy.limits().next().unwrap();
-        assert_eq!(fleet.over(limit, 40), Ok(over_issue_bound(INSTANCES, 1, 6)), "{rule:?}");
+        assert_eq!(fleet.over(limit, 40), Ok(bound(1, 6)), "{rule:?}");
     }
 }
 
@@ -298,18 +302,18 @@ async fn r002_2_headroom_lands_the_issued_rate_near_the_target() {
 /// What a tuned fleet issues in each of four minutes, if so many asks come at once every so often.
 async fn tuned(rule: Rule, every: Span, burst: u64) -> [u64; 4] {
     let unposted_max = 25;
-    let headroom = over_issue_bound(INSTANCES, 0, unposted_max);
+    let headroom = bound(0, unposted_max);
     let limit = Limit::new("rate", "requests", rule).headroom(Headroom::Units(headroom));
-    let policy = Policy::new("tuned", [limit.clone()]).unwrap();
+    let policy = Policy::new("tuned", [limit.clone()]).expect("the numbers are in bounds");
     assert_eq!(policy.effective().next(), Some(TARGET - headroom));
     let weather = Weather { delay_max: Span::from_millis(40), ..Weather::CALM };
     let mut fleet = Fleet::new(7, weather, OptimisticOptions::new(unposted_max));
     let one = Costs::new().with("requests", 1);
     // Every instance has been at work before, so that none has to ask first.
-    for place in 0..INSTANCES as usize {
+    for place in 0..INSTANCES {
         fleet.ask(place, &policy, &one);
     }
-    let tick = Span::from_millis(20);
+    let tick = Span::from_millis(50);
     let ticks_of = |span: Span| span.as_micros() / tick.as_micros();
     let to_next_minute = MINUTE.as_micros() - fleet.clock.now().as_micros() % MINUTE.as_micros();
     for _ in 0..=to_next_minute / tick.as_micros() + ticks_of(MINUTE) {
@@ -317,11 +321,11 @@ async fn tuned(rule: Rule, every: Span, burst: u64) -> [u64; 4] {
         settle_down().await;
     }
     let start = fleet.clock.now();
-    fleet.issued.lock().unwrap().clear();
+    fleet.issued.lock().expect("nobody panicked").clear();
     for number in 0..4 * ticks_of(MINUTE) {
         if number % ticks_of(every) == 0 {
             for _ in 0..burst {
-                let place = fleet.dice.roll(INSTANCES) as usize;
+                let place = fleet.dice.pick(INSTANCES);
                 fleet.ask(place, &policy, &one);
             }
         }
@@ -329,11 +333,11 @@ async fn tuned(rule: Rule, every: Span, burst: u64) -> [u64; 4] {
         fleet.clock.advance(tick);
     }
     let mut minutes = [0; 4];
-    for (at, _) in fleet.issued.lock().unwrap().iter() {
+    for (at, _) in fleet.issued.lock().expect("nobody panicked").iter() {
         let minute = at.since(start).as_micros() / MINUTE.as_micros();
-        minutes[usize::try_from(minute).unwrap().min(3)] += 1;
+        minutes[usize::try_from(minute).expect("a few").min(3)] += 1;
     }
-    let over = fleet.over(&limit, TARGET - headroom).unwrap();
+    let over = fleet.over(&limit, TARGET - headroom).expect("within the bound");
     assert!(over <= headroom, "{over} over what is left without the headroom");
     minutes
 }

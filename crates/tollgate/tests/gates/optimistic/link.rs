@@ -44,11 +44,16 @@ impl Dice {
 
     /// A number below `sides`.
     pub(super) fn roll(&self, sides: u64) -> u64 {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock().expect("nobody panicked");
         *state ^= *state << 13;
         *state ^= *state >> 7;
         *state ^= *state << 17;
         (*state >> 11) % sides.max(1)
+    }
+
+    /// A place in a list of `len`.
+    pub(super) fn pick(&self, len: usize) -> usize {
+        usize::try_from(self.roll(len as u64)).expect("it is below a usize")
     }
 }
 
