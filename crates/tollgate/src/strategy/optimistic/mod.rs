@@ -7,6 +7,7 @@
 //! [`over_issue_bound`]. An argument for the bound is in `docs/strategies.md`.
 
 mod account;
+mod ask;
 mod batch;
 mod gate;
 mod ledger;
@@ -24,8 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tollgate_core::{
-    Amounts, Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Rule, Timestamp,
-    Verdict, Wait, standings,
+    Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Rule, Timestamp, Verdict,
+    standings,
 };
 
 use crate::clock::Clock;
@@ -35,14 +36,9 @@ use crate::gate::Gate;
 use crate::observe::Observer;
 use crate::sync::{Mutex, lock};
 
-use account::{Account, Local, Sums};
+use account::{Account, Local};
 use post::{Key, Shared};
 use stamp::Stamps;
-use view::Seen;
-
-/// How often an ask that only the store can answer waits for posts of asks that were admitted meanwhile. After that it
-/// goes ahead, within the bound.
-const FLUSHES_MAX: u32 = 8;
 
 /// A gate that decides locally and posts to `gate` in the background.
 ///
@@ -187,87 +183,6 @@ impl<G: Gate> Optimistic<G> {
         }
     }
 
-    /// Asks the store, after it was told everything that this instance admitted.
-    async fn ask_store(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
-        let (policy, subject) = (ask.policy(), ask.subject());
-        if has_slots(policy) {
-            return self.shared.gate.acquire(ask).await;
-        }
-        let caps = self.shared.options.caps(policy);
-        let sums = sums_of(policy, ask.amounts());
-        let mut version = 0;
-        for flushes in 0.. {
-            // If the store cannot be told, asking it may still work, and is within the bound.
-            let flushed = self.flush(policy, subject).await;
-            if matches!(flushed, Ok(true))
-                && let Some(decision) = self.local(ask)?
-            {
-                return Ok(decision);
-            }
-            let last = flushed.is_err() || flushes == FLUSHES_MAX;
-            let now = self.shared.clock.now();
-            let ready = self.shared.ledger.with(policy, subject, |account| {
-                if account.has_unposted() && !last {
-                    return false;
-                }
-                if account.change_policy(policy, caps) {
-                    account.begin_asking(&sums, now);
-                }
-                version = account.version();
-                true
-            });
-            if ready != Some(false) {
-                break;
-            }
-        }
-        let asking = Asking { gate: self, policy, subject, sums };
-        let decision = self.shared.gate.acquire(ask).await?;
-        drop(asking);
-        let (limits, at) = match &decision {
-            Decision::Admitted(permit) => match &permit.shadow_denied {
-                Some(denial) => (&denial.limits, denial.decided_at),
-                None => (&permit.limits, permit.grant().at),
-            },
-            Decision::Denied(denial) => (&denial.limits, denial.decided_at),
-        };
-        let seen = Seen { policy, limits, at: Some(at) };
-        self.learn(ask, seen, version, |account, now| {
-            if let Decision::Denied(denial) = &decision
-                && let Wait::Until(until) = denial.wait
-                && ask.in_front().is_empty()
-            {
-                let recheck = now + self.shared.options.recheck_after;
-                account.learn_denial(ask, denial, until.min(recheck));
-            }
-        });
-        Ok(decision)
-    }
-
-    /// Takes over an answer of the store, and begins an account with it if there is none.
-    fn learn(
-        &self,
-        ask: &Ask<'_>,
-        seen: Seen<'_>,
-        version: u64,
-        then: impl FnOnce(&mut Account, Timestamp),
-    ) {
-        let now = self.shared.clock.now();
-        let (policy, subject) = (ask.policy(), ask.subject());
-        // Without an answer an account would believe that nothing is used.
-        if view::entry(seen, now).is_none() {
-            return;
-        }
-        let make = || Account::new(policy, subject, self.shared.options.caps(policy), now);
-        self.shared.ledger.with_new((policy, subject), now, make, |account| {
-            account.learn(seen, version, now);
-            then(account, now);
-            // The store answers, so what it could not be told before may go through now.
-            if account.has_errands() {
-                account.urge();
-            }
-        });
-    }
-
     /// Sees to it that somebody posts for this account, and soon.
     #[cold]
     fn wake(&self, policy: &Policy, subject: &str) {
@@ -321,29 +236,6 @@ impl<G: Gate> Optimistic<G> {
         let sums = self.shared.ledger.with(policy, subject, |account| account.unposted());
         policy.units().zip(sums.unwrap_or_default()).collect()
     }
-}
-
-/// An ask on its way to the store, wherever its caller goes.
-struct Asking<'a, G: Gate> {
-    gate: &'a Optimistic<G>,
-    policy: &'a Policy,
-    subject: &'a str,
-    sums: Sums,
-}
-
-impl<G: Gate> Drop for Asking<'_, G> {
-    fn drop(&mut self) {
-        let ledger = &self.gate.shared.ledger;
-        ledger.with(self.policy, self.subject, |account| account.end_asking(&self.sums));
-    }
-}
-
-fn sums_of(policy: &Policy, amounts: &Amounts) -> Sums {
-    let mut sums = Sums::default();
-    for (place, sum) in sums.iter_mut().enumerate().take(policy.units().len()) {
-        *sum = amounts.at(place);
-    }
-    sums
 }
 
 /// A slot is held, not spent: nobody can hold one that the store has not given.

@@ -1,0 +1,120 @@
+//! Asking the store what only the store can tell, and learning from its answer.
+
+use tollgate_core::{Amounts, Ask, Decision, Policy, Timestamp, Wait};
+
+use super::account::{Account, Sums};
+use super::view::{self, Seen};
+use super::{Optimistic, has_slots};
+use crate::error::Error;
+use crate::gate::Gate;
+
+/// How often an ask that only the store can answer waits for posts of asks that were admitted meanwhile. After that it
+/// goes ahead, within the bound.
+const FLUSHES_MAX: u32 = 8;
+
+impl<G: Gate> Optimistic<G> {
+    /// Asks the store, after it was told everything that this instance admitted.
+    pub(super) async fn ask_store(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let (policy, subject) = (ask.policy(), ask.subject());
+        if has_slots(policy) {
+            return self.shared.gate.acquire(ask).await;
+        }
+        let caps = self.shared.options.caps(policy);
+        let sums = sums_of(policy, ask.amounts());
+        let (mut version, mut asked) = (0, Sums::default());
+        for flushes in 0.. {
+            // If the store cannot be told, asking it may still work, and is within the bound.
+            let flushed = self.flush(policy, subject).await;
+            if matches!(flushed, Ok(true))
+                && let Some(decision) = self.local(ask)?
+            {
+                return Ok(decision);
+            }
+            let last = flushed.is_err() || flushes == FLUSHES_MAX;
+            let now = self.shared.clock.now();
+            let ready = self.shared.ledger.with(policy, subject, |account| {
+                if account.has_unposted() && !last {
+                    return false;
+                }
+                if account.change_policy(policy, caps) {
+                    account.begin_asking(&sums, now);
+                    asked = sums;
+                }
+                version = account.version();
+                true
+            });
+            if ready != Some(false) {
+                break;
+            }
+        }
+        let asking = Asking { gate: self, policy, subject, sums: asked };
+        let decision = self.shared.gate.acquire(ask).await?;
+        drop(asking);
+        let (limits, at) = match &decision {
+            Decision::Admitted(permit) => match &permit.shadow_denied {
+                Some(denial) => (&denial.limits, denial.decided_at),
+                None => (&permit.limits, permit.grant().at),
+            },
+            Decision::Denied(denial) => (&denial.limits, denial.decided_at),
+        };
+        let seen = Seen { policy, limits, at: Some(at) };
+        self.learn(ask, seen, version, |account, now| {
+            if let Decision::Denied(denial) = &decision
+                && let Wait::Until(until) = denial.wait
+                && ask.in_front().is_empty()
+            {
+                let recheck = now + self.shared.options.recheck_after;
+                account.learn_denial(ask, denial, until.min(recheck));
+            }
+        });
+        Ok(decision)
+    }
+
+    /// Takes over an answer of the store, and begins an account with it if there is none.
+    pub(super) fn learn(
+        &self,
+        ask: &Ask<'_>,
+        seen: Seen<'_>,
+        version: u64,
+        then: impl FnOnce(&mut Account, Timestamp),
+    ) {
+        let now = self.shared.clock.now();
+        let (policy, subject) = (ask.policy(), ask.subject());
+        // Without an answer an account would believe that nothing is used.
+        if view::entry(seen, now).is_none() {
+            return;
+        }
+        let make = || Account::new(policy, subject, self.shared.options.caps(policy), now);
+        self.shared.ledger.with_new((policy, subject), now, make, |account| {
+            account.learn(seen, version, now);
+            then(account, now);
+            // The store answers, so what it could not be told before may go through now.
+            if account.has_errands() {
+                account.urge();
+            }
+        });
+    }
+}
+
+/// An ask on its way to the store, wherever its caller goes.
+struct Asking<'a, G: Gate> {
+    gate: &'a Optimistic<G>,
+    policy: &'a Policy,
+    subject: &'a str,
+    sums: Sums,
+}
+
+impl<G: Gate> Drop for Asking<'_, G> {
+    fn drop(&mut self) {
+        let ledger = &self.gate.shared.ledger;
+        ledger.with(self.policy, self.subject, |account| account.end_asking(&self.sums));
+    }
+}
+
+fn sums_of(policy: &Policy, amounts: &Amounts) -> Sums {
+    let mut sums = Sums::default();
+    for (place, sum) in sums.iter_mut().enumerate().take(policy.units().len()) {
+        *sum = amounts.at(place);
+    }
+    sums
+}
