@@ -19,12 +19,31 @@ const SERVERS: &[Server] = &[
     Server { program: "/usr/lib/postgresql/15/bin/postgres", package: "postgresql" },
 ];
 
-/// A server that speaks DynamoDB, where the launcher of the tests looks for it.
-const DYNAMODB: &str = "target/servers/node_modules/@dynoxide/linux-x64/dynoxide";
-/// It comes as a package of npm, built for Linux on x86-64. Elsewhere put a `dynoxide` on the path
-/// (`cargo install dynoxide-rs`).
-const DYNAMODB_INSTALL: &str =
-    "npm install --no-save --silent --prefix target/servers @dynoxide/linux-x64@1.2.1";
+/// A server that comes from a registry of another language, into a folder of the build.
+struct Fetched {
+    name: &'static str,
+    /// Where the launcher of the tests looks for it.
+    path: &'static str,
+    install: &'static str,
+    /// What installs it, and the Debian package that has that.
+    tool: Server,
+}
+
+/// dynoxide is built for Linux on x86-64; elsewhere put a `dynoxide` on the path (`cargo install dynoxide-rs`).
+const FETCHED: &[Fetched] = &[
+    Fetched {
+        name: "dynoxide",
+        path: "target/servers/node_modules/@dynoxide/linux-x64/dynoxide",
+        install: "npm install --no-save --silent --prefix target/servers @dynoxide/linux-x64@1.2.1",
+        tool: Server { program: "npm", package: "npm" },
+    },
+    Fetched {
+        name: "ministack",
+        path: "target/servers/python/ministack",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python ministack==1.5.33",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+];
 
 /// Where `services up` keeps what it started: one folder per server with its process id in `pid`.
 const SERVICES: &str = "target/services";
@@ -49,28 +68,28 @@ pub(crate) fn report() -> ExitCode {
     for server in &missing {
         eprintln!("{} is missing (Debian package {})", server.program, server.package);
     }
-    if !has_dynamodb() {
-        eprintln!("dynoxide is missing ({DYNAMODB_INSTALL})");
+    let unfetched: Vec<&Fetched> = unfetched().collect();
+    for server in &unfetched {
+        eprintln!("{} is missing ({})", server.name, server.install);
     }
-    if missing.is_empty() && has_dynamodb() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if missing.is_empty() && unfetched.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn has_dynamodb() -> bool {
-    root().join(DYNAMODB).exists() || is_there("dynoxide")
+fn unfetched() -> impl Iterator<Item = &'static Fetched> {
+    FETCHED.iter().filter(|server| !root().join(server.path).exists() && !is_there(server.name))
 }
 
 /// Installs what is missing, on Debian and its children.
 pub(crate) fn install() -> ExitCode {
-    let mut packages: Vec<&str> = missing().iter().map(|server| server.package).collect();
+    let tools = unfetched().map(|server| &server.tool).filter(|tool| !is_there(tool.program));
+    let mut packages: Vec<&str> =
+        missing().into_iter().chain(tools).map(|server| server.package).collect();
     packages.dedup();
-    if !has_dynamodb() && !is_there("npm") {
-        packages.push("npm");
-    }
     let installed = install_packages(&packages);
-    if installed == ExitCode::SUCCESS && !has_dynamodb() {
-        return run_all(&[DYNAMODB_INSTALL.to_owned()]);
+    if installed != ExitCode::SUCCESS {
+        return installed;
     }
-    installed
+    run_all(&unfetched().map(|server| server.install.to_owned()).collect::<Vec<_>>())
 }
 
 fn install_packages(packages: &[&str]) -> ExitCode {

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tollgate_testing::servers::{Append, Fault, Port, Process, Program, Redis, RedisCluster};
+use tollgate_testing::servers::{
+    Append, Fault, Ministack, Port, Process, Program, Redis, RedisCluster,
+};
 
 /// Sends PING and says whether PONG came within a short time.
 fn answers(redis: &mut Redis) -> bool {
@@ -61,6 +63,25 @@ fn three_nodes_join_to_a_cluster() -> Result<(), Fault> {
     let cluster = RedisCluster::start()?;
     assert_eq!(cluster.urls().len(), 3);
     assert!(cluster.command(2, &["cluster", "info"])?.contains("cluster_slots_ok:16384"));
+    Ok(())
+}
+
+/// It answers for several services on one port of loopback, and ends with its value.
+#[test]
+fn ministack_serves_aws() -> Result<(), Fault> {
+    let mut ministack = Ministack::start()?;
+    let address = ministack.process().address();
+    assert_eq!(ministack.endpoint(), format!("http://{address}"));
+    let mut stream = TcpStream::connect(address).unwrap();
+    let ask = b"GET /_ministack/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(ask).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    for service in ["dynamodb", "monitoring", "sns", "sqs", "sts"] {
+        assert!(answer.contains(&format!("\"{service}\": \"available\"")), "{service}: {answer}");
+    }
+    drop(ministack);
+    assert!(TcpStream::connect(address).is_err());
     Ok(())
 }
 

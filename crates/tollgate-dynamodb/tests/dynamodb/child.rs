@@ -125,7 +125,17 @@ async fn acquire_all(endpoint: &str) {
 #[test]
 fn many_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let desk = runtime.block_on(Desk::new());
+    many_processes(&runtime, &runtime.block_on(Desk::new()));
+}
+
+/// The same on another implementation of the service.
+#[test]
+fn many_processes_admit_exactly_the_limit_on_ministack() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    many_processes(&runtime, &runtime.block_on(Desk::second()));
+}
+
+fn many_processes(runtime: &tokio::runtime::Runtime, desk: &Desk) {
     let endpoint = desk.server.endpoint();
     let children: Vec<Child> =
         (0..PROCESSES).map(|_| Child::start(Job::Acquire, &endpoint)).collect();

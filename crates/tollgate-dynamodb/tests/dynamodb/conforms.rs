@@ -11,13 +11,25 @@ use tollgate_testing::conformance::{self, Capabilities, Fixture};
 use crate::Desk;
 
 const FEW: Capabilities = Capabilities { stories: 60, tasks: 64 };
+/// The second server is ten times slower.
+const FEWER: Capabilities = Capabilities { stories: 10, tasks: 32 };
 
 #[test]
 fn one_instance_conforms() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let desk = runtime.block_on(Desk::new());
+    one_instance(&runtime, &runtime.block_on(Desk::new()), FEW);
+}
+
+/// Another implementation of the service, from other hands, says the same.
+#[test]
+fn one_instance_conforms_on_ministack() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    one_instance(&runtime, &runtime.block_on(Desk::second()), FEWER);
+}
+
+fn one_instance(runtime: &tokio::runtime::Runtime, desk: &Desk, capabilities: Capabilities) {
     let gate = Arc::new(runtime.block_on(desk.gate()));
-    let fixture = Fixture::new(gate, desk.clock.clone()).with_capabilities(FEW);
+    let fixture = Fixture::new(gate, desk.clock.clone()).with_capabilities(capabilities);
     conformance::run_all(&fixture).unwrap();
 }
 

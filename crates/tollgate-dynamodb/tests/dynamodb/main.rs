@@ -43,6 +43,11 @@ impl Desk {
         Self::on(servers::DynamoDb::start_durable().unwrap()).await
     }
 
+    /// As [`new`](Self::new), on the second server.
+    async fn second() -> Self {
+        Self::on(servers::DynamoDb::start_ministack().unwrap()).await
+    }
+
     async fn on(server: servers::DynamoDb) -> Self {
         let desk = Self { server, clock: ManualClock::new() };
         assert!(create_table(desk.options()).await.unwrap());

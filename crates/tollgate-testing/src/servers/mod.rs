@@ -15,6 +15,7 @@
 //! ```
 
 pub mod dynamodb;
+mod ministack;
 mod ports;
 mod postgres;
 mod process;
@@ -22,6 +23,7 @@ mod program;
 mod redis;
 
 pub use dynamodb::DynamoDb;
+pub use ministack::Ministack;
 pub use ports::{Port, free_ports};
 pub use postgres::Postgres;
 pub use process::Process;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -124,4 +124,12 @@ pub fn run(program: &Program) -> Result<String, Fault> {
         text(&output.stdout),
         text(&output.stderr)
     )))
+}
+
+/// What `cargo xtask` installed at `path` below the folder of the build, if it is there.
+pub(super) fn installed(path: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let build = option_env!("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let places = [build.join(path), root.join("target").join(path)];
+    places.into_iter().find_map(|path| path.canonicalize().ok())
 }

@@ -1,16 +1,17 @@
 //! A server that speaks DynamoDB, behind a proxy that counts and misbehaves on demand.
 //!
 //! The server is dynoxide: it applies conditional writes one after another and returns the old item of a refused one, as
-//! the service does. It never throttles and never loses a reply; the [`Proxy`] does that.
+//! the service does. [`Ministack`] is a second opinion. Neither throttles or loses a reply; the [`Proxy`] does that.
 
 mod http;
 mod proxy;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use proxy::{Counts, Misbehaviour, Proxy};
 
-use super::{Fault, Port, Process, Program};
+use super::program::installed;
+use super::{Fault, Ministack, Port, Process, Program};
 
 /// Where `cargo xtask` puts the server, below the folder of the build.
 const INSTALLED: &str = "servers/node_modules/@dynoxide/linux-x64/dynoxide";
@@ -39,13 +40,24 @@ impl DynamoDb {
         Self::start_with(" --db-path tables")
     }
 
+    /// Starts [`Ministack`] in place of dynoxide: slower, and another opinion of what the service would say.
+    ///
+    /// # Errors
+    /// As [`Ministack::start`].
+    pub fn start_ministack() -> Result<Self, Fault> {
+        Self::behind_proxy(Ministack::start()?.into_process())
+    }
+
     fn start_with(arguments: &str) -> Result<Self, Fault> {
         let folder = tempfile::tempdir()
             .map_err(|error| Fault::new(format!("could not make a folder: {error}")))?;
         let port = Port::free()?;
         let line = format!("serve --host 127.0.0.1 --port {}{arguments}", port.number());
         let program = Program::new(program()).args(&line);
-        let process = Process::start(program, port, folder)?;
+        Self::behind_proxy(Process::start(program, port, folder)?)
+    }
+
+    fn behind_proxy(process: Process) -> Result<Self, Fault> {
         let proxy = Proxy::start(process.address())?;
         Ok(Self { process, proxy })
     }
@@ -70,9 +82,5 @@ impl DynamoDb {
 
 /// The server that was installed for the tests, or one on the path.
 fn program() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let build = option_env!("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let installed = [build.join(INSTALLED), root.join("target").join(INSTALLED)];
-    let found = installed.into_iter().find_map(|path| path.canonicalize().ok());
-    found.unwrap_or_else(|| PathBuf::from("dynoxide"))
+    installed(INSTALLED).unwrap_or_else(|| PathBuf::from("dynoxide"))
 }
