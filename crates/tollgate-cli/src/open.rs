@@ -117,10 +117,10 @@ fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
 }
 
 async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Opened, Error> {
-    let gate = DynamoDb::connect(options).await?;
+    let store = DynamoDb::connect(options).await?;
     // Programs on one table accept each other's permits.
-    let key = gate.permit_key(fresh_key()?).await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(gate)), key })
+    let key = store.permit_key(fresh_key()?).await?;
+    Ok(Opened { store: Kept::Remote(Arc::new(Atomic::new(store))), key })
 }
 
 /// How to reach the configured table.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use tollgate::core::{Change, Charge, Entry, Grant, apply, standings};
 use tollgate::edge::random;
 use tollgate::{
-    Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp,
+    Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp, Tried,
 };
 
 use crate::fast;
-use crate::gate::DynamoDb;
 use crate::item::{Item, STAMP};
 use crate::layout::Layout;
 use crate::send::{Written, pause};
+use crate::store::DynamoDb;
 use crate::swap::{Swap, swap};
 use crate::token::{TOKEN_TTL, Tokens};
+use crate::tries::Tries;
 
 /// How often an acquire is written anew because its guess was wrong. Each time one more limit can turn busy or idle.
 pub const GUESSES_MAX: u32 = 24;
@@ -31,6 +32,7 @@ impl DynamoDb {
     /// Charges `ask` by expression, as often as the guess was wrong.
     pub(crate) async fn acquire_fast(
         &self,
+        tries: &mut Tries<'_>,
         ask: &Ask<'_>,
         layout: &Layout,
         key: &str,
@@ -41,7 +43,7 @@ impl DynamoDb {
             !item.has_shape_of(ask.policy()) || (ask.id_text().is_some() && !item.has_room_for_id())
         };
         if seen.as_ref().is_some_and(needs_swap) {
-            return self.swap(&operation, key, None).await;
+            return self.swap(tries, &operation, key, None).await;
         }
         let give_up_at = self.clock.now() + TRYING_MAX;
         let mut is_fresh = false;
@@ -55,7 +57,7 @@ impl DynamoDb {
             let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
             if is_fresh && !plan.fits {
                 // The core admits what the expression cannot say, so it takes a swap.
-                return self.swap(&operation, key, seen).await;
+                return self.swap(tries, &operation, key, seen).await;
             }
             // An id is no mark of the write: a release forgets it, perhaps before a late resend arrives.
             let token = tokens.next(at);
@@ -67,9 +69,10 @@ impl DynamoDb {
             for name in &finished {
                 plan.expression.remove_once(name);
             }
-            let delivered = self.wire.update(key, &plan.expression).await?;
+            let delivered = self.wire.update(tries, key, &plan.expression).await?;
             let item = match delivered.written {
                 Written::Applied(item) => {
+                    tries.ended(delivered.took, Tried::Answered);
                     let item = item.ok_or_else(nothing_returned)?;
                     self.hints.see(key, &item);
                     if delivered.is_clean {
@@ -87,13 +90,16 @@ impl DynamoDb {
             if let Some(item) = &item
                 && let Some((_, at, stamp)) = tokens.applied_in(item)
             {
+                tries.ended(delivered.took, Tried::Answered);
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
-            let mut entry = entry_of(item.as_deref(), ask.policy(), now)?;
-            let (outcome, change) = apply(&operation, &mut entry, now)?;
-            if change == Change::Nothing {
-                return Ok(outcome);
+            let answer = entry_of(item.as_deref(), ask.policy(), now)
+                .and_then(|mut entry| Ok(apply(&operation, &mut entry, now)?));
+            if !matches!(answer, Ok((_, Change::Entry))) {
+                tries.ended(delivered.took, Tried::Answered);
+                return answer.map(|(outcome, _)| outcome);
             }
+            tries.ended(delivered.took, Tried::Raced);
             (seen, is_fresh) = (item, true);
         }
         Err(contended(key))
@@ -103,6 +109,7 @@ impl DynamoDb {
     /// was seen just now.
     pub(crate) async fn swap(
         &self,
+        tries: &mut Tries<'_>,
         operation: &Operation<'_>,
         key: &str,
         fresh: Option<Arc<Item>>,
@@ -129,7 +136,7 @@ impl DynamoDb {
                 Ok((outcome, Change::Nothing, _)) if is_fresh => return Ok(outcome),
                 Err(error) if is_fresh => return Err(error),
                 _ => {
-                    seen = self.read(key).await?;
+                    seen = self.read(tries, key).await?;
                     is_fresh = true;
                     continue;
                 }
@@ -140,11 +147,12 @@ impl DynamoDb {
             let names: Vec<String> = tokens.names().map(str::to_owned).collect();
             let finished = self.hints.take_finished(key);
             let delivered = match swap(&entry, seen.as_deref(), &names, &finished) {
-                Swap::Update(expression) => self.wire.update(key, &expression).await?,
-                Swap::Put(item, expression) => self.wire.put(key, item, &expression).await?,
+                Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
+                Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
             };
             match delivered.written {
                 Written::Applied(item) => {
+                    tries.ended(delivered.took, Tried::Answered);
                     self.saw(key, item.as_ref());
                     if delivered.is_clean {
                         self.hints.finish(key, token);
@@ -159,8 +167,10 @@ impl DynamoDb {
                     if let Some(item) = &item
                         && let Some((place, ..)) = tokens.applied_in(item)
                     {
+                        tries.ended(delivered.took, Tried::Answered);
                         return Ok(outcomes.swap_remove(place));
                     }
+                    tries.ended(delivered.took, Tried::Raced);
                     (seen, is_fresh) = (item, true);
                 }
             }

@@ -1,9 +1,7 @@
 //! What the service or the way to it refused, in words that say what to do next.
 
-use std::fmt;
-
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use tollgate::{Error, ErrorKind};
+use tollgate::{Error, ErrorKind, Tried};
 
 /// Why an attempt failed, and whether to try again.
 #[derive(Debug)]
@@ -20,6 +18,13 @@ impl Trouble {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Throttled(error) | Self::Ambiguous(error) | Self::Final(error) => error,
+        }
+    }
+
+    pub(crate) const fn tried(&self) -> Tried {
+        match self {
+            Self::Throttled(_) => Tried::Throttled,
+            Self::Ambiguous(_) | Self::Final(_) => Tried::Failed,
         }
     }
 }
@@ -112,11 +117,11 @@ impl Target {
             | "RequestLimitExceeded"
             | "ReplicatedWriteConflictException"
             | "TransactionConflictException" => Trouble::Throttled(self.error(
-                unavailable,
+                ErrorKind::Throttled,
                 &format!(
                     "is throttling table {table:?} ({code}); raise its capacity, or ask less often for one subject"
                 ),
-                Throttling(Box::new(cause)),
+                cause,
             )),
             "ValidationException" | "SerializationException" => Trouble::Final(self.error(
                 ErrorKind::Corrupt,
@@ -157,32 +162,4 @@ fn has_no_credentials(chain: &str) -> bool {
     chain.contains("credential")
         || chain.contains("no identity")
         || chain.contains("identity resolver")
-}
-
-/// What throttling is known by: the cause of its error.
-#[derive(Debug)]
-struct Throttling(Box<dyn std::error::Error + Send + Sync>);
-
-impl fmt::Display for Throttling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Throttling {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
-    }
-}
-
-/// Whether `error` says that the service throttled, so that asking less often would help.
-///
-/// ```
-/// use tollgate::{Error, ErrorKind};
-///
-/// assert!(!tollgate_dynamodb::is_throttled(&Error::new(ErrorKind::Unavailable, "no route")));
-/// ```
-#[must_use]
-pub fn is_throttled(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Throttling>)
 }

@@ -6,7 +6,7 @@
 //! ttl  when it may be deleted, s   a    when it was last written, µs
 //! t, w, c, g, h                    what each limit remembers (see the layout)
 //! k<place>                         until when a limit is closed, µs
-//! x:<id> s:<id> r:<id>             an id: until when, its stamp, when and what was charged
+//! x:<id> s:<id> r:<id>             an id: until when (the present, once it is free again), its stamp, its charge
 //! o<time>.<token>                  a write that may be sent again, and its stamp
 //! z                                which permits are settled
 //! y                                the last change of numbers: the next stamp and the time of the last write before it
@@ -38,6 +38,9 @@ pub(crate) const CHANGED: &str = "y";
 /// The format of items, in front of the shape.
 const FORMAT: u8 = 1;
 
+/// In front of an id, in the name of the attribute that says until when it is used.
+pub(crate) const ID_EXPIRES: &str = "x:";
+
 /// How many ids below the bound an acquire turns to swaps, which count them exactly.
 const IDS_SPARE: usize = 128;
 
@@ -52,7 +55,11 @@ pub(crate) struct IdNames {
 
 impl IdNames {
     pub(crate) fn of(id: &str) -> Self {
-        Self { expires: format!("x:{id}"), stamp: format!("s:{id}"), record: format!("r:{id}") }
+        Self {
+            expires: format!("{ID_EXPIRES}{id}"),
+            stamp: format!("s:{id}"),
+            record: format!("r:{id}"),
+        }
     }
 }
 
@@ -165,7 +172,7 @@ impl Item {
 
     /// The ids that are remembered at `at`, oldest first.
     fn ids(&self, policy: &Policy, at: Timestamp) -> Result<Vec<IdPart>, Error> {
-        let names = self.attributes.keys().filter_map(|name| name.strip_prefix("x:"));
+        let names = self.attributes.keys().filter_map(|name| name.strip_prefix(ID_EXPIRES));
         let mut ids = Vec::new();
         for id in names {
             let of = IdNames::of(id);
@@ -192,7 +199,7 @@ impl Item {
 
     /// Whether there is room for one more id, and for those that others write at the same time.
     pub(crate) fn has_room_for_id(&self) -> bool {
-        let ids = self.attributes.keys().filter(|name| name.starts_with("x:")).count();
+        let ids = self.attributes.keys().filter(|name| name.starts_with(ID_EXPIRES)).count();
         ids < IDS_MAX - IDS_SPARE
     }
 
@@ -200,7 +207,7 @@ impl Item {
     pub(crate) fn forgotten_ids(&self, at: Timestamp) -> impl Iterator<Item = &str> {
         self.attributes
             .keys()
-            .filter_map(|name| name.strip_prefix("x:"))
+            .filter_map(|name| name.strip_prefix(ID_EXPIRES))
             .filter(move |id| self.time(&IdNames::of(id).expires).is_some_and(|end| end <= at))
     }
 }

@@ -5,9 +5,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use tollgate::{Error, ErrorKind};
 
 use crate::expression::Expression;
-use crate::gate::DynamoDb;
 use crate::item::Item;
 use crate::send::Written;
+use crate::store::DynamoDb;
 
 /// Where it is kept; no policy has an empty name, so no subject's item is here.
 pub(crate) const SHARED: &str = "/";
@@ -29,7 +29,8 @@ impl DynamoDb {
         let mut expression = Expression::default();
         expression.set(NAME, AttributeValue::B(Blob::new(fresh)));
         expression.only_if_missing(NAME);
-        match self.wire.update(SHARED, &expression).await?.written {
+        let mut tries = self.wire.watch.call(None);
+        match self.wire.update(&mut tries, SHARED, &expression).await?.written {
             Written::Applied(Some(item)) | Written::Refused(Some(item)) => key_of(&item),
             Written::Applied(None) | Written::Refused(None) => Err(unreadable()),
         }

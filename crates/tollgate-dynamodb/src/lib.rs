@@ -4,7 +4,6 @@ mod change;
 mod expression;
 mod fast;
 mod fault;
-mod gate;
 mod hints;
 mod item;
 mod key;
@@ -13,18 +12,19 @@ mod options;
 mod packed;
 mod send;
 mod skew;
+mod store;
 mod swap;
 mod table;
 mod token;
+mod tries;
 mod write;
 
 pub use change::{GUESSES_MAX, SWAPS_MAX, TRYING_MAX};
-pub use fault::is_throttled;
-pub use gate::DynamoDb;
 pub use hints::HINTS_MAX;
 pub use layout::COUNTERS_MAX;
 pub use options::{
     ATTEMPT_TIMEOUT_DEFAULT, ATTEMPT_TIMEOUT_MAX, CONNECT_TIMEOUT, Options, SKEW_MAX_DEFAULT,
 };
 pub use send::{ATTEMPTS_MAX, THROTTLE_RETRIES_MAX};
+pub use store::DynamoDb;
 pub use table::create_table;

@@ -11,11 +11,12 @@ use aws_sdk_dynamodb::config::{
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
+use tollgate::{Clock, Error, ErrorKind, Observer, Span, SystemClock};
 
 use crate::fault::Target;
 use crate::send::Wire;
 use crate::skew::{DateReader, Guarded};
+use crate::tries::Watch;
 
 /// How long one attempt may take, unless set otherwise.
 pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_millis(500);
@@ -40,6 +41,7 @@ pub struct Options {
     attempt_timeout: Span,
     skew_max: Option<Span>,
     clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
@@ -54,6 +56,7 @@ impl Options {
             attempt_timeout: ATTEMPT_TIMEOUT_DEFAULT,
             skew_max: Some(SKEW_MAX_DEFAULT),
             clock: Arc::new(SystemClock),
+            observer: None,
         }
     }
 
@@ -100,6 +103,13 @@ impl Options {
         self
     }
 
+    /// Tells `observer` of every request ([`Event::Tried`](tollgate::Event::Tried)), those that lost a race included.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// A way to the table and the clock that goes with it.
     pub(crate) async fn open(self) -> Result<(Wire, Arc<Guarded>), Error> {
         let timeouts = TimeoutConfig::builder()
@@ -123,7 +133,9 @@ impl Options {
         config.set_credentials_provider(credentials);
         config.set_endpoint_url(self.endpoint);
         let client = Client::from_conf(config.build());
-        Ok((Wire { client, target: Target { table: self.table, place } }, guarded))
+        let target = Target { table: self.table, place };
+        let watch = Watch { observer: self.observer, clock: self.clock };
+        Ok((Wire { client, target, watch }, guarded))
     }
 
     /// Region and credentials: those that are set, else those that AWS tools find.

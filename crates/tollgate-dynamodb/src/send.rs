@@ -11,11 +11,12 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use tollgate::core::Backoff;
 use tollgate::edge::random;
-use tollgate::{Clock, Error, Span, SystemClock};
+use tollgate::{Clock, Error, Span, SystemClock, Tried};
 
 use crate::expression::Expression;
 use crate::fault::{Target, Trouble};
 use crate::item::{Attributes, Item, KEY};
+use crate::tries::{Tries, Watch};
 
 /// How often a request is sent when nobody knows what became of it (R000.10: three failures open the fallback).
 pub const ATTEMPTS_MAX: u32 = 3;
@@ -46,12 +47,14 @@ pub(crate) enum Written {
 pub(crate) struct Wire {
     pub(crate) client: Client,
     pub(crate) target: Target,
+    pub(crate) watch: Watch,
 }
 
-/// A reply, and whether an earlier attempt may still be on its way.
+/// A reply, how long it took, and whether an earlier attempt may still be on its way. Who asked says what it means.
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) written: Written,
+    pub(crate) took: Span,
     pub(crate) is_clean: bool,
 }
 
@@ -59,6 +62,7 @@ impl Wire {
     /// Sends one update until it is known what became of it.
     pub(crate) async fn update(
         &self,
+        tries: &mut Tries<'_>,
         key: &str,
         expression: &Expression,
     ) -> Result<Delivered, Error> {
@@ -74,7 +78,7 @@ impl Wire {
             .set_expression_attribute_values(Some(values))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        deliver(|| async {
+        deliver(tries, || async {
             match request.clone().send().await {
                 Ok(output) => Ok(Written::Applied(to_item(output.attributes))),
                 Err(error) => match error.as_service_error() {
@@ -91,6 +95,7 @@ impl Wire {
     /// Writes a whole item under the condition of `expression`.
     pub(crate) async fn put(
         &self,
+        tries: &mut Tries<'_>,
         key: &str,
         mut attributes: Attributes,
         expression: &Expression,
@@ -107,7 +112,7 @@ impl Wire {
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let written = to_item(Some(attributes));
-        deliver(|| async {
+        deliver(tries, || async {
             match request.clone().send().await {
                 Ok(_) => Ok(Written::Applied(written.clone())),
                 Err(error) => match error.as_service_error() {
@@ -122,36 +127,46 @@ impl Wire {
     }
 
     /// Reads an item as it is now.
-    pub(crate) async fn read(&self, key: &str) -> Result<Option<Arc<Item>>, Error> {
+    pub(crate) async fn read(
+        &self,
+        tries: &mut Tries<'_>,
+        key: &str,
+    ) -> Result<Option<Arc<Item>>, Error> {
         let request = self
             .client
             .get_item()
             .table_name(&self.target.table)
             .key(KEY, AttributeValue::S(key.to_owned()))
             .consistent_read(true);
-        let delivered = deliver(|| async {
+        let delivered = deliver(tries, || async {
             match request.clone().send().await {
                 Ok(output) => Ok(Written::Applied(to_item(output.item))),
                 Err(error) => Err(self.target.trouble("GetItem", error)),
             }
         });
-        match delivered.await?.written {
+        let delivered = delivered.await?;
+        tries.ended(delivered.took, Tried::Answered);
+        match delivered.written {
             Written::Applied(item) | Written::Refused(item) => Ok(item),
         }
     }
 }
 
 /// Sends until somebody answers, within the bounds.
-async fn deliver<F>(send: impl Fn() -> F) -> Result<Delivered, Error>
+async fn deliver<F>(tries: &mut Tries<'_>, send: impl Fn() -> F) -> Result<Delivered, Error>
 where
     F: Future<Output = Result<Written, Trouble>>,
 {
     let (mut throttled, mut unknown) = (0, 0);
     loop {
-        let trouble = match send().await {
-            Ok(written) => return Ok(Delivered { written, is_clean: unknown == 0 }),
+        let since = tries.now();
+        let sent = send().await;
+        let took = tries.now().since(since);
+        let trouble = match sent {
+            Ok(written) => return Ok(Delivered { written, took, is_clean: unknown == 0 }),
             Err(trouble) => trouble,
         };
+        tries.ended(took, trouble.tried());
         match trouble {
             Trouble::Throttled(_) if throttled < THROTTLE_RETRIES_MAX => throttled += 1,
             Trouble::Ambiguous(_) if unknown + 1 < ATTEMPTS_MAX => unknown += 1,

@@ -7,7 +7,7 @@ use tollgate::core::{Entry, Span, Timestamp, bounds::PERMIT_TTL, standings};
 
 use crate::expression::{Expression, to_number};
 use crate::fast::{PRUNE_SLACK, PRUNED_MAX, is_dead, ttl_of};
-use crate::item::{Attributes, IdNames, Item, KEY, TTL, VERSION};
+use crate::item::{Attributes, ID_EXPIRES, IdNames, Item, KEY, TTL, VERSION};
 use crate::layout::Layout;
 use crate::token;
 use crate::write::attributes_of;
@@ -68,8 +68,8 @@ pub(crate) fn swap(
     if update.writes() <= CHANGES_MAX { Swap::Update(update) } else { Swap::Put(wanted, condition) }
 }
 
-/// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, and counters of windows
-/// that are over for us but perhaps not for an instance whose clock is behind.
+/// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, counters of windows that
+/// are over for us but perhaps not for an instance whose clock is behind, and until when an id was used that is free again.
 fn keep_what_others_need(wanted: &mut Attributes, seen: &Item, entry: &Entry, finished: &[String]) {
     let layout = Layout::of(entry.policy());
     let same_shape = seen.has_shape_of(entry.policy());
@@ -82,6 +82,13 @@ fn keep_what_others_need(wanted: &mut Attributes, seen: &Item, entry: &Entry, fi
         };
         if kept && !wanted.contains_key(name) {
             wanted.insert(name.clone(), value.clone());
+        }
+    }
+    // An ask with an id that is free again may have been decided before and still be on its way: it is too late for it.
+    let [free_since, horizon] = [at, at - PRUNE_SLACK].map(|time| u128::from(time.as_micros()));
+    for name in seen.attributes.keys().filter(|name| name.starts_with(ID_EXPIRES)) {
+        if let Some(end) = seen.number(name).filter(|end| horizon < *end) {
+            wanted.entry(name.clone()).or_insert_with(|| to_number(end.min(free_since)));
         }
     }
     // Ids that are forgotten go a few at a time, because each is three attributes.

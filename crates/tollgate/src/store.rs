@@ -1,8 +1,8 @@
 //! The smaller seam: a store that can run one operation on one entry atomically, and the gate around it.
 //!
 //! Memory and embedded databases can run the pure function of the core where their state is, so they implement
-//! [`Store`] and get everything else from [`Atomic`]. Stores that decide elsewhere (a script, an expression, a
-//! statement) implement [`Gate`] directly.
+//! [`Store`] and get everything else from [`Atomic`]. A store that decides elsewhere implements [`Store`] where one way
+//! serves every operation, and [`Gate`] directly where each verb is a script or a function of its own.
 
 use std::fmt::Debug;
 

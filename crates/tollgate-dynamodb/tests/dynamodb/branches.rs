@@ -130,7 +130,7 @@ async fn numbers_that_changed_are_remembered() {
     assert!(other.release(&younger).await.unwrap());
     assert_eq!(remaining(&one, &slow, "p").await, [2]);
     assert!(has(&desk, "y").await);
-    assert!(!has(&desk, "x:older").await, "released, so its id is forgotten");
+    assert!(!has(&desk, "r:older").await, "released, so its charge is forgotten");
     desk.clock.advance(Span::from_mins(61));
     let permit = admit(&one, &Ask::new(&slow, "p")).await;
     assert!(one.release(&permit).await.unwrap());

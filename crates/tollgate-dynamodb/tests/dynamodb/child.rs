@@ -11,7 +11,7 @@ use tollgate::{
 };
 use tollgate_dynamodb::{DynamoDb, Options};
 
-use crate::{Desk, options, remaining};
+use crate::{Desk, connect, options, remaining};
 
 const JOB: &str = "TOLLGATE_TEST_JOB";
 const ENDPOINT: &str = "TOLLGATE_TEST_ENDPOINT";
@@ -99,7 +99,7 @@ fn policies() -> Vec<Policy> {
 }
 
 async fn acquire_all(endpoint: &str) {
-    let gate = DynamoDb::connect(options(endpoint, Arc::new(SystemClock))).await.unwrap();
+    let gate = connect(options(endpoint, Arc::new(SystemClock))).await;
     let gate = Arc::new(gate);
     for policy in policies() {
         let tasks = (0..TASKS).map(|_| {
@@ -150,9 +150,7 @@ fn many_processes(runtime: &tokio::runtime::Runtime, desk: &Desk) {
         assert_eq!(admitted.sum::<u64>(), LIMIT, "{}", policy.name());
     }
     println!("{counts:?}");
-    let gate = runtime.block_on(async {
-        DynamoDb::connect(options(&endpoint, Arc::new(SystemClock))).await.unwrap()
-    });
+    let gate = runtime.block_on(async { connect(options(&endpoint, Arc::new(SystemClock))).await });
     let left = runtime.block_on(remaining(&gate, &policies()[0], "shared"));
     assert_eq!(left, [0; 4]);
     let other = runtime.block_on(remaining(&gate, &policies()[0], "another"));

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tollgate::{Ask, Clock, Decision, Gate, ManualClock, Span, Timestamp, TokenBucket};
-use tollgate_dynamodb::DynamoDb;
 use tollgate_testing::servers::dynamodb::Misbehaviour;
 
-use crate::{Desk, admit, coarse, deny, options, single};
+use crate::{Desk, admit, coarse, connect, deny, options, single};
 
 /// A clock that is off is noticed before the first decision, and made up for.
 #[tokio::test]
@@ -16,8 +15,8 @@ async fn a_clock_that_is_off_at_the_start_is_corrected() {
     let dated = Misbehaviour::Date("Sun, 15 Nov 2026 08:30:00 GMT".to_owned());
     let clock = ManualClock::at(date + Span::from_hours(1));
     desk.server.proxy().next("GetItem", 1, &dated);
-    let gate = DynamoDb::connect(options(&desk.server.endpoint(), Arc::new(clock))).await.unwrap();
-    assert_eq!(gate.clock_offset_micros(), -3_599_500_000);
+    let gate = connect(options(&desk.server.endpoint(), Arc::new(clock))).await;
+    assert_eq!(gate.store().clock_offset_micros(), -3_599_500_000);
     desk.server.proxy().next("UpdateItem", 1, &dated);
     let permit = admit(&gate, &Ask::new(&coarse(5), "p")).await;
     assert_eq!(permit.grant().at, date + Span::from_millis(500));
@@ -33,7 +32,7 @@ async fn an_answer_by_a_wrong_clock_does_not_count() {
     desk.server.proxy().next("GetItem", 1, &dated);
     desk.server.proxy().next("UpdateItem", 3, &dated);
     let options = options(&desk.server.endpoint(), Arc::new(clock.clone()));
-    let gate = DynamoDb::connect(options).await.unwrap();
+    let gate = connect(options).await;
     let policy = single(TokenBucket::per_minute(5));
     admit(&gate, &Ask::new(&policy, "p")).await;
     clock.set(date - Span::from_mins(10));
@@ -54,7 +53,7 @@ async fn clocks_that_differ_do_not_overfill_the_counters() {
     let mut gates = Vec::new();
     for clock in &clocks {
         let options = options(&desk.server.endpoint(), Arc::new(clock.clone())).skew_max(None);
-        gates.push(DynamoDb::connect(options).await.unwrap());
+        gates.push(connect(options).await);
     }
     let policy = coarse(5);
     let mut admitted: Vec<Timestamp> = Vec::new();

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tollgate::{Ask, BoxFuture, Costs, Decision, Error, Gate, Permit, Policy, Standing, Timestamp};
-use tollgate_dynamodb::DynamoDb;
+use tollgate::{Atomic, BoxFuture, Error, Operation, Outcome, Store};
 use tollgate_testing::conformance::{self, Capabilities, Fixture};
 
-use crate::Desk;
+use crate::{Desk, Dynamo};
 
 const FEW: Capabilities = Capabilities { stories: 60, tasks: 64 };
 /// The second server is ten times slower.
@@ -43,7 +42,7 @@ fn instances_that_take_turns_conform() {
     for _ in 0..4 {
         gates.push(runtime.block_on(desk.gate()));
     }
-    let gate = Arc::new(Turns { gates, next: AtomicUsize::new(0) });
+    let gate = Arc::new(Atomic::new(Turns { gates, next: AtomicUsize::new(0) }));
     let fixture = Fixture::new(gate, desk.clock.clone()).with_capabilities(FEW);
     for (name, test) in conformance::ALL.iter().filter(|(name, _)| *name != "agrees_with_core") {
         test(&fixture).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -53,63 +52,13 @@ fn instances_that_take_turns_conform() {
 /// Several instances, each asked in its turn.
 #[derive(Debug)]
 struct Turns {
-    gates: Vec<DynamoDb>,
+    gates: Vec<Dynamo>,
     next: AtomicUsize,
 }
 
-impl Turns {
-    fn next(&self) -> &DynamoDb {
-        &self.gates[self.next.fetch_add(1, Ordering::Relaxed) % self.gates.len()]
-    }
-}
-
-impl Gate for Turns {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.next().acquire(ask)
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.next().settle(permit, actual)
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        self.next().release(permit)
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.next().renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.next().charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.next().close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.next().standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.next().reset(policy, subject)
+impl Store for Turns {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.gates.len();
+        self.gates[next].store().run(operation)
     }
 }

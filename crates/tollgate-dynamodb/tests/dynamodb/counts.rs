@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use tollgate::{Ask, Concurrency, Costs, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
-use tollgate_dynamodb::DynamoDb;
 
-use crate::{Desk, MINUTE, admit, coarse, deny, gemini, single};
+use crate::{Desk, Dynamo, MINUTE, admit, coarse, deny, gemini, single};
 
 /// One UpdateItem and no read for an uncontended acquire of three limits, whatever the rules; a denial takes one request.
 #[tokio::test]
@@ -98,7 +97,7 @@ async fn ten_instances_write_at_most_1_2_times_per_grant() {
     }
 }
 
-async fn ask(gate: Arc<DynamoDb>, policy: Policy, subject: &'static str) -> bool {
+async fn ask(gate: Arc<Dynamo>, policy: Policy, subject: &'static str) -> bool {
     gate.acquire(&Ask::new(&policy, subject)).await.unwrap().is_admitted()
 }
 

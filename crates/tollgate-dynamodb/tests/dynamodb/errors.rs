@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use tollgate::{Ask, Error, Gate};
+use tollgate::{Ask, Atomic, Error, Gate};
 use tollgate_dynamodb::{DynamoDb, Options, create_table};
 use tollgate_testing::servers::dynamodb::Misbehaviour;
 
@@ -28,7 +28,7 @@ async fn a_missing_table_says_how_to_make_it() {
         .skew_max(None);
     let error = DynamoDb::connect(options.clone()).await.unwrap_err();
     says(&error, &["no table \"another-table\"", "tollgate dynamodb create-table"]);
-    let gate = DynamoDb::new(options).await.unwrap();
+    let gate = Atomic::new(DynamoDb::new(options).await.unwrap());
     let error = gate.acquire(&Ask::new(&coarse(5), "p")).await.unwrap_err();
     says(&error, &["no table \"another-table\""]);
 }

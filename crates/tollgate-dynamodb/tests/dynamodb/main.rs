@@ -14,12 +14,13 @@ mod errors;
 mod faults;
 mod requirements;
 mod sabotage;
+mod tries;
 
 use std::sync::Arc;
 
 use tollgate::{
-    Ask, CalendarWindow, Clock, Decision, Denial, Gate, Limit, ManualClock, Period, Permit, Policy,
-    RollingWindow, Span, Standing, TokenBucket,
+    Ask, Atomic, CalendarWindow, Clock, Decision, Denial, Gate, Limit, ManualClock, Period, Permit,
+    Policy, RollingWindow, Span, Standing, TokenBucket,
 };
 use tollgate_dynamodb::{ATTEMPT_TIMEOUT_MAX, DynamoDb, Options, create_table};
 use tollgate_testing::servers;
@@ -60,8 +61,8 @@ impl Desk {
     }
 
     /// An instance of its own: it knows nothing of what others saw.
-    async fn gate(&self) -> DynamoDb {
-        DynamoDb::connect(self.options()).await.unwrap()
+    async fn gate(&self) -> Dynamo {
+        connect(self.options()).await
     }
 
     /// A client that sees the items themselves.
@@ -75,6 +76,13 @@ impl Desk {
             .endpoint_url(self.server.endpoint());
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
+}
+
+/// The store as a gate.
+type Dynamo = Atomic<DynamoDb>;
+
+async fn connect(options: Options) -> Dynamo {
+    Atomic::new(DynamoDb::connect(options).await.unwrap())
 }
 
 fn options(endpoint: &str, clock: Arc<dyn Clock>) -> Options {
@@ -108,22 +116,22 @@ fn coarse(limit: u64) -> Policy {
     single(RollingWindow::new(limit, MINUTE).resolution(12))
 }
 
-async fn admit(gate: &DynamoDb, ask: &Ask<'_>) -> Permit {
+async fn admit(gate: &Dynamo, ask: &Ask<'_>) -> Permit {
     match gate.acquire(ask).await.unwrap() {
         Decision::Admitted(permit) => permit,
         Decision::Denied(denial) => panic!("denied: {denial:?}"),
     }
 }
 
-async fn deny(gate: &DynamoDb, ask: &Ask<'_>) -> Denial {
+async fn deny(gate: &Dynamo, ask: &Ask<'_>) -> Denial {
     gate.acquire(ask).await.unwrap().denial().unwrap()
 }
 
-async fn standing(gate: &DynamoDb, policy: &Policy, subject: &str) -> Vec<Standing> {
+async fn standing(gate: &Dynamo, policy: &Policy, subject: &str) -> Vec<Standing> {
     gate.standing(policy, subject).await.unwrap()
 }
 
 /// What is left of each limit.
-async fn remaining(gate: &DynamoDb, policy: &Policy, subject: &str) -> Vec<u64> {
+async fn remaining(gate: &Dynamo, policy: &Policy, subject: &str) -> Vec<u64> {
     standing(gate, policy, subject).await.iter().map(|limit| limit.remaining).collect()
 }

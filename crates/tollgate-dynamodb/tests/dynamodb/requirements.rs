@@ -39,7 +39,7 @@ async fn r000_3_two_at_the_same_time() {
         let ask = |gate: &Arc<_>| {
             let (gate, policy, subject) = (Arc::clone(gate), policy.clone(), subject.clone());
             tokio::spawn(async move {
-                let gate: &tollgate_dynamodb::DynamoDb = &gate;
+                let gate: &crate::Dynamo = &gate;
                 let ask = Ask::new(&policy, subject.as_str()).cost("tokens", cost);
                 gate.acquire(&ask).await.unwrap().is_admitted()
             })

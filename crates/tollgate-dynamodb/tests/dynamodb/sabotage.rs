@@ -6,9 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tokio::sync::Barrier;
 use tollgate::{Ask, Clock, Gate, ManualClock, Span, TokenBucket};
-use tollgate_dynamodb::DynamoDb;
 
-use crate::{Desk, TABLE, single};
+use crate::{Desk, Dynamo, TABLE, single};
 
 /// 5 a minute: 12 s for each.
 const STEP: u64 = 12_000_000;
@@ -17,7 +16,7 @@ const TASKS: usize = 64;
 
 enum Limiter {
     /// The real one.
-    Real(DynamoDb),
+    Real(Box<Dynamo>),
     /// Adds to the time at which the bucket is full, or to now if it is missing: an idle bucket banks credit.
     OneBranch(Client),
     /// Reads, decides, and writes what it decided on the old state.
@@ -101,7 +100,7 @@ async fn all_at_once(limiter: &Arc<Limiter>, clock: &ManualClock) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sabotaged_limiters_are_caught() {
     let desk = Desk::new().await;
-    let real = Arc::new(Limiter::Real(desk.gate().await));
+    let real = Arc::new(Limiter::Real(Box::new(desk.gate().await)));
     assert_eq!(after_an_idle_hour(&real, &desk.clock).await, CAPACITY);
     assert_eq!(all_at_once(&real, &desk.clock).await, 5);
 

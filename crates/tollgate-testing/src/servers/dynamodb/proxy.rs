@@ -16,6 +16,8 @@ use crate::servers::Fault;
 pub enum Misbehaviour {
     /// It is applied, and the connection is closed instead of replying.
     DropReply,
+    /// It is kept on its way until [`Proxy::deliver_held`], and the connection is closed.
+    Hold,
     /// It is not applied, and answered with `ProvisionedThroughputExceededException`.
     Throttle,
     /// It is not applied, and answered with this error code, as in `AccessDeniedException`.
@@ -64,6 +66,7 @@ struct Desk {
     counts: Counts,
     next: VecDeque<(String, Misbehaviour)>,
     always: Option<(String, Misbehaviour)>,
+    held: Vec<Message>,
 }
 
 impl Proxy {
@@ -103,6 +106,21 @@ impl Proxy {
     pub fn next(&self, operation: &str, times: usize, how: &Misbehaviour) {
         let mut desk = self.shared.desk();
         desk.next.extend((0..times).map(|_| (operation.to_owned(), how.clone())));
+    }
+
+    /// Lets what was held arrive, in order, and returns how many of those writes were applied.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn deliver_held(&self) -> io::Result<usize> {
+        let held = std::mem::take(&mut self.shared.desk().held);
+        let mut upstream = None;
+        let mut applied = 0;
+        for request in held {
+            let reply = forward(&request, &mut upstream, self.shared.upstream)?;
+            applied += usize::from(reply.is_some_and(|reply| reply.is_success()));
+        }
+        Ok(applied)
     }
 
     /// Misbehaves to every request of `operation` that nothing else was planned for; nothing ends that.
@@ -153,6 +171,10 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut upstream: Option<BufReader<TcpStream>> = None;
     while let Some(request) = Message::read(&mut requests)? {
         let how = shared.count(request.operation());
+        if how == Some(Misbehaviour::Hold) {
+            shared.desk().held.push(request);
+            return Ok(());
+        }
         let reply = match &how {
             Some(Misbehaviour::Throttle) => refusal("ProvisionedThroughputExceededException"),
             Some(Misbehaviour::Refuse(code)) => refusal(code),

@@ -1,0 +1,163 @@
+//! The store: which way each operation goes, and what is seen on the way.
+
+use std::sync::Arc;
+
+use tollgate::core::{Change, apply};
+use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Store};
+
+use crate::change::entry_of;
+use crate::fast;
+use crate::hints::Hints;
+use crate::item::Item;
+use crate::key::SHARED;
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::send::Wire;
+use crate::skew::Guarded;
+use crate::tries::Tries;
+
+/// tollgate on a DynamoDB table. [`Atomic`](tollgate::Atomic) makes a gate of it.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{Ask, Atomic, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+/// use tollgate_dynamodb::{DynamoDb, Options};
+///
+/// let minute = Span::from_mins(1);
+/// let gemini = Policy::new("gemini", [
+///     Limit::new("rpm", "requests", RollingWindow::new(5, minute).resolution(12)),
+///     Limit::new("tpm", "tokens", TokenBucket::per_minute(250_000)),
+/// ])?;
+/// let gate = Atomic::new(DynamoDb::connect(Options::new("tollgate").region("eu-central-1")).await?);
+/// let decision = gate.acquire(&Ask::new(&gemini, "project-7").cost("tokens", 3_750)).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct DynamoDb {
+    pub(crate) wire: Wire,
+    pub(crate) clock: Arc<Guarded>,
+    pub(crate) hints: Hints,
+}
+
+impl DynamoDb {
+    /// A store on the table of `options`. Reads once, so that the connection is warm, the clock is compared, and what is
+    /// missing is said now.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) or [`Invalid`](ErrorKind::Invalid) with what is missing: the table, a
+    /// permission, credentials, a region, a service at the endpoint.
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let store = Self::new(options).await?;
+        store.read(&mut store.wire.watch.call(None), SHARED).await?;
+        Ok(store)
+    }
+
+    /// A store on the table of `options` that has not been tried yet.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if there is no region.
+    pub async fn new(options: Options) -> Result<Self, Error> {
+        let (wire, clock) = options.open().await?;
+        Ok(Self { wire, clock, hints: Hints::default() })
+    }
+
+    /// What is added to the machine's clock because the service's says otherwise, in microseconds.
+    #[must_use]
+    pub fn clock_offset_micros(&self) -> i64 {
+        self.clock.offset_micros()
+    }
+
+    async fn answer(
+        &self,
+        tries: &mut Tries<'_>,
+        operation: &Operation<'_>,
+    ) -> Result<Outcome, Error> {
+        let key = format!("{}/{}", operation.policy().name(), operation.subject());
+        match operation {
+            Operation::Standing { .. } => self.look(tries, operation, &key).await,
+            Operation::Acquire(ask) => {
+                ask.check()?;
+                let never = ask.policy().effective().zip(ask.policy().places());
+                let never = never.into_iter().any(|(most, place)| most < ask.amounts().at(place));
+                if never {
+                    return self.look(tries, operation, &key).await;
+                }
+                if !ask.in_front().is_empty() {
+                    return self.acquire_behind(tries, operation, &key).await;
+                }
+                let layout = Layout::of(ask.policy());
+                if fast::is_fast(&layout, ask) {
+                    return self.acquire_fast(tries, ask, &layout, &key).await;
+                }
+                self.swap(tries, operation, &key, None).await
+            }
+            _ => self.swap(tries, operation, &key, None).await,
+        }
+    }
+
+    /// Answers what changes nothing, from the item as it is.
+    async fn look(
+        &self,
+        tries: &mut Tries<'_>,
+        operation: &Operation<'_>,
+        key: &str,
+    ) -> Result<Outcome, Error> {
+        let item = self.read(tries, key).await?;
+        let now = self.clock.now();
+        let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
+        Ok(apply(operation, &mut entry, now)?.0)
+    }
+
+    /// Answers an ask behind others. It is mostly denied, so the item is read first, and only if all of them have room
+    /// is it written; an expression cannot say so much, so that is a swap.
+    async fn acquire_behind(
+        &self,
+        tries: &mut Tries<'_>,
+        operation: &Operation<'_>,
+        key: &str,
+    ) -> Result<Outcome, Error> {
+        let item = self.read(tries, key).await?;
+        let now = self.clock.now();
+        let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
+        match apply(operation, &mut entry, now)? {
+            (outcome, Change::Nothing) => Ok(outcome),
+            (_, Change::Entry) => self.swap(tries, operation, key, item).await,
+        }
+    }
+
+    pub(crate) async fn read(
+        &self,
+        tries: &mut Tries<'_>,
+        key: &str,
+    ) -> Result<Option<Arc<Item>>, Error> {
+        let item = self.wire.read(tries, key).await?;
+        self.saw(key, item.as_ref());
+        Ok(item)
+    }
+
+    pub(crate) fn saw(&self, key: &str, item: Option<&Arc<Item>>) {
+        match item {
+            Some(item) => self.hints.see(key, item),
+            None => self.hints.miss(key),
+        }
+    }
+}
+
+impl Store for DynamoDb {
+    /// Runs `operation` and does not trust the answer if the clock turned out to be wrong.
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let corrections = self.clock.corrections();
+            let mut tries = self.wire.watch.call(Some(operation.policy()));
+            let outcome = self.answer(&mut tries, &operation).await?;
+            if self.clock.corrections() == corrections {
+                return Ok(outcome);
+            }
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                "dynamodb: the clock of this machine was too far from the service's, so its answer does not count; it \
+                 is corrected now, ask again, and set the clock",
+            ))
+        })
+    }
+}

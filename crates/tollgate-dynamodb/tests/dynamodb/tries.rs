@@ -1,0 +1,67 @@
+//! R000.15: what an observer hears of the requests behind each call.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::{Ask, Costs, Event, Gate, Observer, TokenBucket, Tried};
+use tollgate_testing::servers::dynamodb::Misbehaviour;
+
+use crate::{Desk, Dynamo, admit, connect, deny, remaining, single};
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<(u32, Tried)>>);
+
+impl Heard {
+    fn take(&self) -> Vec<(u32, Tried)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Heard {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Tried { policy, attempt, result, .. } = event {
+            assert_eq!(policy.name(), "single");
+            self.0.lock().unwrap().push((*attempt, *result));
+        }
+    }
+}
+
+async fn watched(desk: &Desk) -> (Dynamo, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    (connect(desk.options().observer(heard.clone())).await, heard)
+}
+
+/// Every request is heard of, numbered within its call: answers (a denial is one), throttling, failures, lost races.
+#[tokio::test]
+async fn r000_15_every_request_is_heard_of() {
+    use Tried::{Answered, Failed, Raced, Throttled};
+    let desk = Desk::new().await;
+    let policy = single(TokenBucket::per_minute(2));
+    let (gate, heard) = watched(&desk).await;
+    assert_eq!(heard.take(), [], "no policy asked for the first read");
+    let ask = Ask::new(&policy, "p");
+    desk.server.proxy().next("UpdateItem", 1, &Misbehaviour::Throttle);
+    desk.server.proxy().next("UpdateItem", 1, &Misbehaviour::Fail);
+    let permit = admit(&gate, &ask).await;
+    assert_eq!(heard.take(), [(1, Throttled), (2, Failed), (3, Answered)]);
+
+    // Another instance knows nothing of the item, so its first guess is wrong.
+    let (other, other_heard) = watched(&desk).await;
+    admit(&other, &ask).await;
+    assert_eq!(other_heard.take(), [(1, Raced), (2, Answered)]);
+    deny(&other, &ask).await;
+    assert_eq!(other_heard.take(), [(1, Answered)]);
+
+    // The first has not seen that, so its swap comes too late once.
+    assert!(gate.settle(&permit, &Costs::new()).await.unwrap());
+    assert_eq!(heard.take(), [(1, Raced), (2, Answered)]);
+    remaining(&gate, &policy, "p").await;
+    assert_eq!(heard.take(), [(1, Answered)]);
+
+    // A reply is lost after the write was applied: the second request finds that out.
+    desk.server.proxy().next("UpdateItem", 1, &Misbehaviour::DropReply);
+    admit(&gate, &Ask::new(&policy, "q")).await;
+    assert_eq!(heard.take(), [(1, Failed), (2, Answered)]);
+    desk.server.proxy().always(Some(("UpdateItem", Misbehaviour::Throttle)));
+    gate.acquire(&Ask::new(&policy, "q")).await.unwrap_err();
+    assert_eq!(heard.take(), (1..=6).map(|attempt| (attempt, Throttled)).collect::<Vec<_>>());
+}
