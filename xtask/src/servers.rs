@@ -1,7 +1,6 @@
 //! The real servers that tests run against: installing them, and running them for work by hand.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::step::command;
@@ -45,10 +44,8 @@ const FETCHED: &[Fetched] = &[
     },
 ];
 
-/// Where `services up` keeps what it started: one folder per server with its process id in `pid`.
+/// Where `services up` keeps the process id of what it started, and a configuration for each server.
 const SERVICES: &str = "target/services";
-/// The ports of `services up`.
-const REDIS_PORT: &str = "16379";
 
 fn is_there(program: &str) -> bool {
     if program.contains('/') {
@@ -133,74 +130,24 @@ fn is_root() -> bool {
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// `services up` starts servers on fixed ports of loopback and returns; `services down` stops them by process id.
+/// `services up` starts servers and returns; `services down` stops them by process id. The launcher of the tests does it.
 pub(crate) fn services(word: &str) -> ExitCode {
-    let outcome = match word {
-        "up" => up(),
-        "down" => down(),
-        other => Err(format!("services {other:?} is unknown; use up or down")),
-    };
-    match outcome {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("xtask: {problem}");
+    if !matches!(word, "up" | "down") {
+        eprintln!("xtask: services {word:?} is unknown; use up or down");
+        return ExitCode::from(2);
+    }
+    if word == "up" && install() != ExitCode::SUCCESS {
+        return ExitCode::FAILURE;
+    }
+    let line = format!("cargo run --quiet -p tollgate-testing --bin services -- {word} {SERVICES}");
+    match command(&line).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {line}: could not start: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn up() -> Result<String, String> {
-    let folder = services_folder().join("redis");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let pid = folder.join("pid");
-    if pid.exists() {
-        return Err(
-            "the services are up already; stop them with cargo xtask services down".to_owned()
-        );
-    }
-    let status = Command::new("redis-server")
-        .args(["--port", REDIS_PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--daemonize", "yes", "--dir"])
-        .arg(&folder)
-        .arg("--pidfile")
-        .arg(&pid)
-        .status();
-    match status {
-        Ok(status) if status.success() => Ok(format!(
-            "redis    redis://127.0.0.1:{REDIS_PORT}/\nstop with: cargo xtask services down"
-        )),
-        Ok(status) => Err(format!("redis-server: {status}")),
-        Err(error) => Err(format!("redis-server: {error}; cargo xtask test installs it")),
-    }
-}
-
-fn down() -> Result<String, String> {
-    let folder = services_folder();
-    let mut stopped = Vec::new();
-    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-        let pid = entry.path().join("pid");
-        let Ok(id) = fs::read_to_string(&pid) else { continue };
-        let id = id.trim();
-        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(format!("{} holds no process id", pid.display()));
-        }
-        // A process that is gone already is what was wanted.
-        drop(Command::new("kill").args(["-TERM", id]).status());
-        drop(fs::remove_file(&pid));
-        stopped.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    if stopped.is_empty() {
-        Ok("nothing was up".to_owned())
-    } else {
-        Ok(format!("stopped {}", stopped.join(", ")))
-    }
-}
-
-fn services_folder() -> PathBuf {
-    root().join(SERVICES)
 }
 
 fn root() -> &'static Path {

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use tollgate_testing::servers::{
@@ -83,6 +85,41 @@ fn ministack_serves_aws() -> Result<(), Fault> {
     drop(ministack);
     assert!(TcpStream::connect(address).is_err());
     Ok(())
+}
+
+fn services(word: &str, folder: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_services"));
+    command.arg(word).arg(folder).output().expect("the program starts")
+}
+
+/// Every address of a text, as in `redis://127.0.0.1:16379/`.
+fn addresses(text: &str) -> Vec<&str> {
+    let end = |c: char| !c.is_ascii_digit() && c != ':' && c != '.';
+    text.match_indices("127.0.0.1:").filter_map(|(at, _)| text[at..].split(end).next()).collect()
+}
+
+/// `cargo xtask services up` says where four kinds of servers are, once; `down` stops all of them.
+#[test]
+fn services_go_up_and_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = services("down", folder.path());
+    assert_eq!(String::from_utf8_lossy(&nothing.stdout), "nothing was up\n");
+    let up = services("up", folder.path());
+    let text = String::from_utf8(up.stdout).unwrap();
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    for word in ["kind = \"redis\"", "cluster = true", "kind = \"postgres\"", "kind = \"dynamodb\""]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let addresses = addresses(&text);
+    assert_eq!(addresses.len(), 6, "{text}");
+    let answering = || addresses.iter().filter(|at| TcpStream::connect(at).is_ok()).count();
+    assert_eq!(answering(), 6);
+    let again = services("up", folder.path());
+    assert!(!again.status.success());
+    assert!(String::from_utf8_lossy(&again.stderr).contains("up already"));
+    assert!(services("down", folder.path()).status.success());
+    assert_eq!(answering(), 0);
 }
 
 /// A missing server is an error that says what to do, never a skip.

@@ -21,6 +21,7 @@ mod postgres;
 mod process;
 mod program;
 mod redis;
+mod snippet;
 
 pub use dynamodb::DynamoDb;
 pub use ministack::Ministack;
