@@ -74,7 +74,9 @@ pub(crate) async fn for_command(
             dynamodb(options.clock(clock)).await
         }
         StoreConfig::Postgres(config) => postgres(config).await,
-        StoreConfig::Redis(config) => redis(config).await,
+        StoreConfig::Redis(config) => {
+            redis(redis_options(config)?.attempt_timeout(COMMAND_ATTEMPT_TIMEOUT)).await
+        }
     }
 }
 
@@ -106,7 +108,7 @@ pub(crate) async fn for_server(
         }
         StoreConfig::DynamoDb(config) => dynamodb(dynamodb_options(config).clock(clock)).await,
         StoreConfig::Postgres(config) => postgres(config).await,
-        StoreConfig::Redis(config) => redis(config).await,
+        StoreConfig::Redis(config) => redis(redis_options(config)?).await,
     }
 }
 
@@ -141,7 +143,8 @@ async fn postgres(config: &PostgresConfig) -> Result<Opened, Error> {
     Ok(Opened { store: Kept::Remote(Arc::new(postgres)), key })
 }
 
-async fn redis(config: &RedisConfig) -> Result<Opened, Error> {
+/// How to reach the configured server or cluster.
+fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error> {
     let url = config.url.read()?;
     let mut options = if config.cluster {
         tollgate_redis::Options::cluster(url.split(',').map(str::trim))
@@ -151,7 +154,11 @@ async fn redis(config: &RedisConfig) -> Result<Opened, Error> {
     if let Some(prefix) = &config.prefix {
         options = options.prefix(prefix);
     }
-    let redis = Redis::connect(options.wait_replicas(config.wait_replicas)).await?;
+    Ok(options.wait_replicas(config.wait_replicas))
+}
+
+async fn redis(options: tollgate_redis::Options) -> Result<Opened, Error> {
+    let redis = Redis::connect(options).await?;
     // Programs on one server accept each other's permits.
     let key = redis.permit_key(fresh_key()?).await?;
     Ok(Opened { store: Kept::Remote(Arc::new(redis)), key })

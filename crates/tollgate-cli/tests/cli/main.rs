@@ -10,3 +10,4 @@ mod postgres;
 mod processes;
 mod redis;
 mod serve;
+mod stores;

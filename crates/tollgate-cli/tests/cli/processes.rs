@@ -31,9 +31,13 @@ fn a_released_slot_goes_to_a_process_that_waits() {
 /// R000.8 and promise 1: however many processes ask at once, exactly the limit is admitted, and nobody fails.
 #[test]
 fn r000_8_two_hundred_processes_on_one_subject_admit_exactly_the_limit() {
-    let folder = Folder::new();
+    admit_exactly_five(&Folder::new(), "video-requests");
+}
+
+/// Two hundred processes ask for `policy`, which allows five.
+pub(crate) fn admit_exactly_five(folder: &Folder, policy: &str) {
     let start = |_| -> Child {
-        let mut command = folder.command("acquire video-requests u1 --json");
+        let mut command = folder.command(&format!("acquire {policy} u1 --json"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
     };
     let children: Vec<Child> = (0..PROCESSES).map(start).collect();
@@ -47,7 +51,7 @@ fn r000_8_two_hundred_processes_on_one_subject_admit_exactly_the_limit() {
         codes[code] += 1;
     }
     assert_eq!(codes, [5, PROCESSES - 5, 0]);
-    let (_, body) = folder.json("standing video-requests u1");
+    let (_, body) = folder.json(&format!("standing {policy} u1"));
     assert_eq!(body["limits"][0]["used"], 5);
 }
 
