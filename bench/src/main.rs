@@ -2,11 +2,15 @@
 //! run, in turns of a few milliseconds, so that a busy machine slows both sides alike.
 //!
 //! ```text
-//! cargo xtask bench                                   all
-//! cargo run --release -p tollgate-bench -- memory     the in-process store beside governor
-//! cargo run --release -p tollgate-bench -- keys       memory per key, and allocations
-//! cargo run --release -p tollgate-bench -- embedded   the embedded store beside the disk and memory
-//! cargo run --release -p tollgate-bench -- optimistic the optimistic strategy beside memory
+//! cargo xtask bench             all
+//! cargo xtask bench memory      the in-process store beside governor
+//! cargo xtask bench keys        memory per key, and allocations
+//! cargo xtask bench embedded    the embedded store beside the disk and memory
+//! cargo xtask bench optimistic  the optimistic strategy beside memory
+//! cargo xtask bench redis       Redis beside INCR and a minimal script
+//! cargo xtask bench dynamodb    DynamoDB: requests per decision, and their time
+//! cargo xtask bench postgres    PostgreSQL beside SELECT FOR UPDATE + UPDATE
+//! cargo xtask bench rows        quotas over the rows of a table of two million
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -18,28 +22,36 @@
     reason = "figures for people need no last digit"
 )]
 
+mod dynamodb;
 mod embedded;
 mod keys;
+mod load;
 mod measure;
 mod memory;
 mod optimistic;
+mod postgres;
+mod redis;
+mod rows;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 4] = [
+    let sections: [(&str, fn()); 8] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
         ("optimistic", optimistic::run),
+        ("redis", redis::run),
+        ("dynamodb", dynamodb::run),
+        ("postgres", postgres::run),
+        ("rows", rows::run),
     ];
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))
     {
-        println!(
-            "no benchmark is called {unknown:?}; there are memory, keys, embedded and optimistic"
-        );
+        let names = sections.map(|(name, _)| name).join(", ");
+        println!("no benchmark is called {unknown:?}; there are {names}");
         return ExitCode::from(2);
     }
     for (name, run) in sections {

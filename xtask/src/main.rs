@@ -59,7 +59,7 @@ const TEST: &[Step] = &[
         ("CARGO_TARGET_DIR", "target/shuttle"),
     ]),
 ];
-const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench")];
+const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench").needs(SERVERS)];
 
 const TASKS: &[Task] = &[
     Task { name: "lint", about: "format, clippy, documentation", steps: &[LINT] },
@@ -69,7 +69,11 @@ const TASKS: &[Task] = &[
         about: "all tests, doc tests, shuttle tests; installs missing servers",
         steps: &[TEST],
     },
-    Task { name: "bench", about: "the benchmarks", steps: &[BENCH] },
+    Task {
+        name: "bench",
+        about: "the benchmarks, or those that are named: bench redis rows",
+        steps: &[BENCH],
+    },
     Task { name: "ci", about: "what CI runs: lint, deny, test", steps: &[LINT, DENY, TEST] },
 ];
 
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         [] => "help",
         [name] => name.as_str(),
         [name, word] if name == "services" => return servers::services(word),
+        [name, words @ ..] if name == "bench" => return run::all(BENCH.iter(), words),
         [_, extra, ..] => return usage_error(&format!("unexpected argument {extra:?}")),
     };
     if matches!(name, "help" | "-h" | "--help") {
@@ -92,7 +97,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     match TASKS.iter().find(|task| task.name == name) {
-        Some(task) => run::all(task.steps.iter().copied().flatten()),
+        Some(task) => run::all(task.steps.iter().copied().flatten(), &[]),
         None => usage_error(&format!("no task is called {name:?}")),
     }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use crate::step::{Step, Tool, command};
 
-/// Runs every step. Fails if one of them did, and then says how to repeat it.
-pub(crate) fn all<'a>(steps: impl Iterator<Item = &'a Step>) -> ExitCode {
+/// Runs every step, with `words` at the end of its command. Fails if one of them did, and then says how to repeat it.
+pub(crate) fn all<'a>(steps: impl Iterator<Item = &'a Step>, words: &[String]) -> ExitCode {
     let mut failures = Vec::new();
     let mut table = String::new();
     let mut total = Duration::ZERO;
     for step in steps {
         eprintln!("\n==> {}: {step}", step.name);
         let start = Instant::now();
-        let outcome = one(step);
+        let outcome = one(step, words);
         let took = start.elapsed();
         total += took;
         let word = if outcome.is_ok() { "ok" } else { "FAILED" };
@@ -31,11 +31,13 @@ pub(crate) fn all<'a>(steps: impl Iterator<Item = &'a Step>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn one(step: &Step) -> Result<(), String> {
+fn one(step: &Step, words: &[String]) -> Result<(), String> {
     if let Some(tool) = &step.needs {
         provide(tool)?;
     }
-    finish(step.command())
+    let mut command = step.command();
+    command.args(words);
+    finish(command)
 }
 
 fn provide(tool: &Tool) -> Result<(), String> {

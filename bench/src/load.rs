@@ -1,0 +1,146 @@
+//! Callers that ask a server one call after the other, for a round; the rounds of all lines take turns, so that whatever
+//! else the machine does falls on all of them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+use crate::measure::median;
+
+/// How long a line has its turn, and how often.
+const ROUND: Duration = Duration::from_millis(400);
+const ROUNDS: usize = 9;
+
+/// One call: of which caller, and how many it made before.
+pub(crate) type Work =
+    Arc<dyn Fn(usize, usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// A name and what its callers do.
+pub(crate) struct Line<'a> {
+    name: &'a str,
+    work: Work,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
+        name: &'a str,
+        work: impl Fn(usize, usize) -> F + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, work: Arc::new(move |caller, done| Box::pin(work(caller, done))) }
+    }
+}
+
+/// A line that must reach so many times the rate of another.
+pub(crate) struct Bound<'a> {
+    pub(crate) line: &'a str,
+    pub(crate) peer: &'a str,
+    pub(crate) least: f64,
+}
+
+/// Lets all lines take turns with so many callers, and prints the rate of each and its ratio to each of `peers`.
+pub(crate) fn compare(
+    runtime: &Runtime,
+    callers: usize,
+    lines: &[Line<'_>],
+    peers: &[&str],
+    bounds: &[Bound<'_>],
+) {
+    let mut rates = vec![Vec::with_capacity(ROUNDS); lines.len()];
+    // The first round warms everything up.
+    for round in 0..=ROUNDS {
+        for (line, rates) in lines.iter().zip(&mut rates) {
+            let rate = runtime.block_on(rate(callers, &line.work));
+            if 0 < round {
+                rates.push(rate);
+            }
+        }
+    }
+    let ratio = |line: usize, peer: &str| {
+        let peer = lines.iter().position(|line| line.name == peer).expect("a peer is a line");
+        median(rates[line].iter().zip(&rates[peer]).map(|(rate, peer)| rate / peer).collect())
+    };
+    for (place, line) in lines.iter().enumerate() {
+        print!("  {:<34} {:>8.0} /s", line.name, median(rates[place].clone()));
+        for peer in peers {
+            print!("   {:>5.2} of {peer}", ratio(place, peer));
+        }
+        for bound in bounds.iter().filter(|bound| bound.line == line.name) {
+            let verdict = if bound.least <= ratio(place, bound.peer) { "ok" } else { "MISSED" };
+            print!("   >= {:.1} of {}: {verdict}", bound.least, bound.peer);
+        }
+        println!();
+    }
+}
+
+async fn rate(callers: usize, work: &Work) -> f64 {
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..callers)
+        .map(|caller| {
+            let work = Arc::clone(work);
+            tokio::spawn(async move {
+                let mut done = 0;
+                while begun.elapsed() < ROUND {
+                    work(caller, done).await;
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let mut done = 0;
+    for task in tasks {
+        done += task.await.expect("no caller fails");
+    }
+    done as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Makes `calls` calls one after the other and prints how long they took; `p99_max` is what the 99th of 100 is held to.
+pub(crate) fn latency(runtime: &Runtime, calls: usize, line: &Line<'_>, p99_max: Duration) {
+    let mut times = Vec::with_capacity(calls);
+    runtime.block_on(async {
+        for done in 0..calls / 10 + calls {
+            let begun = Instant::now();
+            (line.work)(0, done).await;
+            if calls / 10 <= done {
+                times.push(begun.elapsed());
+            }
+        }
+    });
+    times.sort();
+    let at = |percent: usize| times[times.len() * percent / 100];
+    let verdict = if at(99) < p99_max { "ok" } else { "MISSED" };
+    println!(
+        "  {:<34} p50 {:>9.2?}   p95 {:>9.2?}   p99 {:>9.2?}   < {p99_max:?}: {verdict}",
+        line.name,
+        at(50),
+        at(95),
+        at(99)
+    );
+}
+
+/// A runtime for both cores of a small machine.
+pub(crate) fn runtime() -> Runtime {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime of two threads")
+}
+
+/// One of `keys` subjects, spread over all of them.
+pub(crate) fn subject(keys: usize, caller: usize, done: usize) -> String {
+    format!("k{}", (done * 7_919 + caller * 104_729) % keys)
+}
+
+/// An id that no call of this process had before.
+pub(crate) fn fresh_id() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
+/// Prints a count and what it must be.
+pub(crate) fn counted(what: &str, found: f64, expected: f64) {
+    let verdict = if found <= expected { "ok" } else { "MISSED" };
+    println!("  {what:<60} {found:>6.3}   <= {expected}: {verdict}");
+}

@@ -1,0 +1,178 @@
+//! PostgreSQL, own tables: decisions beside what one would write first, with as many connections.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio_postgres::{Client, NoTls, Statement};
+use tollgate::{Ask, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+use tollgate_postgres::{Options, Postgres};
+use tollgate_testing::servers;
+
+use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
+
+const CONNECTIONS: usize = 8;
+const KEYS: usize = 10_000;
+/// A limit that nobody reaches, and one that everybody has.
+const MANY: u64 = 1_000_000;
+const FEW: u64 = 1;
+
+const PEER: &str = "SELECT FOR UPDATE + UPDATE";
+
+pub(crate) fn run() {
+    let runtime = runtime();
+    println!("\n# PostgreSQL, own tables: three limits, {CONNECTIONS} connections\n");
+    count(&runtime);
+    for (name, arguments) in [("fsync off", ""), ("fsync on", " -c fsync=on")] {
+        // Nothing but the work is measured.
+        let arguments = format!("-c shared_preload_libraries={arguments}");
+        let server = servers::Postgres::start_with(&arguments).expect("a server");
+        let url = server.url(&server.database().expect("a database"));
+        let gate = runtime.block_on(open(&url));
+        let peer = Arc::new(runtime.block_on(Peer::open(&url)));
+        for (callers, keys) in [(CONNECTIONS, 1), (CONNECTIONS, KEYS), (8 * CONNECTIONS, KEYS)] {
+            println!("{name}, {callers} callers, {keys} key(s)");
+            let refusal = "refused";
+            let mut lines = vec![
+                peer_line(&peer, keys),
+                acquire("admitted", &gate, MANY, keys, false),
+                acquire(refusal, &gate, FEW, keys, false),
+            ];
+            // One row remembers no more than a thousand ids.
+            if 1 < keys {
+                lines.push(acquire("admitted, ids", &gate, MANY - 1, keys, true));
+            }
+            let bounds = [
+                Bound { line: "admitted", peer: PEER, least: 2.0 },
+                Bound { line: refusal, peer: PEER, least: 3.0 },
+            ];
+            compare(&runtime, callers, &lines, &[PEER], &bounds);
+        }
+    }
+}
+
+async fn open(url: &str) -> Arc<Postgres> {
+    let options = Options::new(url).expect("a url").connections_max(CONNECTIONS);
+    Arc::new(Postgres::open(options).await.expect("the server answers"))
+}
+
+fn policy(limit: u64) -> Policy {
+    let minute = Span::from_mins(1);
+    let limits = [
+        Limit::new("rps", "requests", TokenBucket::per_second(limit).burst(limit)),
+        Limit::new("rpm", "requests", RollingWindow::new(limit * 60, minute).resolution(12)),
+        Limit::new("tpm", "tokens", TokenBucket::per_minute(limit * 1_000)),
+    ];
+    Policy::new(format!("speed-{limit}"), limits).expect("a valid policy")
+}
+
+fn acquire<'a>(
+    name: &'a str,
+    gate: &Arc<Postgres>,
+    limit: u64,
+    keys: usize,
+    ids: bool,
+) -> Line<'a> {
+    let (gate, policy) = (Arc::clone(gate), policy(limit));
+    Line::new(name, move |caller, done| {
+        let (gate, policy) = (Arc::clone(&gate), policy.clone());
+        async move {
+            let ask = Ask::new(&policy, subject(keys, caller, done)).cost("tokens", 10);
+            let ask = if ids { ask.id(fresh_id()) } else { ask };
+            gate.acquire(&ask).await.expect("decides");
+        }
+    })
+}
+
+/// Statements that the server counts for each decision.
+fn count(runtime: &Runtime) {
+    const DECISIONS: u32 = 1_000;
+    let server = servers::Postgres::start().expect("a server");
+    let database = server.database().expect("a database");
+    let gate = runtime.block_on(open(&server.url(&database)));
+    let psql = |sql: &str| server.psql(&database, sql).expect("psql");
+    psql("CREATE EXTENSION pg_stat_statements");
+    for (what, limit, keys) in
+        [("makes its row", MANY, DECISIONS), ("admits", MANY, 10), ("refuses", FEW, 1)]
+    {
+        let policy = policy(limit);
+        let decide = |number: u32| {
+            let ask = Ask::new(&policy, format!("{what}-{}", number % keys)).cost("tokens", 10);
+            runtime.block_on(gate.acquire(&ask)).expect("decides");
+        };
+        // Connections prepare their statements once.
+        (DECISIONS..DECISIONS + 100).for_each(|number| decide(number % keys));
+        psql("SELECT pg_stat_statements_reset()");
+        (100..100 + DECISIONS).for_each(decide);
+        let calls = psql(
+            "SELECT sum(calls) FROM pg_stat_statements WHERE toplevel AND query NOT LIKE '%_reset()'",
+        );
+        let calls: f64 = calls.parse().expect("a number");
+        counted(
+            &format!("statements per decision that {what} (pg_stat_statements)"),
+            calls / f64::from(DECISIONS),
+            1.0,
+        );
+    }
+}
+
+/// What one would write first: lock the row, read it, decide here, write it. Four round trips with prepared statements.
+struct Peer {
+    room: Semaphore,
+    idle: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    client: Client,
+    read: Statement,
+    write: Statement,
+}
+
+/// Connects and leaves the driver to the runtime.
+pub(crate) async fn client(url: &str) -> Client {
+    let (client, driver) = tokio_postgres::connect(url, NoTls).await.expect("the server answers");
+    tokio::spawn(driver);
+    client
+}
+
+impl Peer {
+    async fn open(url: &str) -> Self {
+        let table = format!(
+            "CREATE TABLE naive (key text PRIMARY KEY, a bigint, b bigint, c bigint, at timestamptz); \
+             INSERT INTO naive SELECT 'k' || n, 0, 0, 0, now() FROM generate_series(0, {KEYS} - 1) n"
+        );
+        client(url).await.batch_execute(&table).await.expect("a table");
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let client = client(url).await;
+            let read = client.prepare("SELECT a, b, c, at FROM naive WHERE key = $1 FOR UPDATE");
+            let read = read.await.expect("a statement");
+            let write = client
+                .prepare("UPDATE naive SET a = $2, b = $3, c = $4, at = now() WHERE key = $1");
+            let write = write.await.expect("a statement");
+            idle.push(Connection { client, read, write });
+        }
+        Self { room: Semaphore::new(CONNECTIONS), idle: Mutex::new(idle) }
+    }
+
+    async fn ask(&self, key: &str) -> Result<(), tokio_postgres::Error> {
+        let _room = self.room.acquire().await.expect("nobody closes it");
+        let connection = self.idle.lock().expect("nobody panics").pop().expect("there is room");
+        let Connection { client, read, write } = &connection;
+        client.batch_execute("BEGIN").await?;
+        let row = client.query_one(read, &[&key]).await?;
+        let (a, b, c): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        client.execute(write, &[&key, &(a + 1), &(b + 1), &(c + 10)]).await?;
+        client.batch_execute("COMMIT").await?;
+        self.idle.lock().expect("nobody panics").push(connection);
+        Ok(())
+    }
+}
+
+fn peer_line(peer: &Arc<Peer>, keys: usize) -> Line<'static> {
+    let peer = Arc::clone(peer);
+    Line::new(PEER, move |caller, done| {
+        let peer = Arc::clone(&peer);
+        async move { peer.ask(&subject(keys, caller, done)).await.expect("the server answers") }
+    })
+}
