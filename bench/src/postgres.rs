@@ -32,6 +32,12 @@ pub(crate) fn run() {
         let peer = Arc::new(runtime.block_on(Peer::open(&url)));
         for (callers, keys) in [(CONNECTIONS, 1), (CONNECTIONS, KEYS), (8 * CONNECTIONS, KEYS)] {
             println!("{name}, {callers} callers, {keys} key(s)");
+            runtime.block_on(async {
+                for key in 0..keys {
+                    let ask = Ask::new(&policy(FEW), format!("k{key}")).into_owned();
+                    gate.acquire(&ask).await.expect("decides");
+                }
+            });
             let refusal = "refused";
             let mut lines = vec![
                 peer_line(&peer, keys),
@@ -57,10 +63,10 @@ async fn open(url: &str) -> Arc<Postgres> {
 }
 
 fn policy(limit: u64) -> Policy {
-    let minute = Span::from_mins(1);
+    let day = Span::from_hours(24);
     let limits = [
-        Limit::new("rps", "requests", TokenBucket::per_second(limit).burst(limit)),
-        Limit::new("rpm", "requests", RollingWindow::new(limit * 60, minute).resolution(12)),
+        Limit::new("rpd", "requests", TokenBucket::per(limit, day)),
+        Limit::new("window", "requests", RollingWindow::new(limit * 1_000, day).resolution(12)),
         Limit::new("tpm", "tokens", TokenBucket::per_minute(limit * 1_000)),
     ];
     Policy::new(format!("speed-{limit}"), limits).expect("a valid policy")
@@ -79,7 +85,8 @@ fn acquire<'a>(
         async move {
             let ask = Ask::new(&policy, subject(keys, caller, done)).cost("tokens", 10);
             let ask = if ids { ask.id(fresh_id()) } else { ask };
-            gate.acquire(&ask).await.expect("decides");
+            let admitted = gate.acquire(&ask).await.expect("decides").is_admitted();
+            assert_eq!(admitted, limit != FEW);
         }
     })
 }
