@@ -1,10 +1,11 @@
 //! What a script answers, and the entry it decided on.
 
-use tollgate::core::Entry;
+use tollgate::core::{Charge, Entry};
 use tollgate::{Error, Policy, Timestamp};
 
-use crate::entry::{Fields, Header, corrupt, remembered};
-use crate::msgpack::{Value, read};
+use crate::args::{WORD, first_word};
+use crate::entry::{self, Fields, VERSION, corrupt, remembered};
+use crate::msgpack::read;
 
 /// What a script answered.
 #[derive(Debug)]
@@ -12,9 +13,9 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
     /// The time on the deciding clock.
     pub(crate) now: Timestamp,
-    pub(crate) extra: Value,
-    pub(crate) header: Value,
-    pub(crate) logs: Value,
+    bytes: Vec<u8>,
+    /// Where the entry begins in the bytes, behind what came with the status.
+    body: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,64 +29,76 @@ pub(crate) enum Status {
     Version,
 }
 
+/// A status, the time, and the length of what follows.
+const HEAD: usize = 1 + WORD + 4;
+
 impl Answer {
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn read(bytes: Vec<u8>) -> Result<Self, Error> {
         let unreadable = || corrupt("the answer of a script is unreadable");
-        let Some(Value::List(values)) = read(bytes) else { return Err(unreadable()) };
-        let Ok([status, now, extra, header, logs]) = <[Value; 5]>::try_from(values) else {
-            return Err(unreadable());
-        };
-        let status = match status.number() {
-            Some(1) => Status::Done,
-            Some(2) => Status::Same,
-            Some(3) => Status::OtherShape,
-            Some(4) => Status::OtherWindow,
-            Some(5) => Status::Expired,
-            Some(6) => Status::Contended,
-            Some(7) => Status::Version,
+        let (status, rest) = bytes.split_first().ok_or_else(unreadable)?;
+        // The time of an entry comes second, as that of an answer does.
+        let (now, rest) = first_word(rest).ok_or_else(unreadable)?;
+        let now = Timestamp::from_micros(now);
+        let status = match *status {
+            VERSION => return Ok(Self { status: Status::Done, now, bytes, body: 0 }),
+            101 => Status::Done,
+            102 => Status::Same,
+            103 => Status::OtherShape,
+            104 => Status::OtherWindow,
+            105 => Status::Expired,
+            106 => Status::Contended,
+            107 => Status::Version,
             _ => return Err(unreadable()),
         };
-        let now = now.number().map(Timestamp::from_micros).ok_or_else(unreadable)?;
-        Ok(Self { status, now, extra, header, logs })
+        let (length, rest) = rest.split_first_chunk().ok_or_else(unreadable)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        if rest.len() < length {
+            return Err(unreadable());
+        }
+        Ok(Self { status, now, bytes, body: HEAD + length })
     }
 
-    /// The entry that was decided on, with what is remembered of `id`.
+    /// What came with the status.
+    pub(crate) fn extra(&self) -> &[u8] {
+        self.bytes.get(HEAD..self.body).unwrap_or_default()
+    }
+
+    /// The number that came with the status.
+    pub(crate) fn number(&self) -> Option<u64> {
+        first_word(self.extra()).map(|(number, _)| number)
+    }
+
+    fn body(&self) -> &[u8] {
+        self.bytes.get(self.body..).unwrap_or_default()
+    }
+
+    /// The entry right after a charge, and the charge: it was the last write, and took the stamp before the next.
+    pub(crate) fn charged(&self, policy: &Policy) -> Result<(Entry, Charge), Error> {
+        let parts = entry::parts(policy, self.body())?;
+        let charge = Charge { at: parts.at, stamp: parts.next_stamp.saturating_sub(1) };
+        Ok((parts.into_entry(policy)?, charge))
+    }
+
+    /// The entry that was decided on, with what is remembered of `id`; a fresh one if there is none.
     pub(crate) fn entry(&self, policy: &Policy, id: &str) -> Result<Entry, Error> {
-        let header = self.header.numbers().ok_or_else(|| corrupt("an answer has no header"))?;
-        let record = self.extra.numbers().filter(|_| !id.is_empty());
-        let known = record.map(|record| remembered(id, &record, policy)).transpose()?;
-        // A script that answers with an id found a slot of its permit, if it took any; whose the others are is not said.
-        let stamp = known.as_ref().map_or(0, |known| known.stamp);
-        let log = |place, width| self.log(place, width, stamp);
-        let mut parts = Header::new(header)?.parts(log)?;
-        parts.ids.extend(known);
+        if self.body().is_empty() {
+            return Ok(Entry::fresh(policy, self.now));
+        }
+        let mut parts = entry::parts(policy, self.body())?;
+        if !id.is_empty() && !self.extra().is_empty() {
+            parts.ids.push(remembered(id, self.extra(), policy)?);
+        }
         Ok(parts.into_entry(policy)?)
+    }
+
+    /// Everything that is stored, field by field.
+    pub(crate) fn fields(&self) -> Result<Fields, Error> {
+        read(self.extra()).ok_or_else(|| corrupt("its fields are unreadable")).and_then(Fields::of)
     }
 
     /// The entry that was read whole, in the numbers it was written with; a fresh one if there is none.
     pub(crate) fn stored(&self, policy: &Policy) -> Result<Entry, Error> {
-        let stored = Fields::of(&self.extra)?.entry(policy)?;
+        let stored = self.fields()?.entry(policy)?;
         Ok(stored.unwrap_or_else(|| Entry::fresh(policy, self.now)))
-    }
-
-    /// The log of the limit at `place`, shortened by the script to what an answer needs. Slots come without their
-    /// stamps and get `stamp`.
-    fn log(&self, place: usize, width: usize, stamp: u64) -> Result<Vec<u64>, Error> {
-        let unreadable = || corrupt("an answer has no log");
-        for log in self.logs.list().ok_or_else(unreadable)? {
-            let [number, entries] = log.list().ok_or_else(unreadable)? else {
-                return Err(unreadable());
-            };
-            if number.number() == Some(place as u64 + 1) {
-                let pairs = entries.numbers().ok_or_else(unreadable)?;
-                let (pairs, _) = pairs.as_chunks();
-                let full = |[at, amount]: &[u64; 2]| match width {
-                    3 => vec![*at, stamp, *amount],
-                    _ => vec![*at, *amount],
-                };
-                return Ok(pairs.iter().flat_map(full).collect());
-            }
-        }
-        Err(unreadable())
     }
 }

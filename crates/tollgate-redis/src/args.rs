@@ -1,15 +1,12 @@
-//! What a script is given: one msgpack argument, written without a detour.
+//! What a script is given: numbers of seven bytes each, which it reads without making a table of them.
+//!
+//! Lua hashes every byte of every string it is handed, so that the eighth, which is always nought, would cost time.
 
 use tollgate::core::{Amounts, Derived};
 use tollgate::{Policy, Timestamp};
 
-use crate::msgpack::{list, number};
-
-/// The first argument of a script in the making: `{now, limits, ...}`.
-#[derive(Debug)]
-pub(crate) struct Args {
-    bytes: Vec<u8>,
-}
+/// How many bytes a number has.
+pub(crate) const WORD: usize = 7;
 
 /// When a script decides, and the windows it is sent.
 #[derive(Clone, Copy, Debug)]
@@ -19,72 +16,80 @@ pub(crate) struct Times {
     /// Whose calendar windows are sent: our best guess of the server's time.
     pub(crate) windows_at: Timestamp,
     /// When the permit was given that is to be settled.
-    pub(crate) given_at: Timestamp,
+    pub(crate) given_at: Option<Timestamp>,
 }
 
-impl Args {
-    /// The arguments for the limits of `policy`, each with what it costs, and room for `more` numbers.
-    pub(crate) fn new(policy: &Policy, amounts: &Amounts, times: Times, more: usize) -> Self {
-        let mut bytes = Vec::with_capacity(64 + 64 * policy.limits().len());
-        list(&mut bytes, 2 + more);
-        number(&mut bytes, times.told.map_or(0, Timestamp::as_micros));
-        list(&mut bytes, policy.limits().len());
-        let windows = policy.windows_at(times.windows_at);
-        let given = policy.windows_at(times.given_at);
-        let limits = policy.derived().zip(policy.places());
-        for (((derived, place), windows), given) in limits.zip(windows).zip(given) {
-            let cost = amounts.at(place);
-            let mut put = |numbers: &[u64]| {
-                list(&mut bytes, numbers.len());
-                numbers.iter().for_each(|value| number(&mut bytes, *value));
-            };
-            match derived {
-                Derived::Continuous { capacity, token, rate } => {
-                    put(&[1, cost, capacity, token, rate]);
-                }
-                Derived::Interval { capacity, refill, period } => {
-                    put(&[2, cost, capacity, refill, period.as_micros()]);
-                }
-                Derived::Window { limit, window, slot } => {
-                    put(&[3, cost, limit, window.as_micros(), slot.as_micros()]);
-                }
-                Derived::Calendar { limit, margin } => {
-                    let [open, next] = windows.map_or([(0, 0); 2], |windows| {
-                        windows.map(|window| (window.start.as_micros(), window.end.as_micros()))
-                    });
-                    let given = given.map_or(0, |[window, _]| window.end.as_micros());
-                    let margin = margin.as_micros();
-                    put(&[4, cost, limit, margin, 0, open.0, open.1, next.0, next.1, given]);
-                }
-                Derived::Slots { limit, ttl } => put(&[5, cost, limit, ttl.as_micros()]),
-                // A rule that this crate does not know yet; the script refuses its kind.
-                _ => put(&[0, cost]),
+/// The first argument: the time, four numbers of the verb, and the limits of `policy`, each with what it costs.
+pub(crate) fn limits(
+    policy: &Policy,
+    amounts: &Amounts,
+    times: Times,
+    numbers: [u64; 4],
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(35 + 64 * policy.limits().len());
+    put(&mut bytes, &[times.told.map_or(0, Timestamp::as_micros)]);
+    put(&mut bytes, &numbers);
+    let mut windows = policy.windows_at(times.windows_at);
+    let mut given = times.given_at.map(|given_at| policy.windows_at(given_at));
+    for (derived, place) in policy.derived().zip(policy.places()) {
+        let cost = amounts.at(place);
+        let windows = windows.next().flatten();
+        let given = given.as_mut().and_then(Iterator::next).flatten();
+        match derived {
+            Derived::Continuous { capacity, token, rate } => {
+                put_limit(&mut bytes, 1, [cost, capacity, token, rate]);
             }
+            Derived::Interval { capacity, refill, period } => {
+                put_limit(&mut bytes, 2, [cost, capacity, refill, period.as_micros()]);
+            }
+            Derived::Window { limit, window, slot } => {
+                put_limit(&mut bytes, 3, [cost, limit, window.as_micros(), slot.as_micros()]);
+            }
+            Derived::Calendar { limit, margin } => {
+                let [open, next] = windows.map_or([(0, 0); 2], |windows| {
+                    windows.map(|window| (window.start.as_micros(), window.end.as_micros()))
+                });
+                let given = given.map_or(0, |[window, _]| window.end.as_micros());
+                put_limit(&mut bytes, 4, [cost, limit, margin.as_micros(), 0]);
+                put(&mut bytes, &[open.0, open.1, next.0, next.1, given]);
+            }
+            Derived::Slots { limit, ttl } => {
+                put_limit(&mut bytes, 5, [cost, limit, ttl.as_micros(), 0]);
+            }
+            // A rule that this crate does not know yet; the script refuses its kind.
+            _ => put_limit(&mut bytes, 0, [cost, 0, 0, 0]),
         }
-        Self { bytes }
     }
+    bytes
+}
 
-    /// Arguments for a script that does not look at limits.
-    pub(crate) fn bare(times: Times, more: usize) -> Self {
-        let mut bytes = Vec::new();
-        list(&mut bytes, 2 + more);
-        number(&mut bytes, times.told.map_or(0, Timestamp::as_micros));
-        list(&mut bytes, 0);
-        Self { bytes }
-    }
+/// The first argument for a script that does not look at limits.
+pub(crate) fn bare(times: Times, number: u64) -> Vec<u8> {
+    words([times.told.map_or(0, Timestamp::as_micros), number, 0, 0, 0])
+}
 
-    pub(crate) fn number(mut self, value: u64) -> Self {
-        number(&mut self.bytes, value);
-        self
-    }
+/// Numbers as a script reads them.
+pub(crate) fn words(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    numbers.into_iter().for_each(|number| put(&mut bytes, &[number]));
+    bytes
+}
 
-    pub(crate) fn numbers(mut self, values: impl ExactSizeIterator<Item = u64>) -> Self {
-        list(&mut self.bytes, values.len());
-        values.for_each(|value| number(&mut self.bytes, value));
-        self
-    }
+fn put_limit(bytes: &mut Vec<u8>, kind: u8, numbers: [u64; 4]) {
+    bytes.push(kind);
+    put(bytes, &numbers);
+}
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+/// Appends numbers, all of them below 2^53.
+fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        let [low @ .., _] = number.to_le_bytes();
+        bytes.extend_from_slice(&low);
     }
+}
+
+/// The number that begins `bytes`, and what comes after it.
+pub(crate) fn first_word(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let ([b0, b1, b2, b3, b4, b5, b6], rest) = bytes.split_first_chunk::<WORD>()?;
+    Some((u64::from_le_bytes([*b0, *b1, *b2, *b3, *b4, *b5, *b6, 0]), rest))
 }

@@ -3,16 +3,20 @@
 //! The layout is described in `lua/head.lua`. Everything that is answered comes from the core, on an entry put together
 //! here, so a script only has to decide what to write.
 
-use tollgate::core::{Amounts, Entry, IdPart, Part, Parts, SlotPart};
+use tollgate::core::{Amounts, Derived, Entry, IdPart, Part, Parts, SlotPart, bounds};
 use tollgate::{Costs, Error, ErrorKind, Policy, Timestamp};
 
+use crate::args::{WORD, first_word, words};
 use crate::msgpack::{Value, numbers, read};
 
-/// The version of the layout that is written.
-const VERSION: u64 = 1;
-/// Numbers at the head of the header, and for each limit.
-const FIXED: usize = 9;
-const EACH: usize = 5;
+/// The version of the layout that is written. It is the first byte of an entry.
+pub(crate) const VERSION: u8 = 2;
+/// The bytes of how often it was written, of how many ids it has, and of when its key goes; other numbers are words.
+const WRITES: usize = 4;
+const IDS: usize = 2;
+const GOES: usize = 6;
+/// Where the first of these begins: behind the version and two words.
+const WRITES_AT: usize = 1 + 2 * WORD;
 
 /// What was stored for an entry, field by field.
 #[derive(Debug, Default)]
@@ -22,15 +26,17 @@ pub(crate) struct Fields {
 
 impl Fields {
     /// The fields of a hash, as it lists them.
-    pub(crate) fn of(listed: &Value) -> Result<Self, Error> {
-        let listed = listed.list().ok_or_else(|| corrupt("it is not a list of fields"))?;
-        let bytes = |value: &Value| value.bytes().map(<[u8]>::to_vec);
-        let pairs = listed.chunks(2).map(|pair| match pair {
-            [name, value] => bytes(name).zip(bytes(value)),
-            _ => None,
-        });
-        let fields: Option<Vec<_>> = pairs.collect();
-        Ok(Self { fields: fields.ok_or_else(|| corrupt("a field is not text"))? })
+    pub(crate) fn of(listed: Value) -> Result<Self, Error> {
+        let Value::List(listed) = listed else { return Err(corrupt("it is not a list of fields")) };
+        let mut fields = Vec::with_capacity(listed.len() / 2);
+        let mut listed = listed.into_iter();
+        while let Some(name) = listed.next() {
+            let (Value::Bytes(name), Some(Value::Bytes(value))) = (name, listed.next()) else {
+                return Err(corrupt("a field is not text"));
+            };
+            fields.push((name, value));
+        }
+        Ok(Self { fields })
     }
 
     fn get(&self, name: &str) -> Option<&[u8]> {
@@ -38,25 +44,20 @@ impl Fields {
         found.map(|(_, value)| value.as_slice())
     }
 
-    /// The header as it is stored: nobody wrote in between as long as it is the same.
-    pub(crate) fn header(&self) -> &[u8] {
+    /// What every write changes: nobody wrote in between as long as it is the same.
+    pub(crate) fn hot(&self) -> &[u8] {
         self.get("e").unwrap_or_default()
     }
 
     /// The entry in the numbers it was written with; nothing if there is none.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Option<Entry>, Error> {
-        let Some(shape) = self.get("p") else { return Ok(None) };
+        let (Some(shape), Some(hot)) = (self.get("p"), self.get("e")) else { return Ok(None) };
         let known = if shape == policy.shape_bytes() {
             policy.clone()
         } else {
             Policy::from_shape_bytes(policy.name(), shape)?
         };
-        let header = read(self.header()).and_then(|header| header.numbers());
-        let header = Header::new(header.ok_or_else(|| corrupt("its header is unreadable"))?)?;
-        let mut parts = header.parts(|place, width| {
-            let log = self.get(&format!("w{}", place + 1)).unwrap_or_default();
-            words(log, width)
-        })?;
+        let mut parts = parts(&known, hot)?;
         if let Some(settled) = self.get("s") {
             let settled = read(settled).and_then(|settled| settled.numbers());
             let settled = settled.ok_or_else(|| corrupt("its settled permits are unreadable"))?;
@@ -71,61 +72,50 @@ impl Fields {
         }
         for (name, value) in &self.fields {
             if let Some(id) = name.strip_prefix(b"i") {
-                let record = read(value).and_then(|record| record.numbers());
-                let record = record.ok_or_else(|| corrupt("an id is unreadable"))?;
-                parts.ids.push(remembered(&String::from_utf8_lossy(id), &record, &known)?);
+                parts.ids.push(remembered(&String::from_utf8_lossy(id), value, &known)?);
             }
         }
         parts.ids.sort_by_key(|id| id.stamp);
         Ok(Some(parts.into_entry(&known)?))
     }
 
-    /// `entry` as it is stored, after `writes` writes before it.
-    pub(crate) fn from_entry(entry: &Entry, writes: u64) -> Self {
+    /// `entry` as it is stored until the millisecond `goes`, after `writes` writes before it.
+    pub(crate) fn from_entry(entry: &Entry, writes: u32, goes: u64) -> Self {
         let (policy, parts) = (entry.policy(), entry.parts());
         let micros = Timestamp::as_micros;
-        let ttl = tollgate::core::bounds::PERMIT_TTL;
-        let ids_until = parts.ids.iter().map(|id| micros(id.expires_at)).max().unwrap_or(0);
-        let settled = parts.settled.runs.iter().map(|run| micros(run.2 + ttl)).max().unwrap_or(0);
-        let ids = parts.ids.len() as u64;
-        let (at, stamp) = (micros(parts.at), parts.next_stamp);
+        let ids_end = || parts.ids.iter().map(|id| micros(id.expires_at));
+        let settled = parts.settled.runs.iter().map(|run| micros(run.2 + bounds::PERMIT_TTL)).max();
         let (changed, changed_at) = parts.changed.map_or((0, 0), |(stamp, at)| (stamp, micros(at)));
-        let mut header = vec![VERSION, at, stamp, writes + 1, ids, ids_until, settled];
-        header.extend([changed, changed_at]);
-        let mut fields = vec![(b"p".to_vec(), policy.shape_bytes().to_vec())];
-        for (place, (part, derived)) in parts.states.iter().zip(policy.derived()).enumerate() {
+        let ids = u16::try_from(parts.ids.len()).unwrap_or(u16::MAX);
+        let mut hot = vec![VERSION];
+        hot.extend(words([micros(parts.at), parts.next_stamp]));
+        hot.extend(writes.wrapping_add(1).to_le_bytes());
+        hot.extend(ids.to_le_bytes());
+        hot.extend(words([ids_end().min().unwrap_or(0), ids_end().max().unwrap_or(0)]));
+        hot.extend(words([settled.unwrap_or(0), changed, changed_at]));
+        hot.extend(goes.to_le_bytes().iter().take(GOES));
+        for (place, part) in parts.states.iter().enumerate() {
             let closed = parts.closed.iter().find(|(closed, _)| *closed == place);
             let closed = closed.map_or(0, |(_, until)| micros(*until));
-            let mut log = Vec::new();
-            let numbers = match part {
-                Part::Bucket(used) => {
-                    let interval = matches!(derived, tollgate::core::Derived::Interval { .. });
-                    [1 + u64::from(interval), *used, 0, 0]
-                }
-                Part::Window(entries) => {
-                    for (at, amount) in entries {
-                        log.extend_from_slice(&micros(*at).to_le_bytes());
-                        log.extend_from_slice(&amount.to_le_bytes());
-                    }
-                    [3, entries.iter().map(|(_, amount)| amount).sum(), 0, 0]
-                }
-                Part::Calendar { end, used, late } => [4, micros(*end), *used, *late],
-                Part::Slots(held) => {
-                    for slot in held {
-                        log.extend_from_slice(&micros(slot.expires_at).to_le_bytes());
-                        log.extend_from_slice(&slot.stamp.to_le_bytes());
-                        log.extend_from_slice(&slot.places.to_le_bytes());
-                    }
-                    [5, held.iter().map(|slot| slot.places).sum(), 0, 0]
-                }
+            let mut put = |used, rest: &[u8]| {
+                hot.extend(words([used, closed]));
+                hot.extend(rest);
             };
-            header.extend_from_slice(&numbers);
-            header.push(closed);
-            if !log.is_empty() {
-                fields.push((format!("w{}", place + 1).into_bytes(), log));
+            match part {
+                Part::Bucket(used) => put(*used, &[]),
+                Part::Window(entries) => {
+                    let log = words(entries.iter().flat_map(|(at, amount)| [micros(*at), *amount]));
+                    put(entries.iter().map(|(_, amount)| amount).sum(), &measured(&log));
+                }
+                Part::Calendar { end, used, late } => put(*used, &words([micros(*end), *late])),
+                Part::Slots(held) => {
+                    let slot = |slot: &SlotPart| [micros(slot.expires_at), slot.stamp, slot.places];
+                    let log = words(held.iter().flat_map(slot));
+                    put(held.iter().map(|slot| slot.places).sum(), &measured(&log));
+                }
             }
         }
-        fields.push((b"e".to_vec(), numbers(&header)));
+        let mut fields = vec![(b"e".to_vec(), hot), (b"p".to_vec(), policy.shape_bytes().to_vec())];
         if parts.settled != Default::default() {
             let mut all = vec![parts.settled.floor];
             let runs = parts.settled.runs.iter();
@@ -133,9 +123,10 @@ impl Fields {
             fields.push((b"s".to_vec(), numbers(&all)));
         }
         for id in &parts.ids {
-            let mut record = vec![id.stamp, micros(id.admitted_at), micros(id.expires_at)];
-            record.extend((0..policy.units().len()).map(|place| id.amounts.at(place)));
-            fields.push((format!("i{}", id.id).into_bytes(), numbers(&record)));
+            let times = [id.stamp, micros(id.admitted_at), micros(id.expires_at)];
+            let amounts = (0..policy.units().len()).map(|place| id.amounts.at(place));
+            let record = words(times.into_iter().chain(amounts));
+            fields.push((format!("i{}", id.id).into_bytes(), record));
         }
         Self { fields }
     }
@@ -144,100 +135,120 @@ impl Fields {
         self.fields.iter()
     }
 
-    /// How often the entry was written.
-    pub(crate) fn writes(&self) -> u64 {
-        let header = read(self.header()).and_then(|header| header.numbers());
-        header.and_then(|header| header.get(3).copied()).unwrap_or(0)
+    /// How often the entry was written, modulo 2^32.
+    pub(crate) fn writes(&self) -> u32 {
+        let writes = self.hot().get(WRITES_AT..).and_then(<[u8]>::first_chunk);
+        writes.map_or(0, |writes| u32::from_le_bytes(*writes))
     }
 }
 
-/// The header of an entry.
-pub(crate) struct Header(Vec<u64>);
+/// A log behind its length.
+fn measured(log: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(log.len()).unwrap_or(u32::MAX);
+    [&length.to_le_bytes(), log].concat()
+}
 
-impl Header {
-    pub(crate) fn new(numbers: Vec<u64>) -> Result<Self, Error> {
-        match numbers.first() {
-            Some(&VERSION) if numbers.len() % EACH == FIXED % EACH && FIXED < numbers.len() => {
-                Ok(Self(numbers))
-            }
-            Some(&VERSION) | None => Err(corrupt("its header has the wrong length")),
-            Some(version) => Err(unknown_version(*version)),
+/// Numbers, taken one after another.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u64; N], Error> {
+        let mut all = [0; N];
+        for number in &mut all {
+            (*number, self.0) = first_word(self.0).ok_or_else(|| corrupt("it is cut"))?;
         }
+        Ok(all)
     }
 
-    /// The parts of the entry, without ids and settled permits. `log` gives the numbers of a log by place and width.
-    pub(crate) fn parts(
-        &self,
-        log: impl Fn(usize, usize) -> Result<Vec<u64>, Error>,
-    ) -> Result<Parts, Error> {
-        let (fixed, limits) = self.0.split_at(FIXED);
-        let mut parts = Parts {
-            at: Timestamp::from_micros(fixed[1]),
-            next_stamp: fixed[2],
-            changed: (fixed[7] != 0).then(|| (fixed[7], Timestamp::from_micros(fixed[8]))),
-            ..Parts::default()
-        };
-        for (place, limit) in limits.as_chunks().0.iter().enumerate() {
-            let [kind, first, used, late, closed]: [u64; EACH] = *limit;
-            parts.states.push(match kind {
-                1 | 2 => Part::Bucket(first),
-                3 => {
-                    let log = log(place, 2)?;
-                    let pairs = log.as_chunks().0.iter();
-                    Part::Window(
-                        pairs.map(|[at, amount]| (Timestamp::from_micros(*at), *amount)).collect(),
-                    )
-                }
-                4 => Part::Calendar { end: Timestamp::from_micros(first), used, late },
-                5 => {
-                    let log = log(place, 3)?;
-                    let triples = log.as_chunks().0.iter();
-                    let slot = |[expires, stamp, places]: &[u64; 3]| SlotPart {
-                        stamp: *stamp,
-                        expires_at: Timestamp::from_micros(*expires),
-                        places: *places,
-                    };
-                    Part::Slots(triples.map(slot).collect())
-                }
-                _ => return Err(corrupt("a limit is of no known kind")),
-            });
-            if closed != 0 {
-                parts.closed.push((place, Timestamp::from_micros(closed)));
-            }
-        }
-        Ok(parts)
+    fn skip(&mut self, bytes: usize) -> Result<(), Error> {
+        self.0 = self.0.get(bytes..).ok_or_else(|| corrupt("it is cut"))?;
+        Ok(())
     }
+
+    /// A log of entries of `N` numbers, behind its length.
+    fn log<const N: usize>(&mut self) -> Result<Vec<[u64; N]>, Error> {
+        let cut = self.0.split_first_chunk().and_then(|(length, rest)| {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            rest.split_at_checked(length).filter(|_| length.is_multiple_of(WORD * N))
+        });
+        let (log, rest) = cut.ok_or_else(|| corrupt("a log is cut"))?;
+        self.0 = rest;
+        let mut log = Words(log);
+        (0..log.0.len() / (WORD * N)).map(|_| log.take()).collect()
+    }
+}
+
+/// The parts of an entry of `policy`, without ids and settled permits, from its field `e`.
+pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
+    let (version, rest) = hot.split_first().ok_or_else(|| corrupt("it is empty"))?;
+    if *version != VERSION {
+        return Err(unknown_version(*version));
+    }
+    let mut hot = Words(rest);
+    let [at, next_stamp] = hot.take()?;
+    hot.skip(WRITES + IDS)?;
+    let [_ids_first, _ids_until, _settled_until, changed, changed_at] = hot.take()?;
+    hot.skip(GOES)?;
+    let mut parts = Parts {
+        at: Timestamp::from_micros(at),
+        next_stamp,
+        changed: (changed != 0).then(|| (changed, Timestamp::from_micros(changed_at))),
+        states: Vec::with_capacity(policy.limits().len()),
+        ..Parts::default()
+    };
+    for (place, derived) in policy.derived().enumerate() {
+        let [used, closed] = hot.take()?;
+        parts.states.push(match derived {
+            Derived::Continuous { .. } | Derived::Interval { .. } => Part::Bucket(used),
+            Derived::Window { .. } => {
+                let log = hot.log()?.into_iter();
+                Part::Window(log.map(|[at, amount]| (Timestamp::from_micros(at), amount)).collect())
+            }
+            Derived::Calendar { .. } => {
+                let [end, late] = hot.take()?;
+                Part::Calendar { end: Timestamp::from_micros(end), used, late }
+            }
+            Derived::Slots { .. } => {
+                let slot = |[expires, stamp, places]: [u64; 3]| SlotPart {
+                    stamp,
+                    expires_at: Timestamp::from_micros(expires),
+                    places,
+                };
+                Part::Slots(hot.log()?.into_iter().map(slot).collect())
+            }
+            _ => return Err(corrupt("a limit is of no known kind")),
+        });
+        if closed != 0 {
+            parts.closed.push((place, Timestamp::from_micros(closed)));
+        }
+    }
+    if hot.0.is_empty() { Ok(parts) } else { Err(corrupt("it is too long")) }
 }
 
 /// What was given for an id.
-pub(crate) fn remembered(id: &str, record: &[u64], policy: &Policy) -> Result<IdPart, Error> {
-    let [stamp, admitted_at, expires_at, amounts @ ..] = record else {
-        return Err(corrupt("an id is unreadable"));
-    };
-    let costs: Costs = policy.units().zip(amounts.iter().copied()).collect();
+pub(crate) fn remembered(id: &str, record: &[u8], policy: &Policy) -> Result<IdPart, Error> {
+    let mut record = Words(record);
+    let [stamp, admitted_at, expires_at] = record.take()?;
+    let mut costs = Costs::new();
+    for unit in policy.units() {
+        let [amount] = record.take()?;
+        costs.set(unit, amount);
+    }
     let amounts: Amounts = policy.amounts(&costs)?;
     Ok(IdPart {
         id: id.to_owned(),
         amounts,
-        admitted_at: Timestamp::from_micros(*admitted_at),
-        stamp: *stamp,
-        expires_at: Timestamp::from_micros(*expires_at),
+        admitted_at: Timestamp::from_micros(admitted_at),
+        stamp,
+        expires_at: Timestamp::from_micros(expires_at),
     })
-}
-
-fn words(bytes: &[u8], width: usize) -> Result<Vec<u64>, Error> {
-    let (words, rest) = bytes.as_chunks();
-    if !rest.is_empty() || words.len() % width != 0 {
-        return Err(corrupt("a log is cut"));
-    }
-    Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
 pub(crate) fn corrupt(why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("redis: stored entry does not decode: {why}"))
 }
 
-pub(crate) fn unknown_version(version: u64) -> Error {
+pub(crate) fn unknown_version(version: u8) -> Error {
     corrupt(&format!(
         "its version is {version} and this program reads {VERSION}; a newer program may have written it"
     ))

@@ -10,7 +10,7 @@ use tollgate::core::{Amounts, Change, Entry, Operation, Outcome, apply, bounds, 
 use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
 
 use crate::answer::{Answer, Status};
-use crate::args::{Args, Times};
+use crate::args::{self, Times};
 use crate::entry::{Fields, corrupt, unknown_version};
 use crate::link::{Link, Repeat};
 use crate::options::{CARRIES_MAX, Options, WINDOW_TRIES_MAX};
@@ -51,18 +51,18 @@ impl Redis {
     /// [`Unavailable`](ErrorKind::Unavailable) if the server does not answer.
     pub async fn permit_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], Error> {
         let key = format!("{}:{{permit-key}}", self.options.prefix);
-        let args = Args::bare(self.times(Timestamp::EPOCH), 0).into_bytes();
+        let args = args::bare(self.times(None), 0);
         let all: [&[u8]; 3] = [&args, b"", &fresh];
         let answer = self.link.run(&script::PERMIT_KEY, &key, &all, Repeat::Safe).await?;
-        let answer = Answer::read(&answer)?;
+        let answer = Answer::read(answer)?;
         if answer.status == Status::Done {
             self.link.replicated(&key).await?;
         }
-        let bytes = answer.extra.bytes().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-        bytes.ok_or_else(|| corrupt("the key of permits is unreadable"))
+        let key = answer.extra().try_into();
+        key.map_err(|_| corrupt("the key of permits is unreadable"))
     }
 
-    fn times(&self, given_at: Timestamp) -> Times {
+    fn times(&self, given_at: Option<Timestamp>) -> Times {
         let told = self.options.told_time.as_ref().map(|clock| clock.now());
         let ahead = self.ahead.load(Ordering::Relaxed);
         let guessed = || SystemClock.now().as_micros().saturating_add_signed(ahead);
@@ -79,24 +79,21 @@ impl Redis {
 
     /// Runs `script`, again with other windows while the server's clock is in another one.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer, Error> {
-        let key = self.key(call.policy, call.subject);
+        let (key, shape) = (self.key(call.policy, call.subject), call.policy.shape_bytes());
         let mut times = self.times(call.given_at);
         for _ in 0..WINDOW_TRIES_MAX {
-            let args = (call.args)(Args::new(call.policy, &call.amounts, times, call.more));
-            let (args, shape) = (args.into_bytes(), call.policy.shape_bytes());
-            let answer = self
-                .link
-                .run(call.script, &key, &[&args, shape, call.id.as_bytes()], call.repeat)
-                .await?;
-            let answer = Answer::read(&answer)?;
+            let args = args::limits(call.policy, &call.amounts, times, call.numbers);
+            let all: [&[u8]; 4] = [&args, shape, call.id_field.as_bytes(), &call.list];
+            let answer = self.link.run(call.script, &key, &all, call.repeat).await?;
+            let answer = Answer::read(answer)?;
             self.learn_clock(answer.now);
             match answer.status {
                 Status::OtherWindow => {
-                    let at = answer.extra.number().ok_or_else(|| corrupt("it has no time"))?;
+                    let at = answer.number().ok_or_else(|| corrupt("it has no time"))?;
                     times.windows_at = Timestamp::from_micros(at);
                 }
                 Status::Version => {
-                    return Err(unknown_version(answer.extra.number().unwrap_or(0)));
+                    return Err(unknown_version(answer.extra().first().copied().unwrap_or(0)));
                 }
                 _ => {
                     if answer.status == Status::Done {
@@ -122,7 +119,7 @@ impl Redis {
         let key = self.key(policy, subject);
         let mut answer = first;
         for _ in 0..CARRIES_MAX {
-            let fields = Fields::of(&answer.extra)?;
+            let fields = answer.fields()?;
             let stored = fields.entry(policy)?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
             let (outcome, change) = apply(&operation, &mut entry, answer.now)?;
@@ -140,24 +137,24 @@ impl Redis {
     }
 
     pub(crate) async fn whole(&self, key: &str) -> Result<Answer, Error> {
-        let args = Args::bare(self.times(Timestamp::EPOCH), 0).into_bytes();
+        let args = args::bare(self.times(None), 0);
         let answer = self.link.run(&script::WHOLE, key, &[&args, b""], Repeat::Safe).await?;
-        Answer::read(&answer)
+        Answer::read(answer)
     }
 
     /// Writes `entry` if what is stored is still `old`; whether it did.
     async fn replace(&self, key: &str, old: &Fields, entry: &Entry) -> Result<bool, Error> {
-        let times = self.times(Timestamp::EPOCH);
+        let times = self.times(None);
         // A carried entry stays a while longer than it has to; the next write sets its true end.
         let stays = if times.told.is_some() { 0 } else { self.stays_until(entry) };
-        let args = Args::bare(times, 1).number(stays).into_bytes();
-        let new = Fields::from_entry(entry, old.writes());
-        let mut all: Vec<&[u8]> = vec![&args, b"", old.header()];
+        let args = args::bare(times, stays);
+        let new = Fields::from_entry(entry, old.writes(), stays);
+        let mut all: Vec<&[u8]> = vec![&args, b"", old.hot()];
         for (name, value) in new.iter() {
             all.extend([name.as_slice(), value.as_slice()]);
         }
         let answer = self.link.run(&script::REPLACE, key, &all, Repeat::Unsafe).await?;
-        let done = Answer::read(&answer)?.status == Status::Done;
+        let done = Answer::read(answer)?.status == Status::Done;
         if done {
             self.link.replicated(key).await?;
         }
@@ -193,12 +190,14 @@ pub(crate) struct Call<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) subject: &'a str,
     pub(crate) amounts: Amounts,
-    pub(crate) given_at: Timestamp,
-    pub(crate) id: &'a str,
+    /// When the permit was given that is to be settled.
+    pub(crate) given_at: Option<Timestamp>,
+    /// The field under which the ask's id is remembered; empty without one.
+    pub(crate) id_field: String,
     pub(crate) repeat: Repeat,
-    /// How many further arguments `args` appends.
-    pub(crate) more: usize,
-    pub(crate) args: &'a (dyn Fn(Args) -> Args + Sync),
+    /// Four numbers whose meaning is the verb's, and as many more as there are units or limits.
+    pub(crate) numbers: [u64; 4],
+    pub(crate) list: Vec<u8>,
 }
 
 impl<'a> Call<'a> {
@@ -209,11 +208,11 @@ impl<'a> Call<'a> {
             policy,
             subject,
             amounts: Amounts::default(),
-            given_at: Timestamp::EPOCH,
-            id: "",
+            given_at: None,
+            id_field: String::new(),
             repeat: Repeat::Safe,
-            more: 0,
-            args: &|args| args,
+            numbers: [0; 4],
+            list: Vec::new(),
         }
     }
 }

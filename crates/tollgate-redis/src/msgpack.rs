@@ -33,13 +33,6 @@ impl Value {
     pub(crate) fn numbers(&self) -> Option<Vec<u64>> {
         self.list()?.iter().map(Self::number).collect()
     }
-
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Self::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
 }
 
 /// Appends a number.

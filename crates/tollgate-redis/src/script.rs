@@ -18,6 +18,7 @@ impl fmt::Debug for Script {
 }
 
 const HEAD: &str = include_str!("lua/head.lua");
+const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
@@ -28,7 +29,7 @@ fn script(verb: &'static str, parts: &[&str]) -> Script {
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> =
-    LazyLock::new(|| script("acquire", &[HEAD, LOAD, CHANGE, include_str!("lua/acquire.lua")]));
+    LazyLock::new(|| script("acquire", &[SHORTEN, include_str!("lua/acquire.lua")]));
 pub(crate) static SETTLE: LazyLock<Script> =
     LazyLock::new(|| script("settle", &[HEAD, LOAD, CHANGE, include_str!("lua/settle.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
@@ -38,7 +39,7 @@ pub(crate) static CLOSE: LazyLock<Script> =
 pub(crate) static RESET: LazyLock<Script> =
     LazyLock::new(|| script("reset", &[HEAD, LOAD, CHANGE, include_str!("lua/reset.lua")]));
 pub(crate) static STANDING: LazyLock<Script> =
-    LazyLock::new(|| script("standing", &[HEAD, LOAD, include_str!("lua/standing.lua")]));
+    LazyLock::new(|| script("standing", &[HEAD, SHORTEN, include_str!("lua/standing.lua")]));
 pub(crate) static WHOLE: LazyLock<Script> =
     LazyLock::new(|| script("read", &[HEAD, include_str!("lua/whole.lua")]));
 pub(crate) static REPLACE: LazyLock<Script> =

@@ -1,13 +1,12 @@
 //! The verbs of the gate.
 
-use tollgate::core::{
-    Amounts, Change, Charge, Entry, Grant, Operation, Outcome, apply, bounds, standings,
-};
+use tollgate::core::{Amounts, Change, Entry, Grant, Operation, Outcome, apply, bounds, standings};
 use tollgate::{
     Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
 };
 
 use crate::answer::{Answer, Status};
+use crate::args::words;
 use crate::entry::corrupt;
 use crate::gate::{Call, Redis};
 use crate::link::Repeat;
@@ -100,29 +99,19 @@ impl Redis {
             return self.look(operation).await;
         }
         let id = ask.id_text().unwrap_or("");
-        let units = policy.units().len();
         let call = Call {
-            script: &script::ACQUIRE,
-            policy,
-            subject: ask.subject(),
             amounts: *amounts,
-            given_at: Timestamp::EPOCH,
-            id,
+            id_field: if id.is_empty() { String::new() } else { format!("i{id}") },
             repeat: if id.is_empty() { Repeat::Unsafe } else { Repeat::Safe },
-            more: 3,
-            args: &|args| {
-                let amounts = (0..units).map(|place| amounts.at(place));
-                args.numbers(amounts).number(ask.id_ttl().as_micros()).number(u64::from(force))
-            },
+            numbers: [ask.id_ttl().as_micros(), u64::from(force), 0, 0],
+            list: words((0..policy.units().len()).map(|place| amounts.at(place))),
+            ..Call::new(&script::ACQUIRE, policy, ask.subject())
         };
         let answer = self.call(&call).await?;
         match answer.status {
             Status::Done => {
-                let [at, stamp] = answer.extra.numbers().unwrap_or_default()[..] else {
-                    return Err(corrupt("a charge has no time"));
-                };
-                let charge = Charge { at: Timestamp::from_micros(at), stamp };
-                let limits = standings(&answer.entry(policy, "")?, answer.now);
+                let (entry, charge) = answer.charged(policy)?;
+                let limits = standings(&entry, answer.now);
                 let mut grant = Grant::of(charge, policy, amounts);
                 if force {
                     grant.expires_at = None;
@@ -189,18 +178,13 @@ impl Redis {
             }
             None => Amounts::default(),
         };
+        let grant = permit.grant();
+        let flags = [u64::from(charged.same_numbers), u64::from(actual.is_none())];
         let call = Call {
             amounts: *charged.amounts,
-            given_at: permit.grant().at,
-            more: 5,
-            args: &|args| {
-                let places: Vec<u64> = policy.places().map(|place| wanted.at(place)).collect();
-                args.number(permit.grant().at.as_micros())
-                    .number(permit.grant().stamp)
-                    .numbers(places.into_iter())
-                    .number(u64::from(charged.same_numbers))
-                    .number(u64::from(actual.is_none()))
-            },
+            given_at: Some(grant.at),
+            numbers: [grant.at.as_micros(), grant.stamp, flags[0], flags[1]],
+            list: words(policy.places().map(|place| wanted.at(place))),
             ..Call::new(&script::SETTLE, policy, permit.subject())
         };
         let answer = self.call(&call).await?;
@@ -227,12 +211,11 @@ impl Redis {
         }
         let call = Call {
             amounts: *permit.charged().amounts,
-            more: 1,
-            args: &|args| args.number(grant.stamp),
+            numbers: [grant.stamp, 0, 0, 0],
             ..Call::new(&script::RENEW, permit.policy(), permit.subject())
         };
         let answer = self.call(&call).await?;
-        match (answer.status, answer.extra.number()) {
+        match (answer.status, answer.number()) {
             (Status::Done, Some(expires)) => {
                 let expires_at = Some(Timestamp::from_micros(expires));
                 Ok(permit.clone().with_grant(Grant { expires_at, ..grant }))
@@ -255,8 +238,7 @@ impl Redis {
         apply(&operation, &mut Entry::fresh(policy, Timestamp::EPOCH), Timestamp::EPOCH)?;
         let place = policy.limits().position(|known| known.name() == limit).unwrap_or(0);
         let call = Call {
-            more: 2,
-            args: &|args| args.number(place as u64 + 1).number(until.as_micros()),
+            numbers: [place as u64 + 1, until.as_micros(), 0, 0],
             ..Call::new(&script::CLOSE, policy, subject)
         };
         self.simple(&call, operation).await

@@ -1,21 +1,20 @@
 -- Changes states that stand at `now`, and writes them.
 
 local function file(l, at)
-  if l[5] == 0 then return at end
-  return (floor(at / l[5]) + 1) * l[5]
+  if l.y == 0 then return at end
+  return (floor(at / l.y) + 1) * l.y
 end
 
 -- Halves a log: each pair becomes one entry at the later time, so that nothing leaves the window early.
 local function merge(log)
-  local out, length, pos = {}, #log, 1
-  while pos <= length do
-    local t, amount = unpack_at('<I8I8', log, pos)
-    if pos + 16 <= length then
-      local later, more = unpack_at('<I8I8', log, pos + 16)
+  local out = {}
+  for pos = 1, #log, 28 do
+    local t, amount = read('<I7I7', log, pos)
+    if pos + 14 <= #log then
+      local later, more = read('<I7I7', log, pos + 14)
       t, amount = later, amount + more
     end
-    out[#out + 1] = pack('<I8I8', t, amount)
-    pos = pos + 32
+    out[#out + 1] = pack('<I7I7', t, amount)
   end
   return table.concat(out)
 end
@@ -23,111 +22,91 @@ end
 -- Puts a slot behind those that expire no later.
 local function place_slot(held, expires, stamp, places)
   local pos = #held + 1
-  while pos > 1 do
-    local other = unpack_at('<I8', held, pos - 24)
-    if other <= expires then break end
-    pos = pos - 24
-  end
-  return sub(held, 1, pos - 1) .. pack('<I8I8I8', expires, stamp, places) .. sub(held, pos)
+  while pos > 1 and expires < read('<I7', held, pos - 21) do pos = pos - 21 end
+  return sub(held, 1, pos - 1) .. pack('<I7I7I7', expires, stamp, places) .. sub(held, pos)
 end
 
--- Charges `cost`, whether it fits or not.
-local function add(i, cost, stamp)
+-- Charges `cost` to anything but slots, whether it fits or not.
+local function add(i, cost)
   if cost == 0 then return end
-  local l, b = L[i], FIXED + (i - 1) * EACH + 1
-  local kind = l[1]
-  if kind == 1 or kind == 2 then
-    local used = E[b + 1] + ((kind == 1) and cost * l[4] or cost)
-    if MAX < used then used = MAX end
-    E[b + 1] = used
-  elseif kind == 3 then
-    local log, sum, t = W[i], E[b + 1], file(l, now)
-    if MAX - sum < cost then cost = MAX - sum end
+  local l, s = L[i], S[i]
+  if l.kind == 1 then
+    s.used = min(MAX, s.used + cost * l.x)
+  elseif l.kind == 2 then
+    s.used = min(MAX, s.used + cost)
+  elseif l.kind == 3 then
+    local log, t = W[i], file(l, now)
+    cost = min(cost, MAX - s.used)
     if cost <= 0 then return end
-    E[b + 1] = sum + cost
-    local length = #log
-    local last, amount
-    if length > 0 then last, amount = unpack_at('<I8I8', log, length - 15) end
-    if last and t <= last then
-      W[i] = sub(log, 1, length - 8) .. pack('<I8', amount + cost)
+    s.used = s.used + cost
+    local last, amount = 0, 0
+    if #log > 0 then last, amount = read('<I7I7', log, #log - 13) end
+    if #log > 0 and t <= last then
+      W[i] = sub(log, 1, #log - 7) .. pack('<I7', amount + cost)
     else
-      log = log .. pack('<I8I8', t, cost)
+      log = log .. pack('<I7I7', t, cost)
       if LOG_BYTES_MAX < #log then log = merge(log) end
       W[i] = log
     end
-  elseif kind == 4 then
-    E[b + 2] = math.min(E[b + 2] + cost, MAX)
-    if E[b + 1] - l[4] <= now then E[b + 3] = math.min(E[b + 3] + cost, MAX) end
-  else
-    W[i] = place_slot(W[i], now + l[4], stamp, cost)
-    E[b + 1] = E[b + 1] + cost
+  elseif l.kind == 4 then
+    s.used = min(MAX, s.used + cost)
+    if s.ends - l.x <= now then s.late = min(MAX, s.late + cost) end
   end
 end
 
--- Looks through all ids: the fields of those that are too old or belong to the charge `forget`, how many others there
--- are, and until when.
+-- Looks through all ids: the fields of those that are too old or belong to the charge `forget`. Counts the others.
 local function look_at_ids(forget)
-  local all, dead, live, last = redis.call('HGETALL', KEY), {}, 0, 0
+  local all, dead = redis.call('HGETALL', KEY), {}
+  E.ids, E.ids_first, E.ids_until = 0, MAX, 0
   for j = 1, #all, 2 do
     if sub(all[j], 1, 1) == 'i' then
-      local record = cmsgpack.unpack(all[j + 1])
-      if record[3] <= now or record[1] == forget then
+      local stamp, _, last = read('<I7I7I7', all[j + 1])
+      if last <= now or stamp == forget then
         dead[#dead + 1] = all[j]
       else
-        live, last = live + 1, math.max(last, record[3])
+        E.ids, E.ids_first, E.ids_until = E.ids + 1, min(E.ids_first, last), max(E.ids_until, last)
       end
     end
   end
-  return dead, live, last
+  return dead
 end
 
 -- When the entry says what an absent one says.
 local function absent_at()
-  local due = math.max(E[3], E[6], E[7])
-  if E[8] > 0 then due = math.max(due, E[9] + PERMIT_TTL) end
-  for i = 1, #L do
-    local l, b, idle = L[i], FIXED + (i - 1) * EACH + 1, 0
-    local kind = l[1]
-    if kind == 1 then
-      idle = now + ceil(E[b + 1] / l[5])
-    elseif kind == 2 then
-      idle = (floor(now / l[5]) + ceil(E[b + 1] / l[4])) * l[5]
-    elseif kind == 4 then
-      idle = E[b + 1]
-      if E[b + 3] > 0 then
-        -- What came late counts in the next window too.
-        idle = (idle == l[7]) and l[9] or idle + 2 * (l[9] - l[8])
-      end
+  local due = max(E.stamp, E.ids_until, E.settled_until)
+  if E.changed > 0 then due = max(due, E.changed_at + PERMIT_TTL) end
+  for i, l in ipairs(L) do
+    local s, idle = S[i], 0
+    if l.kind == 1 then
+      idle = now + ceil(s.used / l.y)
+    elseif l.kind == 2 then
+      idle = (floor(now / l.y) + ceil(s.used / l.x)) * l.y
+    elseif l.kind == 4 then
+      idle = s.ends
+      -- What came late counts in the next window too.
+      if s.late > 0 then idle = (s.ends == l.last) and l.next_last or s.ends + 2 * (l.next_last - l.next_first) end
     elseif #W[i] > 0 then
-      if kind == 3 then
-        idle = unpack_at('<I8', W[i], #W[i] - 15) + l[4]
-      else
-        idle = unpack_at('<I8', W[i], #W[i] - 23)
-      end
+      idle = (l.kind == 3) and read('<I7', W[i], #W[i] - 13) + l.x or read('<I7', W[i], #W[i] - 20)
     end
-    if due < idle then due = idle end
-    if due < E[b + 4] then due = E[b + 4] end
+    due = max(due, idle, s.closed)
   end
   return due
 end
 
--- Writes header, logs and `more` fields; the entry goes when it says what an absent one says.
-local function write(more)
-  E[4] = E[4] + 1
-  local fields = more or {}
-  local n = #fields
-  fields[n + 1], fields[n + 2] = 'e', cmsgpack.pack(E)
-  n = n + 2
-  if not present then
-    fields[n + 1], fields[n + 2] = 'p', SHAPE
-    n = n + 2
+-- Writes the entry and `more` fields; it goes when it says what an absent one says.
+local function write(...)
+  local was = E.goes
+  if told == 0 then E.goes = ceil(absent_at() / 1000) end
+  local e = pack('<BI7I7I4I2I7I7I7I7I7I6', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.ids, E.ids_first,
+    E.ids_until, E.settled_until, E.changed, E.changed_at, E.goes)
+  for i, s in ipairs(S) do
+    e = e .. pack('<I7I7', s.used, s.closed)
+    if L[i].kind == 4 then
+      e = e .. pack('<I7I7', s.ends, s.late)
+    elseif W[i] then
+      e = e .. pack('<I4', #W[i]) .. W[i]
+    end
   end
-  for i, log in pairs(W) do
-    fields[n + 1], fields[n + 2] = 'w' .. i, log
-    n = n + 2
-  end
-  redis.call('HSET', KEY, unpack(fields))
-  if told == 0 then
-    redis.call('PEXPIREAT', KEY, string.format('%.0f', ceil(absent_at() / 1000)))
-  end
+  redis.call('HSET', KEY, 'e', e, 'p', SHAPE, ...)
+  if E.goes ~= was then redis.call('PEXPIREAT', KEY, E.goes) end
 end

@@ -1,8 +1,8 @@
--- close_until. A[3] the place of the limit, A[4] until when.
-local b = FIXED + (A[3] - 1) * EACH + 1
-local stop = load({})
+-- close_until. A1 the place of the limit, A2 until when.
+local stop = load()
 if stop then return stop end
-if A[4] <= now or (now < E[b + 4] and A[4] <= E[b + 4]) then return answer(SAME) end
-E[b + 4] = A[4]
+local s = S[A1]
+if A2 <= now or (now < s.closed and A2 <= s.closed) then return answer(SAME) end
+s.closed = A2
 write()
 return answer(DONE)

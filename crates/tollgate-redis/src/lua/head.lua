@@ -1,33 +1,40 @@
--- What every script begins with: the arguments, the time, the entry.
+-- What the scripts begin with, all but that of acquire: the arguments, the time, the answer.
 --
 -- KEYS[1]  the entry: a hash
--- ARGV[1]  msgpack {now or 0 for the server's clock, limits, what the verb needs}
+-- ARGV[1]  now (0 for the server's clock), four numbers of the verb, then for each limit its kind in one byte, its cost,
+--          and three numbers that depend on the kind:
+--            1 continuous bucket  capacity, fine units per token, fine units per us
+--            2 interval bucket    capacity, refill, period
+--            3 rolling window     limit, window, slot
+--            4 calendar window    limit, margin, 0, and five more: start, end, start of the next, its end, end at t0
+--            5 slots              limit, time to live, 0
 -- ARGV[2]  the shape of the policy: its limits and their numbers
--- ARGV[3]  the id of the ask, or nothing
+-- ARGV[3]  the field of the ask's id, or nothing
+-- ARGV[4]  numbers of the verb that are as many as units or limits
 --
--- A limit is {kind, cost, numbers..., windows...}, by kind:
---   1 continuous bucket  {1, cost, capacity, fine units per token, fine units per us}
---   2 interval bucket    {2, cost, capacity, refill, period}
---   3 rolling window     {3, cost, limit, window, slot}
---   4 calendar window    {4, cost, limit, margin, 0, start, end, start of the next, end of the next, end at t0}
---   5 slots              {5, cost, limit, ttl}
+-- The hash has the fields p for the shape, s for settled permits (msgpack), i<id> for remembered asks (stamp, when it
+-- was admitted, until when it is remembered, the costs by unit), and e, which has all that a decision changes:
+--   version (one byte), at, next stamp, writes (four), ids (two), ids first, ids until, settled until, changed stamp,
+--   changed at, goes (six)
+-- and for each limit, by kind:
+--   a bucket    used, closed until
+--   a window    used, closed until, the length of its log in bytes (four), and the log: time and amount
+--   a calendar  used, closed until, end, late
+--   slots       used, closed until, the length of their log in bytes (four), and the log: expiry, stamp and places
+-- Every other number has seven bytes and is an integer below 2^53; all are little-endian. `ids` counts the remembered
+-- ids, of which the first is forgotten no earlier than `ids first` and the last at `ids until`. Permits below `changed
+-- stamp` give nothing back: the numbers changed, and the entry was last written before that at `changed at`; a stamp of 0
+-- says that they did not. `goes` is the millisecond in which the key expires, so that it is set only when it changes.
 --
--- The hash: p shape, e header, w1..w16 logs of windows and slots, s settled permits, i<id> remembered asks.
--- The header is {version, at, next stamp, writes, ids, ids until, settled until, changed stamp, changed at} and
--- {kind, a, b, c, closed until} for each limit; a is what is used (a calendar: the end, b used, c late). No id lives
--- longer than `ids until`. Permits below `changed stamp` give nothing back: the numbers changed, and the entry was last
--- written before that at `changed at`; a stamp of 0 says that they did not. Every number is an integer below 2^53.
+-- An answer is a status of one byte, the time, the length of what follows it (four), that, and the field e. A charge that
+-- was made is answered with e alone, whose first byte is its version and none of a status.
 local KEY, SHAPE = KEYS[1], ARGV[2]
-local A = cmsgpack.unpack(ARGV[1])
-local L = A[2]
-local MAX = 9007199254740991
-local IDS_MAX, LOG_BYTES_MAX, RUNS_MAX = 1024, 16 * 1024, 256
-local PERMIT_TTL = 3600000000
-local FIXED, EACH = 9, 5
-local floor, ceil = math.floor, math.ceil
-local pack, unpack_at, sub = struct.pack, struct.unpack, string.sub
+local MAX, PERMIT_TTL = 9007199254740991, 3600000000
+local VERSION, LOG_BYTES_MAX, RUNS_MAX = 2, 14 * 1024, 256
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local pack, read, sub = struct.pack, struct.unpack, string.sub
 
-local told = A[1]
+local told, A1, A2, A3, A4 = read('<I7I7I7I7I7', ARGV[1])
 local now = told
 if told == 0 then
   local time = redis.call('TIME')
@@ -35,14 +42,25 @@ if told == 0 then
 end
 local clock = now
 
-local function answer(status, extra, header, logs)
-  return cmsgpack.pack({status, clock, extra or 0, header or 0, logs or 0})
+-- Statuses of an answer.
+local DONE, SAME, OTHER_SHAPE, OTHER_WINDOW, EXPIRED, OTHER_VERSION = 101, 102, 103, 104, 105, 107
+
+local function answer(status, extra, e)
+  extra = extra or ''
+  return pack('<BI7I4', status, clock, #extra) .. extra .. (e or '')
 end
 
 -- Everything there is, for a decision that the core makes.
-local function dump(status)
-  return answer(status, redis.call('HGETALL', KEY))
+local function dump()
+  return answer(OTHER_SHAPE, cmsgpack.pack(redis.call('HGETALL', KEY)))
 end
 
--- Statuses of an answer.
-local DONE, SAME, OTHER_SHAPE, OTHER_WINDOW, EXPIRED, CONTENDED, VERSION = 1, 2, 3, 4, 5, 6, 7
+-- The field e, or nothing; and a reply if it cannot be read here.
+local function fetch()
+  local got = redis.call('HMGET', KEY, 'e', 'p')
+  local e = got[1]
+  if not e then return nil end
+  if e:byte() ~= VERSION then return nil, answer(OTHER_VERSION, sub(e, 1, 1)) end
+  if got[2] ~= SHAPE then return nil, dump() end
+  return e
+end

@@ -1,110 +1,65 @@
--- Reads the entry and brings every state to `now`.
-local E, W, extras, present = nil, {}, {}, true
+-- Reads the entry and brings every state to `now`: E has the fixed part, L the limits, S what each remembers, and W the
+-- logs of windows and slots. acquire.lua says the same straight down.
+local E, L, S, W = {}, {}, {}, {}
+local present = false
 
--- `more` are further fields to read. Returns a reply if the script can go no further.
-local function load(more)
-  local fields = {'p', 'e'}
-  for i = 1, #L do
-    local kind = L[i][1]
-    if kind == 3 or kind == 5 then fields[#fields + 1] = 'w' .. i end
-  end
-  local logs_end = #fields
-  for j = 1, #more do fields[#fields + 1] = more[j] end
-  local got = redis.call('HMGET', KEY, unpack(fields))
-  if not got[1] then
-    present = false
-    E = {1, now, now, 0, 0, 0, 0, 0, 0}
-    if now < 1 then E[3] = 1 end
-    for i = 1, #L do
-      local b = FIXED + (i - 1) * EACH
-      E[b + 1], E[b + 2], E[b + 3], E[b + 4], E[b + 5] = L[i][1], 0, 0, 0, 0
-    end
-  else
-    if got[1] ~= SHAPE then return dump(OTHER_SHAPE) end
-    E = cmsgpack.unpack(got[2])
-    if E[1] ~= 1 then return answer(VERSION, E[1]) end
-    if now < E[2] then now = E[2] end
+-- Returns a reply if the script can go no further.
+local function load()
+  local e, reply = fetch()
+  if reply then return reply end
+  local _, from
+  if e then
+    present = true
+    _, E.at, E.stamp, E.writes, E.ids, E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at, E.goes, from =
+      read('<BI7I7I4I2I7I7I7I7I7I6', e)
+    now = max(now, E.at)
     -- Every permit from before the change is too old to be settled.
-    if E[9] + PERMIT_TTL <= now then E[8], E[9] = 0, 0 end
+    if E.changed_at + PERMIT_TTL <= now then E.changed, E.changed_at = 0, 0 end
+  else
+    E.at, E.stamp, E.writes, E.ids, E.ids_first, E.ids_until = now, max(now, 1), 0, 0, 0, 0
+    E.settled_until, E.changed, E.changed_at, E.goes = 0, 0, 0, 0
   end
-  for j = 1, #more do extras[j] = got[logs_end + j] end
-  local at, next_log = E[2], 3
-  for i = 1, #L do
-    local l, b = L[i], FIXED + (i - 1) * EACH + 1
-    local kind = l[1]
-    if kind == 1 then
-      local used = E[b + 1] - l[5] * (now - at)
-      if used < 0 then used = 0 end
-      E[b + 1] = used
-    elseif kind == 2 then
-      local used = E[b + 1] - l[4] * (floor(now / l[5]) - floor(at / l[5]))
-      if used < 0 then used = 0 end
-      E[b + 1] = used
-    elseif kind == 3 then
-      local log, sum, pos = got[next_log] or '', E[b + 1], 1
-      next_log = next_log + 1
-      local length = #log
-      while pos <= length do
-        local t, amount = unpack_at('<I8I8', log, pos)
-        if now < t + l[4] then break end
-        sum = sum - amount
-        pos = pos + 16
-      end
-      if pos > 1 then log = sub(log, pos) end
-      W[i], E[b + 1] = log, sum
-    elseif kind == 4 then
-      if E[b + 1] <= now then
+  local place = 36
+  while place <= #ARGV[1] do
+    local l, s, i = {}, {used = 0, closed = 0, ends = 0, late = 0}, #L + 1
+    l.kind, l.cost, l.most, l.x, l.y, place = read('<BI7I7I7I7', ARGV[1], place)
+    L[i], S[i] = l, s
+    if present then s.used, s.closed, from = read('<I7I7', e, from) end
+    if l.kind == 1 then
+      s.used = max(0, s.used - l.y * (now - E.at))
+    elseif l.kind == 2 then
+      s.used = max(0, s.used - l.x * (floor(now / l.y) - floor(E.at / l.y)))
+    elseif l.kind == 4 then
+      l.first, l.last, l.next_first, l.next_last, l.given_last, place = read('<I7I7I7I7I7', ARGV[1], place)
+      if present then s.ends, s.late, from = read('<I7I7', e, from) end
+      if s.ends <= now then
         local first, last
-        if l[6] <= now and now < l[7] then
-          first, last = l[6], l[7]
-        elseif l[8] <= now and now < l[9] then
-          first, last = l[8], l[9]
+        if l.first <= now and now < l.last then
+          first, last = l.first, l.last
+        elseif l.next_first <= now and now < l.next_last then
+          first, last = l.next_first, l.next_last
         else
-          -- The caller's clock is in another window: it sends the windows of this time.
-          return answer(OTHER_WINDOW, now)
+          return answer(OTHER_WINDOW, pack('<I7', now))
         end
-        E[b + 2] = (first == E[b + 1]) and E[b + 3] or 0
-        E[b + 1], E[b + 3] = last, 0
+        s.used = (first == s.ends) and s.late or 0
+        s.ends, s.late = last, 0
+      end
+    elseif l.kind == 3 or l.kind == 5 then
+      W[i] = ''
+      if present then
+        local width, lasts, length = (l.kind == 3) and 14 or 21, (l.kind == 3) and l.x or 0, 0
+        length, from = read('<I4', e, from)
+        local past = from + length
+        while from < past and read('<I7', e, from) + lasts <= now do
+          s.used = s.used - read('<I7', e, from + width - 7)
+          from = from + width
+        end
+        W[i] = sub(e, from, past - 1)
+        from = past
       end
     else
-      local held, sum, pos = got[next_log] or '', E[b + 1], 1
-      next_log = next_log + 1
-      local length = #held
-      while pos <= length do
-        local expires, _, places = unpack_at('<I8I8I8', held, pos)
-        if now < expires then break end
-        sum = sum - places
-        pos = pos + 24
-      end
-      if pos > 1 then held = sub(held, pos) end
-      W[i], E[b + 1] = held, sum
+      return redis.error_reply('ERR this script does not know the rule of a limit')
     end
   end
-  E[2] = now
-end
-
--- The logs as the core needs them to say when there is room: what stands behind that is one entry.
-local function brief()
-  local all = {}
-  for i, log in pairs(W) do
-    local l, b, out = L[i], FIXED + (i - 1) * EACH + 1, {}
-    local sum, width = E[b + 1], (l[1] == 3) and 16 or 24
-    local most = l[3]
-    local target = most - 1
-    if sum < most then target = sum - 1 end
-    if most - l[2] < target then target = most - l[2] end
-    local rest, length, pos = sum, #log, 1
-    while pos <= length and target < rest do
-      local t, a, c = unpack_at((width == 16) and '<I8I8' or '<I8I8I8', log, pos)
-      out[#out + 1], out[#out + 2] = t, (width == 16) and a or c
-      rest = rest - ((width == 16) and a or c)
-      pos = pos + width
-    end
-    if pos <= length and rest > 0 then
-      local last = unpack_at('<I8', log, length - width + 1)
-      out[#out + 1], out[#out + 2] = last, rest
-    end
-    all[#all + 1] = {i, out}
-  end
-  return all
+  E.at = now
 end

@@ -1,2 +1,2 @@
 -- Everything there is, for what the core has to look at on its own: an ask that stands behind others.
-return dump(OTHER_SHAPE)
+return dump()
