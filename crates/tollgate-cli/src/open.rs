@@ -154,6 +154,9 @@ fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error>
     if let Some(prefix) = &config.prefix {
         options = options.prefix(prefix);
     }
+    if let Some(path) = &config.authority {
+        options = options.authority(certificates(path)?);
+    }
     Ok(options.wait_replicas(config.wait_replicas))
 }
 
@@ -176,13 +179,16 @@ pub(crate) fn postgres_options(
         options = options.transaction_pooling();
     }
     if let Some(path) = &config.authority {
-        let pem = std::fs::read(path).map_err(|error| {
-            let text = format!("the certificates in {} cannot be read: {error}", path.display());
-            Error::new(ErrorKind::Invalid, text)
-        })?;
-        options = options.authority(pem);
+        options = options.authority(certificates(path)?);
     }
     Ok(options)
+}
+
+fn certificates(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| {
+        let text = format!("the certificates in {} cannot be read: {error}", path.display());
+        Error::new(ErrorKind::Invalid, text)
+    })
 }
 
 fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>) -> Options {

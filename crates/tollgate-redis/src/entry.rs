@@ -11,9 +11,9 @@ use crate::msgpack::{Value, numbers, read};
 
 /// The version of the layout that is written. It is the first byte of an entry.
 pub(crate) const VERSION: u8 = 2;
-/// The bytes of how often it was written, of how many ids it has, and of when its key goes; other numbers are words.
+/// The bytes of how often it was written, of how many ids it has and when they are looked through, and of when its key goes; other numbers are words.
 const WRITES: usize = 4;
-const IDS: usize = 2;
+const IDS: usize = 2 + 2;
 const GOES: usize = 6;
 /// Where the first of these begins: behind the version and two words.
 const WRITES_AT: usize = 1 + 2 * WORD;
@@ -90,6 +90,7 @@ impl Fields {
         let mut hot = vec![VERSION];
         hot.extend(words([micros(parts.at), parts.next_stamp]));
         hot.extend(writes.wrapping_add(1).to_le_bytes());
+        hot.extend(ids.to_le_bytes());
         hot.extend(ids.to_le_bytes());
         hot.extend(words([ids_end().min().unwrap_or(0), ids_end().max().unwrap_or(0)]));
         hot.extend(words([settled.unwrap_or(0), changed, changed_at]));

@@ -1,6 +1,8 @@
 //! Every way in which Redis fails us, with a text of its own and the next step.
 
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tollgate::{Error, ErrorKind, Span};
 
 /// What went wrong, as the one error of a gate. `servers` are shown without secrets.
@@ -31,6 +33,19 @@ pub(crate) fn no_connection(servers: &str, timeout: Span) -> Error {
     )
 }
 
+/// Whether `pem` holds certificates; the client would leave out what it cannot read.
+pub(crate) fn check_authority(pem: Option<&[u8]>) -> Result<(), Error> {
+    let Some(pem) = pem else { return Ok(()) };
+    let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+    if certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok()) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Invalid,
+        "the certificate authority for Redis cannot be used: it holds no readable certificate; give it as PEM",
+    ))
+}
+
 fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String) {
     let here = format!("redis: could not {verb} on {servers}");
     match error.kind() {
@@ -58,12 +73,22 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
         ),
         Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => (
             ErrorKind::Invalid,
-            format!("{here}: it belongs to a cluster. Set cluster = true, or Options::cluster"),
+            format!(
+                "{here}: it belongs to a cluster and sends us elsewhere. Set cluster = true, or Options::cluster; if that is \
+                 set, the user may lack the permission +asking"
+            ),
         ),
         Kind::InvalidClientConfig => (
             ErrorKind::Invalid,
             format!(
                 "{here}: the url or the TLS settings do not work. Use redis://[user:password@]host:port/database, or rediss:// for TLS"
+            ),
+        ),
+        Kind::Io if error.to_string().contains("invalid peer certificate") => (
+            ErrorKind::Invalid,
+            format!(
+                "{here}: its certificate is not by an authority that is trusted here, or not for this host. Give the \
+                 authority's certificates as PEM: Options::authority, or authority_file in [store]"
             ),
         ),
         Kind::Io if error.is_timeout() => (
@@ -120,6 +145,6 @@ fn wrong_password(here: &str) -> String {
 fn no_permission(here: &str) -> String {
     format!(
         "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +hget +hgetall \
-         +hmget +hset +hdel +del +pexpireat +ping +wait"
+         +hmget +hset +hdel +del +pexpireat +ping +wait, and on a cluster +cluster|slots +asking"
     )
 }

@@ -20,7 +20,7 @@ use crate::script::{self, Script};
 #[derive(Debug)]
 pub struct Redis {
     link: Link,
-    options: Options,
+    pub(crate) options: Options,
     /// By how many microseconds the server's clock was ahead of ours when it last answered.
     ahead: AtomicI64,
 }

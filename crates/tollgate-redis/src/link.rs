@@ -9,6 +9,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
     Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, ServerErrorKind,
+    TlsCertificates,
 };
 use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
 
@@ -53,6 +54,7 @@ impl Link {
             drop(rustls::crypto::ring::default_provider().install_default());
         }
         let servers = options.shown();
+        fault::check_authority(options.authority.as_deref())?;
         let connect =
             async { if options.cluster { cluster(options).await } else { single(options).await } };
         let connection =
@@ -199,7 +201,13 @@ async fn single(options: &Options) -> RedisResult<Connection> {
     let info = url.into_connection_info()?;
     // With RESP3 the connection notices that it was lost before the next call does.
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let client = Client::open(info.set_redis_settings(settings))?;
+    let info = info.set_redis_settings(settings);
+    let client = match certificates(options) {
+        Some(certificates) if url.starts_with("rediss://") => {
+            Client::build_with_tls(info, certificates)?
+        }
+        _ => Client::open(info)?,
+    };
     let timeout = Some(Duration::from(options.attempt_timeout));
     let config = ConnectionManagerConfig::new()
         .set_response_timeout(timeout)
@@ -211,13 +219,22 @@ async fn single(options: &Options) -> RedisResult<Connection> {
 
 async fn cluster(options: &Options) -> RedisResult<Connection> {
     let timeout = Duration::from(options.attempt_timeout);
-    let client = ClusterClient::builder(options.urls.iter().map(String::as_str))
+    let mut builder = ClusterClient::builder(options.urls.iter().map(String::as_str));
+    if let Some(certificates) = certificates(options) {
+        builder = builder.certs(certificates);
+    }
+    let client = builder
         .retries(REDIRECTIONS_MAX)
         .connection_timeout(timeout)
         .response_timeout(timeout)
         .overall_response_timeout(Some(timeout))
         .build()?;
     Ok(Connection::Cluster(client.get_async_connection().await?))
+}
+
+fn certificates(options: &Options) -> Option<TlsCertificates> {
+    let authority = options.authority.clone()?;
+    Some(TlsCertificates { client_tls: None, root_cert: Some(authority) })
 }
 
 /// What `work` comes to, or nothing if that takes longer than `timeout`.

@@ -20,6 +20,11 @@ pub const REPLICA_SHARE: u64 = 2;
 /// [`Contended`](tollgate::ErrorKind::Contended).
 pub const CARRIES_MAX: usize = 16;
 
+/// How many attempts long an id lives that this crate gives to an ask without one, because the client of a cluster sends
+/// what it has no answer to again, within one attempt. An entry remembers at most
+/// [`IDS_MAX`](tollgate::core::bounds::IDS_MAX) ids, these included.
+pub const OWN_ID_ATTEMPTS: u64 = 2;
+
 /// How often the calendar windows are sent again because the server's clock is in another one.
 pub const WINDOW_TRIES_MAX: usize = 4;
 
@@ -31,6 +36,7 @@ pub struct Options {
     pub(crate) prefix: String,
     pub(crate) attempt_timeout: Span,
     pub(crate) wait_replicas: u32,
+    pub(crate) authority: Option<Vec<u8>>,
     pub(crate) told_time: Option<Arc<dyn Clock>>,
 }
 
@@ -44,6 +50,7 @@ impl Options {
             prefix: "tg".to_owned(),
             attempt_timeout: ATTEMPT_TIMEOUT,
             wait_replicas: 0,
+            authority: None,
             told_time: None,
         }
     }
@@ -75,6 +82,13 @@ impl Options {
     #[must_use]
     pub const fn wait_replicas(mut self, replicas: u32) -> Self {
         self.wait_replicas = replicas;
+        self
+    }
+
+    /// Trusts the certificates in `pem` instead of the machine's own, for urls that begin with `rediss://`.
+    #[must_use]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(pem.into());
         self
     }
 

@@ -1,8 +1,10 @@
 //! The verbs of the gate.
 
 use tollgate::core::{Amounts, Change, Entry, Grant, Operation, Outcome, apply, bounds, standings};
+use tollgate::edge::random;
 use tollgate::{
-    Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
+    Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing,
+    Timestamp,
 };
 
 use crate::answer::{Answer, Status};
@@ -10,6 +12,7 @@ use crate::args::words;
 use crate::entry::corrupt;
 use crate::gate::{Call, Redis};
 use crate::link::Repeat;
+use crate::options::OWN_ID_ATTEMPTS;
 use crate::script;
 
 impl Gate for Redis {
@@ -82,6 +85,12 @@ impl Gate for Redis {
 impl Redis {
     async fn decide(&self, ask: &Ask<'_>, force: bool) -> Result<Outcome, Error> {
         ask.check()?;
+        if self.options.cluster && ask.id_text().is_none() {
+            // The client of a cluster sends what it has no answer to again, so each ask has an id there.
+            let id = format!("\0{:08x}{:08x}{:08x}", random(), random(), random());
+            let ttl = Span::from_micros(self.options.attempt_timeout.as_micros() * OWN_ID_ATTEMPTS);
+            return Box::pin(self.decide(&ask.clone().id_for(id, ttl), force)).await;
+        }
         let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
         let (policy, amounts) = (ask.policy(), ask.amounts());
         if !force && !ask.in_front().is_empty() {

@@ -72,6 +72,8 @@ pub(crate) struct RedisConfig {
     /// What every key begins with.
     pub(crate) prefix: Option<String>,
     pub(crate) wait_replicas: u32,
+    /// Certificates to trust instead of the machine's own.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 /// A DynamoDB table. Credentials come from where AWS tools find them.
@@ -185,7 +187,9 @@ fn resolve_store(
         "postgres" => {
             &["url", "url_env", "url_file", "schema", "transaction_pooling", "authority_file"]
         }
-        "redis" => &["url", "url_env", "url_file", "cluster", "prefix", "wait_replicas"],
+        "redis" => {
+            &["url", "url_env", "url_file", "cluster", "prefix", "wait_replicas", "authority_file"]
+        }
         other => {
             return Err(text.blame(
                 &["store", "kind"],
@@ -243,6 +247,7 @@ fn resolve_redis(
         cluster: table.cluster.unwrap_or(false),
         prefix: table.prefix.clone(),
         wait_replicas: table.wait_replicas.unwrap_or(0),
+        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
     }))
 }
 

@@ -1,6 +1,6 @@
 //! The commands on Redis: `[store] kind = "redis"`.
 
-use tollgate_testing::servers::{Append, Redis};
+use tollgate_testing::servers::{Append, Authority, Redis};
 
 use crate::stores::on;
 
@@ -22,4 +22,19 @@ fn a_secret_url_is_read_from_outside_and_never_shown() {
     assert_eq!(command.output().expect("the binary runs").status.code(), Some(0));
     let ran = by_variable.run("acquire llm p7");
     assert!(ran.code == 2 && ran.err.contains("TOLLGATE_TEST_REDIS"), "{}", ran.err);
+}
+
+/// Over TLS, with an authority of one's own that the configuration names.
+#[test]
+fn a_server_with_tls_is_reached_with_its_authority_and_not_without() {
+    let authority = Authority::new().expect("an authority");
+    let redis = Redis::start_tls(&authority).expect("a server");
+    let url = format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n", redis.url());
+    let named = on(&format!("{url}authority_file = \"authority.pem\"\n"));
+    let missing = named.run("acquire llm p7");
+    assert!(missing.code == 2 && missing.err.contains("authority.pem"), "{}", missing.err);
+    std::fs::write(named.path().join("authority.pem"), authority.pem()).expect("a file");
+    assert_eq!(named.run("acquire llm p7").code, 0);
+    let refused = on(&url).run("acquire llm p7");
+    assert!(refused.code == 2 && refused.err.contains("authority_file"), "{}", refused.err);
 }

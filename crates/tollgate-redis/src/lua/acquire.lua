@@ -29,11 +29,11 @@ else
 end
 
 -- The fixed part. What `from` points at in `e` comes next.
-local version, at, stamp, writes, ids, ids_first, ids_until, settled_until, changed, changed_at, goes, from =
-  2, now, now, 0, 0, 0, 0, 0, 0, 0, 0, 1
+local version, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes, from =
+  2, now, now, 0, 0, 32, 0, 0, 0, 0, 0, 0, 1
 if e then
-  version, at, stamp, writes, ids, ids_first, ids_until, settled_until, changed, changed_at, goes, from =
-    read('<BI7I7I4I2I7I7I7I7I7I6', e)
+  version, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes, from =
+    read('<BI7I7I4I2I2I7I7I7I7I7I6', e)
   if version ~= 2 then return pack('<BI7I4B', 107, clock, 1, version) end
   if shape ~= SHAPE then
     local all = cmsgpack.pack(redis.call('HGETALL', KEY))
@@ -224,9 +224,9 @@ end
 local record
 if ID ~= '' then
   local remembered_until = now + id_ttl
-  if 1024 <= ids then
-    -- Forgets what is too old, if anything can be.
-    if now < ids_first then return pack('<BI7I4', 106, clock, 0) end
+  if ids_look <= ids and ids_first <= now then
+    -- Forgets what is too old. The next look is due when there are twice as many as stay, so that each id is looked at
+    -- twice in its life, however many there are.
     local all, dead = redis.call('HGETALL', KEY), {}
     ids, ids_first, ids_until = 0, MAX, 0
     for j = 1, #all, 2 do
@@ -234,6 +234,7 @@ if ID ~= '' then
         local _, _, last = read('<I7I7I7', all[j + 1])
         if last <= now then
           dead[#dead + 1] = all[j]
+          if all[j] == ID then known = false end
         else
           ids = ids + 1
           if last < ids_first then ids_first = last end
@@ -241,13 +242,11 @@ if ID ~= '' then
         end
       end
     end
-    if 1024 <= ids then return pack('<BI7I4', 106, clock, 0) end
-    redis.call('HDEL', KEY, unpack(dead))
-    if known then
-      local _, _, last = read('<I7I7I7', known)
-      if last <= now then known = false end
-    end
+    ids_look = (ids < 16) and 32 or 2 * ids
+    if 1024 < ids_look then ids_look = 1024 end
+    if #dead > 0 and ids < 1024 then redis.call('HDEL', KEY, unpack(dead)) end
   end
+  if 1024 <= ids then return pack('<BI7I4', 106, clock, 0) end
   record = pack('<I7I7I7', stamp, now, remembered_until) .. ARGV[4]
   if ids == 0 or remembered_until < ids_first then ids_first = remembered_until end
   if not known then ids = ids + 1 end
@@ -257,8 +256,8 @@ if due < ids_until then due = ids_until end
 
 local ends = goes
 if told == 0 then ends = ceil(due / 1000) end
-e = pack('<BI7I7I4I2I7I7I7I7I7I6', 2, now, stamp + 1, (writes + 1) % 4294967296, ids, ids_first, ids_until,
-  settled_until, changed, changed_at, ends) .. states
+e = pack('<BI7I7I4I2I2I7I7I7I7I7I6', 2, now, stamp + 1, (writes + 1) % 4294967296, ids, ids_look, ids_first,
+  ids_until, settled_until, changed, changed_at, ends) .. states
 if not shape then
   if record then
     redis.call('HSET', KEY, 'e', e, 'p', SHAPE, ID, record)

@@ -14,15 +14,16 @@
 --
 -- The hash has the fields p for the shape, s for settled permits (msgpack), i<id> for remembered asks (stamp, when it
 -- was admitted, until when it is remembered, the costs by unit), and e, which has all that a decision changes:
---   version (one byte), at, next stamp, writes (four), ids (two), ids first, ids until, settled until, changed stamp,
---   changed at, goes (six)
+--   version (one byte), at, next stamp, writes (four), ids (two), ids look (two), ids first, ids until, settled until,
+--   changed stamp, changed at, goes (six)
 -- and for each limit, by kind:
 --   a bucket    used, closed until
 --   a window    used, closed until, the length of its log in bytes (four), and the log: time and amount
 --   a calendar  used, closed until, end, late
 --   slots       used, closed until, the length of their log in bytes (four), and the log: expiry, stamp and places
--- Every other number has seven bytes and is an integer below 2^53; all are little-endian. `ids` counts the remembered
--- ids, of which the first is forgotten no earlier than `ids first` and the last at `ids until`. Permits below `changed
+-- Every other number has seven bytes and is an integer below 2^53; all are little-endian. `ids` counts the fields of
+-- ids, which are looked through when there are `ids look` of them; the first is forgotten no earlier than `ids first` and
+-- the last at `ids until`. Permits below `changed
 -- stamp` give nothing back: the numbers changed, and the entry was last written before that at `changed at`; a stamp of 0
 -- says that they did not. `goes` is the millisecond in which the key expires, so that it is set only when it changes.
 --

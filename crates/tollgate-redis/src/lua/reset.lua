@@ -14,7 +14,7 @@ end
 if not busy then return answer(SAME) end
 local last = E.stamp - 1
 E.stamp, E.settled_until = max(E.stamp, now, 1), now + PERMIT_TTL
-E.ids, E.ids_first, E.ids_until, E.changed, E.changed_at, E.goes = 0, 0, 0, 0, 0, 0
+E.ids, E.ids_look, E.ids_first, E.ids_until, E.changed, E.changed_at, E.goes = 0, 32, 0, 0, 0, 0, 0
 for i in ipairs(S) do
   S[i] = {used = 0, closed = 0, ends = 0, late = 0}
   if W[i] then W[i] = '' end

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tollgate_redis::Options;
 use tollgate_testing::servers::{Program, RedisCluster, run};
 
+use crate::faults::RULES;
 use crate::{TRIES_MAX, acquire, connect, daily, used_once_back};
 
 /// How many slots move to another node; each takes a while.
@@ -19,7 +20,7 @@ fn myself(cluster: &RedisCluster, node: usize) -> Vec<String> {
 }
 
 /// A subject whose slot is among the first `slots`, which the first master has.
-fn subject_among(cluster: &RedisCluster, slots: u32) -> String {
+pub(crate) fn subject_among(cluster: &RedisCluster, slots: u32) -> String {
     let slot = |subject: &String| -> u32 {
         let key = format!("tg:{{daily/{subject}}}");
         let slot = cluster.command(0, &["cluster", "keyslot", &key]).unwrap();
@@ -87,4 +88,36 @@ async fn moving_slots_admit_exactly_the_limit() {
     assert_eq!((admitted, failed), (5, 0));
     let key = format!("tg:{{daily/{subject}}}");
     assert_eq!(cluster.command(1, &["exists", &key]).unwrap(), "1\n");
+}
+
+/// On a cluster a user needs two permissions more: to ask who has which slots, and to follow a slot that is being moved.
+#[tokio::test]
+async fn an_acl_user_of_a_cluster_needs_the_documented_permissions() {
+    let cluster = RedisCluster::start().unwrap();
+    for (user, more) in [("full", "+cluster|slots +asking"), ("less", "+cluster|slots")] {
+        let words = ["acl", "setuser", user].into_iter();
+        let words: Vec<&str> = words.chain(RULES.split(' ')).chain(more.split(' ')).collect();
+        for node in 0..3 {
+            assert_eq!(cluster.command(node, &words).unwrap(), "OK\n");
+        }
+    }
+    let urls = |user: &str| {
+        let from = format!("redis://{user}:s3cret@");
+        cluster.urls().iter().map(|url| url.replace("redis://", &from)).collect::<Vec<_>>()
+    };
+    let (policy, subject) = (daily(5), subject_among(&cluster, 5_461));
+    let full = connect(Options::cluster(urls("full"))).await;
+    for number in 0..30 {
+        assert!(acquire(&full, &policy, &format!("spread-{number}")).await.unwrap());
+    }
+    // A slot that is on its way: the old node sends whoever asks for a new key to the new one.
+    let key = full.key(&policy, &subject);
+    let slot = cluster.command(0, &["cluster", "keyslot", &key]).unwrap();
+    let (from, to) = (myself(&cluster, 0)[0].clone(), myself(&cluster, 1)[0].clone());
+    cluster.command(1, &["cluster", "setslot", slot.trim(), "importing", &from]).unwrap();
+    cluster.command(0, &["cluster", "setslot", slot.trim(), "migrating", &to]).unwrap();
+    let less = connect(Options::cluster(urls("less"))).await;
+    let error = acquire(&less, &policy, &subject).await.unwrap_err();
+    assert!(error.to_string().contains("+asking"), "{error}");
+    assert!(acquire(&full, &policy, &subject).await.unwrap());
 }

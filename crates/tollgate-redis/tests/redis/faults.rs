@@ -110,15 +110,17 @@ async fn each_way_to_misconnect_has_its_own_text() {
     connect(Options::single(format!("redis://:s3cret-right@{place}"))).await;
 }
 
+/// What the README says that a user needs.
+pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +hget +hgetall +hmget +hset +hdel +del +pexpireat +ping +wait";
+
 /// A user who may run nothing but what the README lists can do everything; one who lacks a permission is told.
 #[tokio::test]
 async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
     let redis = server();
     let place = redis.url().replace("redis://", "");
-    let rules = "on >s3cret ~tg:* +evalsha +eval +time +hget +hgetall +hmget +hset +hdel +del +pexpireat +ping +wait";
     for (user, more) in [("full", ""), ("less", "-hset")] {
         let mut words = vec!["acl", "setuser", user];
-        words.extend(rules.split(' ').chain(more.split_whitespace()));
+        words.extend(RULES.split(' ').chain(more.split_whitespace()));
         assert_eq!(redis.command(&words).unwrap(), "OK\n");
     }
     let (policy, gate) =

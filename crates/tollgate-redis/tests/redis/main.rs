@@ -7,7 +7,9 @@ mod conforms;
 mod contention;
 mod faults;
 mod keeps;
+mod lost;
 mod sabotage;
+mod tls;
 
 use std::sync::Arc;
 

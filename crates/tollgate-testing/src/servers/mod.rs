@@ -14,7 +14,9 @@
 //! # Ok::<(), tollgate_testing::servers::Fault>(())
 //! ```
 
+mod authority;
 pub mod dynamodb;
+mod lossy;
 mod ministack;
 mod ports;
 mod postgres;
@@ -23,7 +25,9 @@ mod program;
 mod redis;
 mod snippet;
 
+pub use authority::Authority;
 pub use dynamodb::DynamoDb;
+pub use lossy::Lossy;
 pub use ministack::Ministack;
 pub use ports::{Port, free_ports};
 pub use postgres::Postgres;

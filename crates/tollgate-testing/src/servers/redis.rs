@@ -1,7 +1,9 @@
 //! Redis: a single server, and a cluster of three.
 
+use std::net::SocketAddr;
+
 use super::process::nap;
-use super::{Fault, Port, Process, Program, free_ports, run};
+use super::{Authority, Fault, Port, Process, Program, free_ports, run};
 
 /// The masters of a cluster.
 const NODES: usize = 3;
@@ -21,6 +23,7 @@ pub enum Append {
 #[derive(Debug)]
 pub struct Redis {
     process: Process,
+    tls: bool,
 }
 
 impl Redis {
@@ -42,13 +45,39 @@ impl Redis {
         if !arguments.is_empty() {
             program = program.args(arguments);
         }
-        Ok(Self { process: Process::start(program, port, folder)? })
+        Ok(Self { process: Process::start(program, port, folder)?, tls: false })
+    }
+
+    /// Starts a server that speaks only TLS, with a certificate by `authority`. Its url begins with `rediss://`.
+    ///
+    /// # Errors
+    /// If it is not installed or does not start.
+    pub fn start_tls(authority: &Authority) -> Result<Self, Fault> {
+        let (port, folder) = (Port::free()?, folder()?);
+        authority.issue(folder.path())?;
+        let tls = format!("--port 0 --tls-port {} --tls-auth-clients no", port.number());
+        let mut program = server(&port, &folder, Append::Never).args(&tls);
+        for (option, file) in [("--tls-cert-file", "server.crt"), ("--tls-key-file", "server.key")]
+        {
+            program = program.arg(option).arg(folder.path().join(file).display().to_string());
+        }
+        // It checks no clients, but wants to know by whom it could.
+        program = program.arg("--tls-ca-cert-file");
+        program = program.arg(folder.path().join("server.crt").display().to_string());
+        Ok(Self { process: Process::start(program, port, folder)?, tls: true })
     }
 
     /// Where it is, without user or password.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.process.address())
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        format!("{scheme}://{}/", self.process.address())
+    }
+
+    /// Its address, for a proxy in front of it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.process.address()
     }
 
     /// The process, to stop, pause, kill and restart it.

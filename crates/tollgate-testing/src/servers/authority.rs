@@ -1,0 +1,54 @@
+//! A certificate authority of one's own, for servers that speak TLS.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use super::Fault;
+
+/// An authority that nobody trusts unless told to.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    /// A new authority.
+    ///
+    /// # Errors
+    /// If no key can be made.
+    pub fn new() -> Result<Self, Fault> {
+        let mut params = CertificateParams::new(Vec::new()).map_err(|error| failed(&error))?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let pem = params.self_signed(&key).map_err(|error| failed(&error))?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// What to trust, as PEM.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Puts a certificate for 127.0.0.1 and its key into `folder`, as `server.crt` and `server.key`.
+    ///
+    /// # Errors
+    /// If it cannot be made or written.
+    pub fn issue(&self, folder: &Path) -> Result<(), Fault> {
+        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let params = CertificateParams::new(names).map_err(|error| failed(&error))?;
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(|error| failed(&error))?;
+        let files = [("server.crt", certificate.pem()), ("server.key", key.serialize_pem())];
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> Fault {
+    Fault::new(format!("could not make a certificate: {error}"))
+}
