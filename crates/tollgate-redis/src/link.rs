@@ -57,12 +57,11 @@ impl Link {
         fault::check_authority(options.authority.as_deref())?;
         let connect =
             async { if options.cluster { cluster(options).await } else { single(options).await } };
-        let connection =
-            within(connect, options.attempt_timeout.plus(options.attempt_timeout)).await;
+        let connection = within(connect, options.connect_timeout()).await;
         let connection = match connection {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => return Err(fault::fault(error, "connect", &servers)),
-            None => return Err(fault::no_connection(&servers, options.attempt_timeout)),
+            None => return Err(fault::no_connection(&servers, options.connect_timeout())),
         };
         let (timeout, wait_replicas) = (options.attempt_timeout, options.wait_replicas);
         Ok(Self { connection, servers, timeout, wait_replicas })
@@ -211,7 +210,7 @@ async fn single(options: &Options) -> RedisResult<Connection> {
     let timeout = Some(Duration::from(options.attempt_timeout));
     let config = ConnectionManagerConfig::new()
         .set_response_timeout(timeout)
-        .set_connection_timeout(timeout)
+        .set_connection_timeout(Some(Duration::from(options.connect_timeout())))
         .set_number_of_retries(CONNECT_RETRIES_MAX)
         .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
     Ok(Connection::Single(ConnectionManager::new_with_config(client, config).await?))
@@ -225,7 +224,7 @@ async fn cluster(options: &Options) -> RedisResult<Connection> {
     }
     let client = builder
         .retries(REDIRECTIONS_MAX)
-        .connection_timeout(timeout)
+        .connection_timeout(Duration::from(options.connect_timeout()))
         .response_timeout(timeout)
         .overall_response_timeout(Some(timeout))
         .build()?;

@@ -9,6 +9,10 @@ use tollgate::{Clock, Span};
 /// purpose: a slow store is as bad as a dead one.
 pub const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
 
+/// How long it may take to get a connection, if an attempt may not take longer still. Reading the certificates of the machine
+/// takes a while, and a call that waits for a connection gives up when its attempt is over.
+pub const CONNECT_TIMEOUT: Span = Span::from_secs(10);
+
 /// How often a call that may be repeated safely is sent when its connection is lost.
 pub const ATTEMPTS_MAX: usize = 3;
 
@@ -97,6 +101,10 @@ impl Options {
     pub fn told_time(mut self, clock: Arc<dyn Clock>) -> Self {
         self.told_time = Some(clock);
         self
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Span {
+        self.attempt_timeout.max(CONNECT_TIMEOUT)
     }
 
     /// The servers without users and passwords, for messages.

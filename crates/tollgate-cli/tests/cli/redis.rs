@@ -34,7 +34,8 @@ fn a_server_with_tls_is_reached_with_its_authority_and_not_without() {
     let missing = named.run("acquire llm p7");
     assert!(missing.code == 2 && missing.err.contains("authority.pem"), "{}", missing.err);
     std::fs::write(named.path().join("authority.pem"), authority.pem()).expect("a file");
-    assert_eq!(named.run("acquire llm p7").code, 0);
+    let trusted = named.run("acquire llm p7");
+    assert_eq!(trusted.code, 0, "{}", trusted.err);
     let refused = on(&url).run("acquire llm p7");
     assert!(refused.code == 2 && refused.err.contains("authority_file"), "{}", refused.err);
 }
