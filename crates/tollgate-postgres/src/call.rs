@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use tokio_postgres::types::Type;
 use tollgate::core::Derived;
-use tollgate::{Amounts, Policy, Timestamp};
+use tollgate::{Amounts, Ask, Policy, Timestamp};
 
-use crate::pool::Question;
+use crate::pool::{Parameter, Question};
 use crate::row::integer;
 
 /// Every statement, with its schema written in.
@@ -13,6 +14,7 @@ use crate::row::integer;
 pub(crate) struct Questions {
     pub(crate) look: Question,
     pub(crate) spend: Question,
+    pub(crate) spend_all: Question,
     pub(crate) settle: Question,
     pub(crate) renew: Question,
     pub(crate) swap: Question,
@@ -32,11 +34,67 @@ impl Questions {
                 number: 1,
                 sql: format!("SELECT {schema}.spend($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
             },
+            spend_all: call(6, "spend_all", 12),
             settle: call(2, "settle", 13),
             renew: call(5, "renew", 8),
             swap: call(3, "swap", 15),
             clean_up: call(4, "clean_up", 4),
         }
+    }
+}
+
+/// What the function `spend` is asked.
+#[derive(Debug)]
+pub(crate) struct Spend {
+    pub(crate) policy: String,
+    pub(crate) subject: String,
+    pub(crate) shape: Vec<u8>,
+    pub(crate) numbers: Vec<i64>,
+    pub(crate) amounts: Vec<i64>,
+    pub(crate) id: Option<String>,
+    pub(crate) id_ttl: i64,
+    pub(crate) now: Option<i64>,
+    pub(crate) decide: bool,
+}
+
+impl Spend {
+    /// `ask`, where the caller believes the server's clock to stand at `at`; `now` is the time to decide by, if not that.
+    pub(crate) fn new(ask: &Ask<'_>, decide: bool, at: Timestamp, now: Option<i64>) -> Self {
+        let policy = ask.policy();
+        Self {
+            policy: policy.name().to_owned(),
+            subject: stored(ask.subject()).into_owned(),
+            shape: policy.shape_bytes().to_vec(),
+            numbers: numbers(policy, at),
+            amounts: amounts(policy, ask.amounts()),
+            id: ask.id_text().map(|id| stored(id).into_owned()),
+            id_ttl: integer(ask.id_ttl().as_micros()),
+            now,
+            decide,
+        }
+    }
+
+    /// Which row it is about.
+    pub(crate) fn row(&self) -> (&str, &str) {
+        (&self.policy, &self.subject)
+    }
+
+    pub(crate) fn parameters<'a>(
+        &'a self,
+        lock_timeout: &'a Option<String>,
+    ) -> [Parameter<'a>; 10] {
+        [
+            (&self.policy, Type::TEXT),
+            (&self.subject, Type::TEXT),
+            (&self.shape, Type::BYTEA),
+            (&self.numbers, Type::INT8_ARRAY),
+            (&self.amounts, Type::INT8_ARRAY),
+            (&self.id, Type::TEXT),
+            (&self.id_ttl, Type::INT8),
+            (&self.now, Type::INT8),
+            (lock_timeout, Type::TEXT),
+            (&self.decide, Type::BOOL),
+        ]
     }
 }
 

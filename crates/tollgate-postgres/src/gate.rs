@@ -9,20 +9,20 @@
 //! until when, what an id conflicts with and what was carried over from other numbers is said by the core, from the row
 //! and the time that the function decided by.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
-use tokio_postgres::types::Type;
-use tollgate::core::{Change, Entry, apply, bounds, standings};
+use tollgate::core::{Change, apply, bounds, standings};
 use tollgate::{
-    Ask, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit, Span,
-    Timestamp,
+    Ask, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit, Timestamp,
 };
 
-use crate::call::{self, Questions};
+use crate::call::Questions;
 use crate::migrate;
 use crate::options::Options;
 use crate::pool::Pool;
-use crate::row::{Answer, Did, Stored, integer};
+use crate::row::{Answer, Did, integer};
+use crate::together::Together;
 
 /// How often a row that the core works out is written again because somebody was faster.
 pub const SWAPS_MAX: usize = 16;
@@ -33,15 +33,16 @@ pub const PERMIT_KEY_BYTES: usize = 32;
 /// A gate on PostgreSQL with tables of its own.
 #[derive(Debug)]
 pub struct Postgres {
-    pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     /// The schema, quoted.
     schema: String,
-    questions: Questions,
+    pub(crate) questions: Questions,
+    pub(crate) together: Arc<Together>,
     /// Said with each call where a session may be another each time; otherwise the session knows it.
-    lock_timeout: Option<String>,
+    pub(crate) lock_timeout: Option<String>,
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
     /// where it is wrong the server notices.
-    ahead: AtomicI64,
+    pub(crate) ahead: AtomicI64,
 }
 
 impl Postgres {
@@ -52,10 +53,12 @@ impl Postgres {
     pub async fn open(options: Options) -> Result<Self, Error> {
         let schema = options.quoted_schema()?;
         let (options, lock_timeout) = options.with_lock_timeout();
-        let pool = Pool::new(options)?;
+        let pool = Arc::new(Pool::new(options)?);
         migrate::check(&pool, &schema).await?;
         let questions = Questions::new(&schema);
-        Ok(Self { pool, schema, questions, lock_timeout, ahead: AtomicI64::new(0) })
+        let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
+        let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
+        Ok(Self { pool, schema, questions, together, lock_timeout, ahead: AtomicI64::new(0) })
     }
 
     /// The key that everybody on this database seals permits with.
@@ -69,34 +72,6 @@ impl Postgres {
         key.and_then(|key| key.try_into().ok()).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "postgres: the table secrets holds no key of 32 bytes")
         })
-    }
-
-    /// Removes rows that say what an absent one says, `rows` at a time, and answers how many there were. Call it now
-    /// and then; decisions go on meanwhile.
-    ///
-    /// # Errors
-    /// As every call.
-    pub async fn clean_up(&self, rows: u32) -> Result<u64, Error> {
-        let rows = i32::try_from(rows.max(1)).unwrap_or(i32::MAX);
-        let (mut policy, mut subject, mut all) = (String::new(), String::new(), 0);
-        loop {
-            let parameters: [crate::pool::Parameter<'_>; 4] = [
-                (&policy, Type::TEXT),
-                (&subject, Type::TEXT),
-                (&rows, Type::INT4),
-                (&self.test_now(), Type::INT8),
-            ];
-            let row = self.pool.ask(&self.questions.clean_up, &parameters).await?;
-            all += u64::try_from(row.get::<_, i64>("removed")).unwrap_or(0);
-            let last: (Option<String>, Option<String>) =
-                (row.get("last_policy"), row.get("last_subject"));
-            match last {
-                (Some(last_policy), Some(last_subject)) => {
-                    (policy, subject) = (last_policy, last_subject);
-                }
-                _ => return Ok(all),
-            }
-        }
     }
 
     pub(crate) async fn run(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
@@ -152,9 +127,11 @@ impl Postgres {
             Did::Read => {}
         }
         let mut entry = answer.entry(operation.policy())?;
+        // The core would write the entry of a repeated charge as it is.
+        let repeated = matches!(operation, Operation::Charge(_)) && answer.knows_id();
         match apply(&operation, &mut entry, answer.now)? {
-            (outcome, Change::Nothing) => Ok(outcome),
-            (_, Change::Entry) => self.exchange(&operation).await,
+            (_, Change::Entry) if !repeated => self.exchange(&operation).await,
+            (outcome, _) => Ok(outcome),
         }
     }
 
@@ -169,157 +146,6 @@ impl Postgres {
             }
         }
         Err(contended(operation.subject()))
-    }
-
-    async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
-        let row = self
-            .pool
-            .ask(
-                &self.questions.look,
-                &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
-            )
-            .await?;
-        Ok(self.learn(Answer::read(&row)?))
-    }
-
-    async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
-        let (policy, subject) = (ask.policy(), call::stored(ask.subject()));
-        let numbers = call::numbers(policy, self.now());
-        let amounts = call::amounts(policy, ask.amounts());
-        let id = ask.id_text().map(call::stored);
-        let row = self
-            .pool
-            .ask(
-                &self.questions.spend,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&numbers, Type::INT8_ARRAY),
-                    (&amounts, Type::INT8_ARRAY),
-                    (&id.as_deref(), Type::TEXT),
-                    (&integer(ask.id_ttl().as_micros()), Type::INT8),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                    (&decide, Type::BOOL),
-                ],
-            )
-            .await?;
-        let numbers: Vec<i64> = row.get(0);
-        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
-    }
-
-    async fn settle_as(
-        &self,
-        permit: &Permit,
-        wanted: &[i64],
-        release: bool,
-    ) -> Result<Answer, Error> {
-        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
-        let (charged, grant) = (permit.charged(), permit.grant());
-        let row = self
-            .pool
-            .ask(
-                &self.questions.settle,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
-                    (&wanted, Type::INT8_ARRAY),
-                    (&integer(grant.stamp), Type::INT8),
-                    (&integer(grant.at.as_micros()), Type::INT8),
-                    (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
-                    (&charged.same_numbers, Type::BOOL),
-                    (&release, Type::BOOL),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        Ok(self.learn(Answer::read(&row)?))
-    }
-
-    async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
-        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
-        let row = self
-            .pool
-            .ask(
-                &self.questions.renew,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::amounts(policy, permit.charged().amounts), Type::INT8_ARRAY),
-                    (&integer(permit.grant().stamp), Type::INT8),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        Ok(self.learn(Answer::read(&row)?))
-    }
-
-    async fn swap(
-        &self,
-        operation: &Operation<'_>,
-        entry: &Entry,
-        seen: Option<Stored>,
-    ) -> Result<bool, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
-        let new = Stored::of(entry)?;
-        let revision = seen.map(|stored| stored.revision);
-        let row = self
-            .pool
-            .ask(
-                &self.questions.swap,
-                &[
-                    (&policy, Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&revision, Type::INT8),
-                    (&new.shape, Type::BYTEA),
-                    (&new.at, Type::INT8),
-                    (&new.next_stamp, Type::INT8),
-                    (&new.states, Type::INT8_ARRAY),
-                    (&new.ids, Type::TEXT_ARRAY),
-                    (&new.id_numbers, Type::INT8_ARRAY),
-                    (&new.settled, Type::INT8_ARRAY),
-                    (&new.settled_floor, Type::INT8),
-                    (&new.closed, Type::INT8_ARRAY),
-                    (&new.changed, Type::INT8_ARRAY),
-                    (&new.absent_at, Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        Ok(row.get(0))
-    }
-
-    /// The time to decide by, if the test has one.
-    fn test_now(&self) -> Option<i64> {
-        let clock = self.pool.options().decides_by.as_ref()?;
-        Some(integer(clock.now().as_micros()))
-    }
-
-    /// Where the deciding clock stands, as far as we know.
-    fn now(&self) -> Timestamp {
-        let options = self.pool.options();
-        if let Some(clock) = &options.decides_by {
-            return clock.now();
-        }
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        let span = Span::from_micros(ahead.unsigned_abs());
-        let local = options.timer.now();
-        if ahead < 0 { local - span } else { local + span }
-    }
-
-    fn learn(&self, answer: Answer) -> Answer {
-        let local = integer(self.pool.options().timer.now().as_micros());
-        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
-        answer
     }
 
     pub(crate) async fn flag(&self, operation: Operation<'_>) -> Result<bool, Error> {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod call;
+mod clean_up;
 mod error;
 mod gate;
 mod migrate;
@@ -9,10 +10,13 @@ mod pool;
 mod quote;
 mod row;
 pub mod rows;
+mod statements;
 mod tls;
+mod together;
 mod verbs;
 
 pub use gate::{PERMIT_KEY_BYTES, Postgres, SWAPS_MAX};
 pub use options::{
     CONNECTIONS_DEFAULT, LOCK_TIMEOUT_DEFAULT, Options, REPLY_TIMEOUT_DEFAULT, SCHEMA_DEFAULT,
 };
+pub use together::{ASKS_TOGETHER_MAX, TOGETHER_LOCK_TIMEOUT};

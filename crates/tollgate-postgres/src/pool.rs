@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     options: Options,
     place: String,
     tls: MakeRustlsConnect,
-    room: Arc<Semaphore>,
+    room: Semaphore,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -33,6 +33,9 @@ struct Connection {
     client: Client,
     prepared: HashMap<usize, Statement>,
 }
+
+/// The right to use one connection.
+pub(crate) type Room<'a> = SemaphorePermit<'a>;
 
 /// A statement, and the number it is prepared under.
 #[derive(Clone, Debug)]
@@ -52,7 +55,7 @@ impl Pool {
         Ok(Self {
             place: options.place(),
             tls: tls::connector(options.authority.as_deref())?,
-            room: Arc::new(Semaphore::new(options.connections_max)),
+            room: Semaphore::new(options.connections_max),
             idle: Mutex::new(Vec::new()),
             options,
         })
@@ -68,14 +71,34 @@ impl Pool {
         question: &Question,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
-        self.in_time(async {
-            let _room = self.room().await?;
-            let mut connection = self.connection().await?;
-            let answer = connection.ask(question, parameters, self.options.pooling).await;
-            self.keep(connection, &answer);
-            answer.map_err(|error| explain(&self.place, "could not decide", error))
-        })
-        .await
+        let rows = self.in_time(async {
+            let room = self.room().await?;
+            self.send(&room, question, parameters).await
+        });
+        let none = || Error::new(ErrorKind::Corrupt, "postgres: a statement answered no row");
+        rows.await?.pop().ok_or_else(none)
+    }
+
+    /// Asks `question` in a room that the caller has, and returns the rows that answer it.
+    pub(crate) async fn ask_in(
+        &self,
+        room: &Room<'_>,
+        question: &Question,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        self.in_time(self.send(room, question, parameters)).await
+    }
+
+    async fn send(
+        &self,
+        _room: &Room<'_>,
+        question: &Question,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        let mut connection = self.connection().await?;
+        let answer = connection.ask(question, parameters, self.options.pooling).await;
+        self.keep(connection, &answer);
+        answer.map_err(|error| explain(&self.place, "could not decide", error))
     }
 
     /// Runs every statement in `sql`, one after the other, in one transaction if it says so.
@@ -107,11 +130,17 @@ impl Pool {
         .await
     }
 
-    async fn room(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Error> {
+    /// Waits for the right to use a connection.
+    pub(crate) async fn room(&self) -> Result<Room<'_>, Error> {
         self.room
             .acquire()
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "the pool is closed"))
+    }
+
+    /// The right to use a connection, if one is free.
+    pub(crate) fn free_room(&self) -> Option<Room<'_>> {
+        self.room.try_acquire().ok()
     }
 
     async fn connection(&self) -> Result<Connection, Error> {
@@ -151,7 +180,10 @@ impl Pool {
     }
 
     /// Dropping `answer` drops the connection that it waits on.
-    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let timer = &self.options.timer;
         tokio::select! {
             answer = answer => answer,
@@ -172,11 +204,10 @@ impl Connection {
         question: &Question,
         parameters: &[Parameter<'_>],
         pooling: Pooling,
-    ) -> Result<Row, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if pooling == Pooling::Transaction {
             // Parse, bind and execute travel together, under no name: still one round trip.
-            let mut rows = self.client.query_typed(&question.sql, parameters).await?;
-            return Ok(rows.swap_remove(0));
+            return self.client.query_typed(&question.sql, parameters).await;
         }
         let statement = match self.prepared.get(&question.number) {
             Some(statement) => statement.clone(),
@@ -188,6 +219,6 @@ impl Connection {
             }
         };
         let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
-        self.client.query_one(&statement, &values).await
+        self.client.query(&statement, &values).await
     }
 }

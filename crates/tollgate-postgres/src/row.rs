@@ -160,6 +160,11 @@ impl Answer {
         Ok(Self { did, now, stamp, stored: Some(stored) })
     }
 
+    /// Whether the row knows the id that was asked with.
+    pub(crate) fn knows_id(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| !stored.ids.is_empty())
+    }
+
     /// The entry, or a fresh one where there is no row.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Entry, Error> {
         match &self.stored {

@@ -151,6 +151,27 @@ BEGIN
     RETURN ARRAY[2, v_clock];
 END $spend$;
 
+-- Several asks in one transaction, in the order in which they come: whoever calls this sorts them by row, so that two
+-- callers never wait for each other in a circle. `p_numbers` and `p_amounts` are those of all asks in a row; how many each
+-- ask has is beside them.
+CREATE FUNCTION @schema@.spend_all(
+    p_policies text[], p_subjects text[], p_shapes bytea[], p_numbers bigint[], p_numbers_each int[], p_amounts bigint[],
+    p_amounts_each int[], p_ids text[], p_id_ttls bigint[], p_nows bigint[], p_decide boolean[], p_lock_timeout text
+) RETURNS SETOF bigint[] LANGUAGE plpgsql VOLATILE AS $all$
+DECLARE
+    n int := 1;
+    a int := 1;
+BEGIN
+    PERFORM set_config('lock_timeout', p_lock_timeout, true);
+    FOR i IN 1 .. cardinality(p_policies) LOOP
+        RETURN NEXT @schema@.spend(
+            p_policies[i], p_subjects[i], p_shapes[i], p_numbers[n : n + p_numbers_each[i] - 1],
+            p_amounts[a : a + p_amounts_each[i] - 1], p_ids[i], p_id_ttls[i], p_nows[i], NULL, p_decide[i]);
+        n := n + p_numbers_each[i];
+        a := a + p_amounts_each[i];
+    END LOOP;
+END $all$;
+
 -- Whether a repeat of `p_amounts` is worth nothing: what the id was given (`p_known`, its numbers) took slots, and none of
 -- them is held any more. An id that was used with other amounts is a conflict, which the caller explains.
 CREATE FUNCTION @schema@.lost_slots(

@@ -1,0 +1,36 @@
+//! Removing rows that say what an absent one says, a few at a time.
+
+use tokio_postgres::types::Type;
+use tollgate::Error;
+
+use crate::gate::Postgres;
+
+impl Postgres {
+    /// Removes rows that say what an absent one says, `rows` at a time, and answers how many there were. Call it now
+    /// and then; decisions go on meanwhile.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn clean_up(&self, rows: u32) -> Result<u64, Error> {
+        let rows = i32::try_from(rows.max(1)).unwrap_or(i32::MAX);
+        let (mut policy, mut subject, mut all) = (String::new(), String::new(), 0);
+        loop {
+            let parameters: [crate::pool::Parameter<'_>; 4] = [
+                (&policy, Type::TEXT),
+                (&subject, Type::TEXT),
+                (&rows, Type::INT4),
+                (&self.test_now(), Type::INT8),
+            ];
+            let row = self.pool.ask(&self.questions.clean_up, &parameters).await?;
+            all += u64::try_from(row.get::<_, i64>("removed")).unwrap_or(0);
+            let last: (Option<String>, Option<String>) =
+                (row.get("last_policy"), row.get("last_subject"));
+            match last {
+                (Some(last_policy), Some(last_subject)) => {
+                    (policy, subject) = (last_policy, last_subject);
+                }
+                _ => return Ok(all),
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The statements of a gate, with the parameters of each; one call is one round trip.
+
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::types::Type;
+use tollgate::core::Entry;
+use tollgate::{Ask, Error, Operation, Permit, Span, Timestamp};
+
+use crate::call::{self, Spend};
+use crate::gate::Postgres;
+use crate::row::{Answer, Stored, integer};
+
+impl Postgres {
+    pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
+        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let row = self
+            .pool
+            .ask(
+                &self.questions.look,
+                &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    /// Decides and charges, or only charges.
+    pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
+        let spend = Spend::new(ask, decide, self.now(), self.test_now());
+        let numbers = self.together.spend(spend).await?;
+        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
+    }
+
+    pub(crate) async fn settle_as(
+        &self,
+        permit: &Permit,
+        wanted: &[i64],
+        release: bool,
+    ) -> Result<Answer, Error> {
+        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
+        let (charged, grant) = (permit.charged(), permit.grant());
+        let row = self
+            .pool
+            .ask(
+                &self.questions.settle,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
+                    (&wanted, Type::INT8_ARRAY),
+                    (&integer(grant.stamp), Type::INT8),
+                    (&integer(grant.at.as_micros()), Type::INT8),
+                    (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
+                    (&charged.same_numbers, Type::BOOL),
+                    (&release, Type::BOOL),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
+        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
+        let row = self
+            .pool
+            .ask(
+                &self.questions.renew,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::amounts(policy, permit.charged().amounts), Type::INT8_ARRAY),
+                    (&integer(permit.grant().stamp), Type::INT8),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    pub(crate) async fn swap(
+        &self,
+        operation: &Operation<'_>,
+        entry: &Entry,
+        seen: Option<Stored>,
+    ) -> Result<bool, Error> {
+        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let new = Stored::of(entry)?;
+        let revision = seen.map(|stored| stored.revision);
+        let row = self
+            .pool
+            .ask(
+                &self.questions.swap,
+                &[
+                    (&policy, Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&revision, Type::INT8),
+                    (&new.shape, Type::BYTEA),
+                    (&new.at, Type::INT8),
+                    (&new.next_stamp, Type::INT8),
+                    (&new.states, Type::INT8_ARRAY),
+                    (&new.ids, Type::TEXT_ARRAY),
+                    (&new.id_numbers, Type::INT8_ARRAY),
+                    (&new.settled, Type::INT8_ARRAY),
+                    (&new.settled_floor, Type::INT8),
+                    (&new.closed, Type::INT8_ARRAY),
+                    (&new.changed, Type::INT8_ARRAY),
+                    (&new.absent_at, Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(row.get(0))
+    }
+
+    /// The time to decide by, if the test has one.
+    pub(crate) fn test_now(&self) -> Option<i64> {
+        let clock = self.pool.options().decides_by.as_ref()?;
+        Some(integer(clock.now().as_micros()))
+    }
+
+    /// Where the deciding clock stands, as far as we know.
+    fn now(&self) -> Timestamp {
+        let options = self.pool.options();
+        if let Some(clock) = &options.decides_by {
+            return clock.now();
+        }
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let span = Span::from_micros(ahead.unsigned_abs());
+        let local = options.timer.now();
+        if ahead < 0 { local - span } else { local + span }
+    }
+
+    fn learn(&self, answer: Answer) -> Answer {
+        let local = integer(self.pool.options().timer.now().as_micros());
+        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
+        answer
+    }
+}
