@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
 use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Span};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
-use tollgate_postgres::Postgres;
+use tollgate_postgres::{CLEAN_UP_EVERY, Postgres};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 
@@ -21,6 +22,8 @@ const COMMAND_ATTEMPT_TIMEOUT: Span = Span::from_secs(5);
 pub(crate) struct Opened {
     store: Kept,
     key: [u8; KEY_BYTES],
+    /// What a broker does beside answering, until it closes.
+    chore: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +51,11 @@ impl Opened {
 
     /// Writes what is not written yet and lets go of the folder.
     pub(crate) async fn close(self) -> Result<(), Error> {
+        if let Some(chore) = self.chore {
+            chore.abort();
+            // It was told to end, so how it ended is no news.
+            let _ = chore.await;
+        }
         match &self.store {
             Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
@@ -73,7 +81,7 @@ pub(crate) async fn for_command(
             let options = dynamodb_options(config).attempt_timeout(COMMAND_ATTEMPT_TIMEOUT);
             dynamodb(options.clock(clock)).await
         }
-        StoreConfig::Postgres(config) => postgres(config).await,
+        StoreConfig::Postgres(config) => Ok(postgres(config).await?.0),
         StoreConfig::Redis(config) => {
             redis(redis_options(config)?.attempt_timeout(COMMAND_ATTEMPT_TIMEOUT)).await
         }
@@ -91,7 +99,7 @@ pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
 /// A store in memory, with nothing used. It also answers questions about a folder that is not there.
 pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
     let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
-    Ok(Opened { store, key: fresh_key()? })
+    Ok(Opened { store, key: fresh_key()?, chore: None })
 }
 
 /// Opens `store` for a broker at `url`, which keeps it until it ends.
@@ -107,7 +115,11 @@ pub(crate) async fn for_server(
             embedded(path, options(*durability, holder, clock))
         }
         StoreConfig::DynamoDb(config) => dynamodb(dynamodb_options(config).clock(clock)).await,
-        StoreConfig::Postgres(config) => postgres(config).await,
+        StoreConfig::Postgres(config) => {
+            let (opened, gate) = postgres(config).await?;
+            let chore = tokio::spawn(async move { gate.keep_clean(CLEAN_UP_EVERY).await });
+            Ok(Opened { chore: Some(chore), ..opened })
+        }
         StoreConfig::Redis(config) => redis(redis_options(config)?).await,
     }
 }
@@ -115,14 +127,14 @@ pub(crate) async fn for_server(
 fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
     let key = embedded.permit_key();
-    Ok(Opened { store: Kept::Embedded(Arc::new(Atomic::new(embedded))), key })
+    Ok(Opened { store: Kept::Embedded(Arc::new(Atomic::new(embedded))), key, chore: None })
 }
 
 async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Opened, Error> {
     let store = DynamoDb::connect(options).await?;
     // Programs on one table accept each other's permits.
     let key = store.permit_key(fresh_key()?).await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(Atomic::new(store))), key })
+    Ok(Opened { store: Kept::Remote(Arc::new(store)), key, chore: None })
 }
 
 /// How to reach the configured table.
@@ -137,10 +149,11 @@ pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Op
     options
 }
 
-async fn postgres(config: &PostgresConfig) -> Result<Opened, Error> {
-    let postgres = Postgres::open(postgres_options(config)?).await?;
+async fn postgres(config: &PostgresConfig) -> Result<(Opened, Arc<Postgres>), Error> {
+    let postgres = Arc::new(Postgres::open(postgres_options(config)?).await?);
     let key = postgres.permit_key().await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(postgres)), key })
+    let store = Kept::Remote(Arc::clone(&postgres) as Arc<dyn Gate>);
+    Ok((Opened { store, key, chore: None }, postgres))
 }
 
 /// How to reach the configured server or cluster.
@@ -164,7 +177,7 @@ async fn redis(options: tollgate_redis::Options) -> Result<Opened, Error> {
     let redis = Redis::connect(options).await?;
     // Programs on one server accept each other's permits.
     let key = redis.permit_key(fresh_key()?).await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(redis)), key })
+    Ok(Opened { store: Kept::Remote(Arc::new(redis)), key, chore: None })
 }
 
 /// How to reach the configured database.

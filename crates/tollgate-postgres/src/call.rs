@@ -17,6 +17,8 @@ pub(crate) struct Questions {
     pub(crate) spend_all: Question,
     pub(crate) settle: Question,
     pub(crate) renew: Question,
+    pub(crate) close: Question,
+    pub(crate) reset: Question,
     pub(crate) swap: Question,
     pub(crate) clean_up: Question,
 }
@@ -37,6 +39,8 @@ impl Questions {
             spend_all: call(6, "spend_all", 12),
             settle: call(2, "settle", 13),
             renew: call(5, "renew", 8),
+            close: call(7, "close", 9),
+            reset: call(8, "reset", 7),
             swap: call(3, "swap", 15),
             clean_up: call(4, "clean_up", 4),
         }
@@ -136,6 +140,11 @@ pub(crate) fn window_ends(policy: &Policy, at: Timestamp) -> Vec<i64> {
 /// The amount of each unit of `policy`.
 pub(crate) fn amounts(policy: &Policy, amounts: &Amounts) -> Vec<i64> {
     (0..policy.units().len()).map(|place| integer(amounts.at(place))).collect()
+}
+
+/// No amount of any unit of `policy`.
+pub(crate) fn no_amounts(policy: &Policy) -> Vec<i64> {
+    vec![0; policy.units().len()]
 }
 
 /// A subject or id as it is stored.

@@ -14,14 +14,16 @@ use std::sync::atomic::AtomicI64;
 
 use tollgate::core::{Change, apply, bounds, standings};
 use tollgate::{
-    Ask, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit, Timestamp,
+    Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
+    Store, Timestamp,
 };
 
-use crate::call::Questions;
+use crate::answer::{Answer, Did};
+use crate::call::{self, Questions};
 use crate::migrate;
 use crate::options::Options;
 use crate::pool::Pool;
-use crate::row::{Answer, Did, integer};
+use crate::row::integer;
 use crate::together::Together;
 
 /// How often a row that the core works out is written again because somebody was faster.
@@ -74,7 +76,7 @@ impl Postgres {
         })
     }
 
-    pub(crate) async fn run(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
+    async fn decide(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
         let answer = match operation {
             Operation::Acquire(ask) | Operation::Charge(ask) => {
                 ask.check()?;
@@ -118,10 +120,27 @@ impl Postgres {
             Operation::Release(permit) => {
                 self.settle_as(permit, &wanted(permit, None).unwrap_or_default(), true).await?
             }
-            _ => self.look(&operation).await?,
+            Operation::Close { policy, subject, limit, until } => {
+                Ask::new(policy, subject).check()?;
+                match policy.limits().position(|one| one.name() == limit) {
+                    Some(place) => self.close((policy, subject), place, until).await?,
+                    // The core says which limits there are.
+                    None => self.look(&operation).await?,
+                }
+            }
+            Operation::Reset { policy, subject } => {
+                Ask::new(policy, subject).check()?;
+                self.forget(policy, subject).await?
+            }
+            Operation::Standing { .. } => self.look(&operation).await?,
         };
         match answer.did {
-            Did::Wrote => return Ok(Outcome::Settled(true)),
+            Did::Wrote => {
+                return Ok(match operation {
+                    Operation::Close { .. } | Operation::Reset { .. } => Outcome::Done(true),
+                    _ => Outcome::Settled(true),
+                });
+            }
             Did::Contended => return Err(contended(operation.subject())),
             Did::Unsure => return self.exchange(&operation).await,
             Did::Read => {}
@@ -147,19 +166,11 @@ impl Postgres {
         }
         Err(contended(operation.subject()))
     }
+}
 
-    pub(crate) async fn flag(&self, operation: Operation<'_>) -> Result<bool, Error> {
-        match self.run(operation).await? {
-            Outcome::Settled(done) | Outcome::Done(done) => Ok(done),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    pub(crate) async fn permit(&self, operation: Operation<'_>) -> Result<Permit, Error> {
-        match self.run(operation).await? {
-            Outcome::Permitted(permit) => Ok(permit),
-            other => Err(unexpected(&other)),
-        }
+impl Store for Postgres {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(self.decide(operation))
     }
 }
 
@@ -180,7 +191,7 @@ fn charged(ask: &Ask<'_>, answer: &Answer, decided: bool) -> Result<Outcome, Err
 /// release. None if `actual` is wrong.
 fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     let (policy, charged) = (permit.policy(), permit.charged());
-    let Some(actual) = actual else { return Some(vec![0; policy.units().len()]) };
+    let Some(actual) = actual else { return Some(call::no_amounts(policy)) };
     let sound = |(unit, amount): (&str, u64)| {
         amount <= bounds::NUMBER_MAX && policy.units().any(|known| known == unit)
     };
@@ -194,8 +205,4 @@ fn contended(subject: &str) -> Error {
         ErrorKind::Contended,
         format!("postgres: too many callers change {subject:?} at once; ask again later"),
     )
-}
-
-pub(crate) fn unexpected(outcome: &Outcome) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("postgres answered another question: {outcome:?}"))
 }

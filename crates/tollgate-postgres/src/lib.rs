@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod answer;
 mod call;
 mod clean_up;
 mod error;
@@ -13,8 +14,8 @@ pub mod rows;
 mod statements;
 mod tls;
 mod together;
-mod verbs;
 
+pub use clean_up::{CLEAN_UP_EVERY, CLEAN_UP_ROWS};
 pub use gate::{PERMIT_KEY_BYTES, Postgres, SWAPS_MAX};
 pub use options::{
     CONNECTIONS_DEFAULT, LOCK_TIMEOUT_DEFAULT, Options, REPLY_TIMEOUT_DEFAULT, SCHEMA_DEFAULT,

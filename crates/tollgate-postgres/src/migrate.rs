@@ -15,6 +15,7 @@ const MIGRATIONS: [&str; 1] = [concat!(
     include_str!("sql/2_take.sql"),
     include_str!("sql/3_verbs.sql"),
     include_str!("sql/4_settle.sql"),
+    include_str!("sql/5_close.sql"),
 )];
 
 const DOING: &str = "could not make the tables";

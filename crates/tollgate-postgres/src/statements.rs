@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
 use tollgate::core::Entry;
-use tollgate::{Ask, Error, Operation, Permit, Span, Timestamp};
+use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
 
+use crate::answer::Answer;
 use crate::call::{self, Spend};
 use crate::gate::Postgres;
-use crate::row::{Answer, Stored, integer};
+use crate::row::{Stored, integer};
 
 impl Postgres {
     pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
@@ -75,6 +76,55 @@ impl Postgres {
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::amounts(policy, permit.charged().amounts), Type::INT8_ARRAY),
                     (&integer(permit.grant().stamp), Type::INT8),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    /// Closes the limit at `place` until `until`.
+    pub(crate) async fn close(
+        &self,
+        (policy, subject): (&Policy, &str),
+        place: usize,
+        until: Timestamp,
+    ) -> Result<Answer, Error> {
+        let subject = call::stored(subject);
+        let row = self
+            .pool
+            .ask(
+                &self.questions.close,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::no_amounts(policy), Type::INT8_ARRAY),
+                    (&i64::try_from(place).unwrap_or(i64::MAX), Type::INT8),
+                    (&integer(until.as_micros()), Type::INT8),
+                    (&self.test_now(), Type::INT8),
+                    (&self.lock_timeout, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(self.learn(Answer::read(&row)?))
+    }
+
+    /// Forgets the row.
+    pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
+        let subject = call::stored(subject);
+        let row = self
+            .pool
+            .ask(
+                &self.questions.reset,
+                &[
+                    (&policy.name(), Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&policy.shape_bytes(), Type::BYTEA),
+                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
+                    (&call::no_amounts(policy), Type::INT8_ARRAY),
                     (&self.test_now(), Type::INT8),
                     (&self.lock_timeout, Type::TEXT),
                 ],

@@ -1,8 +1,8 @@
 //! The smaller seam: a store that can run one operation on one entry atomically, and the gate around it.
 //!
 //! Memory and embedded databases can run the pure function of the core where their state is, so they implement
-//! [`Store`] and get everything else from [`Atomic`]. A store that decides elsewhere implements [`Store`] where one way
-//! serves every operation, and [`Gate`] directly where each verb is a script or a function of its own.
+//! [`Store`], and every store is a gate. A store that decides elsewhere (a script, an expression, a statement) may do the
+//! same, or implement [`Gate`] directly.
 
 use std::fmt::Debug;
 
@@ -15,8 +15,8 @@ use crate::gate::{BoxFuture, Gate};
 
 /// Keeps entries under (policy name, subject) and changes one of them atomically.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Runs [`tollgate_core::apply`] on the entry that `operation` means, at the store's own time, such that no other
-    /// operation on the same entry comes between; writes what it changed before it answers.
+    /// Does what [`tollgate_core::apply`] does to the entry that `operation` means, at the store's own time, such that no
+    /// other operation on the same entry comes between; writes what it changed before it answers.
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>>;
 }
 
@@ -57,10 +57,16 @@ impl<S: Store> Atomic<S> {
     }
 }
 
-impl<S: Store> Gate for Atomic<S> {
+impl<S: Store> Store for Atomic<S> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        self.0.run(operation)
+    }
+}
+
+impl<S: Store> Gate for S {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
         Box::pin(async move {
-            match self.0.run(Operation::Acquire(ask)).await? {
+            match self.run(Operation::Acquire(ask)).await? {
                 Outcome::Decided(decision) => Ok(decision),
                 other => Err(unexpected(&other)),
             }
@@ -72,19 +78,19 @@ impl<S: Store> Gate for Atomic<S> {
         permit: &'a Permit,
         actual: &'a Costs,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.flag(Operation::Settle(permit, actual))
+        done(self, Operation::Settle(permit, actual))
     }
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        self.flag(Operation::Release(permit))
+        done(self, Operation::Release(permit))
     }
 
     fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.permit(Operation::Renew(permit))
+        permitted(self, Operation::Renew(permit))
     }
 
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.permit(Operation::Charge(ask))
+        permitted(self, Operation::Charge(ask))
     }
 
     fn close_until<'a>(
@@ -94,7 +100,7 @@ impl<S: Store> Gate for Atomic<S> {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         let (policy, subject) = (ask.policy(), ask.subject());
-        self.flag(Operation::Close { policy, subject, limit, until })
+        done(self, Operation::Close { policy, subject, limit, until })
     }
 
     fn standing<'a>(
@@ -104,7 +110,7 @@ impl<S: Store> Gate for Atomic<S> {
     ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
         Box::pin(async move {
             let policy = policy.for_subject(subject);
-            match self.0.run(Operation::Standing { policy, subject }).await? {
+            match self.run(Operation::Standing { policy, subject }).await? {
                 Outcome::Stands(standings) => Ok(standings),
                 other => Err(unexpected(&other)),
             }
@@ -116,28 +122,29 @@ impl<S: Store> Gate for Atomic<S> {
         policy: &'a Policy,
         subject: &'a str,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.flag(Operation::Reset { policy, subject })
+        done(self, Operation::Reset { policy, subject })
     }
 }
 
-impl<S: Store> Atomic<S> {
-    fn flag<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            match self.0.run(operation).await? {
-                Outcome::Settled(done) | Outcome::Done(done) => Ok(done),
-                other => Err(unexpected(&other)),
-            }
-        })
-    }
+fn done<'a>(store: &'a impl Store, operation: Operation<'a>) -> BoxFuture<'a, Result<bool, Error>> {
+    Box::pin(async move {
+        match store.run(operation).await? {
+            Outcome::Settled(done) | Outcome::Done(done) => Ok(done),
+            other => Err(unexpected(&other)),
+        }
+    })
+}
 
-    fn permit<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            match self.0.run(operation).await? {
-                Outcome::Permitted(permit) => Ok(permit),
-                other => Err(unexpected(&other)),
-            }
-        })
-    }
+fn permitted<'a>(
+    store: &'a impl Store,
+    operation: Operation<'a>,
+) -> BoxFuture<'a, Result<Permit, Error>> {
+    Box::pin(async move {
+        match store.run(operation).await? {
+            Outcome::Permitted(permit) => Ok(permit),
+            other => Err(unexpected(&other)),
+        }
+    })
 }
 
 fn unexpected(outcome: &Outcome) -> Error {

@@ -16,6 +16,9 @@ const DOING: &str = "could not install the quota";
 /// The most rows that a quota allows in a window: so many index entries are read for a decision.
 const LIMIT_MAX: u32 = 100_000;
 
+/// How many of the newest requests are written down with a refusal. Writing thousands takes longer than deciding.
+const AUDITED_MAX: u32 = 100;
+
 /// What was installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
@@ -129,7 +132,6 @@ impl Rows {
             ("window_text", self.window.to_string()),
             ("window_start", utc(&format!("(p_now - {window})"))),
             ("now_value", utc("v_now")),
-            ("out", utc("s.c")),
             ("row_out", utc(&format!("r.{time}"))),
             ("filter", filter),
             ("key_column", key_column),
@@ -147,7 +149,7 @@ impl Rows {
         let limit = self.limit;
         let warning = format!(
             "RAISE WARNING 'rate limit: user_id=% request_count=% oldest_request_time=% reset_time=% recent=%', p_user, \
-             cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[{limit}] + {window}, v_recent;"
+             cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[{limit}] + {window}, v_recent[:{AUDITED_MAX}];"
         );
         if !self.audit {
             return warning;
@@ -155,7 +157,7 @@ impl Rows {
         format!(
             "INSERT INTO {schema}.rejections \
              (rejected_at, user_id, request_count, oldest_request_time, reset_time, recent_requests) VALUES \
-             (v_now, p_user, cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[{limit}] + {window}, v_recent);\n\
+             (v_now, p_user, cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[{limit}] + {window}, v_recent[:{AUDITED_MAX}]);\n\
              \x20       {warning}"
         )
     }

@@ -20,6 +20,7 @@ DECLARE
     b      int := 0;      -- what stands before the numbers of this limit
     n      int;
     i      int;
+    kind   bigint;
     cost   bigint;
     n1     bigint;
     n2     bigint;
@@ -33,37 +34,31 @@ DECLARE
     placed boolean;
 BEGIN
     WHILE b < cardinality(p_numbers) LOOP
+        kind := p_numbers[b + 1];
         cost := p_amounts[p_numbers[b + 2]];
+        -- The server sets up every expression again in each transaction, so the common rules have few.
+        IF kind = 1 THEN
+            -- Capacity, fine units per token, fine units per microsecond.
+            used := coalesce(p_states[p + 2], 0);
+            used := greatest(0, used - p_numbers[b + 5] * least(greatest(p_now - p_at, 0), used / p_numbers[b + 5] + 1));
+            IF p_decide AND cost > 0
+                AND (cost > p_numbers[b + 3] / p_numbers[b + 4] OR used + cost * p_numbers[b + 4] > p_numbers[b + 3])
+            THEN
+                RETURN NULL;
+            END IF;
+            used := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
+                         ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
+            states := states || ARRAY[0, 1, used];
+            idle := greatest(idle, p_now + (used + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
+            p := p + 3;
+            b := b + 8;
+            CONTINUE;
+        END IF;
         n1 := p_numbers[b + 3];
         n2 := p_numbers[b + 4];
         n3 := p_numbers[b + 5];
         n := coalesce(p_states[p + 1], 0);
-        CASE p_numbers[b + 1]
-        WHEN 1 THEN
-            -- Capacity, fine units per token, fine units per microsecond.
-            used := coalesce(p_states[p + 2], 0);
-            IF p_now > p_at THEN
-                IF p_now - p_at > used / n3 THEN used := 0; ELSE used := used - n3 * (p_now - p_at); END IF;
-            END IF;
-            IF cost > 0 THEN
-                IF p_decide AND (cost > n1 / n2 OR used + cost * n2 > n1) THEN RETURN NULL; END IF;
-                IF cost > number_max / n2 THEN used := number_max; ELSE used := least(number_max, used + cost * n2); END IF;
-            END IF;
-            states := states || ARRAY[0, 1, used];
-            idle := greatest(idle, p_now + (used + n3 - 1) / n3);
-        WHEN 2 THEN
-            -- Capacity, refill, period.
-            used := coalesce(p_states[p + 2], 0);
-            amount := p_now / n3 - p_at / n3;
-            IF amount > 0 THEN
-                IF amount > used / n2 THEN used := 0; ELSE used := used - n2 * amount; END IF;
-            END IF;
-            IF cost > 0 THEN
-                IF p_decide AND used + cost > n1 THEN RETURN NULL; END IF;
-                used := least(number_max, used + cost);
-            END IF;
-            states := states || ARRAY[0, 1, used];
-            idle := greatest(idle, least(number_max, (p_now / n3 + (used + n2 - 1) / n2)::numeric * n3)::bigint);
+        CASE kind
         WHEN 3 THEN
             -- Limit, window, slot.
             used := coalesce(p_states[p + 2], 0);
@@ -84,13 +79,26 @@ BEGIN
                         log[i] := log[i] + amount;
                     ELSE
                         log := log || ARRAY[filed, amount];
+                        IF i >= 2 * entries_max THEN log := @schema@.merge_neighbours(log); END IF;
                     END IF;
-                    IF cardinality(log) > 2 * entries_max THEN log := @schema@.merge_neighbours(log); END IF;
                 END IF;
             END IF;
             i := cardinality(log);
             states := states || ARRAY[1, 1 + i, used] || log;
             IF i > 0 THEN idle := greatest(idle, log[i - 1] + n2); END IF;
+        WHEN 2 THEN
+            -- Capacity, refill, period.
+            used := coalesce(p_states[p + 2], 0);
+            amount := p_now / n3 - p_at / n3;
+            IF amount > 0 THEN
+                IF amount > used / n2 THEN used := 0; ELSE used := used - n2 * amount; END IF;
+            END IF;
+            IF cost > 0 THEN
+                IF p_decide AND used + cost > n1 THEN RETURN NULL; END IF;
+                used := least(number_max, used + cost);
+            END IF;
+            states := states || ARRAY[0, 1, used];
+            idle := greatest(idle, least(number_max, (p_now / n3 + (used + n2 - 1) / n2)::numeric * n3)::bigint);
         WHEN 4 THEN
             -- Limit, margin.
             page := coalesce(p_states[p + 2], 0);

@@ -1,19 +1,38 @@
 -- The clock that decides: the server's, read when it is asked for and not when the transaction began.
 CREATE FUNCTION @schema@.now_us(p_now bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $now$
-    SELECT coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    SELECT coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
 $now$;
+
+-- A row, locked if `p_lock`; nothing but nulls where there is none.
+CREATE FUNCTION @schema@.find(p_policy text, p_subject text, p_lock boolean)
+RETURNS @schema@.entries LANGUAGE plpgsql VOLATILE AS $find$
+DECLARE
+    row @schema@.entries;
+BEGIN
+    IF p_lock THEN
+        SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
+    ELSE
+        SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
+    END IF;
+    RETURN row;
+END $find$;
+
+-- The answer of whoever did nothing but read `p_row`, without its ids.
+CREATE FUNCTION @schema@.as_read(p_row @schema@.entries, p_clock bigint)
+RETURNS @schema@.answer LANGUAGE sql IMMUTABLE AS $read$
+    SELECT 'read', p_clock, NULL::bigint, p_row.shape, p_row.revision, p_row.at_us, p_row.next_stamp, p_row.states,
+           NULL::text[], NULL::bigint[], p_row.settled, p_row.settled_floor, p_row.closed, p_row.changed
+$read$;
 
 -- The row as it is, and the time: consumes nothing, locks nothing.
 CREATE FUNCTION @schema@.look(p_policy text, p_subject text, p_now bigint)
-RETURNS @schema@.answer LANGUAGE plpgsql STABLE AS $look$
+RETURNS @schema@.answer LANGUAGE plpgsql VOLATILE AS $look$
 DECLARE
-    result @schema@.answer;
+    row    @schema@.entries := @schema@.find(p_policy, p_subject, false);
+    result @schema@.answer := @schema@.as_read(row, @schema@.now_us(p_now));
 BEGIN
-    SELECT 'read', NULL, NULL, e.shape, e.revision, e.at_us, e.next_stamp, e.states, e.ids, e.id_numbers, e.settled,
-           e.settled_floor, e.closed, e.changed
-      INTO result FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
-    result.did := 'read';
-    result.now_us := @schema@.now_us(p_now);
+    result.ids := row.ids;
+    result.id_numbers := row.id_numbers;
     RETURN result;
 END $look$;
 
@@ -62,18 +81,11 @@ BEGIN
               FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
         END IF;
         -- After the wait, and never before the row was last written.
-        v_clock := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+        v_clock := coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
         v_now := greatest(v_clock, v_at);
         IF NOT v_same THEN RETURN ARRAY[3, v_clock, 0, v_at, v_next]; END IF;
-        v_shut := false;
-        IF p_decide AND v_closed <> '{}' THEN
-            FOR i IN 1 .. cardinality(v_closed) / 2 LOOP
-                IF v_now < v_closed[2 * i] AND p_amounts[p_numbers[8 * v_closed[2 * i - 1] + 2]] > 0 THEN
-                    -- For this ask, unless it was let through before.
-                    v_shut := true;
-                END IF;
-            END LOOP;
-        END IF;
+        -- For this ask, unless it was let through before.
+        v_shut := p_decide AND CASE WHEN v_closed <> '{}' THEN @schema@.is_shut(v_closed, v_now, p_numbers, p_amounts) END;
         IF p_id IS NOT NULL AND v_ids IS NOT NULL THEN
             v_width := 3 + cardinality(p_amounts);
             v_place := array_position(v_ids, p_id);
@@ -88,9 +100,8 @@ BEGIN
                 v_place := array_position(v_ids, p_id, v_place + 1);
             END LOOP;
         END IF;
-        IF v_shut THEN
-            taken := NULL;
-        ELSE
+        taken := NULL;
+        IF v_shut IS NOT TRUE THEN
             taken := @schema@.take(
                 v_states, coalesce(v_at, v_now), v_now, p_numbers, p_amounts, coalesce(v_next, greatest(v_now, 1)), p_decide);
         END IF;
@@ -150,6 +161,16 @@ BEGIN
     END LOOP;
     RETURN ARRAY[2, v_clock];
 END $spend$;
+
+-- Whether one of the closed limits counts what is asked for.
+CREATE FUNCTION @schema@.is_shut(p_closed bigint[], p_now bigint, p_numbers bigint[], p_amounts bigint[])
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $shut$
+BEGIN
+    FOR i IN 1 .. cardinality(p_closed) / 2 LOOP
+        IF p_now < p_closed[2 * i] AND p_amounts[p_numbers[8 * p_closed[2 * i - 1] + 2]] > 0 THEN RETURN true; END IF;
+    END LOOP;
+    RETURN false;
+END $shut$;
 
 -- Several asks in one transaction, in the order in which they come: whoever calls this sorts them by row, so that two
 -- callers never wait for each other in a circle. `p_numbers` and `p_amounts` are those of all asks in a row; how many each

@@ -69,23 +69,9 @@ BEGIN
     SELECT array_agg(greatest(w - e, 0) ORDER BY k), array_agg(greatest(w, e) ORDER BY k) INTO v_extra, v_kept
       FROM unnest(p_estimate, p_wanted) WITH ORDINALITY u(e, w, k);
     FOR v_try IN 1 .. tries_max LOOP
-        IF v_try = 1 THEN
-            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
-        ELSE
-            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
-        END IF;
-        result.now_us := @schema@.now_us(p_now);
-        v_now := greatest(result.now_us, coalesce(row.at_us, 0));
-        result.did := 'read';
-        result.shape := row.shape;
-        result.revision := row.revision;
-        result.at_us := row.at_us;
-        result.next_stamp := row.next_stamp;
-        result.states := row.states;
-        result.settled := row.settled;
-        result.settled_floor := row.settled_floor;
-        result.closed := row.closed;
-        result.changed := row.changed;
+        row := @schema@.find(p_policy, p_subject, v_try > 1);
+        result := @schema@.as_read(row, @schema@.now_us(p_now));
+        v_now := greatest(result.now_us, row.at_us);
         IF row.revision IS NULL OR row.shape <> p_shape OR p_admitted + permit_ttl <= v_now
             OR p_stamp <= row.settled_floor THEN
             RETURN result;
@@ -229,19 +215,9 @@ DECLARE
     n         int;
 BEGIN
     FOR v_try IN 1 .. tries_max LOOP
-        IF v_try = 1 THEN
-            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject;
-        ELSE
-            SELECT * INTO row FROM @schema@.entries e WHERE e.policy = p_policy AND e.subject = p_subject FOR UPDATE;
-        END IF;
-        result.now_us := @schema@.now_us(p_now);
-        v_now := greatest(result.now_us, coalesce(row.at_us, 0));
-        result.did := 'read';
-        result.shape := row.shape;
-        result.revision := row.revision;
-        result.at_us := row.at_us;
-        result.next_stamp := row.next_stamp;
-        result.states := row.states;
+        row := @schema@.find(p_policy, p_subject, v_try > 1);
+        result := @schema@.as_read(row, @schema@.now_us(p_now));
+        v_now := greatest(result.now_us, row.at_us);
         IF row.revision IS NULL OR row.shape <> p_shape THEN RETURN result; END IF;
         taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_none, p_stamp, false);
         IF taken.states IS NULL THEN RETURN result; END IF;

@@ -31,15 +31,12 @@ CREATE TABLE IF NOT EXISTS @quota@.ids (
 -- entries of the index are read and no more, however large the table is.
 CREATE OR REPLACE FUNCTION @quota@.recent(p_user @user_type@, p_now timestamptz) RETURNS timestamptz[]
 LANGUAGE plpgsql VOLATILE AS $recent$
-DECLARE
-    v_recent timestamptz[];
 BEGIN
     -- The window is half open: a request made exactly @window@ ago is outside, so a retry at the promised time passes.
-    SELECT array_agg(@out@ ORDER BY s.c DESC) INTO v_recent FROM (
-        SELECT r.@time@ AS c FROM @table@ r
+    RETURN ARRAY(
+        SELECT @row_out@ FROM @table@ r
          WHERE r.@user@ = p_user AND r.@time@ > @window_start@@filter@
-         ORDER BY r.@time@ DESC LIMIT @limit@) s;
-    RETURN coalesce(v_recent, '{}');
+         ORDER BY r.@time@ DESC LIMIT @limit@);
 END $recent$;
 
 -- A time as JSON wants it, in UTC.

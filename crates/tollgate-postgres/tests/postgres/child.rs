@@ -36,7 +36,8 @@ pub(crate) fn admitted(child: Child) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_when_it_is_a_child() {
     let Some(url) = environment(URL) else { return };
-    let options = Options::new(&url).unwrap().connections_max(TASKS);
+    // Fewer connections than tasks, so that asks of one process share statements too.
+    let options = Options::new(&url).unwrap().connections_max(TASKS / 2);
     let gate = Arc::new(Postgres::open(options).await.unwrap());
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {

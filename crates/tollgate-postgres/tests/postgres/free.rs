@@ -4,6 +4,7 @@ use tollgate::{
     Ask, CalendarWindow, Concurrency, Costs, Gate, Limit, ManualClock, Period, Policy,
     RollingWindow, Rule, Span, TokenBucket,
 };
+use tollgate_postgres::CLEAN_UP_EVERY;
 
 use super::{Desk, acquire, gemini, hourly};
 
@@ -12,8 +13,14 @@ fn log_position(desk: &Desk) -> u64 {
     desk.psql("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").parse().unwrap()
 }
 
-/// How often each function was called since the statistics were reset.
-fn calls(desk: &Desk) -> String {
+/// Counts calls from here on.
+pub(crate) fn count_calls(desk: &Desk) {
+    desk.psql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
+    desk.psql("SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)");
+}
+
+/// How often each function was called since then.
+pub(crate) fn calls(desk: &Desk) -> String {
     desk.psql(
         "SELECT string_agg(substring(query FROM '\"tollgate\"\\.(\\w+)') || '=' || calls, ' ' ORDER BY substring(query FROM '\"tollgate\"\\.(\\w+)')) \
          FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid \
@@ -45,9 +52,8 @@ async fn a_refusal_writes_nothing() {
 #[tokio::test]
 async fn a_decision_is_one_statement() {
     let (desk, clock, policy) = (Desk::new(), ManualClock::new(), gemini());
-    desk.psql("CREATE EXTENSION pg_stat_statements");
     let gate = desk.gate_by(&clock).await;
-    desk.psql("SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)");
+    count_calls(&desk);
     let ask = Ask::new(&policy, "counted").cost("tokens", 1_000).id("one");
     let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
     gate.acquire(&ask).await.unwrap();
@@ -72,11 +78,45 @@ async fn a_decision_is_one_statement() {
     assert_eq!(calls(&desk), "look=1 renew=1 settle=3 spend=12");
 }
 
+/// So are a charge and its repeat, closing a limit, and forgetting a subject: where there is a row, where there is none,
+/// and where there is nothing to do.
+#[tokio::test]
+async fn whatever_is_done_by_hand_is_one_statement() {
+    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), gemini());
+    let gate = desk.gate_by(&clock).await;
+    count_calls(&desk);
+    let ask = Ask::new(&policy, "s").cost("tokens", 1_000).id("one");
+    let charged = gate.charge(&ask).await.unwrap();
+    assert_eq!(gate.charge(&ask).await.unwrap().grant(), charged.grant());
+    assert_eq!(calls(&desk), "spend=2");
+    let until = |minutes| charged.grant().at + Span::from_mins(minutes);
+    for (subject, minutes, does) in
+        [("s", 5, true), ("s", 4, false), ("s", 6, true), ("new", 5, true), ("new", 0, false)]
+    {
+        let ask = Ask::new(&policy, subject);
+        assert_eq!(gate.close_until(&ask, "tpm", until(minutes)).await.unwrap(), does);
+    }
+    assert_eq!(calls(&desk), "close=5 spend=2");
+    for subject in ["s", "new"] {
+        let ask = Ask::new(&policy, subject).cost("tokens", 1);
+        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        let minutes = if subject == "s" { 6 } else { 5 };
+        assert_eq!(denial.reset_at(), Some(until(minutes)));
+    }
+    for (subject, does) in [("s", true), ("s", false), ("new", true), ("never", false)] {
+        assert_eq!(gate.reset(&policy, subject).await.unwrap(), does, "{subject}");
+    }
+    assert_eq!(calls(&desk), "close=5 reset=4 spend=4");
+    // What was forgotten is not given back.
+    assert!(!gate.release(&charged).await.unwrap());
+    assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+    assert_eq!(super::used(&gate, &policy, "s").await, 1);
+}
+
 /// No rule needs a second statement: what the functions decide, the core agrees with.
 #[tokio::test]
 async fn every_rule_is_decided_in_one_statement() {
     let (desk, clock, minute) = (Desk::new(), ManualClock::new(), Span::from_mins(1));
-    desk.psql("CREATE EXTENSION pg_stat_statements");
     let gate = desk.gate_by(&clock).await;
     let day = CalendarWindow::new(3, Period::Day).in_zone("America/Los_Angeles");
     let rules: [Rule; 6] = [
@@ -88,7 +128,7 @@ async fn every_rule_is_decided_in_one_statement() {
         Concurrency::new(3, minute).into(),
     ];
     for (number, rule) in rules.into_iter().enumerate() {
-        desk.psql("SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)");
+        count_calls(&desk);
         let policy =
             Policy::new(format!("rule-{number}"), [Limit::new("only", "requests", rule)]).unwrap();
         let mut permits = Vec::new();
@@ -121,4 +161,29 @@ async fn cleaning_up_removes_what_is_over() {
     assert_eq!(super::used(&gate, &policy, "young").await, 1);
     clock.advance(Span::from_mins(30));
     assert_eq!(gate.clean_up(10).await.unwrap(), 1);
+}
+
+/// A broker does so now and then, until it ends.
+#[tokio::test]
+async fn a_broker_keeps_the_table_clean() {
+    let (desk, clock) = (Desk::new(), ManualClock::new());
+    let gate = std::sync::Arc::new(desk.gate_by(&clock).await);
+    for number in 0..3 {
+        acquire(&gate, &hourly(3), &format!("old-{number}")).await;
+    }
+    let rows = || desk.psql("SELECT count(*) FROM tollgate.entries");
+    let chore = tokio::spawn({
+        let gate = std::sync::Arc::clone(&gate);
+        async move { gate.keep_clean(CLEAN_UP_EVERY).await }
+    });
+    let mut looks = 0;
+    while rows() != "0" {
+        looks += 1;
+        assert!(looks < 1_000, "nothing was removed");
+        clock.advance(CLEAN_UP_EVERY);
+        tokio::task::yield_now().await;
+    }
+    assert!(6 <= looks, "rows that say something were removed");
+    chore.abort();
+    assert!(chore.await.unwrap_err().is_cancelled());
 }

@@ -12,6 +12,7 @@ mod proxy;
 mod quota;
 mod races;
 mod refused;
+mod together;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

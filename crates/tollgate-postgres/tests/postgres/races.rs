@@ -1,5 +1,8 @@
 //! Many requests of one user at once, the variants that everybody writes first and that fail, and what the plan says.
 
+use tollgate::Span;
+use tollgate_postgres::rows::Rows;
+
 use super::Desk;
 use super::quota::{installed, videos};
 
@@ -86,7 +89,7 @@ async fn other_isolation_levels_are_refused() {
 /// own lock_timeout is as it was.
 #[tokio::test]
 async fn an_open_request_holds_up_its_own_user_only() {
-    let desk = installed(&videos().lock_timeout(tollgate::Span::from_millis(50))).await;
+    let desk = installed(&videos().lock_timeout(Span::from_millis(50))).await;
     let (holder, driver) =
         tokio_postgres::connect(&desk.url(), tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(driver);
@@ -126,4 +129,21 @@ async fn r004_4_a_decision_reads_at_most_the_limit_from_the_index() {
         desk.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'video_requests'"),
         "0"
     );
+}
+
+/// R004.9: of very many requests the newest are written down with a refusal, and counted all.
+#[tokio::test]
+async fn r004_9_a_refusal_of_many_writes_down_the_newest() {
+    let desk = installed(&Rows::of("video_requests", 150, Span::from_hours(24))).await;
+    desk.psql(
+        "INSERT INTO video_requests (user_id, created_at) \
+         SELECT 'u', now() - n * interval '1 second' FROM generate_series(1, 200) n",
+    );
+    desk.psql("SELECT video_requests_quota.consume('u')");
+    let written = desk.psql(
+        "SELECT request_count, cardinality(recent_requests), \
+                recent_requests[1] = (SELECT max(created_at) FROM video_requests), \
+                reset_time - interval '24 hours' = oldest_request_time FROM video_requests_quota.rejections",
+    );
+    assert_eq!(written, "150|100|t|t");
 }

@@ -1,0 +1,128 @@
+//! What a function in the database answers: what it did, when, and the row that decided.
+
+use tokio_postgres::Row;
+use tollgate::core::Entry;
+use tollgate::{Error, Policy, Timestamp};
+
+use crate::quote;
+use crate::row::{Stored, corrupt, natural};
+
+/// What a function answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) did: Did,
+    pub(crate) now: Timestamp,
+    /// The stamp of what was charged, or the new expiry of what was renewed.
+    pub(crate) stamp: u64,
+    /// The row, if there is one.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// What a function did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Did {
+    /// Nothing but reading.
+    Read,
+    /// What it was asked to do.
+    Wrote,
+    /// Lost every race that it is allowed to lose.
+    Contended,
+    /// Nothing: the whole row has to be looked at.
+    Unsure,
+}
+
+impl Answer {
+    /// Reads the row that a function answered with.
+    pub(crate) fn read(row: &Row) -> Result<Self, Error> {
+        let wrong = |error: tokio_postgres::Error| corrupt("a column is missing").caused_by(error);
+        let did: &str = row.try_get("did").map_err(wrong)?;
+        let did = match did {
+            "read" => Did::Read,
+            "settled" | "renewed" | "closed" | "reset" => Did::Wrote,
+            "contended" => Did::Contended,
+            other => return Err(corrupt(&format!("{other:?} was done"))),
+        };
+        let now = Timestamp::from_micros(natural(row.try_get("now_us").map_err(wrong)?));
+        let stamp: Option<i64> = row.try_get("stamp").map_err(wrong)?;
+        let at: Option<i64> = row.try_get("at_us").map_err(wrong)?;
+        let numbers = |column: &str| -> Result<Vec<i64>, Error> {
+            Ok(row.try_get::<_, Option<Vec<i64>>>(column).map_err(wrong)?.unwrap_or_default())
+        };
+        let number = |column: &str| -> Result<i64, Error> {
+            Ok(row.try_get::<_, Option<i64>>(column).map_err(wrong)?.unwrap_or_default())
+        };
+        let stored = match at {
+            None => None,
+            Some(at) => Some(Stored {
+                revision: number("revision")?,
+                shape: row
+                    .try_get::<_, Option<Vec<u8>>>("shape")
+                    .map_err(wrong)?
+                    .unwrap_or_default(),
+                at,
+                next_stamp: number("next_stamp")?,
+                states: numbers("states")?,
+                ids: row.try_get::<_, Option<_>>("ids").map_err(wrong)?.unwrap_or_default(),
+                id_numbers: numbers("id_numbers")?,
+                settled: numbers("settled")?,
+                settled_floor: number("settled_floor")?,
+                closed: numbers("closed")?,
+                changed: numbers("changed")?,
+                absent_at: 0,
+            }),
+        };
+        Ok(Self { did, now, stamp: natural(stamp.unwrap_or(0)), stored })
+    }
+
+    /// Reads the array that `spend` answers with; `id` is that of the ask.
+    pub(crate) fn of_spend(numbers: &[i64], id: Option<&str>) -> Result<Self, Error> {
+        let short = || corrupt("an answer ends too early");
+        let (did, rest) = numbers.split_first().ok_or_else(short)?;
+        let did = match did {
+            0 => Did::Read,
+            1 => Did::Wrote,
+            2 => Did::Contended,
+            _ => Did::Unsure,
+        };
+        let now = Timestamp::from_micros(natural(*rest.first().ok_or_else(short)?));
+        let [_, stamp, at, next_stamp, rest @ ..] = rest else {
+            return Ok(Self { did, now, stamp: 0, stored: None });
+        };
+        let stamp = natural(*stamp);
+        if *at < 0 || did == Did::Unsure {
+            return Ok(Self { did, now, stamp, stored: None });
+        }
+        let (closed, rest) = counted(rest).ok_or_else(short)?;
+        let (id_numbers, states) = counted(rest).ok_or_else(short)?;
+        let ids = if id_numbers.is_empty() { None } else { id.map(quote::store) };
+        let stored = Stored {
+            at: *at,
+            next_stamp: *next_stamp,
+            states: states.to_vec(),
+            ids: ids.into_iter().collect(),
+            id_numbers: id_numbers.to_vec(),
+            closed: closed.to_vec(),
+            ..Stored::default()
+        };
+        Ok(Self { did, now, stamp, stored: Some(stored) })
+    }
+
+    /// Whether the row knows the id that was asked with.
+    pub(crate) fn knows_id(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| !stored.ids.is_empty())
+    }
+
+    /// The entry, or a fresh one where there is no row.
+    pub(crate) fn entry(&self, policy: &Policy) -> Result<Entry, Error> {
+        match &self.stored {
+            Some(stored) => stored.to_entry(policy),
+            None => Ok(Entry::fresh(policy, self.now)),
+        }
+    }
+}
+
+/// Splits off as many numbers as the first one says.
+fn counted(numbers: &[i64]) -> Option<(&[i64], &[i64])> {
+    let (count, rest) = numbers.split_first()?;
+    rest.split_at_checked(usize::try_from(*count).ok()?)
+}
