@@ -23,7 +23,7 @@ use tollgate_postgres::{Options, Postgres};
 use tollgate_testing::servers;
 
 const CONNECTIONS: usize = 8;
-const ROUND: Duration = Duration::from_millis(700);
+const ROUND: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 5;
 const KEYS: usize = 10_000;
 
@@ -53,15 +53,15 @@ async fn main() {
 fn policy(limit: u64) -> Policy {
     let minute = Span::from_mins(1);
     let limits = [
-        Limit::new("rps", "requests", TokenBucket::per_second(limit).burst(limit)),
-        Limit::new("rpm", "requests", RollingWindow::new(limit * 60, minute).resolution(12)),
+        Limit::new("rps", "requests", TokenBucket::per_second(limit * 10).burst(limit * 10)),
+        Limit::new("rpm", "requests", RollingWindow::new(limit, minute).resolution(12)),
         Limit::new("tpm", "tokens", TokenBucket::per_minute(limit * 1_000)),
     ];
     Policy::new(format!("speed-{limit}"), limits).unwrap()
 }
 
 /// A limit that nobody reaches, and one that everybody has.
-const MANY: u64 = 1_000_000;
+const MANY: u64 = 10_000_000;
 const FEW: u64 = 1;
 
 fn subject(caller: usize, turn: usize, keys: usize) -> String {
