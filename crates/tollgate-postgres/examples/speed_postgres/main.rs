@@ -41,6 +41,7 @@ async fn main() {
         let gate = Options::new(&url).unwrap().connections_max(CONNECTIONS);
         let gate = Arc::new(Postgres::open(gate).await.unwrap());
         let peer = Arc::new(peer::Peer::open(&url).await);
+        fill(&gate).await;
         for callers in [8 * CONNECTIONS, CONNECTIONS] {
             for keys in [1, KEYS] {
                 own_tables(name, callers, keys, &gate, &peer).await;
@@ -51,10 +52,13 @@ async fn main() {
 }
 
 fn policy(limit: u64) -> Policy {
-    let minute = Span::from_mins(1);
     let limits = [
         Limit::new("rps", "requests", TokenBucket::per_second(limit * 10).burst(limit * 10)),
-        Limit::new("rpm", "requests", RollingWindow::new(limit, minute).resolution(12)),
+        Limit::new(
+            "rph",
+            "requests",
+            RollingWindow::new(limit, Span::from_hours(1)).resolution(12),
+        ),
         Limit::new("tpm", "tokens", TokenBucket::per_minute(limit * 1_000)),
     ];
     Policy::new(format!("speed-{limit}"), limits).unwrap()
@@ -83,6 +87,22 @@ fn asks(gate: &Arc<Postgres>, limit: u64, keys: usize, ids: bool) -> Work {
             gate.acquire(&ask).await.unwrap();
         })
     })
+}
+
+/// Asks once for every key, so that whoever asks for few is refused from then on.
+async fn fill(gate: &Arc<Postgres>) {
+    let policy = policy(FEW);
+    let tasks = (0..8 * CONNECTIONS).map(|first| {
+        let (gate, policy) = (Arc::clone(gate), policy.clone());
+        tokio::spawn(async move {
+            for key in (first..KEYS).step_by(8 * CONNECTIONS) {
+                gate.acquire(&Ask::new(&policy, format!("s-{key}"))).await.unwrap();
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
 }
 
 /// Turns per second of `callers` that do `work` for a round.
