@@ -6,6 +6,7 @@
 //! cargo xtask bench memory      the in-process store beside governor
 //! cargo xtask bench keys        memory per key, and allocations
 //! cargo xtask bench embedded    the embedded store beside the disk and memory
+//! cargo xtask bench leased      the leased strategy beside memory, and a fleet of it
 //! cargo xtask bench optimistic  the optimistic strategy beside memory
 //! cargo xtask bench redis       Redis beside INCR and a minimal script
 //! cargo xtask bench dynamodb    DynamoDB: requests per decision, and their time
@@ -25,6 +26,7 @@
 mod dynamodb;
 mod embedded;
 mod keys;
+mod leased;
 mod load;
 mod measure;
 mod memory;
@@ -38,10 +40,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 8] = [
+    let sections: [(&str, fn()); 9] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
+        ("leased", leased::run),
         ("optimistic", optimistic::run),
         ("redis", redis::run),
         ("dynamodb", dynamodb::run),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ask::Ask;
+use crate::bounds::LOCAL_STAMPS;
 use crate::costs::{Amounts, Costs};
 use crate::decide::{Grant, Refusal, Wait};
 use crate::policy::Policy;
@@ -142,10 +143,18 @@ impl Permit {
         self.grant.expires_at
     }
 
-    /// Whether anything was charged; a permit of the shadow mode may have charged nothing.
+    /// Whether a store charged anything for it; a permit of the shadow mode may have charged nothing, and for a
+    /// [local](Self::is_local) one the store charged the block that it came from.
     #[must_use]
     pub const fn is_charged(&self) -> bool {
-        self.shadow_denied.is_none() && self.grant.stamp != 0
+        self.shadow_denied.is_none() && self.grant.stamp != 0 && !self.is_local()
+    }
+
+    /// Whether a strategy gave it out of tokens it had taken in advance. Only the gate that gave it can settle it; to
+    /// any store it is a permit that charged nothing.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        LOCAL_STAMPS <= self.grant.stamp
     }
 
     /// What a store needs to settle it.

@@ -25,6 +25,46 @@ pub struct Charged<'a> {
     pub same_numbers: bool,
 }
 
+impl Charged<'_> {
+    /// The charged amounts with every unit that `actual` names replaced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an unknown unit or too large an amount.
+    pub fn with_actual(&self, actual: &Costs) -> Result<Amounts, Error> {
+        let mut wanted = *self.amounts;
+        for (unit, amount) in actual.iter() {
+            if NUMBER_MAX < amount {
+                return Err(Error::invalid(format!(
+                    "actual {unit}={amount} must be at most {NUMBER_MAX}"
+                )));
+            }
+            wanted.set(self.policy.place(unit)?, amount);
+        }
+        Ok(wanted)
+    }
+
+    /// Reports a permit that is too old to be settled at `now`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Expired`] from [`PERMIT_TTL`] after the charge on.
+    pub fn check_age(&self, now: Timestamp) -> Result<(), Error> {
+        if now < self.grant.at + PERMIT_TTL {
+            return Ok(());
+        }
+        Err(too_old(self.grant))
+    }
+}
+
+fn too_old(grant: &Grant) -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        format!(
+            "the permit of {} is too old to be settled (at most {PERMIT_TTL}); what was charged stays charged",
+            grant.at
+        ),
+    )
+}
+
 /// Replaces the charged amounts by `actual` and frees slots. A unit that `actual` does not name keeps its estimate.
 /// Returns whether anything was done: settling twice does nothing the second time.
 ///
@@ -37,16 +77,7 @@ pub fn settle(
     charged: &Charged<'_>,
     actual: &Costs,
 ) -> Result<bool, Error> {
-    let mut wanted = *charged.amounts;
-    for (unit, amount) in actual.iter() {
-        if NUMBER_MAX < amount {
-            return Err(Error::invalid(format!(
-                "actual {unit}={amount} must be at most {NUMBER_MAX}"
-            )));
-        }
-        wanted.set(charged.policy.place(unit)?, amount);
-    }
-    replace(entry, now, charged, &wanted)
+    replace(entry, now, charged, &charged.with_actual(actual)?)
 }
 
 /// Gives everything back: the call was not made. Returns whether anything was done.
@@ -81,13 +112,7 @@ fn replace(
         if free_slots(entry, now, grant.stamp) {
             return Ok(true);
         }
-        return Err(Error::new(
-            ErrorKind::Expired,
-            format!(
-                "the permit of {} is too old to be settled (at most {PERMIT_TTL}); what was charged stays charged",
-                grant.at
-            ),
-        ));
+        return Err(too_old(grant));
     }
     let estimate = translate(charged.policy, entry.policy(), charged.amounts);
     let wanted = translate(charged.policy, entry.policy(), wanted);

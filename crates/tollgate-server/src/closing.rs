@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tollgate::{BoxFuture, Clock, Timestamp};
+use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
 /// The clock of those who wait.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ impl Closing {
 impl Clock for Closing {
     fn now(&self) -> Timestamp {
         if *self.closed.borrow() { Timestamp::MAX } else { self.clock.now() }
+    }
+
+    fn monotonic(&self) -> Span {
+        self.clock.monotonic()
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {

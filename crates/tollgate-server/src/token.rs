@@ -77,7 +77,7 @@ pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
         subject: permit.subject(),
         amounts: costs.iter().filter(|(_, amount)| *amount != 0).collect(),
         at: grant.at.as_micros(),
-        stamp: if permit.is_charged() { grant.stamp } else { 0 },
+        stamp: if permit.shadow_denied.is_none() { grant.stamp } else { 0 },
         use_by: grant.use_by.map(Timestamp::as_micros),
         expires_at: grant.expires_at.map(Timestamp::as_micros),
         degraded: permit.degraded,

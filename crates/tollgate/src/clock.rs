@@ -18,6 +18,14 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// The present instant. It may go back when somebody sets the machine's clock.
     fn now(&self) -> Timestamp;
 
+    /// The time since some fixed instant. It never goes back, whatever happens to the wall clock.
+    fn monotonic(&self) -> Span;
+
+    /// Both at once, for those who need both and often.
+    fn both(&self) -> (Timestamp, Span) {
+        (self.now(), self.monotonic())
+    }
+
     /// Resolves when [`now`](Self::now) has reached `at`. A clock that may be set back also resolves once as much time
     /// has passed as was left when it was asked, so that nobody waits for ever.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
@@ -42,6 +50,7 @@ pub struct ManualClock(Arc<Mutex<Dial>>);
 #[derive(Debug, Default)]
 struct Dial {
     now: Timestamp,
+    passed: Span,
     next_sleeper: u64,
     sleepers: BTreeMap<(Timestamp, u64), Waker>,
 }
@@ -67,10 +76,21 @@ impl ManualClock {
         self.set(to);
     }
 
-    /// Sets the time, forward or back, and wakes whoever waited for a time up to then.
+    /// Sets the time, forward or back, and wakes whoever waited for a time up to then. Forward, so much time passes;
+    /// back, none does.
     pub fn set(&self, now: Timestamp) {
+        self.turn(now, |passed, forward| passed.plus(forward));
+    }
+
+    /// Sets the wall clock, forward or back, while no time passes, as when somebody corrects it.
+    pub fn step(&self, now: Timestamp) {
+        self.turn(now, |passed, _| passed);
+    }
+
+    fn turn(&self, now: Timestamp, passed: impl Fn(Span, Span) -> Span) {
         let due = {
             let mut dial = self.dial();
+            dial.passed = passed(dial.passed, now.since(dial.now));
             dial.now = now;
             let later = dial.sleepers.split_off(&(now + Span::from_micros(1), 0));
             std::mem::replace(&mut dial.sleepers, later)
@@ -92,6 +112,10 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         self.dial().now
+    }
+
+    fn monotonic(&self) -> Span {
+        self.dial().passed
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {

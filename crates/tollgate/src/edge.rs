@@ -48,19 +48,35 @@ fn anchor(ticks: u64) -> u64 {
     wall
 }
 
+#[inline]
+fn wall_at(clock: &quanta::Clock, raw: u64) -> Timestamp {
+    let (ticks, wall) = ANCHOR.get();
+    let passed = clock.delta_as_nanos(ticks, raw);
+    let micros =
+        if wall != 0 && passed < ANCHOR_TTL_NANOS { wall + passed / 1_000 } else { anchor(raw) };
+    Timestamp::from_micros(micros)
+}
+
+#[inline]
+fn passed_at(clock: &quanta::Clock, raw: u64) -> Span {
+    Span::from_micros(clock.delta_as_nanos(0, raw) / 1_000)
+}
+
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let clock = &*TICKS;
-        let raw = clock.raw();
-        let (ticks, wall) = ANCHOR.get();
-        let passed = clock.delta_as_nanos(ticks, raw);
-        let micros = if wall != 0 && passed < ANCHOR_TTL_NANOS {
-            wall + passed / 1_000
-        } else {
-            anchor(raw)
-        };
-        Timestamp::from_micros(micros)
+        wall_at(&TICKS, TICKS.raw())
+    }
+
+    #[inline]
+    fn monotonic(&self) -> Span {
+        passed_at(&TICKS, TICKS.raw())
+    }
+
+    #[inline]
+    fn both(&self) -> (Timestamp, Span) {
+        let raw = TICKS.raw();
+        (wall_at(&TICKS, raw), passed_at(&TICKS, raw))
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {

@@ -31,7 +31,9 @@ pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
 pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};
-pub use strategy::{Optimistic, OptimisticOptions, over_issue_bound};
+pub use strategy::{
+    Leased, LeasedOptions, Optimistic, OptimisticOptions, SUBJECTS_MAX_DEFAULT, over_issue_bound,
+};
 pub use tollgate_core::{
     self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,
     Denial, Grant, Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy,

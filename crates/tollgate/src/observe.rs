@@ -6,7 +6,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Costs, Decision, Denial, Permit, Policy, Span, Standing, Timestamp};
+use tollgate_core::{
+    Amounts, Ask, Costs, Decision, Denial, Permit, Policy, Span, Standing, Timestamp,
+};
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -107,6 +109,26 @@ pub enum Event<'a> {
     DegradedEnded {
         /// How long decisions were made without it.
         lasted: Span,
+    },
+    /// A leased gate asked the store for a block: one write.
+    BlockAsked {
+        /// The policy.
+        policy: &'a Policy,
+        /// How much of each unit.
+        amounts: &'a Amounts,
+        /// Whether the store gave it.
+        admitted: bool,
+    },
+    /// A block ended, and what was left of it went back.
+    BlockReturned {
+        /// The policy.
+        policy: &'a Policy,
+        /// What it held.
+        taken: &'a Amounts,
+        /// What nobody spent.
+        unspent: &'a Amounts,
+        /// Whether that was written to the store; if not, time had given it back already, or nothing was left.
+        posted: bool,
     },
     /// What an optimistic gate has admitted and not yet posted to the store changed.
     Unposted {

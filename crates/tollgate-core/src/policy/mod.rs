@@ -5,6 +5,7 @@
 
 mod builder;
 mod derived;
+mod leasing;
 mod limit;
 
 pub use builder::PolicyBuilder;
@@ -20,7 +21,7 @@ use crate::bounds::SUBJECT_BYTES_MAX;
 use crate::costs::{Amounts, Costs};
 use crate::error::Error;
 use crate::rule::Gauge;
-use crate::time::{Span, Timestamp};
+use crate::time::Span;
 
 /// The unit that costs 1 when an ask does not name it.
 pub const REQUESTS: &str = "requests";
@@ -180,17 +181,6 @@ impl Policy {
         self.0.block_ttl
     }
 
-    /// Until when tokens taken at `at` in advance may be spent: `block_ttl` later, or where a rule starts afresh,
-    /// whichever comes first. Nothing if the policy cannot be leased, because it has no `block_ttl` or has slots.
-    #[must_use]
-    pub fn block_ends_at(&self, at: Timestamp) -> Option<Timestamp> {
-        if self.0.block_ttl.is_zero() || self.0.limits.iter().any(|limit| limit.gauge.is_slots()) {
-            return None;
-        }
-        let boundaries = self.0.limits.iter().filter_map(|limit| limit.gauge.next_boundary(at));
-        boundaries.chain([at + self.0.block_ttl]).min()
-    }
-
     /// The policy that applies to `subject`: its override, or this one.
     #[inline]
     #[must_use]
@@ -289,9 +279,10 @@ impl Policy {
             })
     }
 
-    /// Whether states made under `other` mean the same here.
+    /// Whether states made under `other` mean the same here; quick where both are clones of one policy.
     #[inline]
-    pub(crate) fn has_shape_of(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn has_shape_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.shape == other.0.shape
     }
 }

@@ -143,6 +143,11 @@ impl Continuous {
         level.saturating_sub(amount.saturating_mul(self.token).saturating_sub(refilled))
     }
 
+    /// Whether time has not yet refilled `amount` that was held for `held`.
+    pub(crate) const fn owes(&self, amount: u64, held: Span) -> bool {
+        self.rate.saturating_mul(held.as_micros()) < amount.saturating_mul(self.token)
+    }
+
     pub(crate) const fn refills_like(&self, other: &Self) -> bool {
         self.rate == other.rate && self.token == other.token
     }

@@ -164,6 +164,19 @@ impl Calendar {
         }
     }
 
+    /// Where what was taken at `now` loses its meaning: the end of the window, and before it the instant from which a
+    /// charge counts in the next window too.
+    pub(crate) fn next_boundary(&self, now: Timestamp) -> Timestamp {
+        let end = self.window_at(now).1;
+        let late = end - self.margin;
+        if now < late { late } else { end }
+    }
+
+    /// Whether what was charged at `charged_at` still counts in the window of `now`.
+    pub(crate) fn counts(&self, charged_at: Timestamp, now: Timestamp) -> bool {
+        now < self.window_at(charged_at).1
+    }
+
     /// Whether the pages of `other` are pages here.
     pub(crate) fn has_pages_of(&self, other: &Self) -> bool {
         (self.period, &self.zone, self.margin) == (other.period, &other.zone, other.margin)

@@ -221,9 +221,22 @@ impl Gauge {
     pub(crate) fn next_boundary(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Interval(gauge) => Some(gauge.next_boundary(now)),
-            Self::Calendar(gauge) => Some(gauge.window_at(now).1),
+            Self::Calendar(gauge) => Some(gauge.next_boundary(now)),
             Self::Continuous(_) | Self::Window(_) | Self::Slots(_) => None,
         }
+    }
+
+    /// Whether giving back `amount` of what was charged at `charged_at` would make any room at `now`, or time has
+    /// given all of it back.
+    pub(crate) fn makes_room(&self, amount: u64, charged_at: Timestamp, now: Timestamp) -> bool {
+        0 < amount
+            && match self {
+                Self::Continuous(gauge) => gauge.owes(amount, now.since(charged_at)),
+                Self::Interval(gauge) => now < gauge.next_boundary(charged_at),
+                Self::Window(gauge) => gauge.counts(charged_at, now),
+                Self::Calendar(gauge) => gauge.counts(charged_at, now),
+                Self::Slots(_) => true,
+            }
     }
 
     /// When a slot taken at `at` expires, if this is a concurrency limit.

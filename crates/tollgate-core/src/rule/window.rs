@@ -188,10 +188,14 @@ impl Window {
         charged_at: Timestamp,
         now: Timestamp,
     ) {
-        let filed_at = self.filed_at(charged_at);
-        if now < filed_at + self.window {
-            log.take(filed_at, amount);
+        if self.counts(charged_at, now) {
+            log.take(self.filed_at(charged_at), amount);
         }
+    }
+
+    /// Whether what was charged at `charged_at` is in the window at `now`.
+    pub(crate) fn counts(&self, charged_at: Timestamp, now: Timestamp) -> bool {
+        now < self.filed_at(charged_at) + self.window
     }
 
     /// Whether a charge is filed here where `other` filed it, and leaves when it left there.

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod layer;
+mod leased;
+mod leased_over;
 mod memory;
 mod optimistic;
 mod queue;

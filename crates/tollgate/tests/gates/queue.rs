@@ -354,6 +354,10 @@ impl Clock for Wall {
         self.wall.now()
     }
 
+    fn monotonic(&self) -> Span {
+        self.timer.monotonic()
+    }
+
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         self.timer.sleep_until(self.timer.now() + at.since(self.wall.now()))
     }

@@ -1,0 +1,328 @@
+//! Leased: takes blocks of tokens from the store in one write, spends them here, and gives back what is left.
+//!
+//! Exact and local at once. What is spent in an interval was leased in one that is at most `block_ttl` longer, and the
+//! numbers that every gate on such a policy keeps to allow for that, so the limit holds at the time of *spending*. What a
+//! caller gives up: a standing counts the tokens that lie unspent in blocks as used, a refusal may be as old as a block,
+//! and a crash keeps what it held from everybody until the rule itself restores it.
+//!
+//! A permit out of a block says so in its stamp ([`LOCAL_STAMPS`](tollgate_core::bounds::LOCAL_STAMPS)): a random number
+//! of the block, and its own in it. No store settles such a permit, so one that comes to another instance, or after a
+//! restart, gives nothing back: the block it came from is accounted for by whoever holds it, or by time.
+
+mod block;
+mod book;
+mod desk;
+mod traffic;
+
+use std::sync::Arc;
+
+use tollgate_core::{
+    Amounts, Ask, Costs, Decision, Permit, Policy, Span, Standing, Timestamp, Verdict,
+};
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::gate::{BoxFuture, Gate};
+use crate::observe::Observer;
+
+use block::Moment;
+use book::Settling;
+use desk::{Desk, Local, SHARE_PARTS};
+use traffic::Shared;
+
+/// For how many subjects an instance holds blocks unless told otherwise. Beyond it asks go to the store.
+pub const SUBJECTS_MAX_DEFAULT: usize = 100_000;
+
+/// A block that does not hold this many asks is not worth taking.
+const BLOCK_ASKS_MIN: u64 = 2;
+
+/// How blocks are held.
+#[derive(Clone, Debug)]
+pub struct LeasedOptions {
+    /// For how many subjects blocks are held.
+    pub subjects_max: usize,
+    /// How far instances may differ about when a calendar window or an interval ends: blocks end that much before. Zero
+    /// is right for a store that decides by its own clock.
+    pub skew: Span,
+    /// How long a block that has ended waits for its permits to be settled for less before what is left goes back. The
+    /// store takes one return only, and a permit settled later keeps its estimate.
+    pub settle_wait: Span,
+    /// Is told of every block that is asked for and given back.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for LeasedOptions {
+    fn default() -> Self {
+        Self {
+            subjects_max: SUBJECTS_MAX_DEFAULT,
+            skew: Span::from_millis(10),
+            settle_wait: Span::from_secs(10),
+            observer: None,
+        }
+    }
+}
+
+/// A gate that spends blocks of tokens taken from `G` in advance, where the policy has a `block_ttl`.
+///
+/// Asks with an id, asks behind others, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
+/// or fewer than two asks in a sixteenth of the limit) go to `G` as they are. Needs a tokio runtime.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use tollgate::{
+///     Ask, Atomic, Gate, Leased, LeasedOptions, Limit, Memory, Policy, Span, SystemClock, TokenBucket,
+/// };
+///
+/// let policy = Policy::builder("api")
+///     .limit(Limit::new("rate", "requests", TokenBucket::per_second(10_000)))
+///     .block_ttl(Span::from_millis(50))
+///     .build()?;
+/// let store = Atomic::new(Memory::new());
+/// let gate = Leased::new(store, LeasedOptions::default(), Arc::new(SystemClock));
+/// for _ in 0..1_000 {
+///     assert!(gate.acquire(&Ask::new(&policy, "alice")).await?.is_admitted());
+/// }
+/// gate.shutdown().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Leased<G: Gate>(Arc<Shared<G>>);
+
+impl<G: Gate> Leased<G> {
+    /// Leases from `gate`, by the time of `clock`.
+    pub fn new(gate: G, options: LeasedOptions, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared::new(gate, options, clock)))
+    }
+
+    /// The gate inside.
+    pub fn inner(&self) -> &G {
+        &self.0.gate
+    }
+
+    /// Decides `ask` out of a block or by a refusal that still stands, without waiting and without allocating. Nothing
+    /// if only [`acquire`](Gate::acquire) can tell.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a wrong ask.
+    #[inline]
+    pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Option<Verdict>, Error> {
+        ask.check()?;
+        if !is_plain(ask) {
+            return Ok(None);
+        }
+        let now = self.0.now();
+        Ok(self.local(ask, now, |desk, local| match local {
+            Local::Spent { charge, .. } => Some(Verdict::Admitted(charge)),
+            Local::Refused => {
+                let scarcity = desk.scarcity.as_ref()?;
+                Some(Verdict::Denied(scarcity.refusal(&desk.policy, ask.amounts())))
+            }
+            Local::Ask => None,
+        }))
+    }
+
+    /// Gives every block back and waits until that is done. Afterwards every ask goes to the store.
+    pub async fn shutdown(&self) {
+        self.0.shut_down().await;
+    }
+
+    /// Answers from the desk, and has the next block fetched if the one at hand runs low.
+    #[inline]
+    fn local<T>(
+        &self,
+        ask: &Ask<'_>,
+        now: Moment,
+        answer: impl FnOnce(&Desk, Local) -> Option<T>,
+    ) -> Option<T> {
+        let (policy, subject) = (ask.policy(), ask.subject());
+        let (answer, low) = self.0.book.with(policy, subject, |desk| {
+            let local = desk.answer(ask, now);
+            let low = matches!(local, Local::Spent { low: true, .. });
+            desk.leasing |= low;
+            (answer(desk, local), low)
+        })?;
+        if low {
+            self.0.begin_lease(policy, subject, true);
+        }
+        answer
+    }
+
+    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        ask.check()?;
+        if !is_plain(ask) || !ask.policy().is_leased() {
+            return self.0.gate.acquire(ask).await;
+        }
+        let now = self.0.now();
+        let local = self.local(ask, now, |desk, local| match local {
+            Local::Spent { place, charge, .. } => {
+                let permit = desk.permit(place, charge.stamp, ask.amounts(), now);
+                Some(Decision::Admitted(permit))
+            }
+            Local::Refused => {
+                let scarcity = desk.scarcity.as_ref()?;
+                Some(Decision::Denied(scarcity.denial(&desk.policy, ask.amounts(), now)))
+            }
+            Local::Ask => None,
+        });
+        match local {
+            Some(decision) => Ok(decision),
+            None => self.wait_for_lease(ask, now).await,
+        }
+    }
+
+    async fn wait_for_lease(&self, ask: &Ask<'_>, now: Moment) -> Result<Decision, Error> {
+        let (policy, subject, amounts) = (ask.policy(), ask.subject(), *ask.amounts());
+        let worth = Amounts::from_fn(|unit| amounts.at(unit).saturating_mul(BLOCK_ASKS_MIN));
+        if !policy.share(SHARE_PARTS).covers(&worth) || amounts.is_zero() {
+            return self.0.gate.acquire(ask).await;
+        }
+        let joined = self.0.book.with_new(policy, subject, now, |desk| {
+            desk.adopt(policy);
+            desk.takes_blocks(now).then(|| {
+                let begins = !std::mem::replace(&mut desk.leasing, true);
+                desk.wait(amounts).map(|answer| (answer, begins))
+            })
+        });
+        let Some(joined) = joined.flatten() else { return self.0.gate.acquire(ask).await };
+        let (answer, begins) = joined?;
+        if begins {
+            self.0.begin_lease(policy, subject, false);
+        }
+        match answer.await {
+            Ok(decision) => decision,
+            Err(_) => self.0.gate.acquire(ask).await,
+        }
+    }
+
+    /// Settles a permit out of a block for `actual`.
+    async fn settle_local(&self, permit: &Permit, actual: &Amounts) -> Result<bool, Error> {
+        let now = self.0.now();
+        permit.charged().check_age(now.wall)?;
+        let post = match self.0.book.settle(permit, actual, now, false) {
+            Settling::Before => return Ok(false),
+            Settling::Done(ended) => return Ok(self.settled(ended)),
+            Settling::Post(extra) => extra,
+            Settling::Unknown => actual.minus(permit.charged().amounts),
+        };
+        if post.is_zero() {
+            return Ok(false);
+        }
+        let (grant, policy) = (permit.grant(), permit.policy());
+        // The same at every instance, so that settling twice posts once.
+        let id = format!("extra-{:x}-{:x}", grant.stamp, grant.at.as_micros());
+        let ask = Ask::new(policy, permit.subject()).with_costs(&policy.costs(&post)).id(id);
+        self.0.gate.charge(&ask).await?;
+        match self.0.book.settle(permit, actual, self.0.now(), true) {
+            Settling::Before => Ok(false),
+            Settling::Done(ended) => Ok(self.settled(ended)),
+            Settling::Post(_) | Settling::Unknown => Ok(true),
+        }
+    }
+
+    fn settled(&self, ended: Option<block::Block>) -> bool {
+        if let Some(block) = ended {
+            self.0.begin_return(block);
+        }
+        true
+    }
+
+    fn stop(&self, policy: &Policy, subject: &str) {
+        self.0.book.with(policy, subject, Desk::stop);
+    }
+}
+
+/// Whether the ask has no id and stands behind nobody. A repeat must be recognised wherever it comes, and only the store
+/// knows who stands in front.
+#[inline]
+fn is_plain(ask: &Ask<'_>) -> bool {
+    ask.id_text().is_none() && ask.in_front().is_empty()
+}
+
+/// What a crash leaves: blocks that nobody spends, until the rule restores them.
+impl<G: Gate> Drop for Leased<G> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<G: Gate> Gate for Leased<G> {
+    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+        Box::pin(self.decide(ask))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        permit: &'a Permit,
+        actual: &'a Costs,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            if !permit.is_local() {
+                return self.0.gate.settle(permit, actual).await;
+            }
+            let actual = permit.charged().with_actual(actual)?;
+            self.settle_local(permit, &actual).await
+        })
+    }
+
+    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            if !permit.is_local() {
+                return self.0.gate.release(permit).await;
+            }
+            self.settle_local(permit, &Amounts::default()).await
+        })
+    }
+
+    /// A permit out of a block holds no slot and is returned as it is.
+    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
+        if permit.is_local() {
+            return Box::pin(async { Ok(permit.clone()) });
+        }
+        self.0.gate.renew(permit)
+    }
+
+    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+        self.0.gate.charge(ask)
+    }
+
+    /// Blocks of this instance are not spent from now on; those of others end within the `block_ttl`.
+    fn close_until<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        limit: &'a str,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            self.stop(ask.policy(), ask.subject());
+            let closed = self.0.gate.close_until(ask, limit, until).await;
+            // What was leased while the store was being told.
+            self.stop(ask.policy(), ask.subject());
+            closed
+        })
+    }
+
+    /// As the store says: tokens that lie unspent in blocks, here or elsewhere, count as used.
+    fn standing<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
+        self.0.gate.standing(policy, subject)
+    }
+
+    /// Blocks of this instance are not spent from now on; what others hold comes on top for up to the `block_ttl`.
+    fn reset<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            self.stop(policy, subject);
+            let done = self.0.gate.reset(policy, subject).await;
+            self.stop(policy, subject);
+            done
+        })
+    }
+}
