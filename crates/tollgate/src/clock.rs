@@ -79,7 +79,7 @@ impl ManualClock {
     /// Sets the time, forward or back, and wakes whoever waited for a time up to then. Forward, so much time passes;
     /// back, none does.
     pub fn set(&self, now: Timestamp) {
-        self.turn(now, |passed, forward| passed.plus(forward));
+        self.turn(now, Span::plus);
     }
 
     /// Sets the wall clock, forward or back, while no time passes, as when somebody corrects it.

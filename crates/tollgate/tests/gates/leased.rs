@@ -138,7 +138,7 @@ impl Fleet {
     }
 
     async fn used(&self, policy: &Policy) -> Vec<u64> {
-        let standings = self.store.standing(policy, "alice").await.unwrap();
+        let standings = self.store.standing(policy, "alice").await.expect("it stands");
         standings.iter().map(|standing| standing.used).collect()
     }
 }
@@ -156,7 +156,7 @@ fn leased_for(ttl: Span, limits: impl IntoIterator<Item = Limit>) -> Policy {
 }
 
 async fn ask(gate: &impl Gate, policy: &Policy) -> Decision {
-    gate.acquire(&Ask::new(policy, "alice")).await.unwrap()
+    gate.acquire(&Ask::new(policy, "alice")).await.expect("it decides")
 }
 
 /// Asks until the first denial, and returns the permits and the denial.
@@ -354,14 +354,13 @@ async fn a_crash_under_issues_until_the_rule_restores_it() {
 
 /// Spends until a permit is a local one.
 async fn local_permit(gate: &impl Gate, policy: &Policy, tokens: u64) -> Permit {
-    for _ in 0..100 {
+    loop {
         let ask = Ask::new(policy, "alice").cost("tokens", tokens);
-        let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+        let permit = gate.acquire(&ask).await.expect("it decides").permit().expect("there is room");
         if permit.is_local() {
             return permit;
         }
     }
-    panic!("no block was taken");
 }
 
 fn tokens_per_minute() -> Policy {

@@ -54,7 +54,7 @@ struct Road {
 impl Road {
     async fn travel(&self) -> Result<(), Error> {
         let (lost, delay) = {
-            let mut random = self.random.lock().unwrap();
+            let mut random = self.random.lock().expect("nobody panicked");
             let delays = [0, 0, 0, 0, 0, 0, 5, 20, 60, 400];
             let delays = if self.losses == 0 { &delays[..1] } else { &delays };
             (random.u8(..) < self.losses, delays[random.usize(..delays.len())])
@@ -401,7 +401,8 @@ impl World {
             })
             .collect();
         history.sort_by_key(|record| record.now);
-        let configured = Policy::new("test", self.policy.limits().cloned()).unwrap();
+        let configured =
+            Policy::new("test", self.policy.limits().cloned()).expect("the numbers are in bounds");
         never_over(&configured, &history)
     }
 
@@ -412,7 +413,7 @@ impl World {
             self.pass(Span::from_millis(20)).await;
         }
         self.pass(Span::from_mins(2)).await;
-        let standings = self.store.standing(&self.policy, "alice").await.unwrap();
+        let standings = self.store.standing(&self.policy, "alice").await.expect("it stands");
         for (standing, most) in standings.iter().zip(self.policy.effective()) {
             if standing.remaining != most {
                 return Err(format!("of {most} only {} are there again", standing.remaining));
@@ -433,12 +434,17 @@ fn play_calmly(policy: &Policy, fault: Fault, later: Span) -> Result<usize, Stri
 }
 
 fn run<T>(play: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("the numbers are in bounds");
     runtime.block_on(tokio::task::LocalSet::new().run_until(play))
 }
 
 fn policy(limits: impl IntoIterator<Item = Limit>) -> Policy {
-    Policy::builder("test").limits(limits).block_ttl(TTL).build().unwrap()
+    Policy::builder("test")
+        .limits(limits)
+        .block_ttl(TTL)
+        .build()
+        .expect("the numbers are in bounds")
 }
 
 fn on_requests(rule: impl Into<tollgate::Rule>) -> Limit {

@@ -40,7 +40,7 @@ pub(super) enum Settling {
     /// It was settled before.
     Before,
     /// Settled; if that was all a block that has ended waited for, here it is.
-    Done(Option<Block>),
+    Done(Option<Box<Block>>),
     /// So much more than the estimate has to be posted first.
     Post(Amounts),
 }
@@ -162,7 +162,7 @@ impl Book {
             block.settle_once(&origin, &estimate, actual);
             let done = !block.is_live(now) && !block.awaits_settles();
             let number = block.number();
-            Settling::Done(if done { desk.remove(number) } else { None })
+            Settling::Done(if done { desk.remove(number).map(Box::new) } else { None })
         };
         self.with(permit.policy(), permit.subject(), settle).unwrap_or(Settling::Unknown)
     }

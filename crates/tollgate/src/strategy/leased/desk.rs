@@ -239,8 +239,11 @@ impl Desk {
                 },
                 Local::Ask => return,
             };
-            let sent = self.waiters.pop_front().map(|waiter| waiter.answer.send(Ok(decision)));
-            if let (Some(Err(_)), Some((place, stamp))) = (sent, spent) {
+            let received = self
+                .waiters
+                .pop_front()
+                .is_some_and(|waiter| waiter.answer.send(Ok(decision)).is_ok());
+            if let (false, Some((place, stamp))) = (received, spent) {
                 self.blocks[place].unspend(stamp, &amounts);
             }
         }

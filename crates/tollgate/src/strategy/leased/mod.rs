@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::observe::Observer;
 
-use block::Moment;
+use block::{Block, Moment};
 use book::Settling;
 use desk::{Desk, Local, SHARE_PARTS};
 use traffic::Shared;
@@ -221,9 +221,9 @@ impl<G: Gate> Leased<G> {
         }
     }
 
-    fn settled(&self, ended: Option<block::Block>) -> bool {
+    fn settled(&self, ended: Option<Box<Block>>) -> bool {
         if let Some(block) = ended {
-            self.0.begin_return(block);
+            self.0.begin_return(*block);
         }
         true
     }
