@@ -94,12 +94,25 @@ impl App {
         request: &AcquireRequest,
     ) -> Result<Decision, Error> {
         let ask = request.ask(policy);
-        let decided = match request.wait_ms {
-            None | Some(0) => self.gate.acquire(&ask).await,
-            Some(wait_ms) => self.acquire_within(&ask, wait_ms).await,
-        };
-        self.stats.count(policy.name(), decided.as_ref());
+        match request.wait_ms {
+            None | Some(0) => self.decide(&ask).await,
+            Some(wait_ms) => {
+                let decided = self.acquire_within(&ask, wait_ms).await;
+                self.stats.count(policy.name(), decided.as_ref());
+                decided
+            }
+        }
+    }
+
+    /// Decides `ask` now, and counts the answer.
+    pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let decided = self.gate.acquire(ask).await;
+        self.stats.count(ask.policy().name(), decided.as_ref());
         decided
+    }
+
+    pub(crate) fn gate(&self) -> &impl Gate {
+        &self.gate
     }
 
     async fn acquire_within(&self, ask: &Ask<'_>, wait_ms: u64) -> Result<Decision, Error> {
@@ -152,6 +165,11 @@ impl App {
                 unavailable("the store did not answer in time")
             }
         }
+    }
+
+    /// Says when the server closes.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
     }
 
     /// Answers whoever waits, and from now on nobody waits.

@@ -2,6 +2,8 @@
 
 use tollgate::Span;
 
+use crate::token::TOKEN_CHARS_MAX;
+
 /// The largest body of a request, in bytes: a full batch of long asks fits.
 pub const BODY_BYTES_MAX: usize = 256 * 1_024;
 
@@ -11,8 +13,8 @@ pub const BATCH_ASKS_MAX: usize = 100;
 /// The longest that an ask may wait for room.
 pub const WAIT_MAX: Span = Span::from_secs(300);
 
-/// The most connections at once; further ones wait in the listener's backlog.
-pub const CONNECTIONS_MAX: usize = 4_096;
+/// The most connections at once on each listener; further ones wait in its backlog.
+pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// The longest that a connection may be idle, or take to send the head of a request.
 pub const HEAD_WAIT_MAX: Span = Span::from_secs(60);
@@ -28,3 +30,30 @@ pub const DRAIN_MAX: Span = Span::from_secs(10);
 
 /// How long the server waits after it could not accept a connection, as when it has no file descriptor left.
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
+
+/// The most words of one request of the Redis protocol.
+pub const ARGS_MAX: usize = 64;
+
+/// The longest word of a request of the Redis protocol: a permit at its longest.
+pub const ARG_BYTES_MAX: usize = TOKEN_CHARS_MAX;
+
+/// The longest request of the Redis protocol: as many words as it may have, a few of them permits.
+pub const FRAME_BYTES_MAX: usize = 32 * 1_024;
+
+/// How much is read at once from a connection of the Redis protocol that sends little.
+pub const READ_BYTES_MIN: usize = 512;
+
+/// How much is read at once from a connection of the Redis protocol that sends much.
+pub const READ_BYTES_MAX: usize = 16 * 1_024;
+
+/// Answers to pipelined requests are written at the latest when there are this many bytes of them.
+pub const WRITE_BYTES_MAX: usize = 64 * 1_024;
+
+/// The longest that a client may take to take its answers.
+pub const WRITE_WAIT_MAX: Span = Span::from_secs(30);
+
+/// The longest that a connection of the Redis protocol may send nothing.
+pub const IDLE_MAX: Span = Span::from_mins(60);
+
+/// The most sets of numbers of `CL.THROTTLE` whose policies are kept.
+pub const THROTTLES_MAX: usize = 10_000;

@@ -5,10 +5,11 @@ pub mod bounds;
 mod closing;
 mod dashboard;
 mod http;
+mod resp;
 mod server;
 mod stats;
 pub mod token;
 pub mod wire;
 
 pub use app::App;
-pub use server::{Drained, run};
+pub use server::{Drained, Listeners, run};

@@ -15,12 +15,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tollgate::Clock;
 
 use crate::app::App;
 use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX, HEAD_WAIT_MAX};
 use crate::http;
+use crate::resp::{self, Resp};
 
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,35 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Serves `app` on `listener` until `shutdown` resolves, then finishes what is in flight. Whoever wants to replace the
+/// Where a server listens: HTTP always, other protocols where they are given.
+#[derive(Debug)]
+pub struct Listeners {
+    http: TcpListener,
+    resp: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// HTTP on `http`, and nothing else.
+    #[must_use]
+    pub const fn http(http: TcpListener) -> Self {
+        Self { http, resp: None }
+    }
+
+    /// The same, with the Redis protocol on `resp`.
+    #[must_use]
+    pub fn resp(mut self, resp: TcpListener) -> Self {
+        self.resp = Some(resp);
+        self
+    }
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(http: TcpListener) -> Self {
+        Self::http(http)
+    }
+}
+
+/// Serves `app` on `listeners` until `shutdown` resolves, then finishes what is in flight. Whoever wants to replace the
 /// policies meanwhile keeps an `Arc` of it.
 ///
 /// ```
@@ -48,42 +78,45 @@ pub struct Drained {
 /// assert_eq!(run(listener, app, stop_at_once).await.cut, 0);
 /// # Ok(()) }
 /// ```
-pub async fn run(listener: TcpListener, app: App, shutdown: impl Future<Output = ()>) -> Drained {
-    let app = app.into();
+pub async fn run(
+    listeners: impl Into<Listeners>,
+    app: App,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let app: Arc<App> = app.into();
     let mut server = Server {
         router: http::router(Arc::clone(&app)),
+        resp: Arc::new(Resp::new(Arc::clone(&app))),
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         app,
     };
+    let listeners = listeners.into();
     tokio::select! {
         () = shutdown => {}
-        () = server.accept(&listener) => {}
+        () = server.accept(&listeners) => {}
     }
-    drop(listener);
+    drop(listeners);
     server.drain().await
 }
 
 struct Server {
     app: Arc<App>,
     router: axum::Router,
+    resp: Arc<Resp>,
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
 }
 
 impl Server {
-    async fn accept(&mut self, listener: &TcpListener) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    async fn accept(&mut self, listeners: &Listeners) {
+        let app = Arc::clone(&self.app);
+        let http = Door::new(&listeners.http, app.clock());
+        let resp = listeners.resp.as_ref().map(|listener| Door::new(listener, app.clock()));
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, _)) => self.serve(stream, place),
-                // Somebody gave up while in the backlog, or descriptors ran out; either passes.
-                Err(error) => {
-                    tracing::warn!(%error, "could not accept a connection");
-                    let clock = self.app.clock();
-                    clock.sleep_until(clock.now() + ACCEPT_PAUSE).await;
-                }
+            tokio::select! {
+                (stream, place) = http.next() => self.serve_http(stream, place),
+                (stream, place) = next_of(resp.as_ref()) => self.serve_resp(stream, place),
             }
             while let Some(ended) = self.connections.try_join_next() {
                 if let Err(error) = ended {
@@ -93,11 +126,7 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, stream: TcpStream, place: tokio::sync::OwnedSemaphorePermit) {
-        // An answer is one small write; holding it back for the next would only add latency.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "could not set TCP_NODELAY");
-        }
+    fn serve_http(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(Duration::from(HEAD_WAIT_MAX))
@@ -111,23 +140,77 @@ impl Server {
         });
     }
 
-    async fn drain(mut self) -> Drained {
-        tracing::info!(connections = self.graceful.count(), "draining");
-        self.app.close();
-        let clock = self.app.clock();
-        let deadline = clock.sleep_until(clock.now() + DRAIN_MAX);
+    fn serve_resp(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let connection = resp::serve(stream, Arc::clone(&self.resp), self.app.closing());
+        self.connections.spawn(async move {
+            connection.await;
+            drop(place);
+        });
+    }
+
+    async fn drain(self) -> Drained {
+        let Self { app, graceful, mut connections, .. } = self;
+        tracing::info!(connections = connections.len(), "draining");
+        app.close();
+        let ended = async {
+            graceful.shutdown().await;
+            while connections.join_next().await.is_some() {}
+        };
         tokio::select! {
-            () = self.graceful.shutdown() => {}
-            () = deadline => {}
+            () = ended => {}
+            () = app.clock().sleep_until(app.now() + DRAIN_MAX) => {}
         }
         let mut cut = 0;
-        self.connections.abort_all();
-        while let Some(ended) = self.connections.join_next().await {
+        connections.abort_all();
+        while let Some(ended) = connections.join_next().await {
             cut += usize::from(ended.is_err());
         }
         if 0 < cut {
             tracing::warn!(cut, "cut connections that did not finish in time");
         }
         Drained { cut }
+    }
+}
+
+/// A listener with room for so many connections.
+struct Door<'a> {
+    listener: &'a TcpListener,
+    clock: &'a dyn Clock,
+    room: Arc<Semaphore>,
+}
+
+impl<'a> Door<'a> {
+    fn new(listener: &'a TcpListener, clock: &'a dyn Clock) -> Self {
+        Self { listener, clock, room: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    }
+
+    /// The next connection, with its place.
+    async fn next(&self) -> (TcpStream, OwnedSemaphorePermit) {
+        loop {
+            let place = Arc::clone(&self.room).acquire_owned().await;
+            let place = place.expect("the semaphore is never closed");
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    // An answer is one small write; holding it back for the next would only add latency.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "could not set TCP_NODELAY");
+                    }
+                    return (stream, place);
+                }
+                // Somebody gave up while in the backlog, or descriptors ran out; either passes.
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    self.clock.sleep_until(self.clock.now() + ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// The next connection at `door`; never, if there is none.
+async fn next_of(door: Option<&Door<'_>>) -> (TcpStream, OwnedSemaphorePermit) {
+    match door {
+        Some(door) => door.next().await,
+        None => std::future::pending().await,
     }
 }

@@ -12,7 +12,7 @@ use tollgate::{
     Atomic, CalendarWindow, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
     Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
-use tollgate_server::{App, Drained, run};
+use tollgate_server::{App, Drained, Listeners, run};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
@@ -21,6 +21,7 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_794_721_500);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    pub(crate) resp: SocketAddr,
     pub(crate) clock: ManualClock,
     stop: oneshot::Sender<()>,
     done: JoinHandle<Drained>,
@@ -57,11 +58,14 @@ impl Server {
         let app = App::new(wrap(gate), policies(), KEY, Arc::new(clock.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let resp = resp_listener.local_addr().unwrap();
+        let listeners = Listeners::http(listener).resp(resp_listener);
         let (stop, stopped) = oneshot::channel();
-        let done = tokio::spawn(run(listener, app, async {
+        let done = tokio::spawn(run(listeners, app, async {
             stopped.await.ok();
         }));
-        Self { address, clock, stop, done }
+        Self { address, resp, clock, stop, done }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

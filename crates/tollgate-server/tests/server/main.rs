@@ -5,6 +5,7 @@ mod calls;
 mod client;
 mod errors;
 mod pages;
+mod resp;
 mod shutdown;
 mod tokens;
 mod waiting;

@@ -1,0 +1,216 @@
+//! The Redis protocol, so that every language has a client already.
+//!
+//! A connection's requests are answered in their order, one after the other; those that arrived together are answered in
+//! one write. `CL.THROTTLE` is for programs that know redis-cell, `TG.*` are the calls of the HTTP face.
+
+mod connection;
+mod frame;
+mod native;
+mod reply;
+mod throttle;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tollgate::{Error, ErrorKind};
+
+use crate::app::App;
+use crate::wire::kind_name;
+use reply::Replies;
+use throttle::Throttles;
+
+pub(crate) use connection::serve;
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(crate) struct Resp {
+    app: Arc<App>,
+    throttles: Throttles,
+}
+
+impl Resp {
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self { app, throttles: Throttles::default() }
+    }
+
+    /// Answers one request. Says whether the connection goes on.
+    async fn answer(&self, words: Words<'_>, replies: &mut Replies) -> bool {
+        let Some(name) = words.get(0) else { return true };
+        let mut upper = [0; LONGEST_NAME];
+        let name = upper_case(name, &mut upper);
+        let app = &*self.app;
+        let answered = match name {
+            b"CL.THROTTLE" => throttle::answer(app, &self.throttles, words, replies).await,
+            b"TG.ACQUIRE" => native::acquire(app, words, replies).await,
+            b"TG.SETTLE" => native::settle(app, words, replies).await,
+            b"TG.RELEASE" => native::release(app, words, replies).await,
+            b"TG.RENEW" => native::renew(app, words, replies).await,
+            b"TG.STANDING" => native::standing(app, words, replies).await,
+            b"QUIT" => {
+                replies.simple("OK");
+                return false;
+            }
+            _ => self.answer_connection(name, words, replies),
+        };
+        if let Err(error) = answered {
+            replies.error(&kind_name(error.kind()).to_ascii_uppercase(), &error.to_string());
+        }
+        true
+    }
+
+    /// What clients send about the connection itself, most of them before anything else.
+    fn answer_connection(
+        &self,
+        name: &[u8],
+        words: Words<'_>,
+        replies: &mut Replies,
+    ) -> Result<(), Error> {
+        match name {
+            b"PING" => match words.get(1) {
+                Some(text) => replies.bulk(text),
+                None => replies.simple("PONG"),
+            },
+            b"ECHO" => replies.bulk(words.get(1).unwrap_or_default()),
+            b"HELLO" => hello(words, replies),
+            b"AUTH" => replies.error("ERR", "this server asks for no password; leave AUTH out"),
+            // Names of clients and of libraries, a database that does not exist: nothing here depends on them.
+            b"CLIENT" | b"SELECT" | b"RESET" => replies.simple("OK"),
+            b"COMMAND" => commands(words, replies),
+            b"CONFIG" => replies.map(0),
+            b"INFO" => replies.bulk(self.info().as_bytes()),
+            _ => {
+                let name = String::from_utf8_lossy(words.get(0).unwrap_or_default());
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("unknown command {name:?}; known: {}", NAMES.join(", ")),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn info(&self) -> String {
+        let stats = self.app.stats();
+        let mut text = format!(
+            "# Server\r\ntollgate_version:{VERSION}\r\nredis_version:{REDIS_VERSION}\r\n# Policies\r\n"
+        );
+        for policy in stats.policies {
+            text += &format!(
+                "{}:admitted={},refused={},failed={},degraded={}\r\n",
+                policy.name, policy.admitted, policy.refused, policy.failed, policy.degraded
+            );
+        }
+        text
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Some clients look at this before they use RESP3.
+const REDIS_VERSION: &str = "7.0.0";
+
+/// Every command, as `COMMAND` and errors list them.
+const NAMES: [&str; 16] = [
+    "CL.THROTTLE",
+    "TG.ACQUIRE",
+    "TG.SETTLE",
+    "TG.RELEASE",
+    "TG.RENEW",
+    "TG.STANDING",
+    "PING",
+    "ECHO",
+    "HELLO",
+    "AUTH",
+    "CLIENT",
+    "SELECT",
+    "COMMAND",
+    "CONFIG",
+    "INFO",
+    "QUIT",
+];
+
+const LONGEST_NAME: usize = 16;
+
+/// `HELLO [2|3 …]`: which version to speak from now on.
+fn hello(words: Words<'_>, replies: &mut Replies) {
+    match words.get(1) {
+        Some(b"3") => replies.is_resp3 = true,
+        Some(b"2") => replies.is_resp3 = false,
+        None => {}
+        Some(_) => {
+            return replies.error("NOPROTO", "unsupported protocol version; 2 and 3 are spoken");
+        }
+    }
+    replies.map(4);
+    for (name, text) in [("server", "tollgate"), ("version", VERSION)] {
+        replies.bulk(name.as_bytes());
+        replies.bulk(text.as_bytes());
+    }
+    replies.bulk(b"proto");
+    replies.integer(if replies.is_resp3 { 3 } else { 2 });
+    replies.bulk(b"mode");
+    replies.bulk(b"standalone");
+}
+
+/// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS`: enough for a client that wants to complete names.
+fn commands(words: Words<'_>, replies: &mut Replies) {
+    match words.get(1) {
+        Some(option) if option.eq_ignore_ascii_case(b"COUNT") => {
+            replies.integer(i64::try_from(NAMES.len()).unwrap_or_default());
+        }
+        Some(_) => replies.map(0),
+        None => {
+            replies.array(NAMES.len());
+            for name in NAMES {
+                // Name, number of words (at least one), flags, and no keys.
+                replies.array(6);
+                replies.bulk(name.to_ascii_lowercase().as_bytes());
+                replies.integer(-1);
+                replies.array(0);
+                (0..3).for_each(|_| replies.integer(0));
+            }
+        }
+    }
+}
+
+fn upper_case<'a>(name: &[u8], room: &'a mut [u8; LONGEST_NAME]) -> &'a [u8] {
+    // A name that is too long is none that is known.
+    let Some(upper) = room.get_mut(..name.len()) else { return b"" };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    upper
+}
+
+/// The words of one request.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    bytes: &'a [u8],
+    places: &'a [Range<usize>],
+}
+
+impl<'a> Words<'a> {
+    fn len(self) -> usize {
+        self.places.len()
+    }
+
+    fn get(self, place: usize) -> Option<&'a [u8]> {
+        self.places.get(place).map(|range| &self.bytes[range.clone()])
+    }
+
+    /// The word at `place`, which callers call `name`, as text.
+    fn text(self, place: usize, name: &str) -> Result<&'a str, Error> {
+        std::str::from_utf8(self.get(place).unwrap_or_default())
+            .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name} must be UTF-8")))
+    }
+
+    /// The word at `place` as text; without it, `usage` says what would be right.
+    fn text_or(self, place: usize, usage: &str) -> Result<&'a str, Error> {
+        if self.len() <= place {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("wrong number of arguments; {usage}"),
+            ));
+        }
+        self.text(place, "every argument")
+    }
+}

@@ -1,0 +1,266 @@
+//! The Redis protocol, byte for byte over real connections.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tollgate::{Clock, Error, ErrorKind, Span};
+use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, IDLE_MAX};
+
+use crate::client::Server;
+use crate::shutdown::Broken;
+
+/// A connection that shows every byte.
+pub(crate) struct Line(TcpStream);
+
+impl Line {
+    pub(crate) async fn to(server: &Server) -> Self {
+        Self(TcpStream::connect(server.resp).await.unwrap())
+    }
+
+    async fn send(&mut self, bytes: &str) {
+        self.0.write_all(bytes.as_bytes()).await.unwrap();
+    }
+
+    /// Sends `bytes` and expects exactly `answer`.
+    async fn says(&mut self, bytes: &str, answer: &str) {
+        self.send(bytes).await;
+        self.expect(answer).await;
+    }
+
+    async fn expect(&mut self, answer: &str) {
+        let mut read = vec![0; answer.len()];
+        self.0.read_exact(&mut read).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&read), answer);
+    }
+
+    /// Sends `words` and gives the answer, which is one that fits into one packet.
+    async fn ask(&mut self, words: &[&str]) -> String {
+        self.send(&request(words)).await;
+        let mut read = vec![0; 8_192];
+        let length = self.0.read(&mut read).await.unwrap();
+        String::from_utf8(read[..length].to_vec()).unwrap()
+    }
+
+    /// Whether the server closes the connection without another word. If it does so while there is something left to
+    /// read, that is a reset.
+    async fn is_closed(mut self) -> bool {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).await.ok();
+        rest.is_empty()
+    }
+}
+
+/// `words` as clients send them.
+pub(crate) fn request(words: &[&str]) -> String {
+    let mut text = format!("*{}\r\n", words.len());
+    for word in words {
+        text += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    text
+}
+
+fn numbers(numbers: [i64; 5]) -> String {
+    let numbers = numbers.map(|number| format!(":{number}\r\n"));
+    format!("*5\r\n{}", numbers.concat())
+}
+
+/// What redis-cell answers to its README's example: a burst of 15 and 30 per minute.
+#[tokio::test]
+async fn cl_throttle_answers_as_redis_cell_does() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let call = request(&["CL.THROTTLE", "user123", "15", "30", "60", "1"]);
+    line.says(&call, &numbers([0, 16, 15, -1, 2])).await;
+    for taken in 2..=16 {
+        line.says(&call, &numbers([0, 16, 16 - taken, -1, taken * 2])).await;
+    }
+    line.says(&call, &numbers([1, 16, 0, 2, 32])).await;
+    server.clock.advance(Span::from_micros(1));
+    line.says(&call, &numbers([1, 16, 0, 2, 32])).await;
+    server.clock.advance(Span::from_micros(1_999_999));
+    line.says(&call, &numbers([0, 16, 0, -1, 32])).await;
+}
+
+#[tokio::test]
+async fn cl_throttle_peeks_takes_many_and_says_never() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let call = |quantity: &str| request(&["cl.throttle", "k", "9", "10", "1", quantity]);
+    line.says(&call("0"), &numbers([0, 10, 10, -1, 0])).await;
+    line.says(&call("10"), &numbers([0, 10, 0, -1, 1])).await;
+    line.says(&call("0"), &numbers([0, 10, 0, -1, 1])).await;
+    line.says(&call("5"), &numbers([1, 10, 0, 1, 1])).await;
+    line.says(&call("11"), &numbers([1, 10, 0, -1, 1])).await;
+    // Without a quantity it is one, and other numbers go on from where the key stands.
+    line.says(&request(&["CL.THROTTLE", "k", "9", "20", "1"]), &numbers([1, 10, 0, 1, 1])).await;
+}
+
+#[tokio::test]
+async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    for (words, reason) in [
+        (&["CL.THROTTLE", "k"][..], "wrong number of arguments"),
+        (&["CL.THROTTLE", "k", "9", "10", "1", "-1"], "quantity \"-1\" must be a whole number"),
+        (&["CL.THROTTLE", "k", "x", "10", "1"], "max_burst \"x\" must be a whole number"),
+        (&["CL.THROTTLE", "k", "9", "0", "1"], "must be between 1 and"),
+        (&["CL.THROTTLE", "k", "9", "1", "0"], "period"),
+        (&["CL.THROTTLE", "", "9", "10", "1"], "subject"),
+    ] {
+        let answer = line.ask(words).await;
+        assert!(answer.starts_with("-INVALID "), "{answer}");
+        assert!(answer.contains(reason), "{answer}");
+    }
+    line.says(&request(&["CL.THROTTLE", "k", "9", "10", "1"]), &numbers([0, 10, 9, -1, 1])).await;
+}
+
+/// Requests that arrive together are answered in their order, wherever the packets are cut.
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let calls = request(&["ECHO", "a"]) + "\r\nPING b\n" + &request(&["PING"]);
+    for byte in calls.repeat(3).as_bytes() {
+        line.0.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    line.expect(&"$1\r\na\r\n$1\r\nb\r\n+PONG\r\n".repeat(3)).await;
+    let many = request(&["CL.THROTTLE", "k", "9", "1", "60"]).repeat(12);
+    line.send(&many).await;
+    for left in (0..10).rev() {
+        line.expect(&numbers([0, 10, left, -1, (10 - left) * 60])).await;
+    }
+    line.expect(&numbers([1, 10, 0, 60, 600]).repeat(2)).await;
+}
+
+/// The native calls carry the same members as HTTP, and a permit goes back and forth between the two.
+#[tokio::test]
+async fn native_calls_answer_as_http_does() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let standing = "$6\r\npolicy\r\n$4\r\njobs\r\n$7\r\nsubject\r\n$2\r\np7\r\n";
+    let answer = line.ask(&["TG.STANDING", "jobs", "p7"]).await;
+    for part in [standing, "$4\r\nused\r\n:0\r\n", "$8\r\nreset_at\r\n$-1\r\n"] {
+        assert!(answer.contains(part), "{part:?} is not in {answer:?}");
+    }
+    line.ask(&["HELLO", "3"]).await;
+    let answer = line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
+    assert!(answer.contains("$8\r\nadmitted\r\n#t\r\n"), "{answer:?}");
+    let permit = answer.split("$6\r\npermit\r\n").nth(1).unwrap().split("\r\n").nth(1).unwrap();
+    let refused = line.ask(&["TG.ACQUIRE", "jobs", "p7", "cost", "requests", "1"]).await;
+    assert!(refused.contains("$8\r\nadmitted\r\n#f\r\n"), "{refused:?}");
+    assert!(refused.contains("$14\r\nretry_after_ms\r\n:60000\r\n"), "{refused:?}");
+    let renewed = line.ask(&["TG.RENEW", permit]).await;
+    assert!(renewed.contains("expires_at"), "{renewed:?}");
+    let changed = |changed| format!("%1\r\n$7\r\nchanged\r\n#{changed}\r\n");
+    assert_eq!(line.ask(&["TG.RELEASE", permit]).await, changed("t"));
+    let over_http = server.post("/v1/release", &format!("{{\"permit\": {permit:?}}}")).await;
+    assert_eq!(over_http.json()["changed"], false);
+    assert_eq!(line.ask(&["TG.SETTLE", permit, "COST", "requests", "0"]).await, changed("f"));
+}
+
+#[tokio::test]
+async fn an_ask_over_resp_is_charged_once_and_waits() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let ask = ["TG.ACQUIRE", "gemini", "p7", "COST", "tokens", "100", "ID", "a1"];
+    assert_eq!(line.ask(&ask).await, line.ask(&ask).await);
+    let conflict = line.ask(&["TG.ACQUIRE", "gemini", "p7", "ID", "a1"]).await;
+    assert!(conflict.starts_with("-CONFLICT "), "{conflict}");
+    line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
+    line.send(&request(&["TG.ACQUIRE", "jobs", "p7", "WAIT", "60000"])).await;
+    while server.clock.next_alarm().is_none_or(|at| server.clock.now() + Span::from_mins(1) < at) {
+        tokio::task::yield_now().await;
+    }
+    server.clock.advance(Span::from_mins(1));
+    line.expect("*").await;
+}
+
+#[tokio::test]
+async fn mistakes_are_explained_and_the_connection_goes_on() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    for (words, answer) in [
+        (&["GET", "x"][..], "-INVALID unknown command \"GET\"; known: CL.THROTTLE, "),
+        (&["a-very-long-name-that-is-no-command"], "-INVALID unknown command "),
+        (&["TG.ACQUIRE", "api"], "-INVALID wrong number of arguments; write TG.ACQUIRE policy"),
+        (&["TG.ACQUIRE", "nope", "p"], "-UNKNOWN-POLICY no policy is called \"nope\""),
+        (&["TG.ACQUIRE", "jobs", "p", "COST", "requests"], "-INVALID wrong number of arguments"),
+        (&["TG.ACQUIRE", "jobs", "p", "COST", "requests", "x"], "-INVALID \"x\" must be a whole"),
+        (&["TG.ACQUIRE", "jobs", "p", "HOW"], "-INVALID \"HOW\" is no option here; write TG."),
+        (&["TG.RELEASE", "garbage"], "-INVALID the permit is not one that was given out"),
+        (&["TG.RELEASE"], "-INVALID wrong number of arguments; write TG.RELEASE permit"),
+        (&["HELLO", "4"], "-NOPROTO "),
+    ] {
+        let got = line.ask(words).await;
+        assert!(got.starts_with(answer), "{words:?}: {got}");
+    }
+    line.says("PING\r\n", "+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn clients_find_what_they_ask_for_when_they_connect() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    line.says(&request(&["CLIENT", "SETINFO", "LIB-NAME", "x"]), "+OK\r\n").await;
+    line.says(&request(&["SELECT", "0"]), "+OK\r\n").await;
+    line.says(&request(&["CONFIG", "GET", "save"]), "*0\r\n").await;
+    line.says(&request(&["COMMAND", "DOCS"]), "*0\r\n").await;
+    line.says(&request(&["COMMAND", "COUNT"]), ":16\r\n").await;
+    assert!(line.ask(&["COMMAND"]).await.starts_with("*16\r\n*6\r\n$11\r\ncl.throttle\r\n"));
+    assert!(line.ask(&["HELLO"]).await.starts_with("*8\r\n$6\r\nserver\r\n$8\r\ntollgate\r\n"));
+    assert!(line.ask(&["HELLO", "3"]).await.starts_with("%4\r\n"));
+    line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
+    assert!(line.ask(&["INFO"]).await.contains("jobs:admitted=1,refused=0,"));
+    line.says(&request(&["QUIT"]), "+OK\r\n").await;
+    assert!(line.is_closed().await);
+}
+
+/// A frame that is malformed or too large is answered and ends the connection, before its content is read.
+#[tokio::test]
+async fn malformed_and_oversize_frames_end_the_connection() {
+    let server = Server::start().await;
+    let long = "x".repeat(FRAME_BYTES_MAX);
+    let wide = format!("*{}\r\n", ARGS_MAX + 1);
+    for bytes in ["*1\r\n$999999999\r\n", "*1\r\n+PING\r\n", "*x\r\n", &wide, &long] {
+        let mut line = Line::to(&server).await;
+        line.send(bytes).await;
+        line.expect("-ERR Protocol error: ").await;
+        line.0.read_to_end(&mut Vec::new()).await.ok();
+    }
+    Line::to(&server).await.says("PING\r\n", "+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed_in_the_end() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    line.says("PING\r\n", "+PONG\r\n").await;
+    line.send("*1\r\n$4\r\nPI").await;
+    while server.clock.next_alarm().is_none() {
+        tokio::task::yield_now().await;
+    }
+    server.clock.advance(IDLE_MAX);
+    server.clock.advance(IDLE_MAX);
+    assert!(line.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_an_error() {
+    let error = Error::new(ErrorKind::Unavailable, "redis: no route\r\nto host");
+    let server = Server::around(|_| Arc::new(Broken(error))).await;
+    let mut line = Line::to(&server).await;
+    let call = request(&["CL.THROTTLE", "k", "9", "10", "1"]);
+    line.says(&call, "-UNAVAILABLE redis: no route  to host\r\n").await;
+}
+
+/// Stopping closes idle connections at once.
+#[tokio::test]
+async fn stopping_does_not_wait_for_idle_connections() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    line.says("PING\r\n", "+PONG\r\n").await;
+    assert_eq!(server.stop().done.await.unwrap().cut, 0);
+    assert!(line.is_closed().await);
+}
