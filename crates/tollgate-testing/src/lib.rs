@@ -2,6 +2,7 @@
 
 pub mod checkers;
 pub mod conformance;
+pub mod faulty;
 pub mod generate;
 pub mod model;
 pub mod sabotage;

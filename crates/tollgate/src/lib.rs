@@ -32,7 +32,8 @@ pub use policies::Policies;
 pub use queue::{Queue, WAITERS_MAX};
 pub use store::{Atomic, Store};
 pub use strategy::{
-    Leased, LeasedOptions, Optimistic, OptimisticOptions, SUBJECTS_MAX_DEFAULT, over_issue_bound,
+    Attempts, Chance, Fallback, FallbackSettings, Leased, LeasedOptions, Optimistic,
+    OptimisticOptions, Resend, SUBJECTS_MAX_DEFAULT, over_issue_bound,
 };
 pub use tollgate_core::{
     self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,

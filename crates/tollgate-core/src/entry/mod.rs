@@ -125,6 +125,31 @@ impl Entry {
         }
     }
 
+    /// An entry of `policy` whose every limit was used up at `at`, as whoever does not know must assume.
+    #[must_use]
+    pub fn used_up(policy: &Policy, at: Timestamp) -> Self {
+        let mut entry = Self::fresh(policy, at);
+        entry.use_up(at);
+        entry
+    }
+
+    /// Uses up every limit at `at`, on top of what is used already; a bucket becomes empty and gets no debt. Permits and
+    /// ids stay as they are.
+    pub fn use_up(&mut self, at: Timestamp) {
+        let (at, stamp) = (self.effective(at), self.next_stamp);
+        self.next_stamp += 1;
+        self.advance_and(at, |limit, state| {
+            let (gauge, most) = (&limit.gauge, limit.gauge.most());
+            if let ViewMut::Bucket(used) = state {
+                let mut all = 0;
+                gauge.add(ViewMut::Bucket(&mut all), at, most, stamp);
+                *used = all.max(*used);
+            } else {
+                gauge.add(state, at, most, stamp);
+            }
+        });
+    }
+
     /// The policy whose numbers the entry was last written with.
     #[inline]
     #[must_use]

@@ -30,7 +30,7 @@ impl Policy {
 
     /// One part in `parts` of the least limit on each unit: the most that one block may hold.
     #[must_use]
-    pub fn share(&self, parts: u64) -> Amounts {
+    pub fn block_max(&self, parts: u64) -> Amounts {
         self.least_by_unit(|place| self.0.limits[place].gauge.most() / parts.max(1))
     }
 

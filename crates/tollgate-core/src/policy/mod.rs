@@ -7,6 +7,7 @@ mod builder;
 mod derived;
 mod leasing;
 mod limit;
+mod share;
 
 pub use builder::PolicyBuilder;
 pub use derived::{Borders, Derived};

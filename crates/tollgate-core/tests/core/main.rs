@@ -15,3 +15,4 @@ mod giving_back;
 mod ids;
 mod promises;
 mod requirements;
+mod share;

@@ -1,7 +1,14 @@
-//! Strategies: gates around a shared gate that trade exactness, speed and round trips in different ways.
+//! Strategies: gates around a shared gate that change when it is asked, and trade exactness, speed and round trips in
+//! different ways.
 
+mod chance;
+mod fallback;
 mod leased;
 mod optimistic;
+mod resend;
 
+pub use chance::Chance;
+pub use fallback::{Fallback, FallbackSettings};
 pub use leased::{Leased, LeasedOptions, SUBJECTS_MAX_DEFAULT};
 pub use optimistic::{Optimistic, OptimisticOptions, over_issue_bound};
+pub use resend::{Attempts, Resend};

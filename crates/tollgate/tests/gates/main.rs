@@ -1,12 +1,16 @@
 //! The gates of this crate: the shared suite on each, and what each adds.
 
 mod conformance;
+mod fallback;
+mod fallback_books;
+mod faulty;
 mod layer;
 mod leased;
 mod leased_over;
 mod memory;
 mod optimistic;
 mod queue;
+mod resend;
 mod retry;
 mod wrappers;
 

@@ -300,7 +300,7 @@ impl Desk {
         }
         self.grow(now);
         let waiting = self.waiters.iter().fold(Amounts::default(), |sum, w| sum.plus(&w.amounts));
-        let cap = self.policy.share(SHARE_PARTS);
+        let cap = self.policy.block_max(SHARE_PARTS);
         let least = need.unwrap_or_default();
         let amounts = Amounts::from_fn(|unit| {
             let wanted = self.size.at(unit).max(waiting.at(unit)).min(cap.at(unit));

@@ -175,7 +175,7 @@ impl<G: Gate> Leased<G> {
     async fn wait_for_lease(&self, ask: &Ask<'_>, now: Moment) -> Result<Decision, Error> {
         let (policy, subject, amounts) = (ask.policy(), ask.subject(), *ask.amounts());
         let worth = Amounts::from_fn(|unit| amounts.at(unit).saturating_mul(BLOCK_ASKS_MIN));
-        if !policy.share(SHARE_PARTS).covers(&worth) || amounts.is_zero() {
+        if !policy.block_max(SHARE_PARTS).covers(&worth) || amounts.is_zero() {
             return self.0.gate.acquire(ask).await;
         }
         let joined = self.0.book.with_new(policy, subject, now, |desk| {

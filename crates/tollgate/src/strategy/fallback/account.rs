@@ -1,0 +1,339 @@
+//! What one subject did without the store: decided here, and owed to the store.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tollgate_core::{
+    Ask, Costs, Decision, Denial, Entry, OnStoreFailure, Operation, Outcome, Permit, Policy,
+    Refusal, Span, Standing, Timestamp, Wait, apply, standings,
+};
+
+use super::POSTED_TTL;
+use crate::error::{Error, ErrorKind};
+use crate::strategy::chance::Chance;
+
+/// One call that the store is still to get.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Settle(Permit, Costs),
+    Release(Permit),
+    Close { limit: String, until: Timestamp },
+    Charge { id: String, ttl: Span, costs: Costs },
+}
+
+/// A subject of a policy, since the store failed.
+#[derive(Debug)]
+pub(super) struct Account {
+    policy: Policy,
+    /// What is enforced here: the share, or for `open` the policy itself, which only counts; or why nothing is.
+    rules: Result<Policy, Error>,
+    entry: Entry,
+    opened: Timestamp,
+    began: Timestamp,
+    used_at: Timestamp,
+    last_stamp: u64,
+    /// What was admitted here and is not in a job yet.
+    debt: Costs,
+    /// Admissions with a stamp below this are in a job, or posted: they cannot shrink any more.
+    frozen_below: u64,
+    jobs: VecDeque<Job>,
+    /// Set while somebody posts for this subject.
+    pub(super) posting: Option<Arc<Notify>>,
+}
+
+impl Account {
+    /// An account of a degradation that began at `began`.
+    pub(super) fn new(policy: &Policy, instances: u64, began: Timestamp) -> Self {
+        let rules = rules_of(policy, instances);
+        let enforced = rules.as_ref().unwrap_or(policy);
+        let entry = match policy.on_store_failure() {
+            OnStoreFailure::Fallback => Entry::used_up(enforced, began),
+            OnStoreFailure::Open | OnStoreFailure::Closed => Entry::fresh(enforced, began),
+        };
+        Self {
+            policy: policy.clone(),
+            rules,
+            entry,
+            opened: began,
+            began,
+            used_at: began,
+            last_stamp: 0,
+            debt: Costs::new(),
+            frozen_below: 0,
+            jobs: VecDeque::new(),
+            posting: None,
+        }
+    }
+
+    /// Takes over other numbers; and where a new degradation began, all of the share counts as used again.
+    pub(super) fn refresh(&mut self, policy: &Policy, instances: u64, began: Timestamp) {
+        if self.policy != *policy {
+            (self.policy, self.rules) = (policy.clone(), rules_of(policy, instances));
+        }
+        if self.began != began {
+            self.began = began;
+            if policy.on_store_failure() == OnStoreFailure::Fallback {
+                self.entry.use_up(began);
+            }
+        }
+    }
+
+    pub(super) const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        !self.jobs.is_empty() || self.debt.iter().any(|(_, amount)| 0 < amount)
+    }
+
+    pub(super) fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Whether nothing is lost if the account is: nothing is owed, and no permit of it can be settled any more.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        let settled_by = self.used_at + tollgate_core::bounds::PERMIT_TTL;
+        !self.owes() && self.posting.is_none() && settled_by <= now
+    }
+
+    /// Decides `ask` here. `in_doubt` is set if the store may have charged it already.
+    pub(super) fn decide(
+        &mut self,
+        ask: &Ask<'_>,
+        now: Timestamp,
+        in_doubt: bool,
+        chance: &Chance,
+    ) -> Result<Decision, Error> {
+        ask.check()?;
+        let decision = match self.policy.on_store_failure() {
+            OnStoreFailure::Fallback => self.by_share(ask, now)?,
+            OnStoreFailure::Open => self.openly(ask, now)?,
+            OnStoreFailure::Closed => return Err(Error::new(ErrorKind::Unavailable, "closed")),
+        };
+        if let Decision::Admitted(permit) = &decision {
+            self.record(permit, ask, in_doubt, chance);
+        }
+        Ok(decision)
+    }
+
+    fn by_share(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Decision, Error> {
+        let share = self.rules.as_ref().map_err(Error::clone)?.clone();
+        let asked = relabelled(ask, &share);
+        Ok(match apply(&Operation::Acquire(&asked), &mut self.entry, now)?.0 {
+            Outcome::Decided(Decision::Admitted(permit)) => {
+                Decision::Admitted(match permit.shadow_denied {
+                    Some(denial) => degraded(Permit::in_shadow(ask, *denial)),
+                    None => degraded(Permit::of(ask, *permit.grant(), permit.limits)),
+                })
+            }
+            Outcome::Decided(Decision::Denied(denial)) => {
+                Decision::Denied(Denial { degraded: true, ..denial })
+            }
+            other => return Err(unexpected(&other)),
+        })
+    }
+
+    /// Admits, unless the provider said no.
+    fn openly(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Decision, Error> {
+        let closed = self.jobs.iter().filter_map(|job| match job {
+            Job::Close { limit, until } if now < *until => Some((limit, *until)),
+            _ => None,
+        });
+        if let Some((limit, until)) = closed.max_by_key(|(_, until)| *until) {
+            let place = ask.policy().limits().position(|known| known.name() == limit);
+            let refusal = Refusal { limit: place.unwrap_or(0), wait: Wait::Until(until) };
+            let denial = Denial::of(ask, refusal, now, Vec::new());
+            return Ok(Decision::Denied(Denial { degraded: true, ..denial }));
+        }
+        self.count(ask, now).map(Decision::Admitted)
+    }
+
+    fn count(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Permit, Error> {
+        let rules = self.rules.as_ref().map_err(Error::clone)?.clone();
+        let asked = relabelled(ask, &rules);
+        match apply(&Operation::Charge(&asked), &mut self.entry, now)?.0 {
+            Outcome::Permitted(permit) => {
+                Ok(degraded(Permit::of(ask, *permit.grant(), Vec::new())))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Charges `ask` without deciding.
+    pub(super) fn charge(
+        &mut self,
+        ask: &Ask<'_>,
+        now: Timestamp,
+        in_doubt: bool,
+        chance: &Chance,
+    ) -> Result<Permit, Error> {
+        ask.check()?;
+        let permit = self.count(ask, now)?;
+        self.record(&permit, ask, in_doubt, chance);
+        Ok(permit)
+    }
+
+    /// Owes what was admitted, once. What the store may have charged already is posted under its own id.
+    fn record(&mut self, permit: &Permit, ask: &Ask<'_>, in_doubt: bool, chance: &Chance) {
+        let stamp = permit.grant().stamp;
+        self.used_at = permit.grant().at;
+        if stamp <= self.last_stamp {
+            return;
+        }
+        self.last_stamp = stamp;
+        match ask.id_text().filter(|_| in_doubt) {
+            Some(id) => {
+                self.freeze(chance);
+                let (id, ttl) = (id.to_owned(), ask.id_ttl());
+                self.jobs.push_back(Job::Charge { id, ttl, costs: ask.costs() });
+                self.frozen_below = stamp + 1;
+            }
+            None => change(&mut self.debt, &Costs::new(), &ask.costs()),
+        }
+    }
+
+    /// Whether `permit` was given here.
+    pub(super) fn gave(&self, permit: &Permit) -> bool {
+        self.opened <= permit.grant().at && permit.grant().stamp <= self.last_stamp
+    }
+
+    /// Settles a permit that was given here, with `actual` or with nothing at all.
+    pub(super) fn settle(
+        &mut self,
+        permit: &Permit,
+        actual: Option<&Costs>,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        let local = self.localised(permit)?;
+        let operation = match actual {
+            Some(actual) => Operation::Settle(&local, actual),
+            None => Operation::Release(&local),
+        };
+        let done = matches!(apply(&operation, &mut self.entry, now)?.0, Outcome::Settled(true));
+        if done {
+            let (was, mut is) = (permit.costs(), permit.costs());
+            for unit in permit.policy().units() {
+                let wanted = actual.map_or(Some(0), |actual| actual.get(unit));
+                is.set(unit, wanted.or(was.get(unit)).unwrap_or(0));
+            }
+            if permit.grant().stamp < self.frozen_below {
+                // What is posted, or on its way, stays; what the call cost beyond it is owed.
+                change(&mut self.debt, &Costs::new(), &beyond(&is, &was));
+            } else {
+                change(&mut self.debt, &was, &is);
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn renew(&mut self, permit: &Permit, now: Timestamp) -> Result<Permit, Error> {
+        let local = self.localised(permit)?;
+        match apply(&Operation::Renew(&local), &mut self.entry, now)?.0 {
+            Outcome::Permitted(renewed) => Ok(permit.clone().with_grant(*renewed.grant())),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The permit in the numbers that are enforced here.
+    fn localised(&self, permit: &Permit) -> Result<Permit, Error> {
+        let rules = self.rules.as_ref().map_err(Error::clone)?;
+        let amounts = rules.amounts(&permit.costs())?;
+        Ok(Permit::new(rules, permit.subject(), amounts, *permit.grant()))
+    }
+
+    /// Closes a limit here at once, and in the store later.
+    pub(super) fn close(
+        &mut self,
+        ask: &Ask<'_>,
+        limit: &str,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        let policy = self.rules.as_ref().unwrap_or(&self.policy).clone();
+        let close = Operation::Close { policy: &policy, subject: ask.subject(), limit, until };
+        let done = matches!(apply(&close, &mut self.entry, now)?.0, Outcome::Done(true));
+        if done {
+            self.used_at = now;
+            self.jobs.push_back(Job::Close { limit: limit.to_owned(), until });
+        }
+        Ok(done)
+    }
+
+    pub(super) fn standing(&self, now: Timestamp) -> Vec<Standing> {
+        standings(&self.entry, now)
+    }
+
+    /// Keeps a call for the store.
+    pub(super) fn keep(&mut self, job: Job, now: Timestamp) {
+        self.used_at = now;
+        self.jobs.push_back(job);
+    }
+
+    /// The next call that the store is to get; the same until it is [`done`](Self::done).
+    pub(super) fn next_job(&mut self, chance: &Chance) -> Option<Job> {
+        if self.jobs.is_empty() {
+            self.freeze(chance);
+        }
+        self.jobs.front().cloned()
+    }
+
+    pub(super) fn done(&mut self) {
+        self.jobs.pop_front();
+    }
+
+    /// Makes one job of the debt. From now on it has an id and does not change.
+    fn freeze(&mut self, chance: &Chance) {
+        if self.debt.iter().any(|(_, amount)| 0 < amount) {
+            let costs = std::mem::take(&mut self.debt);
+            self.jobs.push_back(Job::Charge { id: chance.id(), ttl: POSTED_TTL, costs });
+            self.frozen_below = self.last_stamp + 1;
+        }
+    }
+}
+
+fn rules_of(policy: &Policy, instances: u64) -> Result<Policy, Error> {
+    if policy.on_store_failure() != OnStoreFailure::Fallback {
+        return Ok(policy.clone());
+    }
+    policy.share(instances).map_err(|error| {
+        let text =
+            format!("the store cannot be asked, and there is no share to decide by: {error}");
+        Error::new(ErrorKind::Unavailable, text)
+    })
+}
+
+/// `ask` in the numbers of `rules`, which has the same units.
+fn relabelled<'a>(ask: &'a Ask<'_>, rules: &'a Policy) -> Ask<'a> {
+    let asked =
+        Ask::new(rules, ask.subject()).with_costs(&ask.costs()).behind(ask.in_front().to_vec());
+    match ask.id_text() {
+        Some(id) => asked.id_for(id, ask.id_ttl()),
+        None => asked,
+    }
+}
+
+/// The permit, which says that the store did not give it.
+const fn degraded(mut permit: Permit) -> Permit {
+    permit.degraded = true;
+    permit
+}
+
+/// `sum` with `was` replaced by `is`.
+fn change(sum: &mut Costs, was: &Costs, is: &Costs) {
+    for (unit, amount) in is.iter() {
+        let rest = sum.get(unit).unwrap_or(0).saturating_add(amount);
+        let rest = rest.saturating_sub(was.get(unit).unwrap_or(0));
+        sum.set(unit, rest.min(tollgate_core::bounds::NUMBER_MAX));
+    }
+}
+
+/// What `is` has more than `was`.
+fn beyond(is: &Costs, was: &Costs) -> Costs {
+    let more = |unit: &str, amount: u64| amount.saturating_sub(was.get(unit).unwrap_or(0));
+    is.iter().map(|(unit, amount)| (unit, more(unit, amount))).collect()
+}
+
+fn unexpected(outcome: &Outcome) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("another question was answered: {outcome:?}"))
+}

@@ -1,0 +1,198 @@
+//! Whether the store is asked at all, and the accounts of those who were answered without it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tollgate_core::{Policy, Span, Timestamp};
+
+use super::account::{Account, Job};
+use super::{FallbackSettings, SWEEP_EVERY};
+use crate::error::{Error, ErrorKind};
+use crate::strategy::chance::Chance;
+
+/// The name of the policy, and the subject.
+pub(super) type Key = (String, String);
+
+pub(super) fn key_of(policy: &Policy, subject: &str) -> Key {
+    (policy.name().to_owned(), subject.to_owned())
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// When the store failed, until everything that was done without it is posted.
+    pub(super) began: Option<Timestamp>,
+    /// Whether something is owed, or the store failed.
+    pub(super) is_degraded: bool,
+    /// Why the store is not asked, if it is not.
+    pub(super) cut: Option<Error>,
+    /// When somebody is to look at the store again.
+    pub(super) look_at: Timestamp,
+    /// What failed last, which is what the next probe asks about.
+    pub(super) failed: Option<(Policy, String)>,
+    pub(super) is_probing: bool,
+    /// Whether a task looks after all this, so that callers need not.
+    pub(super) is_tended: bool,
+    accounts: HashMap<Key, Account>,
+    /// The calls in all accounts that the store is still to get.
+    kept: usize,
+    swept_at: Timestamp,
+}
+
+/// How an ask is answered.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// By the store.
+    Store,
+    /// Here.
+    Local,
+    /// By the store, after what the subject owes is posted.
+    Post,
+}
+
+/// Who posts what a subject owes.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// Whoever asked.
+    Mine,
+    /// Somebody else, who tells when it is over.
+    Taken(Arc<Notify>),
+    /// Nobody; nothing is owed.
+    Idle,
+}
+
+impl State {
+    /// Notes that the store failed at `now`. Says whether this is where degradation began.
+    pub(super) fn fail(&mut self, error: &Error, now: Timestamp, pause: Span) -> bool {
+        let began = self.began.is_none();
+        self.began.get_or_insert(now);
+        self.is_degraded = true;
+        // A store that is full answers those who have a place.
+        if error.kind() != ErrorKind::Full && self.cut.is_none() {
+            self.cut = Some(error.clone());
+            self.look_at = now + pause;
+        } else if began {
+            self.look_at = now + pause;
+        }
+        began
+    }
+
+    pub(super) fn way(&self, key: &Key) -> Way {
+        if self.cut.is_some() {
+            return Way::Local;
+        }
+        match self.accounts.get(key) {
+            Some(account) if account.owes() => Way::Post,
+            _ => Way::Store,
+        }
+    }
+
+    pub(super) fn account(&mut self, key: &Key) -> Option<&mut Account> {
+        self.accounts.get_mut(key)
+    }
+
+    /// The account of `subject`, which is made if there is none.
+    pub(super) fn open_account(
+        &mut self,
+        policy: &Policy,
+        subject: &str,
+        now: Timestamp,
+        settings: &FallbackSettings,
+    ) -> Result<&mut Account, Error> {
+        let key = key_of(policy, subject);
+        if settings.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
+            self.sweep(now);
+            if settings.subjects_max <= self.accounts.len() {
+                return Err(Error::new(
+                    ErrorKind::Full,
+                    format!(
+                        "the store failed, and {} subjects were answered without it already, which is the most; \
+                         raise subjects_max, or wait until the store is back",
+                        settings.subjects_max
+                    ),
+                ));
+            }
+        }
+        let began = *self.began.get_or_insert(now);
+        self.is_degraded = true;
+        let instances = settings.instances;
+        let account =
+            self.accounts.entry(key).or_insert_with(|| Account::new(policy, instances, began));
+        account.refresh(policy, instances, began);
+        Ok(account)
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        if self.swept_at + SWEEP_EVERY <= now {
+            self.swept_at = now;
+            self.accounts.retain(|_, account| !account.is_over(now));
+        }
+    }
+
+    /// Whether another call can be kept for the store.
+    pub(super) fn has_room(&self, kept_max: usize) -> Result<(), Error> {
+        if self.kept < kept_max {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the store failed, and {kept_max} calls wait for it already, which is the most; call again"
+            ),
+        ))
+    }
+
+    /// Runs `change` on the account of `key` and counts the jobs that it made.
+    pub(super) fn counted<T>(
+        &mut self,
+        key: &Key,
+        change: impl FnOnce(&mut Account) -> T,
+    ) -> Option<T> {
+        let account = self.accounts.get_mut(key)?;
+        let before = account.jobs();
+        let changed = change(account);
+        let after = account.jobs();
+        self.kept = self.kept.saturating_add(after).saturating_sub(before);
+        Some(changed)
+    }
+
+    /// The next call for the store that `key` owes, with its policy.
+    pub(super) fn next_job(&mut self, key: &Key, chance: &Chance) -> Option<(Policy, Job)> {
+        self.counted(key, |account| {
+            account.next_job(chance).map(|job| (account.policy().clone(), job))
+        })?
+    }
+
+    pub(super) fn done(&mut self, key: &Key) {
+        self.counted(key, Account::done);
+    }
+
+    /// Claims the posting of `key`.
+    pub(super) fn claim(&mut self, key: &Key) -> Claim {
+        let Some(account) = self.accounts.get_mut(key) else { return Claim::Idle };
+        match &account.posting {
+            Some(posting) => Claim::Taken(Arc::clone(posting)),
+            None if account.owes() => {
+                account.posting = Some(Arc::default());
+                Claim::Mine
+            }
+            None => Claim::Idle,
+        }
+    }
+
+    pub(super) fn unclaim(&mut self, key: &Key) {
+        if let Some(posting) = self.accounts.get_mut(key).and_then(|it| it.posting.take()) {
+            posting.notify_waiters();
+        }
+    }
+
+    /// Everybody who owes something.
+    pub(super) fn owing(&self) -> Vec<Key> {
+        let owing = self.accounts.iter().filter(|(_, account)| account.owes());
+        owing.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(super) fn owes_anything(&self) -> bool {
+        self.accounts.values().any(Account::owes)
+    }
+}

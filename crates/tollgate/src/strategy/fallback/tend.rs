@@ -1,0 +1,199 @@
+//! Getting back to the store: one probe at a time, then what is owed, and only then the end of it.
+
+use std::sync::Arc;
+
+use tollgate_core::Ask;
+
+use super::account::Job;
+use super::state::{Claim, Key};
+use super::{LOOK_AGAIN_MIN, Shared};
+use crate::error::{Error, ErrorKind};
+use crate::gate::Gate;
+use crate::observe::Event;
+
+/// What is to be done next.
+enum Next {
+    Sleep(tollgate_core::Timestamp),
+    Probe,
+    Post,
+    Over,
+}
+
+impl<G: Gate> Shared<G> {
+    /// Looks after the store until nothing is degraded and nothing owed. It holds no gate while it sleeps.
+    pub(super) fn tend(self: &Arc<Self>) -> bool {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
+        let (weak, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
+        runtime.spawn(async move {
+            while let Some(shared) = weak.upgrade() {
+                match shared.next() {
+                    Next::Over => return,
+                    Next::Sleep(until) => {
+                        drop(shared);
+                        clock.sleep_until(until).await;
+                    }
+                    next => shared.take(next).await,
+                }
+            }
+        });
+        true
+    }
+
+    /// Does what is due, if anything is; for whoever has no task.
+    pub(super) async fn tend_now(&self) {
+        match self.next() {
+            Next::Sleep(_) | Next::Over => {}
+            next => self.take(next).await,
+        }
+    }
+
+    fn next(&self) -> Next {
+        let now = self.clock.now();
+        let mut state = self.state();
+        // Further away than any pause is a clock that was set back.
+        if now < state.look_at && state.look_at.since(now) <= self.settings.probe_max {
+            return Next::Sleep(state.look_at);
+        }
+        if state.cut.is_some() {
+            return Next::Probe;
+        }
+        if state.owes_anything() {
+            return Next::Post;
+        }
+        (state.is_tended, state.is_degraded) = (false, false);
+        let began = state.began.take();
+        drop(state);
+        self.show();
+        if let Some(began) = began {
+            self.observe(&Event::DegradedEnded { lasted: now.since(began) });
+        }
+        Next::Over
+    }
+
+    async fn take(&self, next: Next) {
+        match next {
+            Next::Probe => {
+                self.probe().await;
+            }
+            Next::Post => drop(self.post_all().await),
+            Next::Sleep(_) | Next::Over => {}
+        }
+    }
+
+    /// Asks the store whether it is back, unless somebody is asking. Says whether it is.
+    pub(super) async fn probe(&self) -> bool {
+        let Some((policy, subject)) = ({
+            let mut state = self.state();
+            let asked = if state.is_probing { None } else { state.failed.clone() };
+            state.is_probing |= asked.is_some();
+            asked
+        }) else {
+            return self.state().cut.is_none();
+        };
+        let probing = Probing(self);
+        let answer = self.gate.standing(&policy, &subject).await;
+        let is_back = !matches!(&answer, Err(error) if error.is_unavailable());
+        let mut state = self.state();
+        if is_back {
+            state.cut = None;
+            state.look_at = self.clock.now();
+        } else {
+            state.look_at = self.look_again();
+        }
+        drop(state);
+        drop(probing);
+        is_back
+    }
+
+    /// Posts what everybody owes; stops at the first who cannot be served.
+    pub(super) async fn post_all(&self) -> Result<(), Error> {
+        let owing = self.state().owing();
+        for key in owing {
+            self.post(&key).await.inspect_err(|error| {
+                let policy = self.state().account(&key).map(|account| account.policy().clone());
+                if let Some(policy) = policy.filter(|_| error.is_unavailable()) {
+                    self.fail(error, (&policy, &key.1));
+                }
+                // Whatever it was, not at once again.
+                self.state().look_at = self.look_again();
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Posts what `key` owes, one call after the other, each until the store has it; or waits for whoever does. Whoever
+    /// drops this loses nothing.
+    pub(super) async fn post(&self, key: &Key) -> Result<(), Error> {
+        loop {
+            let claim = self.state().claim(key);
+            match claim {
+                Claim::Mine => break,
+                Claim::Idle => return Ok(()),
+                Claim::Taken(posting) => {
+                    let posted = posting.notified();
+                    // It may have been over before we listened.
+                    let now = self.state().account(key).and_then(|account| account.posting.clone());
+                    if now.is_some_and(|now| Arc::ptr_eq(&now, &posting)) {
+                        posted.await;
+                    }
+                }
+            }
+        }
+        let _posting = Posting { shared: self, key };
+        loop {
+            let Some((policy, job)) = self.state().next_job(key, &self.chance) else {
+                return Ok(());
+            };
+            let posted = match &job {
+                Job::Settle(permit, actual) => self.gate.settle(permit, actual).await.map(drop),
+                Job::Release(permit) => self.gate.release(permit).await.map(drop),
+                Job::Close { limit, until } => {
+                    let ask = Ask::new(&policy, key.1.as_str());
+                    self.gate.close_until(&ask, limit, *until).await.map(drop)
+                }
+                Job::Charge { id, ttl, costs } => {
+                    let ask = Ask::new(&policy, key.1.as_str()).with_costs(costs);
+                    self.gate.charge(&ask.id_for(id.as_str(), *ttl)).await.map(drop)
+                }
+            };
+            match posted {
+                Err(error) if may_pass(error.kind()) => return Err(error),
+                _ => self.state().done(key),
+            }
+        }
+    }
+
+    fn look_again(&self) -> tollgate_core::Timestamp {
+        let pause = self.chance.between(self.settings.probe_min, self.settings.probe_max);
+        self.clock.now() + pause.max(LOOK_AGAIN_MIN)
+    }
+}
+
+/// Whether trying again may help. What is too old or wrong would be refused for ever.
+const fn may_pass(kind: ErrorKind) -> bool {
+    !matches!(
+        kind,
+        ErrorKind::Invalid | ErrorKind::UnknownPolicy | ErrorKind::Conflict | ErrorKind::Expired
+    )
+}
+
+/// Lets the next one probe, also if this one was dropped half way.
+struct Probing<'a, G: Gate>(&'a Shared<G>);
+
+impl<G: Gate> Drop for Probing<'_, G> {
+    fn drop(&mut self) {
+        self.0.state().is_probing = false;
+    }
+}
+
+/// Lets the next one post, also if this one was dropped half way.
+struct Posting<'a, G: Gate> {
+    shared: &'a Shared<G>,
+    key: &'a Key,
+}
+
+impl<G: Gate> Drop for Posting<'_, G> {
+    fn drop(&mut self) {
+        self.shared.state().unclaim(self.key);
+    }
+}

@@ -1,0 +1,305 @@
+//! Fallback: when it opens, what it answers meanwhile, and what bounds it.
+
+use std::sync::Arc;
+
+use tollgate::{
+    Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, Fallback, FallbackSettings, Gate,
+    OnStoreFailure, Period, Span, TokenBucket, Wait,
+};
+use tollgate_testing::conformance::{Fixture, run_all};
+use tollgate_testing::faulty::Trouble;
+
+use crate::faulty::{drive, fallback, hourly, leap, pass, resend, store, used, with};
+
+const HOUR: Span = Span::from_hours(1);
+
+#[test]
+fn a_gate_with_fallback_passes_the_suite() {
+    let (store, clock) = store();
+    run_all(&Fixture::new(fallback(&store, &clock).0, clock)).unwrap();
+}
+
+/// R000.10, promise 7: after three failed attempts decisions are made here; they say so, and so does an event. The store
+/// is left alone.
+#[tokio::test]
+async fn r000_10_three_failed_attempts_open_it_and_decisions_say_degraded() {
+    let (store, clock) = store();
+    let (gate, heard) = fallback(&store, &clock);
+    let policy = hourly(20, OnStoreFailure::Fallback);
+    let ask = Ask::new(&policy, "p");
+    assert!(!gate.acquire(&ask).await.unwrap().permit().unwrap().degraded);
+    store.next_calls([Trouble::Down, Trouble::Down]);
+    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+    assert!(!permit.degraded && !gate.is_degraded(), "two failures are not three");
+    store.always(Trouble::Down);
+    let before = store.calls();
+    let denial = drive(&clock, gate.acquire(&ask)).await.unwrap().denial().unwrap();
+    assert_eq!(store.calls() - before, 3);
+    assert!(denial.degraded && gate.is_degraded());
+    let share_back = denial.reset_at().unwrap();
+    assert_eq!(*heard.told.lock().unwrap(), ["began: the store is down"]);
+    for _ in 0..100 {
+        assert!(gate.acquire(&ask).await.unwrap().denial().unwrap().degraded);
+    }
+    assert_eq!(store.calls() - before, 3, "nobody else waits for a store that is away");
+    // The share counts as used when the store failed, and comes back an hour later: 2 of 20 for one of ten.
+    leap(&clock, share_back.since(clock.now())).await;
+    for _ in 0..2 {
+        let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+        assert!(permit.degraded && permit.limits[0].limit == 2);
+    }
+    assert!(gate.acquire(&ask).await.unwrap().denial().unwrap().degraded);
+    assert_eq!(heard.told.lock().unwrap().len(), 1);
+}
+
+/// R000.11: throttling opens it after the first attempt and five more.
+#[tokio::test]
+async fn r000_11_throttling_opens_it_after_five_retries() {
+    let (store, clock) = store();
+    let (gate, heard) = fallback(&store, &clock);
+    let policy = hourly(20, OnStoreFailure::Open);
+    store.next_calls([Trouble::Throttles; 5]);
+    let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
+    assert!(!permit.permit().unwrap().degraded);
+    store.next_calls([Trouble::Throttles; 6]);
+    let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
+    assert!(permit.permit().unwrap().degraded);
+    assert_eq!((store.calls(), heard.told.lock().unwrap().len()), (12, 1));
+}
+
+/// A slow store is a failed one, and nobody waits longer than the deadline for it.
+#[tokio::test]
+async fn a_store_that_hangs_is_a_store_that_failed() {
+    let (store, clock) = store();
+    let (gate, _) = fallback(&store, &clock);
+    let policy = hourly(20, OnStoreFailure::Open);
+    store.always(Trouble::Hangs);
+    let since = clock.now();
+    let asks = (0..50).map(|number| {
+        let (gate, policy) = (Arc::clone(&gate), policy.clone());
+        tokio::spawn(async move {
+            let subject = format!("p{number}");
+            gate.acquire(&Ask::new(&policy, subject)).await
+        })
+    });
+    let asks: Vec<_> = asks.collect();
+    drive(&clock, async {
+        for ask in asks {
+            assert!(ask.await.unwrap().unwrap().permit().unwrap().degraded);
+        }
+    })
+    .await;
+    let took = clock.now().since(since);
+    assert!(took <= tollgate::Attempts::default().deadline, "{took}");
+}
+
+#[tokio::test]
+async fn a_closed_policy_is_an_error_that_says_why() {
+    let (store, clock) = store();
+    let (gate, _) = fallback(&store, &clock);
+    let policy = hourly(20, OnStoreFailure::Closed);
+    let ask = Ask::new(&policy, "p");
+    store.always(Trouble::Down);
+    let first = drive(&clock, gate.acquire(&ask)).await.unwrap_err();
+    assert_eq!((first.kind(), store.calls()), (ErrorKind::Unavailable, 3));
+    let error = gate.acquire(&ask).await.unwrap_err();
+    assert_eq!((error.kind(), store.calls()), (ErrorKind::Unavailable, 3));
+    let text = error.to_string();
+    assert!(
+        text.contains("on_store_failure = \"closed\"") && text.contains("the store is down"),
+        "{text}"
+    );
+    assert!(gate.standing(&policy, "p").await.is_err() && gate.reset(&policy, "p").await.is_err());
+    store.always(Trouble::None);
+    pass(&clock, Span::from_secs(30)).await;
+    assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+}
+
+/// Each rule by its share, as the design decides: used to begin with, and a share below one takes longer.
+#[tokio::test]
+async fn every_rule_has_its_share() {
+    let midnight = {
+        let (_, clock) = store();
+        let day = 86_400_000_000;
+        Span::from_micros(day - clock.now().as_micros() % day)
+    };
+    for (rule, wait, share) in [
+        (tollgate::RollingWindow::new(5, Span::from_mins(1)).into(), Span::from_mins(2), 1),
+        (TokenBucket::per_minute(600).into(), Span::from_mins(1), 60),
+        (CalendarWindow::new(25, Period::Day).into(), midnight, 2),
+        (Concurrency::new(30, Span::from_mins(5)).into(), Span::from_mins(5), 3),
+    ] {
+        let rule: tollgate::Rule = rule;
+        let (store, clock) = store();
+        let (gate, _) = fallback(&store, &clock);
+        let policy = with(rule, OnStoreFailure::Fallback);
+        store.always(Trouble::Down);
+        drive(&clock, gate.acquire(&Ask::new(&policy, "opens"))).await.unwrap();
+        let opened = clock.now();
+        let ask = Ask::new(&policy, "p");
+        assert!(!gate.acquire(&ask).await.unwrap().is_admitted());
+        leap(&clock, wait).await;
+        for _ in 0..share {
+            assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "{policy:?}");
+        }
+        assert!(!gate.acquire(&ask).await.unwrap().is_admitted(), "{policy:?} since {opened}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_without_a_whole_slot_for_each_is_closed_and_says_so() {
+    let (store, clock) = store();
+    let (gate, _) = fallback(&store, &clock);
+    let policy = with(Concurrency::new(3, HOUR), OnStoreFailure::Fallback);
+    store.always(Trouble::Down);
+    let error = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.to_string().contains("slots"),
+        "{error}"
+    );
+}
+
+/// The stated worst case at its edge: three of ten instances are cut off for two hours, the others ask the store, and in
+/// the worst hour exactly n·(1 + 3/10) are issued.
+#[tokio::test]
+async fn the_worst_case_is_reached_and_never_passed() {
+    let (store, clock) = store();
+    let policy = hourly(100, OnStoreFailure::Fallback);
+    let others = resend(&store, &clock);
+    let cut: Vec<_> = (0..3)
+        .map(|_| {
+            let away = Arc::new(tollgate_testing::faulty::Faulty::new(store.inner().clone()));
+            away.always(Trouble::Down);
+            fallback(&away, &clock).0
+        })
+        .collect();
+    let ask = Ask::new(&policy, "p");
+    let mut issued = Vec::new();
+    for _ in 0..4 {
+        for gate in &cut {
+            while drive(&clock, gate.acquire(&ask)).await.unwrap().is_admitted() {
+                issued.push(clock.now());
+            }
+        }
+        while others.acquire(&ask).await.unwrap().is_admitted() {
+            issued.push(clock.now());
+        }
+        leap(&clock, Span::from_mins(59)).await;
+        leap(&clock, Span::from_mins(1)).await;
+    }
+    let window = |from: &tollgate::Timestamp| {
+        issued.iter().filter(|at| *from <= **at && **at < *from + HOUR).count()
+    };
+    let most = issued.iter().map(window).max().unwrap();
+    let bound = policy.worst_case(10, 3).next().unwrap();
+    assert_eq!((u64::try_from(most).unwrap(), bound), (130, 130));
+}
+
+/// Time is up at the deadline even where a subject owes something to a store that hangs again.
+#[tokio::test]
+async fn what_is_owed_holds_nobody_up() {
+    let (store, clock) = store();
+    let (gate, _) = fallback(&store, &clock);
+    let policy = hourly(20, OnStoreFailure::Open);
+    let ask = Ask::new(&policy, "p");
+    store.always(Trouble::Down);
+    drive(&clock, gate.acquire(&ask)).await.unwrap();
+    // The probe is answered; what it is to be told is not.
+    store.next_calls([Trouble::None]);
+    store.always(Trouble::Hangs);
+    assert!(gate.probe().await);
+    let since = clock.now();
+    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+    assert!(permit.degraded && clock.now().since(since) <= Span::from_secs(1));
+    assert_eq!(used(&store, &policy, "p").await, 0);
+    store.always(Trouble::None);
+    pass(&clock, Span::from_secs(40)).await;
+    assert_eq!((used(&store, &policy, "p").await, gate.is_degraded()), (2, false));
+}
+
+/// Design, "Memory full": a store without room is handled by the policy too, and those who have a place in it go on.
+#[tokio::test]
+async fn a_full_store_is_handled_by_the_policy_and_others_go_on() {
+    let (store, clock) = store();
+    let (gate, heard) = fallback(&store, &clock);
+    let open = hourly(20, OnStoreFailure::Open);
+    store.next_calls([Trouble::Full]);
+    assert!(gate.acquire(&Ask::new(&open, "new")).await.unwrap().permit().unwrap().degraded);
+    assert!(!gate.acquire(&Ask::new(&open, "old")).await.unwrap().permit().unwrap().degraded);
+    let closed = hourly(20, OnStoreFailure::Closed);
+    store.next_calls([Trouble::Full]);
+    assert_eq!(gate.acquire(&Ask::new(&closed, "x")).await.unwrap_err().kind(), ErrorKind::Full);
+    pass(&clock, Span::from_secs(30)).await;
+    assert_eq!((used(&store, &open, "new").await, gate.is_degraded()), (1, false));
+    assert_eq!(heard.told.lock().unwrap().len(), 2);
+}
+
+/// Promise 9: as many subjects as configured, then closed; and as many kept calls.
+#[tokio::test]
+async fn the_books_are_bounded() {
+    let (store, clock) = store();
+    let settings = FallbackSettings { subjects_max: 3, kept_max: 2, ..FallbackSettings::new(1) };
+    let time = Arc::new(clock.clone());
+    let gate = Fallback::new(resend(&store, &clock), settings, time).unwrap();
+    let policy = hourly(20, OnStoreFailure::Open);
+    let mut permits = Vec::new();
+    for subject in ["a", "b", "c"] {
+        permits.push(gate.acquire(&Ask::new(&policy, subject)).await.unwrap().permit().unwrap());
+    }
+    store.always(Trouble::Down);
+    for subject in ["a", "b", "c"] {
+        assert!(
+            drive(&clock, gate.acquire(&Ask::new(&policy, subject))).await.unwrap().is_admitted()
+        );
+    }
+    let error = gate.acquire(&Ask::new(&policy, "d")).await.unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Full && error.to_string().contains("subjects_max"),
+        "{error}"
+    );
+    assert!(gate.release(&permits[0]).await.unwrap() && gate.release(&permits[1]).await.unwrap());
+    let error = gate.settle(&permits[2], &Costs::new()).await.unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.to_string().contains("the most"),
+        "{error}"
+    );
+    store.always(Trouble::None);
+    assert!(gate.probe().await);
+    gate.drain().await.unwrap();
+    // Nobody settles those permits after an hour, so their places are free.
+    leap(&clock, HOUR).await;
+    store.always(Trouble::Down);
+    assert!(drive(&clock, gate.acquire(&Ask::new(&policy, "d"))).await.unwrap().is_admitted());
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let (store, clock) = store();
+    let of = |settings| Fallback::new(resend(&store, &clock), settings, Arc::new(clock.clone()));
+    assert_eq!(of(FallbackSettings::new(0)).unwrap_err().kind(), ErrorKind::Invalid);
+    let swapped = FallbackSettings { probe_min: HOUR, ..FallbackSettings::new(1) };
+    assert_eq!(of(swapped).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// What the provider said is heard at once, with the store or without.
+#[tokio::test]
+async fn a_limit_closed_in_an_outage_is_closed_here_and_later_in_the_store() {
+    for action in [OnStoreFailure::Open, OnStoreFailure::Fallback, OnStoreFailure::Closed] {
+        let (store, clock) = store();
+        let (gate, _) = fallback(&store, &clock);
+        let policy = hourly(20, action);
+        let ask = Ask::new(&policy, "p");
+        store.always(Trouble::Down);
+        let until = clock.now() + Span::from_hours(3);
+        assert!(drive(&clock, gate.close_until(&ask, "only", until)).await.unwrap());
+        leap(&clock, Span::from_hours(2)).await;
+        if action != OnStoreFailure::Closed {
+            let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+            assert!(denial.degraded && denial.wait == Wait::Until(until), "{action}");
+        }
+        store.always(Trouble::None);
+        pass(&clock, Span::from_secs(30)).await;
+        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        assert!(!denial.degraded && denial.wait == Wait::Until(until), "{action}: {denial:?}");
+    }
+}
