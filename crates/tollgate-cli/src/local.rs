@@ -54,9 +54,10 @@ impl Local {
 
     /// The store that `call` is about. Only an ask makes one where there is none.
     async fn open(&self, call: &Call) -> Result<Opened, Error> {
-        let (store, clock) = (&self.config.store, Arc::clone(&self.clock));
+        let Config { store, fallback, .. } = &self.config;
+        let clock = Arc::clone(&self.clock);
         match (open::missing(store)?, call) {
-            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, clock).await,
+            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, fallback, clock).await,
             (Some(_), Call::Standing(_) | Call::Reset(_) | Call::Policies) => open::empty(clock),
             (Some(path), Call::Settle(_) | Call::Release(_) | Call::Renew(_)) => Err(Error::new(
                 ErrorKind::Invalid,

@@ -15,6 +15,7 @@ mod remote;
 mod reply;
 mod serve;
 mod show;
+mod strategy;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -4,18 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
-use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Span};
+use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Resend, Span};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 use tollgate_postgres::{CLEAN_UP_EVERY, Postgres};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 
-use crate::config::{self, DynamoDbConfig, PostgresConfig, RedisConfig, StoreConfig};
-
-/// How long a command waits for one answer of a service. It has nothing to fall back on, and may be one of hundreds
-/// that start at once on a small machine.
-const COMMAND_ATTEMPT_TIMEOUT: Span = Span::from_secs(5);
+use crate::config::{
+    self, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
+};
+use crate::strategy::{self, Resilient};
 
 /// A store that is open.
 #[derive(Debug)]
@@ -30,8 +29,10 @@ pub(crate) struct Opened {
 enum Kept {
     Memory(Arc<Atomic<Memory>>),
     Embedded(Arc<Atomic<Embedded>>),
-    /// On a server, which has everything that was answered.
+    /// On a server, asked by a command.
     Remote(Arc<dyn Gate>),
+    /// On a server that may be away.
+    Resilient(Arc<Resilient>),
 }
 
 impl Opened {
@@ -41,6 +42,7 @@ impl Opened {
             Kept::Memory(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Remote(gate) => Arc::clone(gate),
+            Kept::Resilient(gate) => Arc::clone(gate) as Arc<dyn Gate>,
         }
     }
 
@@ -59,6 +61,14 @@ impl Opened {
         match &self.store {
             Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
+            Kept::Resilient(gate) if gate.is_degraded() => gate.drain().await.map_err(|error| {
+                let text = format!(
+                    "the store is away, so what {} subjects were let through without it is not counted",
+                    gate.owing()
+                );
+                Error::new(error.kind(), text).caused_by(error)
+            }),
+            Kept::Resilient(_) => Ok(()),
         }
     }
 }
@@ -66,6 +76,7 @@ impl Opened {
 /// Opens `store` for one question, after those who came before.
 pub(crate) async fn for_command(
     store: &StoreConfig,
+    fallback: &FallbackConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
     match store {
@@ -77,13 +88,12 @@ pub(crate) async fn for_command(
         StoreConfig::Embedded { path, durability } => {
             embedded(path, options(*durability, Holder::Command, clock))
         }
-        StoreConfig::DynamoDb(config) => {
-            let options = dynamodb_options(config).attempt_timeout(COMMAND_ATTEMPT_TIMEOUT);
-            dynamodb(options.clock(clock)).await
-        }
-        StoreConfig::Postgres(config) => Ok(postgres(config).await?.0),
-        StoreConfig::Redis(config) => {
-            redis(redis_options(config)?.attempt_timeout(COMMAND_ATTEMPT_TIMEOUT)).await
+        _ => {
+            let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
+            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+            let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
+            let gate = Resend::new(remote.gate, attempts, clock);
+            Ok(Opened { store: Kept::Remote(Arc::new(gate)), key: remote.key, chore: None })
         }
     }
 }
@@ -105,6 +115,7 @@ pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
 /// Opens `store` for a broker at `url`, which keeps it until it ends.
 pub(crate) async fn for_server(
     store: &StoreConfig,
+    fallback: &FallbackConfig,
     url: &str,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
@@ -114,13 +125,44 @@ pub(crate) async fn for_server(
             let holder = Holder::Server { url: url.to_owned() };
             embedded(path, options(*durability, holder, clock))
         }
-        StoreConfig::DynamoDb(config) => dynamodb(dynamodb_options(config).clock(clock)).await,
-        StoreConfig::Postgres(config) => {
-            let (opened, gate) = postgres(config).await?;
-            let chore = tokio::spawn(async move { gate.keep_clean(CLEAN_UP_EVERY).await });
-            Ok(Opened { chore: Some(chore), ..opened })
+        _ => {
+            let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
+            let Remote { gate, key, tidy } =
+                Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+            let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
+            let gate = strategy::resilient(gate, attempts, fallback.settings, &clock)?;
+            let chore = tidy.map(|postgres| {
+                tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
+            });
+            Ok(Opened { store: Kept::Resilient(Arc::new(gate)), key, chore })
         }
-        StoreConfig::Redis(config) => redis(redis_options(config)?).await,
+    }
+}
+
+/// A gate on a server.
+struct Remote {
+    gate: Arc<dyn Gate>,
+    /// The key of its permits.
+    key: [u8; KEY_BYTES],
+    /// The same, if somebody must remove what nobody asks for any more.
+    tidy: Option<Arc<Postgres>>,
+}
+
+/// The gate of a store that is on a server, with attempts of up to `timeout`.
+async fn remote(
+    store: &StoreConfig,
+    timeout: Span,
+    clock: Arc<dyn Clock>,
+) -> Result<Remote, Error> {
+    match store {
+        StoreConfig::DynamoDb(config) => {
+            dynamodb(dynamodb_options(config).attempt_timeout(timeout).clock(clock)).await
+        }
+        StoreConfig::Postgres(config) => postgres(config, timeout).await,
+        StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,
+        StoreConfig::Memory | StoreConfig::Embedded { .. } => {
+            Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
+        }
     }
 }
 
@@ -130,11 +172,11 @@ fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     Ok(Opened { store: Kept::Embedded(Arc::new(Atomic::new(embedded))), key, chore: None })
 }
 
-async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Opened, Error> {
+async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Remote, Error> {
     let store = DynamoDb::connect(options).await?;
     // Programs on one table accept each other's permits.
     let key = store.permit_key(fresh_key()?).await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(store)), key, chore: None })
+    Ok(Remote { gate: Arc::new(Atomic::new(store)), key, tidy: None })
 }
 
 /// How to reach the configured table.
@@ -149,11 +191,15 @@ pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Op
     options
 }
 
-async fn postgres(config: &PostgresConfig) -> Result<(Opened, Arc<Postgres>), Error> {
-    let postgres = Arc::new(Postgres::open(postgres_options(config)?).await?);
+async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Error> {
+    // Waiting for a row is no outage, so it ends before the attempt does.
+    let lock = Span::from_micros(timeout.as_micros() / 2);
+    let options = postgres_options(config)?.reply_timeout(timeout);
+    let options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
+    let postgres = Arc::new(Postgres::open(options).await?);
     let key = postgres.permit_key().await?;
-    let store = Kept::Remote(Arc::clone(&postgres) as Arc<dyn Gate>);
-    Ok((Opened { store, key, chore: None }, postgres))
+    let gate = Arc::clone(&postgres) as Arc<dyn Gate>;
+    Ok(Remote { gate, key, tidy: Some(postgres) })
 }
 
 /// How to reach the configured server or cluster.
@@ -170,14 +216,14 @@ fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error>
     if let Some(path) = &config.authority {
         options = options.authority(certificates(path)?);
     }
-    Ok(options.wait_replicas(config.wait_replicas))
+    Ok(options.wait_replicas(config.wait_replicas).once())
 }
 
-async fn redis(options: tollgate_redis::Options) -> Result<Opened, Error> {
+async fn redis(options: tollgate_redis::Options) -> Result<Remote, Error> {
     let redis = Redis::connect(options).await?;
     // Programs on one server accept each other's permits.
     let key = redis.permit_key(fresh_key()?).await?;
-    Ok(Opened { store: Kept::Remote(Arc::new(redis)), key, chore: None })
+    Ok(Remote { gate: Arc::new(redis), key, tidy: None })
 }
 
 /// How to reach the configured database.

@@ -36,7 +36,7 @@ pub(crate) async fn run(
         listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
     let url = url_of(address);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opened = open::for_server(&store, &url, Arc::clone(&clock)).await?;
+    let opened = open::for_server(&store, &config.fallback, &url, Arc::clone(&clock)).await?;
     let place = Place::of(&config, &store, address);
     output::answer(reader, &place, || place.for_people(&config))?;
 

@@ -14,7 +14,7 @@ use redis::{
 use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
 
 use crate::fault;
-use crate::options::{ATTEMPTS_MAX, Options, REPLICA_SHARE};
+use crate::options::{Options, REPLICA_SHARE};
 use crate::script::Script;
 
 /// How often the manager tries again to connect before it says that it could not; the next call tries again anyway.
@@ -29,6 +29,7 @@ pub(crate) struct Link {
     connection: Connection,
     servers: String,
     timeout: Span,
+    attempts_max: usize,
     wait_replicas: u32,
 }
 
@@ -64,7 +65,8 @@ impl Link {
             None => return Err(fault::no_connection(&servers, options.connect_timeout())),
         };
         let (timeout, wait_replicas) = (options.attempt_timeout, options.wait_replicas);
-        Ok(Self { connection, servers, timeout, wait_replicas })
+        let attempts_max = options.attempts_max;
+        Ok(Self { connection, servers, timeout, attempts_max, wait_replicas })
     }
 
     /// Runs `script` on `key` and returns what it answered.
@@ -81,7 +83,7 @@ impl Link {
             match within(self.attempt(script, key, args), self.timeout).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error))
-                    if attempts < ATTEMPTS_MAX
+                    if attempts < self.attempts_max
                         && repeat == Repeat::Safe
                         && error.is_connection_dropped() => {}
                 Some(Err(error)) => return Err(fault::fault(error, script.verb, &self.servers)),

@@ -13,7 +13,7 @@ pub const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
 /// takes a while, and a call that waits for a connection gives up when its attempt is over.
 pub const CONNECT_TIMEOUT: Span = Span::from_secs(10);
 
-/// How often a call that may be repeated safely is sent when its connection is lost.
+/// How often a call that may be repeated safely is sent when its connection is lost, unless told otherwise.
 pub const ATTEMPTS_MAX: usize = 3;
 
 /// A write may take this part of the attempt's timeout to reach as many replicas as [`Options::wait_replicas`] asks
@@ -39,6 +39,7 @@ pub struct Options {
     pub(crate) cluster: bool,
     pub(crate) prefix: String,
     pub(crate) attempt_timeout: Span,
+    pub(crate) attempts_max: usize,
     pub(crate) wait_replicas: u32,
     pub(crate) authority: Option<Vec<u8>>,
     pub(crate) told_time: Option<Arc<dyn Clock>>,
@@ -53,6 +54,7 @@ impl Options {
             cluster: false,
             prefix: "tg".to_owned(),
             attempt_timeout: ATTEMPT_TIMEOUT,
+            attempts_max: ATTEMPTS_MAX,
             wait_replicas: 0,
             authority: None,
             told_time: None,
@@ -77,6 +79,13 @@ impl Options {
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Span) -> Self {
         self.attempt_timeout = timeout;
+        self
+    }
+
+    /// Sends every call once, for a gate inside [`Resend`](tollgate::Resend), which sends it again.
+    #[must_use]
+    pub const fn once(mut self) -> Self {
+        self.attempts_max = 1;
         self
     }
 

@@ -13,6 +13,7 @@ pub(super) struct File {
     pub(super) store: StoreTable,
     #[serde(default)]
     pub(super) strategy: StrategyTable,
+    pub(super) fallback: Option<FallbackTable>,
     #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
 }
@@ -41,6 +42,7 @@ pub(super) struct StoreTable {
     pub(super) cluster: Option<bool>,
     pub(super) prefix: Option<String>,
     pub(super) wait_replicas: Option<u32>,
+    pub(super) attempt_timeout: Option<String>,
 }
 
 impl StoreTable {
@@ -61,6 +63,7 @@ impl StoreTable {
             ("cluster", self.cluster.is_some()),
             ("prefix", self.prefix.is_some()),
             ("wait_replicas", self.wait_replicas.is_some()),
+            ("attempt_timeout", self.attempt_timeout.is_some()),
         ];
         keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
     }
@@ -70,6 +73,14 @@ impl StoreTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct StrategyTable {
     pub(super) kind: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FallbackTable {
+    pub(super) instances: Option<u64>,
+    pub(super) probe_min: Option<String>,
+    pub(super) probe_max: Option<String>,
 }
 
 /// Keys that a later version has, so that whoever reads of them is told rather than puzzled.

@@ -4,6 +4,7 @@
 //! structure has a path, and the tree turns the path into a line.
 
 mod blame;
+mod fallback;
 mod file;
 mod place;
 mod secret;
@@ -17,6 +18,7 @@ use tollgate::Policies;
 use tollgate::spec::Step;
 
 pub(crate) use blame::Blame;
+pub(crate) use fallback::FallbackConfig;
 pub(crate) use secret::Secret;
 
 use file::File;
@@ -44,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) http: SocketAddr,
     /// Where the state is.
     pub(crate) store: StoreConfig,
+    /// What happens while the store is away.
+    pub(crate) fallback: FallbackConfig,
     /// What is enforced.
     pub(crate) policies: Policies,
 }
@@ -61,6 +65,18 @@ pub(crate) enum StoreConfig {
     Postgres(PostgresConfig),
     /// In Redis or Valkey.
     Redis(RedisConfig),
+}
+
+impl StoreConfig {
+    /// What it is called, if it is somewhere else and so can be away.
+    pub(crate) const fn away(&self) -> Option<&'static str> {
+        match self {
+            Self::Memory | Self::Embedded { .. } => None,
+            Self::DynamoDb(_) => Some("dynamodb"),
+            Self::Postgres(_) => Some("postgres"),
+            Self::Redis(_) => Some("redis"),
+        }
+    }
 }
 
 /// A Redis server or cluster.
@@ -141,7 +157,7 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, policy } = text.structure()?;
+        let File { server, store, strategy, fallback, policy } = text.structure()?;
         if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
             let what = match kind {
                 "optimistic" | "leased" => {
@@ -159,12 +175,12 @@ impl Config {
             )
         })?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-        Ok(Self {
-            file: file.map(Path::to_owned),
-            http,
-            store: resolve_store(&text, &store, folder)?,
-            policies: resolve_policies(&text, &policy)?,
-        })
+        let timeout = fallback::attempt_timeout(&text, &store)?;
+        let store = resolve_store(&text, &store, folder)?;
+        let policies = resolve_policies(&text, &policy)?;
+        let fallback =
+            FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
+        Ok(Self { file: file.map(Path::to_owned), http, store, fallback, policies })
     }
 }
 
@@ -183,13 +199,26 @@ fn resolve_store(
     let allowed: &[&str] = match kind {
         "memory" => &[],
         "embedded" => &["path", "durability"],
-        "dynamodb" => &["table", "region", "endpoint"],
-        "postgres" => {
-            &["url", "url_env", "url_file", "schema", "transaction_pooling", "authority_file"]
-        }
-        "redis" => {
-            &["url", "url_env", "url_file", "cluster", "prefix", "wait_replicas", "authority_file"]
-        }
+        "dynamodb" => &["table", "region", "endpoint", "attempt_timeout"],
+        "postgres" => &[
+            "url",
+            "url_env",
+            "url_file",
+            "schema",
+            "transaction_pooling",
+            "authority_file",
+            "attempt_timeout",
+        ],
+        "redis" => &[
+            "url",
+            "url_env",
+            "url_file",
+            "cluster",
+            "prefix",
+            "wait_replicas",
+            "authority_file",
+            "attempt_timeout",
+        ],
         other => {
             return Err(text.blame(
                 &["store", "kind"],

@@ -202,7 +202,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, policy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, policy",
             "sever",
         ),
     ];
@@ -211,6 +211,56 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         let shown = tables.lines().nth(line - 1).unwrap();
         assert_refused(&with_tables(tables), message, shown, marked);
     }
+}
+
+/// What is wrong about fallback is said before anything is opened, with the line.
+#[test]
+fn fallback_is_checked_with_the_rest() {
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1/\"\n";
+    let falls_back = |limit: &str| {
+        with_limit(limit).replace("limits", "on_store_failure = \"fallback\"\nlimits")
+    };
+    let jobs = r#"{ name = "jobs", unit = "jobs", rule = "concurrency", limit = 3, ttl = "5m" }"#;
+    let rows = [
+        (
+            format!("[fallback]\ninstances = 2\n{}", with_limit(RPM)),
+            "1: this store is inside the process that asks it, so there is nothing to fall back from; remove [fallback]",
+        ),
+        (
+            format!("{redis}attempt_timeout = \"1m\"\n{}", with_limit(RPM)),
+            "4: attempt_timeout 1m must be between 10ms and 5s",
+        ),
+        (
+            format!("{redis}{}", falls_back(RPM)),
+            "6: fallback divides the limits by the number of instances that share the redis store; say how many, as in \
+             [fallback] instances = 10",
+        ),
+        (
+            format!("{redis}[fallback]\ninstances = 0\n{}", falls_back(RPM)),
+            "5: instances 0 must be between 1 and 1000000",
+        ),
+        (
+            format!("{redis}[fallback]\ninstances = 2\nprobe_max = \"1s\"\n{}", falls_back(RPM)),
+            "6: probe_max must be at least probe_min, which is 5s",
+        ),
+        (
+            format!("{redis}[fallback]\nprobe_min = \"soon\"\n{}", with_limit(RPM)),
+            "5: probe_min \"soon\" is not a length of time; write a whole number and a unit (us, ms, s, m, h, d), as in \
+             30s or 1h30m",
+        ),
+        (
+            format!("{redis}[fallback]\ninstances = 10\n{}", falls_back(jobs)),
+            "8: policy \"api\": limit \"jobs\": 3 slots are less than one for each of 10 instances, and time cannot \
+             stretch a slot; raise the limit, lower instances, or use on_store_failure = \"open\" or \"closed\"",
+        ),
+    ];
+    for (text, message) in rows {
+        let ran = Folder::with(&text).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{text}");
+        assert_eq!(ran.err.lines().next(), Some(&*format!("tollgate.toml:{message}")));
+    }
+    let good = format!("{redis}[fallback]\ninstances = 3\n{}", falls_back(jobs));
+    assert_eq!(Folder::with(&good).run("policies check tollgate.toml").code, 0);
 }
 
 #[test]
@@ -297,7 +347,7 @@ fn the_examples_of_the_documentation_are_valid() {
     let text = include_str!("../../../../docs/configuration.md");
     let blocks: Vec<&str> =
         text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 6);
+    assert_eq!(blocks.len(), 7);
     for block in blocks {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");

@@ -2,6 +2,7 @@
 
 mod calls;
 mod config;
+mod degraded;
 mod dynamodb;
 mod folder;
 mod help;

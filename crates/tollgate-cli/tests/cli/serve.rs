@@ -7,19 +7,22 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::folder::Folder;
 
 /// A broker that runs, and is ended with the test.
-struct Broker {
+pub(crate) struct Broker {
     child: Child,
     out: BufReader<ChildStdout>,
     /// What it printed until it was ready.
     printed: String,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Broker {
     /// Starts a broker in `folder` on a free port and waits until it said where it is.
-    fn start(folder: &Folder, arguments: &str) -> Self {
+    pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
         let mut command = folder.command(&format!("serve --http 127.0.0.1:0 {arguments}"));
         let mut child = command
+            // For the one store that wants them.
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "s3cret")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -39,7 +42,7 @@ impl Broker {
     }
 
     /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.
-    fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
+    pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success());

@@ -15,11 +15,13 @@
 //! - All times are UTC instants; a window of 24 hours has 24 hours on every day of the year.
 
 mod install;
+mod open;
 mod quota;
 mod table;
 mod template;
 
 pub use install::Installed;
+pub use open::{FailOpen, SPOOL_MAX};
 pub use quota::{Limited, Quota};
 
 use tollgate::{Error, Span};

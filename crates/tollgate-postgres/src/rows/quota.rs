@@ -117,11 +117,15 @@ impl Quota {
     }
 
     /// The first parameter, in the type of the user column.
-    fn user(&self) -> String {
+    pub(super) fn user(&self) -> String {
         format!("$1::text::{}", self.user_type)
     }
 
-    async fn value(&self, call: &str, parameters: &[Parameter<'_>]) -> Result<Value, Error> {
+    pub(super) async fn value(
+        &self,
+        call: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Value, Error> {
         let sql = format!("SELECT {}.{call}", self.schema);
         let rows = self.pool.query(&sql, parameters, DOING).await?;
         Ok(rows.first().map_or(Value::Null, |row| row.get(0)))

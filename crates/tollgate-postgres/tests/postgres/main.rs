@@ -8,6 +8,7 @@ mod contention;
 mod faults;
 mod free;
 mod numbers;
+mod open;
 mod proxy;
 mod quota;
 mod races;

@@ -6,7 +6,7 @@ use tollgate_postgres::rows::{Quota, Rows};
 
 use super::Desk;
 
-const TABLE: &str = "CREATE TABLE video_requests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \
+pub(crate) const TABLE: &str = "CREATE TABLE video_requests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \
      user_id text NOT NULL, title text NOT NULL DEFAULT 'untitled', created_at timestamptz NOT NULL DEFAULT now())";
 
 pub(crate) fn videos() -> Rows {

@@ -67,7 +67,9 @@ pub const fn status_of(kind: ErrorKind) -> u16 {
         ErrorKind::UnknownPolicy => 404,
         ErrorKind::Conflict => 409,
         ErrorKind::Expired => 410,
-        ErrorKind::Contended | ErrorKind::Full | ErrorKind::Unavailable => 503,
+        ErrorKind::Contended | ErrorKind::Full | ErrorKind::Throttled | ErrorKind::Unavailable => {
+            503
+        }
         _ => 500,
     }
 }
@@ -84,6 +86,7 @@ pub const fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Corrupt => "corrupt",
         ErrorKind::Full => "full",
         ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Throttled => "throttled",
         _ => "internal",
     }
 }

@@ -47,6 +47,15 @@ impl Default for Attempts {
 }
 
 impl Attempts {
+    /// The default with attempts of up to `attempt_timeout`, and a deadline that leaves room for three of them.
+    #[must_use]
+    pub fn of(attempt_timeout: Span) -> Self {
+        let attempts = Self::default();
+        let pauses = attempts.deadline.as_micros() - 3 * attempts.attempt_timeout.as_micros();
+        let deadline = attempt_timeout.as_micros().saturating_mul(3).saturating_add(pauses);
+        Self { attempt_timeout, deadline: Span::from_micros(deadline), ..attempts }
+    }
+
     /// One attempt of up to `deadline`, for a store that tries again by itself.
     #[must_use]
     pub fn once(deadline: Span) -> Self {

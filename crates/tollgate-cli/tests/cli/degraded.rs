@@ -1,0 +1,156 @@
+//! The broker while its store is away: real servers that are stopped in their tracks, killed and started again under load.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::Value;
+use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis};
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+/// How many callers ask at once, and how often each in every phase.
+const CALLERS: u64 = 4;
+const ASKS: u64 = 6;
+
+/// How often a caller asks before it finds that the store is not back; probes are 100 to 200 ms apart.
+const TRIES_MAX: usize = 200;
+
+fn policies(store: &str) -> String {
+    let limits = r#"limits = [{ name = "all", unit = "requests", rule = "token-bucket", capacity = 1000, refill = "1/d" }]"#;
+    let policy = |action: &str| {
+        format!("[[policy]]\nname = \"{action}\"\non_store_failure = \"{action}\"\n{limits}\n")
+    };
+    format!(
+        "[store]\n{store}\nattempt_timeout = \"400ms\"\n\
+         [fallback]\ninstances = 10\nprobe_min = \"100ms\"\nprobe_max = \"200ms\"\n{}{}{}",
+        policy("open"),
+        policy("closed"),
+        policy("fallback")
+    )
+}
+
+/// A broker, and how many asks were admitted on the policy that is open.
+struct Desk {
+    folder: Folder,
+    broker: Broker,
+    asked: AtomicU64,
+}
+
+impl Desk {
+    fn new(store: &str) -> Self {
+        let folder = Folder::with(&policies(store));
+        let broker = Broker::start(&folder, "");
+        Self { folder, broker, asked: AtomicU64::new(0) }
+    }
+
+    /// Asks under an id of its own.
+    fn ask(&self, policy: &str) -> (i32, Value) {
+        let id = self.asked.fetch_add(1, Ordering::SeqCst);
+        let at = &self.broker.url;
+        self.folder.json(&format!("acquire {policy} p7 --id ask-{id} --server {at}"))
+    }
+
+    /// Every caller asks, and is admitted; how many of them without the store.
+    fn load(&self) -> u64 {
+        let degraded = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..CALLERS {
+                scope.spawn(|| {
+                    for _ in 0..ASKS {
+                        let (code, body) = self.ask("open");
+                        assert_eq!(code, 0, "{body}");
+                        degraded.fetch_add(u64::from(body["degraded"] == true), Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        degraded.into_inner()
+    }
+
+    /// Asks until the store answers again, and compares what it has with what was admitted.
+    fn balances(&self) {
+        let asked = (0..TRIES_MAX).find(|_| {
+            let (code, body) = self.ask("open");
+            assert_eq!(code, 0, "{body}");
+            body["degraded"] == false
+        });
+        assert!(asked.is_some(), "the store was not asked again");
+        let at = &self.broker.url;
+        let (_, body) = self.folder.json(&format!("standing open p7 --server {at}"));
+        assert_eq!(body["limits"][0]["used"], self.asked.load(Ordering::SeqCst), "{body}");
+    }
+
+    /// The store goes away by `down` and comes back by `up`, under load all the while.
+    fn survives(&self, down: impl FnOnce(), up: impl FnOnce()) {
+        assert_eq!(self.load(), 0);
+        down();
+        assert_eq!(self.load(), CALLERS * ASKS, "every answer says that it is degraded");
+        let before = self.asked.load(Ordering::SeqCst);
+        let (code, problem) = self.ask("closed");
+        assert_eq!((code, &problem["kind"]), (2, &"unavailable".into()), "{problem}");
+        let (code, body) = self.ask("fallback");
+        assert_eq!(
+            (code, &body["degraded"]),
+            (1, &true.into()),
+            "the share counts as used: {body}"
+        );
+        self.asked.store(before, Ordering::SeqCst);
+        up();
+        self.balances();
+    }
+}
+
+/// R000.10 and promise 7 on Redis: paused, killed and started again.
+#[test]
+fn r000_10_redis_goes_away_and_comes_back() {
+    let mut redis = Redis::start_with(Append::Always, "").expect("a server");
+    let desk = Desk::new(&format!("kind = \"redis\"\nurl = \"{}\"", redis.url()));
+    let process = std::cell::RefCell::new(redis.process());
+    desk.survives(
+        || process.borrow().pause().expect("it pauses"),
+        || process.borrow().resume().expect("it goes on"),
+    );
+    desk.survives(
+        || process.borrow_mut().kill().expect("it is killed"),
+        || process.borrow_mut().restart().expect("it starts"),
+    );
+    let (code, _, err) = desk.broker.end("-TERM");
+    assert_eq!(code, Some(0));
+    assert_eq!(err.matches("RateLimiterFallbackActivated").count(), 2, "{err}");
+    assert_eq!(err.matches("the store is back").count(), 2, "{err}");
+}
+
+/// The same on PostgreSQL, killed with everything it was doing.
+#[test]
+fn r000_10_postgres_goes_away_and_comes_back() {
+    let mut postgres = Postgres::start().expect("a server");
+    let name = postgres.database().expect("a database");
+    let desk = Desk::new(&format!("kind = \"postgres\"\nurl = \"{}\"", postgres.url(&name)));
+    let server = std::cell::RefCell::new(&mut postgres);
+    desk.survives(
+        || server.borrow_mut().process().kill().expect("it is killed"),
+        || server.borrow_mut().restart().expect("it starts"),
+    );
+}
+
+/// The same on DynamoDB, paused and killed.
+#[test]
+fn r000_10_dynamodb_goes_away_and_comes_back() {
+    let mut dynamodb = DynamoDb::start_durable().expect("a server");
+    let store = format!(
+        "kind = \"dynamodb\"\nregion = \"eu-central-1\"\nendpoint = \"{}\"",
+        dynamodb.endpoint()
+    );
+    let folder = Folder::with(&policies(&store));
+    assert_eq!(folder.run("dynamodb create-table").code, 0);
+    let desk = Desk::new(&store);
+    let process = std::cell::RefCell::new(dynamodb.process());
+    desk.survives(
+        || process.borrow().pause().expect("it pauses"),
+        || process.borrow().resume().expect("it goes on"),
+    );
+    desk.survives(
+        || process.borrow_mut().kill().expect("it is killed"),
+        || process.borrow_mut().restart().expect("it starts"),
+    );
+}

@@ -1,0 +1,143 @@
+//! Letting requests through while the database is down, and counting them when it is back (R004.6).
+//!
+//! The row of a request lives in the same database that is down, so what was let through is kept here and written later.
+//! It is bounded: so many for each user, and so many in all. A crash of this process forgets them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+use tollgate::edge::random;
+use tollgate::{Clock, Error, SystemClock, Timestamp};
+
+use super::Quota;
+
+/// The most requests that are let through without the database before it is closed to everybody.
+pub const SPOOL_MAX: usize = 10_000;
+
+/// A quota that fails open.
+///
+/// While the database is down `consume` answers `{allowed: true, remaining: 0, degraded: true}`, an error and a warning
+/// are logged, and the request is counted as soon as the database answers again, at the time when it was let through. A
+/// user who was let through as often as allowed is refused.
+#[derive(Debug)]
+pub struct FailOpen {
+    quota: Quota,
+    per_user_max: usize,
+    clock: Arc<dyn Clock>,
+    spool: Mutex<VecDeque<Spooled>>,
+    replaying: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Spooled {
+    user: String,
+    key: String,
+    at: Timestamp,
+}
+
+impl FailOpen {
+    /// Lets each user through up to `per_user_max` times while the database of `quota` is down.
+    #[must_use]
+    pub fn new(quota: Quota, per_user_max: usize) -> Self {
+        let (spool, replaying) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { quota, per_user_max, clock: Arc::new(SystemClock), spool, replaying }
+    }
+
+    /// The quota itself, which fails when its database does.
+    #[must_use]
+    pub const fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// How many requests were let through that the database does not know of yet.
+    #[must_use]
+    pub fn spooled(&self) -> usize {
+        self.spool().len()
+    }
+
+    /// As [`Quota::consume`], after what was let through before is counted; and if the database is down, openly.
+    ///
+    /// # Errors
+    /// As [`Quota::consume`], except when the database is down and there is room to remember the request.
+    pub async fn consume(&self, user: &str, key: Option<&str>) -> Result<Value, Error> {
+        let answer = match self.replay().await {
+            Ok(_) => self.quota.consume(user, key).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Err(error) if error.is_unavailable() => self.open(user, key, error),
+            answer => answer,
+        }
+    }
+
+    fn open(&self, user: &str, key: Option<&str>, error: Error) -> Result<Value, Error> {
+        let mut spool = self.spool();
+        let repeats = |kept: &&Spooled| kept.user == user && Some(kept.key.as_str()) == key;
+        let is_repeat = spool.iter().any(|kept| repeats(&kept));
+        let of_user = spool.iter().filter(|kept| kept.user == user).count();
+        if !is_repeat && SPOOL_MAX <= spool.len() {
+            tracing::error!(%error, "rate limit: the database is down, and {SPOOL_MAX} requests wait for it");
+            return Err(error);
+        }
+        tracing::error!(%error, user, "rate limit: the database is down");
+        let allowed = is_repeat || of_user < self.per_user_max;
+        tracing::warn!(user, allowed, "rate limit: degraded, decided without the database");
+        if allowed && !is_repeat {
+            // Without a key a repeat of the replay would be counted twice.
+            let made = || format!("{:08x}{:08x}{:08x}", random(), random(), random());
+            let key = key.map_or_else(made, str::to_owned);
+            spool.push_back(Spooled { user: user.to_owned(), key, at: self.clock.now() });
+        }
+        Ok(json!({
+            "allowed": allowed, "remaining": 0, "resetTime": null, "waitSeconds": 0, "degraded": true,
+        }))
+    }
+
+    /// Counts what was let through while the database was down, each once; how many there were.
+    ///
+    /// # Errors
+    /// As every call; what is left is counted next time.
+    pub async fn replay(&self) -> Result<usize, Error> {
+        let mut counted = 0;
+        if self.spool().is_empty() {
+            return Ok(counted);
+        }
+        let _one = self.replaying.lock().await;
+        loop {
+            let next = self.spool().front().cloned();
+            let Some(next) = next else { return Ok(counted) };
+            match self.count(&next).await {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, user = next.user, "rate limit: a request that was let through cannot be counted");
+                }
+                Ok(()) => counted += 1,
+            }
+            self.spool().pop_front();
+        }
+    }
+
+    /// Writes the row of a request, also beyond the limit: it was made.
+    async fn count(&self, request: &Spooled) -> Result<(), Error> {
+        let at = request.at.to_string();
+        let parameters = [
+            (&request.user as _, Type::TEXT),
+            (&request.key as _, Type::TEXT),
+            (&at as _, Type::TEXT),
+        ];
+        let user = self.quota.user();
+        let call = format!("consume_at({user}, $2, '{{}}', $3::text::timestamptz)");
+        // Says so too if it was counted before, and the reply was lost.
+        if self.quota.value(&call, &parameters).await?["allowed"] == true {
+            return Ok(());
+        }
+        let call = format!("insert_row({user}, $2, '{{}}', $3::text::timestamptz)");
+        self.quota.value(&call, &parameters).await.map(drop)
+    }
+
+    fn spool(&self) -> MutexGuard<'_, VecDeque<Spooled>> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

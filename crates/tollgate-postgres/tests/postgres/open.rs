@@ -1,0 +1,54 @@
+//! A quota whose database is down: R004.6.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tollgate::Span;
+use tollgate_postgres::rows::{FailOpen, Quota};
+
+use super::Desk;
+use super::quota::{TABLE, videos};
+
+fn count(desk: &Desk, user: &str) -> String {
+    desk.psql(&format!("SELECT count(*) FROM video_requests WHERE user_id = '{user}'"))
+}
+
+/// R004.6, conflict 30: with the database down a request is let through with `remaining: 0`, up to a cap; the log has an
+/// error and a warning "degraded"; and everybody who was let through is counted when the database is back, once, also
+/// beyond the limit.
+#[tokio::test]
+async fn r004_6_database_down_fails_open_and_counts_later() {
+    let mut desk = Desk::alone();
+    desk.psql(TABLE);
+    videos().install(&desk.options()).await.unwrap();
+    let options = desk.options().reply_timeout(Span::from_secs(5));
+    let quota = Quota::open(options, "video_requests_quota").await.unwrap();
+    let quota = FailOpen::new(quota, 3);
+    for left in [4, 3, 2, 1] {
+        assert_eq!(quota.consume("alice", None).await.unwrap()["remaining"], left);
+    }
+    Arc::get_mut(&mut desk.server).unwrap().process().kill().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = tracing_subscriber::fmt().with_writer(Arc::clone(&log)).with_ansi(false);
+    let logging = tracing::subscriber::set_default(writer.finish());
+    let open = json!({
+        "allowed": true, "remaining": 0, "resetTime": null, "waitSeconds": 0, "degraded": true,
+    });
+    assert_eq!(quota.consume("alice", Some("a")).await.unwrap(), open);
+    drop(logging);
+    let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("ERROR") && log.contains("the database is down"), "{log}");
+    assert!(log.contains("WARN") && log.contains("degraded"), "{log}");
+    for key in [Some("a"), Some("b"), None] {
+        assert_eq!(quota.consume("alice", key).await.unwrap(), open, "{key:?}");
+    }
+    assert_eq!(quota.consume("alice", None).await.unwrap()["allowed"], false, "the cap");
+    assert_eq!(quota.consume("bob", None).await.unwrap(), open);
+    assert_eq!(quota.spooled(), 4);
+    Arc::get_mut(&mut desk.server).unwrap().restart().unwrap();
+    assert_eq!(quota.replay().await.unwrap(), 4);
+    assert_eq!((count(&desk, "alice"), count(&desk, "bob")), ("7".to_owned(), "1".to_owned()));
+    let answer = quota.consume("alice", None).await.unwrap();
+    assert_eq!((&answer["allowed"], answer.get("degraded")), (&json!(false), None));
+    assert_eq!(quota.consume("bob", None).await.unwrap()["remaining"], 3);
+}
