@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_postgres::types::Type;
 use tollgate::edge::random;
 use tollgate::{Clock, Error, SystemClock, Timestamp};
@@ -27,7 +28,8 @@ pub struct FailOpen {
     per_user_max: usize,
     clock: Arc<dyn Clock>,
     spool: Mutex<VecDeque<Spooled>>,
-    replaying: tokio::sync::Mutex<()>,
+    /// One replays at a time.
+    replaying: Semaphore,
 }
 
 #[derive(Clone, Debug)]
@@ -41,7 +43,7 @@ impl FailOpen {
     /// Lets each user through up to `per_user_max` times while the database of `quota` is down.
     #[must_use]
     pub fn new(quota: Quota, per_user_max: usize) -> Self {
-        let (spool, replaying) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (spool, replaying) = (Mutex::default(), Semaphore::new(1));
         Self { quota, per_user_max, clock: Arc::new(SystemClock), spool, replaying }
     }
 
@@ -104,7 +106,7 @@ impl FailOpen {
         if self.spool().is_empty() {
             return Ok(counted);
         }
-        let _one = self.replaying.lock().await;
+        let _one = self.replaying.acquire().await;
         loop {
             let next = self.spool().front().cloned();
             let Some(next) = next else { return Ok(counted) };

@@ -1,5 +1,6 @@
 //! A quota whose database is down: R004.6.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
@@ -8,6 +9,20 @@ use tollgate_postgres::rows::{FailOpen, Quota};
 
 use super::Desk;
 use super::quota::{TABLE, videos};
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 fn count(desk: &Desk, user: &str) -> String {
     desk.psql(&format!("SELECT count(*) FROM video_requests WHERE user_id = '{user}'"))
@@ -28,15 +43,16 @@ async fn r004_6_database_down_fails_open_and_counts_later() {
         assert_eq!(quota.consume("alice", None).await.unwrap()["remaining"], left);
     }
     Arc::get_mut(&mut desk.server).unwrap().process().kill().unwrap();
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let writer = tracing_subscriber::fmt().with_writer(Arc::clone(&log)).with_ansi(false);
+    let log = Log::default();
+    let written = log.clone();
+    let writer = tracing_subscriber::fmt().with_writer(move || written.clone()).with_ansi(false);
     let logging = tracing::subscriber::set_default(writer.finish());
     let open = json!({
         "allowed": true, "remaining": 0, "resetTime": null, "waitSeconds": 0, "degraded": true,
     });
     assert_eq!(quota.consume("alice", Some("a")).await.unwrap(), open);
     drop(logging);
-    let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.contains("ERROR") && log.contains("the database is down"), "{log}");
     assert!(log.contains("WARN") && log.contains("degraded"), "{log}");
     for key in [Some("a"), Some("b"), None] {
