@@ -100,10 +100,10 @@ impl Observer for Heard {
                 self.tried.lock().unwrap().push((*attempt, *result));
             }
             Event::DegradedBegan { error } => {
-                self.told.lock().unwrap().push(format!("began: {error}"))
+                self.told.lock().unwrap().push(format!("began: {error}"));
             }
             Event::DegradedEnded { lasted } => {
-                self.told.lock().unwrap().push(format!("ended: {lasted}"))
+                self.told.lock().unwrap().push(format!("ended: {lasted}"));
             }
             _ => {}
         }
