@@ -82,6 +82,8 @@ fn links_between_pages_lead_somewhere() {
         "docs/configuration.md",
         "docs/benchmarks.md",
         "docs/strategies.md",
+        "docs/metrics.md",
+        "deploy/README.md",
     ];
     for page in pages {
         let path = root().join(page);

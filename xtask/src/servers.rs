@@ -16,6 +16,8 @@ const SERVERS: &[Server] = &[
     Server { program: "redis-server", package: "redis-server" },
     Server { program: "redis-cli", package: "redis-tools" },
     Server { program: "/usr/lib/postgresql/15/bin/postgres", package: "postgresql" },
+    // It checks the alert rules in deploy/.
+    Server { program: "promtool", package: "prometheus" },
 ];
 
 /// A server that comes from a registry of another language, into a folder of the build.
@@ -40,6 +42,20 @@ const FETCHED: &[Fetched] = &[
         name: "ministack",
         path: "target/servers/python/ministack",
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python ministack==1.5.33",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    // ministack reads requests to CloudWatch with it.
+    Fetched {
+        name: "cbor2",
+        path: "target/servers/python/cbor2",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python cbor2==6.2.1",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    // It checks the template in deploy/, offline.
+    Fetched {
+        name: "cfn-lint",
+        path: "target/servers/cfn-lint/bin/cfn-lint",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/cfn-lint cfn-lint==1.51.0",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
 ];

@@ -6,6 +6,7 @@ mod backend;
 mod config;
 mod dynamodb;
 mod failure;
+mod incidents;
 mod local;
 mod open;
 mod output;
@@ -16,6 +17,7 @@ mod reply;
 mod serve;
 mod show;
 mod strategy;
+mod telemetry;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -90,6 +92,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Action::AuditHistory(history) => {
             let work = postgres::history(history, config.as_deref(), reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::AuditIncidents(incidents) => {
+            incidents::list(&incidents, config.as_deref(), reader)?;
         }
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }

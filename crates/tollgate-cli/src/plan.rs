@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::wire::{
-    AcquireRequest, PermitRequest, SettleRequest, StandingQuery, named_costs,
+    AcquireRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,
 };
 
 use crate::args::{
-    AuditCommand, AuditHistory, Cli, Command, DynamodbCommand, PoliciesCommand, PostgresCommand,
-    PostgresInstall, Serve,
+    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, PoliciesCommand,
+    PostgresCommand, PostgresInstall, Serve,
 };
 use crate::output::Reader;
 use crate::remote::BrokerUrl;
@@ -45,6 +45,8 @@ pub(crate) enum Action {
     PostgresInstall(PostgresInstall),
     /// Who reached the limit of a quota over a table.
     AuditHistory(AuditHistory),
+    /// What providers refused.
+    AuditIncidents(AuditIncidents),
     /// Print a completion script.
     Completions(Shell),
 }
@@ -58,6 +60,7 @@ pub(crate) enum Call {
     Renew(PermitRequest),
     Standing(StandingQuery),
     Reset(StandingQuery),
+    Violation(ViolationRequest),
     Policies,
 }
 
@@ -88,6 +91,12 @@ impl Plan {
             Command::Reset(of) => {
                 call(Call::Reset(StandingQuery { policy: of.policy, subject: of.subject }))
             }
+            Command::Violation(violation) => call(Call::Violation(ViolationRequest {
+                retry_after_ms: violation.retry_after.parse::<Span>()?.as_millis_ceil(),
+                policy: violation.policy,
+                subject: violation.subject,
+                limit: violation.limit,
+            })),
             Command::Policies(policies) => match policies.command {
                 None => call(Call::Policies),
                 Some(PoliciesCommand::Check { file }) => Action::Check(file),
@@ -98,6 +107,9 @@ impl Plan {
             Command::Serve(Serve { http, data }) => {
                 Action::Serve { http: http.as_deref().map(address).transpose()?, data }
             }
+            Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
+                return Err(invalid("this reads the file of incidents itself; leave --server out"));
+            }
             Command::Dynamodb(_) | Command::Postgres(_) | Command::Audit(_) if is_remote => {
                 return Err(invalid("this talks to the database itself; leave --server out"));
             }
@@ -106,6 +118,7 @@ impl Plan {
                 Action::PostgresInstall(install)
             }
             Command::Audit(AuditCommand::History(history)) => Action::AuditHistory(history),
+            Command::Audit(AuditCommand::Incidents(incidents)) => Action::AuditIncidents(incidents),
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader: global.reader(), config: global.config, action })

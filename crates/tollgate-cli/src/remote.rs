@@ -85,6 +85,9 @@ impl Remote {
                 let request = self.agent(Duration::ZERO).delete(url).query_pairs(pairs(query));
                 Reply::Changed(self.read(request.call())?)
             }
+            Call::Violation(request) => {
+                Reply::Incident(Box::new(self.post("/v1/violations", request)?))
+            }
             Call::Policies => {
                 let request = self.agent(Duration::ZERO).get(self.at("/v1/policies"));
                 Reply::Policies(self.read(request.call())?)

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate::{Clock, ErrorKind, Policy, SystemClock};
-use tollgate_server::App;
+use tollgate::{Clock, ErrorKind, Gate, Observed, Observer, Policy, SystemClock};
+use tollgate_server::{App, MetricsPage};
+use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, StoreConfig};
 use crate::failure::Failure;
 use crate::open;
 use crate::output::{self, Reader};
+use crate::telemetry::{self, Running};
 
 /// Serves `config` until SIGINT or SIGTERM.
 pub(crate) async fn run(
@@ -37,16 +39,33 @@ pub(crate) async fn run(
     let url = url_of(address);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let opened = open::for_server(&store, &config.fallback, &url, Arc::clone(&clock)).await?;
+    let running = telemetry::start(&config.telemetry, &clock).await?;
     let place = Place::of(&config, &store, address);
     output::answer(reader, &place, || place.for_people(&config))?;
 
-    let app = App::new(opened.gate(), config.policies, *opened.key(), clock);
+    let gate = watched(opened.gate(), &running, &clock);
+    let mut app = App::new(gate, config.policies, *opened.key(), clock)
+        .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
+    if config.telemetry.prometheus {
+        let meters = Arc::clone(running.telemetry.meters());
+        let media_type = prometheus::OPENMETRICS;
+        app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
+    }
     tollgate_server::run(listener, app, stop).await;
+    if !running.drain().await {
+        tracing::warn!("a telemetry sink did not finish in time");
+    }
     opened.close().await?;
     if reader == Reader::Person {
         output::line("stopped")?;
     }
     Ok(())
+}
+
+/// `gate`, with everything that happens at it told to the sinks.
+fn watched(gate: Arc<dyn Gate>, running: &Running, clock: &Arc<dyn Clock>) -> Arc<dyn Gate> {
+    let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    Arc::new(Observed::new(gate, observer, Arc::clone(clock)))
 }
 
 /// Where everything is.

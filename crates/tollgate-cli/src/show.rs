@@ -8,6 +8,7 @@ use tollgate_server::wire::{
     StandingResponse,
 };
 
+use crate::incidents;
 use crate::plan::Call;
 use crate::reply::Reply;
 
@@ -20,6 +21,7 @@ pub(crate) fn reply(question: &Question, reply: &Reply) -> String {
         Reply::Changed(changed) => question.done(changed.changed),
         Reply::Renewed(renewed) => self::renewed(renewed),
         Reply::Standing(standing) => self::standing(standing),
+        Reply::Incident(incident) => incidents::detail(incident),
         Reply::Policies(policies) => self::policies(policies),
     }
 }
@@ -167,7 +169,7 @@ fn policies(policies: &PoliciesResponse) -> String {
 }
 
 /// `text` with its control characters escaped, which a terminal would obey. A subject may be anything.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() {

@@ -7,16 +7,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+use tollgate::incident::{Incident, Recorder, Violation, report_violation};
 use tollgate::{
-    Ask, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policies, Policy, Queue, Span,
-    Standing, Timestamp,
+    Ask, Clock, Costs, Decision, Error, ErrorKind, Event, Gate, Observer, Permit, Policies, Policy,
+    Queue, Span, Standing, Timestamp,
 };
 
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
 use crate::stats::Stats;
 use crate::token;
-use crate::wire::{AcquireRequest, StandingQuery, StatsResponse};
+use crate::wire::{AcquireRequest, StandingQuery, StatsResponse, ViolationRequest};
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";
@@ -29,6 +30,31 @@ pub struct App {
     clock: Arc<dyn Clock>,
     stats: Stats,
     closing: watch::Sender<bool>,
+    watching: Watching,
+    metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
+}
+
+/// Who hears of incidents, and remembers what led to them.
+#[derive(Debug)]
+struct Watching {
+    recorder: Arc<Recorder>,
+    observer: Arc<dyn Observer>,
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+/// A page of metrics, in the format that its media type says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsPage {
+    /// The media type.
+    pub media_type: &'static str,
+    /// The page.
+    pub text: String,
 }
 
 impl App {
@@ -50,7 +76,27 @@ impl App {
             stats: Stats::since(clock.now()),
             clock,
             closing,
+            watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
+            metrics: None,
         }
+    }
+
+    /// Tells `observer` of every incident, with what `recorder` remembers. Both should watch the gate too.
+    #[must_use]
+    pub fn incidents(mut self, recorder: Arc<Recorder>, observer: Arc<dyn Observer>) -> Self {
+        self.watching = Watching { recorder, observer };
+        self
+    }
+
+    /// Answers `GET /metrics` with what `page` makes; without it there is nothing there.
+    #[must_use]
+    pub fn metrics(mut self, page: impl Fn() -> MetricsPage + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Box::new(page));
+        self
+    }
+
+    pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {
+        self.metrics.as_ref().map(|page| page())
     }
 
     /// Adds up to `jitter` to each wait, for servers that share a store.
@@ -145,6 +191,19 @@ impl App {
 
     pub(crate) async fn standing(&self, query: &StandingQuery) -> Result<Vec<Standing>, Error> {
         self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Writes down that a provider refused what was admitted, and closes the limit.
+    pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        let violation = Violation {
+            ask: &ask,
+            limit: request.limit.as_deref(),
+            retry_after: Span::from_millis(request.retry_after_ms),
+        };
+        let Watching { recorder, observer } = &self.watching;
+        report_violation(&self.gate, recorder, &**observer, &*self.clock, &violation).await
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {

@@ -11,5 +11,5 @@ mod stats;
 pub mod token;
 pub mod wire;
 
-pub use app::App;
+pub use app::{App, MetricsPage};
 pub use server::{Drained, Listeners, run};

@@ -74,3 +74,13 @@ Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
   tollgate completions zsh > ~/.zfunc/_tollgate
   tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
+
+pub(super) const VIOLATION: &str = "\
+Examples:
+  tollgate violation gemini-free project-7 --limit rpm --retry-after 30s
+  tollgate violation gemini-free project-7 --retry-after 30s --server http://127.0.0.1:8080";
+
+pub(super) const AUDIT_INCIDENTS: &str = "\
+Examples:
+  tollgate audit incidents --since 24h
+  tollgate audit incidents --policy gemini-free --json";

@@ -78,6 +78,13 @@ pub(crate) enum Command {
     #[command(after_help = examples::RESET)]
     Reset(OfSubject),
 
+    /// Report that a provider refused what was admitted
+    ///
+    /// Closes the limit until the provider wants to be asked again, and writes an incident: where every limit stood, what
+    /// was in flight, what was acquired last. With --server the broker does it, which knows what it admitted.
+    #[command(after_help = examples::VIOLATION)]
+    Violation(Violation),
+
     /// List the policies in force, or check a file
     #[command(after_help = examples::POLICIES)]
     Policies(Policies),
@@ -94,7 +101,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Postgres(PostgresCommand),
 
-    /// Look back at who reached a limit
+    /// Look back: who reached a limit, and what providers refused
     #[command(subcommand)]
     Audit(AuditCommand),
 
@@ -131,6 +138,10 @@ pub(crate) enum AuditCommand {
     /// Users who reached the limit of a quota over a table in PostgreSQL
     #[command(after_help = examples::AUDIT_HISTORY)]
     History(AuditHistory),
+
+    /// Refusals by a provider of what was admitted
+    #[command(after_help = examples::AUDIT_INCIDENTS)]
+    Incidents(AuditIncidents),
 }
 
 /// Which database, if not the configured store.
@@ -192,6 +203,33 @@ pub(crate) struct AuditHistory {
     /// Until when; without it, until now
     #[arg(long, value_name = "TIME")]
     pub(crate) to: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditIncidents {
+    /// The file; without it, the one in the configuration
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Only from this time on, as in 2026-11-01T00:00:00Z, or this long ago, as in 24h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only of this policy
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Violation {
+    /// The name of the policy
+    pub(crate) policy: String,
+    /// For whom
+    pub(crate) subject: String,
+    /// The limit that the provider named; without one the first, which closes the policy just as well
+    #[arg(long)]
+    pub(crate) limit: Option<String>,
+    /// How long the provider wants to be left alone, as in 30s
+    #[arg(long, value_name = "TIME")]
+    pub(crate) retry_after: String,
 }
 
 #[derive(Debug, Args)]

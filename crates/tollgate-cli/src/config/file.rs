@@ -15,6 +15,8 @@ pub(super) struct File {
     pub(super) strategy: StrategyTable,
     pub(super) fallback: Option<FallbackTable>,
     #[serde(default)]
+    pub(super) telemetry: TelemetryTable,
+    #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
 }
 
@@ -81,6 +83,50 @@ pub(super) struct FallbackTable {
     pub(super) instances: Option<u64>,
     pub(super) probe_min: Option<String>,
     pub(super) probe_max: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TelemetryTable {
+    pub(super) prometheus: Option<bool>,
+    pub(super) incident_file: Option<String>,
+    pub(super) log: Option<String>,
+    pub(super) cloudwatch: Option<CloudWatchTable>,
+    pub(super) emf: Option<EmfTable>,
+    pub(super) sns: Option<SnsTable>,
+    pub(super) otlp: Option<OtlpTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CloudWatchTable {
+    pub(super) namespace: Option<String>,
+    pub(super) interval: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EmfTable {
+    pub(super) namespace: Option<String>,
+    pub(super) interval: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnsTable {
+    pub(super) topic: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OtlpTable {
+    pub(super) endpoint: Option<String>,
+    pub(super) interval: Option<String>,
+    pub(super) traces: Option<bool>,
 }
 
 /// Keys that a later version has, so that whoever reads of them is told rather than puzzled.

@@ -8,6 +8,7 @@ mod fallback;
 mod file;
 mod place;
 mod secret;
+mod telemetry;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -20,6 +21,7 @@ use tollgate::spec::Step;
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
 pub(crate) use secret::Secret;
+pub(crate) use telemetry::TelemetryConfig;
 
 use file::File;
 use place::Text;
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     /// What happens while the store is away.
     pub(crate) fallback: FallbackConfig,
+    /// Who is told what happens.
+    pub(crate) telemetry: TelemetryConfig,
     /// What is enforced.
     pub(crate) policies: Policies,
 }
@@ -157,7 +161,7 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, policy } = text.structure()?;
+        let File { server, store, strategy, fallback, telemetry, policy } = text.structure()?;
         if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
             let what = match kind {
                 "optimistic" | "leased" => {
@@ -180,7 +184,9 @@ impl Config {
         let policies = resolve_policies(&text, &policy)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
-        Ok(Self { file: file.map(Path::to_owned), http, store, fallback, policies })
+        let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
+        let file = file.map(Path::to_owned);
+        Ok(Self { file, http, store, fallback, telemetry, policies })
     }
 }
 
@@ -339,6 +345,7 @@ mod tests {
         let bare = Config::parse(None, policies).unwrap();
         assert_eq!(sample.http, bare.http);
         assert_eq!(sample.store, bare.store);
+        assert_eq!(sample.telemetry, bare.telemetry);
         let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
         assert_eq!(names, ["gemini-free", "api", "video-requests"]);
     }

@@ -202,7 +202,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, policy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, policy",
             "sever",
         ),
     ];
@@ -352,5 +352,28 @@ fn the_examples_of_the_documentation_are_valid() {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");
         assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+}
+
+/// `[telemetry]` is refused with the line, like everything else.
+#[test]
+fn wrong_telemetry_is_refused_with_its_line() {
+    let rows = [
+        ("log = \"loud\"", "none of"),
+        ("incident_file = \"\"", "incident_file is empty"),
+        ("cloudwatch = { interval = \"10ms\" }", "must be 1s to 1h"),
+        ("cloudwatch = { namespace = \"AWS/X\" }", "which is for services of AWS"),
+        ("emf = { namespace = \"\" }", "must have 1 to 255 characters"),
+        ("sns = { topic = \"alerts\" }", "is not an ARN"),
+        ("sns = {}", "sns needs a topic"),
+        ("otlp = { endpoint = \"127.0.0.1:4318\" }", "starts with http://"),
+        ("otel = {}", "otel"),
+    ];
+    for (line, expected) in rows {
+        let folder = Folder::with(&format!("[telemetry]\n{line}\n"));
+        let ran = folder.run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{line}");
+        assert!(ran.err.starts_with("tollgate.toml:2: "), "{}", ran.err);
+        assert!(ran.err.contains(expected), "{}", ran.err);
     }
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "acquire",
     "settle",
     "release",
@@ -14,7 +14,9 @@ const COMMANDS: [&str; 13] = [
     "policies",
     "policies check",
     "serve",
+    "violation",
     "audit history",
+    "audit incidents",
     "dynamodb create-table",
     "postgres install",
     "completions",
@@ -65,7 +67,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, policies, serve, dynamodb, postgres, audit, completions, help]",
+             standing, reset, violation, policies, serve, dynamodb, postgres, audit, completions, help]",
         ),
         (
             "aquire api u1",

@@ -253,3 +253,68 @@ fn serve_tells_programs_where_it_is() {
     });
     assert_eq!(place, expected);
 }
+
+/// R000.13: the page counts what the broker decided.
+#[test]
+fn r000_13_serve_has_a_page_for_prometheus() {
+    let folder = Folder::new();
+    let broker = Broker::start(&folder, "");
+    let at = format!("--server {}", broker.url);
+    assert_eq!(folder.run(&format!("acquire gemini-free p7 --cost tokens=3750 {at}")).code, 0);
+    let page = get(&broker.url, "/metrics");
+    let line = "tollgate_tokens_acquired_total{policy=\"gemini-free\",limit=\"tpm\"} 3750";
+    assert!(page.lines().any(|other| other == line), "{page}");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+
+    let silent = Folder::with(&format!("[telemetry]\nprometheus = false\n\n{API}"));
+    let broker = Broker::start(&silent, "");
+    assert!(get(&broker.url, "/metrics").contains("not-found"));
+}
+
+const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", unit = \"requests\", \
+                   rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]\n";
+
+/// The whole answer to a request, head and body.
+fn get(url: &str, path: &str) -> String {
+    use std::io::Write as _;
+    let address = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("the broker listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the broker reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the broker answers with text");
+    answer
+}
+
+/// R000.14, from the report to the audit: the broker closes the limit, logs, and keeps what it knew.
+#[test]
+fn r000_14_an_incident_is_reported_to_a_broker_and_audited() {
+    let folder = Folder::with(&format!("[telemetry]\nlog = \"warn\"\n\n{API}"));
+    assert_eq!(folder.run("audit incidents").out, "no incidents\n");
+    let broker = Broker::start(&folder, "");
+    let at = format!("--server {}", broker.url);
+    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 0);
+    let (code, incident) =
+        folder.json(&format!("violation api alice --limit burst --retry-after 10m {at}"));
+    assert_eq!((code, &incident["closed"], &incident["in_flight"]), (0, &true.into(), &1.into()));
+    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 1);
+    let (status, _, logged) = broker.end("-TERM");
+    assert_eq!(status, Some(0));
+    let events: Vec<serde_json::Value> =
+        logged.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(words, ["closed", "violated", "denied"]);
+
+    // Without a broker the command does it itself.
+    assert_eq!(folder.run("violation api bob --retry-after 1m").code, 0);
+    assert_eq!(folder.run("acquire api bob").code, 1);
+    let (_, all) = folder.json("audit incidents --since 1h --policy api");
+    assert_eq!(all.as_array().map(Vec::len), Some(2));
+    assert_eq!(all[0], incident);
+    assert_eq!(folder.json("audit incidents --policy other").1, serde_json::json!([]));
+    let table = folder.run("audit incidents").out;
+    assert!(table.lines().nth(1).is_some_and(|row| row.contains("alice")), "{table}");
+    let wrong = folder.run("audit incidents --since yesterday");
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("nor a length of time, as in 24h"), "{}", wrong.err);
+}

@@ -34,6 +34,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/standing", get(manage::standing).delete(manage::reset))
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))
+        .route("/v1/violations", post(manage::violation))
+        .route("/metrics", get(manage::metrics))
         .route("/healthz", get(manage::health))
         .route("/readyz", get(manage::ready))
         .route("/", get(dashboard::page))

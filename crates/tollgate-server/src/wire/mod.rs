@@ -22,6 +22,7 @@ pub(crate) use policy::window_secs;
 pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};
 pub use problem::{PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, status_of};
 pub use request::{
-    AcquireRequest, BatchRequest, PermitRequest, SettleRequest, StandingQuery, named_costs,
+    AcquireRequest, BatchRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
+    named_costs,
 };
 pub use stats::{PolicyCounts, StatsResponse};

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::{
-    Atomic, CalendarWindow, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
+    Atomic, CalendarWindow, Clock, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
     Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
 use tollgate_server::{App, Drained, Listeners, run};
@@ -53,9 +53,19 @@ impl Server {
 
     /// A server whose gate is what `wrap` makes of a store in memory.
     pub(crate) async fn around(wrap: impl FnOnce(Arc<dyn Gate>) -> Arc<dyn Gate>) -> Self {
+        Self::with(|gate, _| wrap(gate), |app| app).await
+    }
+
+    /// The same on a clock that the gate may need too, serving what `finish` makes of it.
+    pub(crate) async fn with(
+        wrap: impl FnOnce(Arc<dyn Gate>, Arc<dyn Clock>) -> Arc<dyn Gate>,
+        finish: impl FnOnce(App) -> App,
+    ) -> Self {
         let clock = ManualClock::at(START);
-        let gate = Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 1_024)));
-        let app = App::new(wrap(gate), policies(), KEY, Arc::new(clock.clone()));
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
+        let gate = wrap(gate, Arc::clone(&shared));
+        let app = finish(App::new(gate, policies(), KEY, shared));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -8,4 +8,5 @@ mod pages;
 mod resp;
 mod shutdown;
 mod tokens;
+mod violations;
 mod waiting;
