@@ -181,10 +181,10 @@ impl Config {
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let timeout = fallback::attempt_timeout(&text, &store)?;
         let store = resolve_store(&text, &store, folder)?;
+        let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
-        let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let file = file.map(Path::to_owned);
         Ok(Self { file, http, store, fallback, telemetry, policies })
     }
