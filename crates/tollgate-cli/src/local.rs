@@ -13,8 +13,8 @@ use tollgate_server::wire::{
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::intent::Call;
 use crate::open::{self, Opened};
-use crate::plan::Call;
 use crate::reply::Reply;
 use crate::telemetry;
 

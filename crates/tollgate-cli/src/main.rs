@@ -7,6 +7,7 @@ mod config;
 mod dynamodb;
 mod failure;
 mod incidents;
+mod intent;
 mod local;
 mod open;
 mod output;
@@ -32,9 +33,9 @@ use args::Cli;
 use backend::Backend;
 use config::Config;
 use failure::Failure;
+use intent::{Action, Call, Intent};
 use local::Local;
 use output::Reader;
-use plan::{Action, Call, Plan};
 use remote::{BrokerUrl, Remote};
 
 /// The exit status of a denial.
@@ -44,6 +45,16 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    // A process of `plan --measure` is no command of its own: it gets its work from its parent.
+    if std::env::args_os().nth(1).is_some_and(|word| word == plan::WORKER) {
+        return match plan::work() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::from(FAILED)
+            }
+        };
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && args::asks_for_json(std::env::args_os()) => {
@@ -68,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let Plan { config, action, reader } = Plan::of(cli)?;
+    let Intent { config, action, reader } = Intent::of(cli)?;
     match action {
         Action::Completions(shell) => {
             let mut script = Vec::new();
@@ -96,6 +107,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Action::AuditIncidents(incidents) => {
             incidents::list(&incidents, config.as_deref(), reader)?;
         }
+        Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }
     Ok(ExitCode::SUCCESS)

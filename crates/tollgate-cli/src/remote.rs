@@ -15,7 +15,7 @@ use ureq::http::{Response, StatusCode};
 use ureq::{Body, Error as HttpError};
 
 use crate::failure::Failure;
-use crate::plan::Call;
+use crate::intent::Call;
 use crate::reply::Reply;
 
 /// How long a connection may take to open.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tollgate::incident::Incident;
 use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
 
-/// The answer to a [`Call`](crate::plan::Call).
+/// The answer to a [`Call`](crate::intent::Call).
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Reply {

@@ -9,7 +9,7 @@ use tollgate_server::wire::{
 };
 
 use crate::incidents;
-use crate::plan::Call;
+use crate::intent::Call;
 use crate::reply::Reply;
 
 /// What `reply` says in answer to `question`, without a line break at the end.

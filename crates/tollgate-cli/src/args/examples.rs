@@ -54,6 +54,12 @@ Examples:
   tollgate serve --http 127.0.0.1:9000 --data /var/lib/tollgate
   tollgate serve --config tollgate.toml";
 
+pub(super) const PLAN: &str = "\
+Examples:
+  tollgate plan --policy api --instances 50 --rate 2000
+  tollgate plan --policy api --instances 8 --rate 400 --store dynamodb --burstiness 10 --svg plan.svg
+  tollgate plan --policy api --instances 4 --rate 200 --measure --config tollgate.toml";
+
 pub(super) const DYNAMODB_CREATE_TABLE: &str = "\
 Examples:
   tollgate dynamodb create-table --config tollgate.toml";

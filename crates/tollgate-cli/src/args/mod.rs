@@ -1,8 +1,11 @@
-//! The flags as they are typed. Nothing here is read, opened or resolved; [`crate::plan`] does the next step.
+//! The flags as they are typed. Nothing here is read, opened or resolved; [`crate::intent`] does the next step.
 //!
 //! Help, completions and parsing come from these structures alone, so they cannot drift apart.
 
 mod examples;
+mod plan;
+
+pub(crate) use plan::{PlanFlags, PlanStore};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -92,6 +95,13 @@ pub(crate) enum Command {
     /// Run the broker: HTTP and a dashboard
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
+
+    /// Compare the strategies for a policy, a fleet and its traffic
+    ///
+    /// Simulates every strategy with the same arrivals and prints what each admits, issues too much, refuses though there
+    /// was room, adds in latency and costs in store operations, also while the store is away, and which to take.
+    #[command(after_help = examples::PLAN)]
+    Plan(Box<PlanFlags>),
 
     /// Set up a DynamoDB table
     #[command(subcommand)]

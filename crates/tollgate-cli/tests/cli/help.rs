@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "acquire",
     "settle",
     "release",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 15] = [
     "policies check",
     "serve",
     "violation",
+    "plan",
     "audit history",
     "audit incidents",
     "dynamodb create-table",
@@ -67,7 +68,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, violation, policies, serve, dynamodb, postgres, audit, completions, help]",
+             standing, reset, violation, policies, serve, plan, dynamodb, postgres, audit, completions, help]",
         ),
         (
             "aquire api u1",

@@ -7,6 +7,7 @@ mod dynamodb;
 mod folder;
 mod help;
 mod mistakes;
+mod plan;
 mod postgres;
 mod processes;
 mod redis;

@@ -10,8 +10,8 @@ use tollgate_server::wire::{
 };
 
 use crate::args::{
-    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, PoliciesCommand,
-    PostgresCommand, PostgresInstall, Serve,
+    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, PlanFlags,
+    PoliciesCommand, PostgresCommand, PostgresInstall, Serve,
 };
 use crate::output::Reader;
 use crate::remote::BrokerUrl;
@@ -21,7 +21,7 @@ const WAIT_MAX: Span = Span::from_hours(24);
 
 /// What to do, on what, and how to print it.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Intent {
     /// The configuration that was named.
     pub(crate) config: Option<PathBuf>,
     /// What to do.
@@ -47,6 +47,8 @@ pub(crate) enum Action {
     AuditHistory(AuditHistory),
     /// What providers refused.
     AuditIncidents(AuditIncidents),
+    /// Compare the strategies.
+    Plan(Box<PlanFlags>),
     /// Print a completion script.
     Completions(Shell),
 }
@@ -64,7 +66,7 @@ pub(crate) enum Call {
     Policies,
 }
 
-impl Plan {
+impl Intent {
     /// What the flags mean.
     pub(crate) fn of(cli: Cli) -> Result<Self, Error> {
         let Cli { global, command } = cli;
@@ -119,6 +121,12 @@ impl Plan {
             }
             Command::Audit(AuditCommand::History(history)) => Action::AuditHistory(history),
             Command::Audit(AuditCommand::Incidents(incidents)) => Action::AuditIncidents(incidents),
+            Command::Plan(_) if is_remote => {
+                return Err(invalid(
+                    "plan simulates, or measures the configured store; leave --server out",
+                ));
+            }
+            Command::Plan(flags) => Action::Plan(flags),
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader: global.reader(), config: global.config, action })
