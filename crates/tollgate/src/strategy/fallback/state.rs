@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) is_probing: bool,
     /// Whether a task looks after all this, so that callers need not.
     pub(super) is_tended: bool,
-    /// In an order of their own, so that a simulated run can be repeated.
+    /// In order, so that a run with the same chance posts in the same order.
     accounts: BTreeMap<Key, Account>,
     /// The calls in all accounts that the store is still to get.
     kept: usize,

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::observe::Observer;
+use crate::strategy::chance::Chance;
 
 use block::{Block, Moment};
 use book::Settling;
@@ -94,6 +95,15 @@ impl<G: Gate> Leased<G> {
     /// Leases from `gate`, by the time of `clock`.
     pub fn new(gate: G, options: LeasedOptions, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Shared::new(gate, options, clock)))
+    }
+
+    /// The same with another source of ids, block numbers and jitter. For a gate that nobody uses yet.
+    #[must_use]
+    pub fn chance(mut self, chance: Chance) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.chance = chance;
+        }
+        self
     }
 
     /// The gate inside.

@@ -13,10 +13,10 @@ use super::block::{Block, Moment};
 use super::book::Book;
 use super::desk::{Plan, REMAINING_PARTS, Scarcity};
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::observe::Event;
+use crate::strategy::chance::Chance;
 use crate::sync::{Mutex, lock};
 
 /// How often a lease is sent before those who wait for it learn of the failure. The next lease is the same again.
@@ -41,6 +41,7 @@ pub(super) struct Shared<G> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: LeasedOptions,
     pub(super) book: Book,
+    pub(super) chance: Chance,
     leases: Mutex<JoinSet<()>>,
     /// One for each block, asleep until its end.
     lives: Mutex<JoinSet<()>>,
@@ -59,7 +60,8 @@ impl<G: Gate> Shared<G> {
     pub(super) fn new(gate: G, options: LeasedOptions, clock: Arc<dyn Clock>) -> Self {
         let book = Book::new(options.subjects_max);
         let [leases, lives, returns] = std::array::from_fn(|_| Mutex::new(JoinSet::new()));
-        Self { gate, clock, options, book, leases, lives, returns }
+        let chance = Chance::default();
+        Self { gate, clock, options, book, chance, leases, lives, returns }
     }
 
     #[inline]
@@ -121,7 +123,7 @@ impl<G: Gate> Shared<G> {
         for attempt in 0..RETURN_TRIES {
             match self.gate.settle(block.permit(), &actual).await {
                 Err(error) if error.is_unavailable() => {
-                    let delay = RETURN_BACKOFF.delay(attempt, edge::random());
+                    let delay = RETURN_BACKOFF.delay(attempt, self.chance.draw());
                     self.clock.sleep_until(self.clock.now() + delay).await;
                 }
                 _ => return,
@@ -224,7 +226,7 @@ impl<G: Gate> Lease<G> {
     async fn run(mut self, mut ahead: bool) {
         let shared = Arc::clone(&self.shared);
         loop {
-            let id = format!("lease-{:08x}{:08x}", edge::random(), edge::random());
+            let id = format!("lease-{}", shared.chance.id());
             let now = shared.now();
             let plan =
                 shared.book.with(&self.policy, &self.subject, |desk| desk.plan(ahead, id, now));
@@ -241,7 +243,8 @@ impl<G: Gate> Lease<G> {
         let (mut born, mut unwanted, mut crowded) = (None, None, None);
         shared.book.with(&self.policy, &self.subject, |desk| match answer {
             Ok(Taken::Block(permit, scarcity)) => {
-                let block = Block::new(permit, edge::random(), plan.sent, shared.options.skew);
+                let number = shared.chance.draw();
+                let block = Block::new(permit, number, plan.sent, shared.options.skew);
                 born = Some((block.number(), block.life_left(now)));
                 crowded = desk.oldest_ended(now).and_then(|number| desk.remove(number));
                 desk.scarcity = scarcity;
