@@ -52,7 +52,8 @@ impl Question {
             (Self::Settle, true) => "settled".to_owned(),
             (Self::Release, true) => "released".to_owned(),
             (Self::Settle | Self::Release, false) => {
-                "nothing changed: the permit was settled or released before, or charged nothing"
+                "nothing changed: the permit was settled or released before, charged nothing, or was given by \
+                 another broker, which alone can give it back"
                     .to_owned()
             }
             (Self::Reset { policy, subject }, true) => {

@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::observe::Observer;
 use crate::strategy::chance::Chance;
+use crate::strategy::elsewhere::charge_extra;
 
 use block::{Block, Moment};
 use book::Settling;
@@ -216,14 +217,9 @@ impl<G: Gate> Leased<G> {
             Settling::Post(extra) => extra,
             Settling::Unknown => actual.minus(permit.charged().amounts),
         };
-        if post.is_zero() {
+        if !charge_extra(&self.0.gate, permit, &permit.policy().costs(&post)).await? {
             return Ok(false);
         }
-        let (grant, policy) = (permit.grant(), permit.policy());
-        // The same at every instance, so that settling twice posts once.
-        let id = format!("extra-{:x}-{:x}", grant.stamp, grant.at.as_micros());
-        let ask = Ask::new(policy, permit.subject()).with_costs(&policy.costs(&post)).id(id);
-        self.0.gate.charge(&ask).await?;
         match self.0.book.settle(permit, actual, self.0.now(), true) {
             Settling::Before => Ok(false),
             Settling::Done(ended) => Ok(self.settled(ended)),
