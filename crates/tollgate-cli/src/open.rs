@@ -12,7 +12,7 @@ use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 
 use crate::config::{
-    self, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
+    self, Config, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
 };
 use crate::strategy::{self, Resilient};
 
@@ -32,7 +32,7 @@ enum Kept {
     /// On a server, asked by a command.
     Remote(Arc<dyn Gate>),
     /// On a server that may be away.
-    Resilient(Arc<Resilient>),
+    Resilient(Box<Resilient>),
 }
 
 impl Opened {
@@ -42,7 +42,7 @@ impl Opened {
             Kept::Memory(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Remote(gate) => Arc::clone(gate),
-            Kept::Resilient(gate) => Arc::clone(gate) as Arc<dyn Gate>,
+            Kept::Resilient(resilient) => resilient.gate(),
         }
     }
 
@@ -61,14 +61,7 @@ impl Opened {
         match &self.store {
             Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
-            Kept::Resilient(gate) if gate.is_degraded() => gate.drain().await.map_err(|error| {
-                let text = format!(
-                    "the store is away, so what {} subjects were let through without it is not counted",
-                    gate.owing()
-                );
-                Error::new(error.kind(), text).caused_by(error)
-            }),
-            Kept::Resilient(_) => Ok(()),
+            Kept::Resilient(resilient) => resilient.close().await,
         }
     }
 }
@@ -115,7 +108,7 @@ pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
 /// Opens `store` for a broker at `url`, which keeps it until it ends.
 pub(crate) async fn for_server(
     store: &StoreConfig,
-    fallback: &FallbackConfig,
+    Config { strategy, fallback, .. }: &Config,
     url: &str,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
@@ -130,11 +123,11 @@ pub(crate) async fn for_server(
             let Remote { gate, key, tidy } =
                 Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
-            let gate = strategy::resilient(gate, attempts, fallback.settings, &clock)?;
+            let gate = Resilient::new(gate, attempts, strategy, fallback.settings, clock)?;
             let chore = tidy.map(|postgres| {
                 tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
             });
-            Ok(Opened { store: Kept::Resilient(Arc::new(gate)), key, chore })
+            Ok(Opened { store: Kept::Resilient(Box::new(gate)), key, chore })
         }
     }
 }

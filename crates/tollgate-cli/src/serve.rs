@@ -1,5 +1,6 @@
 //! `tollgate serve`: the broker, from binding its address to closing its store.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use tollgate::{Clock, ErrorKind, Gate, Observed, Observer, Policy, SystemClock};
 use tollgate_server::{App, MetricsPage};
 use tollgate_telemetry::sinks::prometheus;
 
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, StoreConfig, StrategyConfig};
 use crate::failure::Failure;
 use crate::open;
 use crate::output::{self, Reader};
@@ -38,7 +39,7 @@ pub(crate) async fn run(
         listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
     let url = url_of(address);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opened = open::for_server(&store, &config.fallback, &url, Arc::clone(&clock)).await?;
+    let opened = open::for_server(&store, &config, &url, Arc::clone(&clock)).await?;
     let running = telemetry::start(&config.telemetry, &clock).await?;
     let place = Place::of(&config, &store, address);
     output::answer(reader, &place, || place.for_people(&config))?;
@@ -76,6 +77,9 @@ struct Place {
     config: Option<PathBuf>,
     store: &'static str,
     data: Option<PathBuf>,
+    strategy: &'static str,
+    /// The policies whose asks go to the store each time although the strategy would not, and why.
+    passed_through: BTreeMap<String, &'static str>,
     /// Whether only this machine can reach it.
     #[serde(skip)]
     loopback: bool,
@@ -96,6 +100,15 @@ impl Place {
             http: url,
             config: config.file.clone(),
             store: kind,
+            strategy: config.strategy.name(),
+            passed_through: config
+                .policies
+                .iter()
+                .filter_map(|policy| {
+                    let why = config.strategy.passes_through(policy)?;
+                    Some((policy.name().to_owned(), why))
+                })
+                .collect(),
             loopback: address.ip().is_loopback(),
             data,
         }
@@ -111,6 +124,7 @@ impl Place {
             None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
             None => format!("on the configured {} server", self.store),
         };
+        let strategy = self.strategy_for_people(config);
         let policy = config.policies.iter().next().map_or("api", Policy::name);
         let open = if self.loopback {
             ""
@@ -124,12 +138,34 @@ impl Place {
              \x20 dashboard  {dashboard}\n\
              \x20 config     {file}\n\
              \x20 data       {data}\n\
+             \x20 strategy   {strategy}\n\
              Try it:\n\
              \x20 curl {http}/v1/acquire -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
              \x20 tollgate acquire {policy} alice --server {http}\n\
              {open}Ctrl-C stops it.",
             env!("CARGO_PKG_VERSION")
         )
+    }
+}
+
+impl Place {
+    /// The strategy, what it may cost, and which policies do without it.
+    fn strategy_for_people(&self, config: &Config) -> String {
+        let mut text = match &config.strategy {
+            StrategyConfig::Atomic => "atomic: the store decides every ask".to_owned(),
+            StrategyConfig::Optimistic(options) => {
+                let units = options.unposted_max_of.iter();
+                let others: String =
+                    units.map(|(unit, most)| format!(", {most} of {unit}")).collect();
+                let most = options.unposted_max;
+                format!("optimistic: over a limit by at most {most} for each broker{others}")
+            }
+            StrategyConfig::Leased(_) => "leased: blocks of tokens, never over".to_owned(),
+        };
+        for (policy, why) in &self.passed_through {
+            text += &format!("\n\x20            {policy} is asked at the store each time: {why}");
+        }
+        text
     }
 }
 

@@ -155,7 +155,13 @@ fn policies(policies: &PoliciesResponse) -> String {
             let _ = write!(text, "; issues at most {effective}");
         }
         if let Some(ttl) = &policy.block_ttl {
-            let _ = write!(text, "\n  block_ttl {ttl}");
+            let has_slots = policy.limits.iter().any(|limit| limit.rule == "concurrency");
+            let why = match (policy.shadow, has_slots) {
+                (true, _) => ", never leased: it is in shadow mode",
+                (_, true) => ", never leased: it has a concurrency limit",
+                _ => "",
+            };
+            let _ = write!(text, "\n  block_ttl {ttl}{why}");
         }
         match policy.overrides {
             0 => {}

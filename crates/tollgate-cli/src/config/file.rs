@@ -1,5 +1,7 @@
 //! The file as it is written: one structure per table, nothing resolved yet.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use tollgate::spec::PolicySpec;
 
@@ -75,6 +77,29 @@ impl StoreTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct StrategyTable {
     pub(super) kind: Option<String>,
+    pub(super) unposted_max: Option<u64>,
+    pub(super) unposted_max_of: Option<BTreeMap<String, u64>>,
+    pub(super) post_every: Option<String>,
+    pub(super) recheck_after: Option<String>,
+    pub(super) skew: Option<String>,
+    pub(super) settle_wait: Option<String>,
+    pub(super) subjects_max: Option<u64>,
+}
+
+impl StrategyTable {
+    /// The keys that are given, apart from `kind`.
+    pub(super) fn given(&self) -> Vec<&'static str> {
+        let keys = [
+            ("unposted_max", self.unposted_max.is_some()),
+            ("unposted_max_of", self.unposted_max_of.is_some()),
+            ("post_every", self.post_every.is_some()),
+            ("recheck_after", self.recheck_after.is_some()),
+            ("skew", self.skew.is_some()),
+            ("settle_wait", self.settle_wait.is_some()),
+            ("subjects_max", self.subjects_max.is_some()),
+        ];
+        keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,6 +8,7 @@ mod fallback;
 mod file;
 mod place;
 mod secret;
+mod strategy;
 mod telemetry;
 
 use std::fs;
@@ -21,6 +22,7 @@ use tollgate::spec::Step;
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
 pub(crate) use secret::Secret;
+pub(crate) use strategy::StrategyConfig;
 pub(crate) use telemetry::TelemetryConfig;
 
 use file::File;
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) http: SocketAddr,
     /// Where the state is.
     pub(crate) store: StoreConfig,
+    /// How often a broker asks it.
+    pub(crate) strategy: StrategyConfig,
     /// What happens while the store is away.
     pub(crate) fallback: FallbackConfig,
     /// Who is told what happens.
@@ -162,15 +166,6 @@ impl Config {
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
         let File { server, store, strategy, fallback, telemetry, policy } = text.structure()?;
-        if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
-            let what = match kind {
-                "optimistic" | "leased" => {
-                    format!("strategy {kind:?} is not available in this version")
-                }
-                _ => format!("there is no strategy {kind:?}"),
-            };
-            return Err(text.blame(&["strategy", "kind"], format!("{what}; use \"atomic\"")));
-        }
         let http = server.http.as_deref().unwrap_or(HTTP_DEFAULT);
         let http = http.parse().map_err(|_| {
             text.blame(
@@ -185,8 +180,9 @@ impl Config {
         let policies = resolve_policies(&text, &policy)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
+        let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
         let file = file.map(Path::to_owned);
-        Ok(Self { file, http, store, fallback, telemetry, policies })
+        Ok(Self { file, http, store, strategy, fallback, telemetry, policies })
     }
 }
 

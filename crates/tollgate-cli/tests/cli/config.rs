@@ -197,8 +197,18 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[strategy]\nkind = \"leased\"",
-            "2: strategy \"leased\" is not available in this version; use \"atomic\"",
+            "2: this store is inside the process that asks it, so there is no way to save; use \"atomic\"",
             "\"leased\"",
+        ),
+        (
+            "[strategy]\nkind = \"hopeful\"",
+            "2: there is no strategy \"hopeful\"; use \"atomic\", \"optimistic\" or \"leased\"",
+            "\"hopeful\"",
+        ),
+        (
+            "[strategy]\nunposted_max = 3",
+            "2: the atomic strategy takes no unposted_max; remove it",
+            "3",
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",

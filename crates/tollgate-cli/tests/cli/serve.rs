@@ -71,7 +71,8 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
         let url = broker.url.clone();
         let expected = format!(
             "tollgate {} serves\n  http       {url}\n  dashboard  {url}/\n  \
-             config     built-in sample policies; write a tollgate.toml for your own\n  data       tollgate-data\n",
+             config     built-in sample policies; write a tollgate.toml for your own\n  data       tollgate-data\n  \
+             strategy   atomic: the store decides every ask\n",
             env!("CARGO_PKG_VERSION")
         );
         assert!(broker.printed.starts_with(&expected), "{}", broker.printed);

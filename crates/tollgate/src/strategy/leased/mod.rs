@@ -21,11 +21,12 @@ use tollgate_core::{
 };
 
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};
 use crate::observe::Observer;
 use crate::strategy::chance::Chance;
 use crate::strategy::elsewhere::charge_extra;
+use crate::strategy::resend::within;
 
 use block::{Block, Moment};
 use book::Settling;
@@ -49,6 +50,9 @@ pub struct LeasedOptions {
     /// How long a block that has ended waits for its permits to be settled for less before what is left goes back. The
     /// store takes one return only, and a permit settled later keeps its estimate.
     pub settle_wait: Span,
+    /// How often a lease is sent before those who wait for it learn that nobody answers. Once is right around a gate that
+    /// sends again by itself, such as [`Resend`](crate::Resend).
+    pub lease_tries: u32,
     /// Is told of every block that is asked for and given back.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -59,6 +63,7 @@ impl Default for LeasedOptions {
             subjects_max: SUBJECTS_MAX_DEFAULT,
             skew: Span::from_millis(10),
             settle_wait: Span::from_secs(10),
+            lease_tries: 2,
             observer: None,
         }
     }
@@ -137,6 +142,25 @@ impl<G: Gate> Leased<G> {
     /// Gives every block back and waits until that is done. Afterwards every ask goes to the store.
     pub async fn shutdown(&self) {
         self.0.shut_down().await;
+    }
+
+    /// As [`shutdown`](Self::shutdown), but waits no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store did not take every block by then. Nothing is lost: the rule
+    /// restores what the block held, as after a crash.
+    pub async fn shutdown_by(&self, deadline: Timestamp) -> Result<(), Error> {
+        let late = self.0.clock.sleep_until(deadline);
+        let unreturned = match within(self.0.shut_down(), late).await {
+            Some(0) => return Ok(()),
+            Some(some) => format!("{some} blocks"),
+            None => "some blocks".to_owned(),
+        };
+        self.0.abort();
+        let text = format!(
+            "leased: the store did not take {unreturned} back in time; what they held comes back as the rule restores it"
+        );
+        Err(Error::new(ErrorKind::Unavailable, text))
     }
 
     /// Answers from the desk, and has the next block fetched if the one at hand runs low.

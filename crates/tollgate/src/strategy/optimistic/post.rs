@@ -160,11 +160,14 @@ impl<G: Gate> Shared<G> {
         Ok(())
     }
 
-    async fn in_time<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(super) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let timeout = self.options.attempt_timeout;
         let late = self.clock.sleep_until(self.clock.now() + timeout);
         first(call, late).await.unwrap_or_else(|| {
-            let text = format!("optimistic: the store did not answer a post within {timeout}");
+            let text = format!("optimistic: the store did not answer within {timeout}");
             Err(Error::new(ErrorKind::Unavailable, text))
         })
     }
