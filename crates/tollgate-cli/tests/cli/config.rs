@@ -223,6 +223,60 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     }
 }
 
+/// What is wrong about a strategy is said before anything is opened, with the line.
+#[test]
+fn strategies_are_checked_with_the_rest() {
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1/\"\n[strategy]\n";
+    let jobs = r#"{ name = "jobs", unit = "jobs", rule = "concurrency", limit = 3, ttl = "5m" }"#;
+    let leased_jobs = with_limit(jobs).replace("limits", "block_ttl = \"1s\"\nlimits");
+    let rows = [
+        (
+            format!("{redis}kind = \"optimistic\"\n{}", with_limit(RPM)),
+            "4: the optimistic strategy needs unposted_max: each broker may be that far over a limit; as in \
+             unposted_max = 25",
+        ),
+        (
+            format!(
+                "{redis}kind = \"optimistic\"\nunposted_max = 5\nunposted_max_of = {{ bananas = 3 }}\n{}",
+                with_limit(RPM)
+            ),
+            "7: no policy counts \"bananas\"; name a unit of a limit",
+        ),
+        (
+            format!(
+                "{redis}kind = \"optimistic\"\nunposted_max = 5\npost_every = \"1h\"\n{}",
+                with_limit(RPM)
+            ),
+            "7: post_every 1h must be between 1ms and 10s",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\nunposted_max = 5\n{}", with_limit(RPM)),
+            "6: the leased strategy takes no unposted_max; remove it",
+        ),
+        (
+            format!(
+                "{redis}kind = \"leased\"\nsubjects_max = 0\n{}",
+                with_limit(RPM).replace("limits", "block_ttl = \"1s\"\nlimits")
+            ),
+            "6: subjects_max 0 must be between 1 and 1000000000",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\n{}", with_limit(RPM)),
+            "5: no policy can be leased: give one a block_ttl, as in block_ttl = \"250ms\", or use \"atomic\"",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\n{leased_jobs}"),
+            "8: a policy with a concurrency limit or in shadow mode is not leased, and no other has a block_ttl; use \
+             strategy \"atomic\"",
+        ),
+    ];
+    for (text, message) in rows {
+        let ran = Folder::with(&text).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{text}");
+        assert_eq!(ran.err.lines().next(), Some(&*format!("tollgate.toml:{message}")), "{text}");
+    }
+}
+
 /// What is wrong about fallback is said before anything is opened, with the line.
 #[test]
 fn fallback_is_checked_with_the_rest() {

@@ -13,3 +13,4 @@ mod processes;
 mod redis;
 mod serve;
 mod stores;
+mod strategies;

@@ -41,6 +41,18 @@ impl Broker {
         Self { child, out, printed, url }
     }
 
+    /// What it printed until it was ready.
+    pub(crate) fn printed(&self) -> &str {
+        &self.printed
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(crate) fn kill(&self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
     /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.
     pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
         let id = self.child.id().to_string();
@@ -250,7 +262,9 @@ fn serve_tells_programs_where_it_is() {
     let url = place["http"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     let expected = serde_json::json!({
-        "http": url, "dashboard": format!("{url}/"), "config": null, "store": "embedded", "data": "here",
+        "http": url, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
+        "strategy": "atomic",
+        "passed_through": {}, "data": "here",
     });
     assert_eq!(place, expected);
 }

@@ -180,7 +180,8 @@ impl<G: Gate> Shared<G> {
         let lull = promised.map_or(ttl, |promised| ttl.min(promised.since(whole.decided_at)));
         let scarce = |denial, lull, exact| Scarcity { denial, asked: plan.sent, lull, exact };
         let Some(need) = plan.need.filter(|need| *need != plan.amounts) else {
-            let lull = if plan.need.is_none() { lull } else { Span::ZERO };
+            // Where no whole block is due, those who come next may still find room for themselves.
+            let lull = if plan.need.is_none() && due <= ttl { lull } else { Span::ZERO };
             return Ok(Taken::Refused(scarce(whole, lull, plan.need)));
         };
         if let Some(fitted) = fit(plan, &need, &whole) {
