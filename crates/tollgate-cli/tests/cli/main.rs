@@ -8,6 +8,7 @@ mod folder;
 mod help;
 mod mistakes;
 mod plan;
+mod outages;
 mod postgres;
 mod processes;
 mod redis;
