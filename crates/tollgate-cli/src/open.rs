@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
-use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Resend, Span};
+use tollgate::{
+    Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
+};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 use tollgate_postgres::{CLEAN_UP_EVERY, Postgres};
@@ -83,7 +85,7 @@ pub(crate) async fn for_command(
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
-            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock), None)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
             let gate = Resend::new(remote.gate, attempts, clock);
             Ok(Opened { store: Kept::Remote(Arc::new(gate)), key: remote.key, chore: None })
@@ -105,12 +107,13 @@ pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
     Ok(Opened { store, key: fresh_key()?, chore: None })
 }
 
-/// Opens `store` for a broker at `url`, which keeps it until it ends.
+/// Opens `store` for a broker at `url`, which keeps it until it ends. What happens between the two is told to `observer`.
 pub(crate) async fn for_server(
     store: &StoreConfig,
     Config { strategy, fallback, .. }: &Config,
     url: &str,
     clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
 ) -> Result<Opened, Error> {
     match store {
         StoreConfig::Memory => empty(clock),
@@ -120,10 +123,16 @@ pub(crate) async fn for_server(
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
+            let heard = Some(Arc::clone(&observer));
             let Remote { gate, key, tidy } =
-                Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+                Box::pin(remote(store, timeout, Arc::clone(&clock), heard)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
-            let gate = Resilient::new(gate, attempts, strategy, fallback.settings, clock)?;
+            // DynamoDB tells of its own attempts.
+            let tells = !matches!(store, StoreConfig::DynamoDb(_));
+            let tried = Resend::new(gate, attempts, Arc::clone(&clock));
+            let tried = if tells { tried.observer(Arc::clone(&observer)) } else { tried };
+            let gate =
+                Resilient::new(tried, attempts, strategy, fallback.settings, clock, observer)?;
             let chore = tidy.map(|postgres| {
                 tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
             });
@@ -146,10 +155,16 @@ async fn remote(
     store: &StoreConfig,
     timeout: Span,
     clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
 ) -> Result<Remote, Error> {
     match store {
         StoreConfig::DynamoDb(config) => {
-            dynamodb(dynamodb_options(config).attempt_timeout(timeout).clock(clock)).await
+            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            dynamodb(match observer {
+                Some(observer) => options.observer(observer),
+                None => options,
+            })
+            .await
         }
         StoreConfig::Postgres(config) => postgres(config, timeout).await,
         StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,

@@ -39,8 +39,9 @@ pub(crate) async fn run(
         listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
     let url = url_of(address);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opened = open::for_server(&store, &config, &url, Arc::clone(&clock)).await?;
     let running = telemetry::start(&config.telemetry, &clock).await?;
+    let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    let opened = open::for_server(&store, &config, &url, Arc::clone(&clock), told).await?;
     let place = Place::of(&config, &store, address);
     output::answer(reader, &place, || place.for_people(&config))?;
 

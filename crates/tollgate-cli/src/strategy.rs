@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use tollgate::{
-    Attempts, Clock, Error, Event, Fallback, FallbackSettings, Gate, Leased, Observer, Optimistic,
-    OptimisticOptions, Resend, Span,
+    Attempts, Clock, Error, Event, Fallback, FallbackSettings, Gate, Leased, LeasedOptions,
+    Observer, Optimistic, OptimisticOptions, Resend, Span,
 };
 
 use crate::config::{StoreConfig, StrategyConfig};
@@ -55,7 +55,7 @@ pub(crate) fn attempt_timeout(store: &StoreConfig, timeout: Option<Span>, is_bro
 const SHUTDOWN_WAIT: Span = Span::from_secs(5);
 
 /// A shared store that is tried again.
-type Tried = Resend<Arc<dyn Gate>>;
+pub(crate) type Tried = Resend<Arc<dyn Gate>>;
 
 /// The gate of a broker, which outlives its store's outages.
 #[derive(Debug)]
@@ -73,30 +73,35 @@ enum Strategy {
 }
 
 impl Resilient {
-    /// `store` with everything around it that a broker needs.
+    /// `tried`, which makes `attempts`, with everything around it that a broker needs.
     pub(crate) fn new(
-        store: Arc<dyn Gate>,
+        tried: Tried,
         attempts: Attempts,
         strategy: &StrategyConfig,
         settings: FallbackSettings,
         clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
     ) -> Result<Self, Error> {
-        let tried = Resend::new(store, attempts, Arc::clone(&clock));
         let (inner, strategy): (Arc<dyn Gate>, _) = match strategy {
             StrategyConfig::Atomic => (Arc::new(tried), Strategy::Atomic),
             StrategyConfig::Optimistic(options) => {
                 // The store is tried under a deadline already.
                 let attempt_timeout = attempts.deadline;
                 let options = OptimisticOptions { attempt_timeout, ..options.clone() };
-                let gate = Arc::new(Optimistic::new(tried, options, Arc::clone(&clock)));
+                let observer = Arc::clone(&observer);
+                let gate = Optimistic::observed(tried, options, Arc::clone(&clock), observer);
+                let gate = Arc::new(gate);
                 (Arc::clone(&gate) as _, Strategy::Optimistic(gate))
             }
             StrategyConfig::Leased(options) => {
-                let gate = Arc::new(Leased::new(tried, options.clone(), Arc::clone(&clock)));
+                let observer = Some(Arc::clone(&observer));
+                let options = LeasedOptions { observer, ..options.clone() };
+                let gate = Arc::new(Leased::new(tried, options, Arc::clone(&clock)));
                 (Arc::clone(&gate) as _, Strategy::Leased(gate))
             }
         };
-        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?.observer(Arc::new(Log));
+        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?
+            .observer(Arc::new(Logged(observer)));
         Ok(Self { gate: Arc::new(gate), strategy, clock })
     }
 
@@ -144,12 +149,13 @@ impl Resilient {
     }
 }
 
-/// Says in the log when degradation begins and ends.
+/// Says in the log when degradation begins and ends, and tells the observer inside.
 #[derive(Debug)]
-struct Log;
+struct Logged(Arc<dyn Observer>);
 
-impl Observer for Log {
+impl Observer for Logged {
     fn observe(&self, event: &Event<'_>) {
+        self.0.observe(event);
         match event {
             Event::DegradedBegan { error } => tracing::error!(
                 metric = "RateLimiterFallbackActivated",
