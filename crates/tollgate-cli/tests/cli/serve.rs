@@ -290,7 +290,7 @@ const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", uni
                    rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]\n";
 
 /// The whole answer to a request, head and body.
-fn get(url: &str, path: &str) -> String {
+pub(crate) fn get(url: &str, path: &str) -> String {
     use std::io::Write as _;
     let address = url.trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(address).expect("the broker listens");
