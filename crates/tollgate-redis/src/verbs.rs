@@ -108,13 +108,14 @@ impl Redis {
             return self.look(operation).await;
         }
         let id = ask.id_text().unwrap_or("");
+        let script = script::acquire(policy);
         let call = Call {
             amounts: *amounts,
             id_field: if id.is_empty() { String::new() } else { format!("i{id}") },
             repeat: if id.is_empty() { Repeat::Unsafe } else { Repeat::Safe },
             numbers: [ask.id_ttl().as_micros(), u64::from(force), 0, 0],
             list: words((0..policy.units().len()).map(|place| amounts.at(place))),
-            ..Call::new(&script::ACQUIRE, policy, ask.subject())
+            ..Call::new(&script, policy, ask.subject())
         };
         let answer = self.call(&call).await?;
         match answer.status {
