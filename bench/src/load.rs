@@ -37,7 +37,7 @@ impl<'a> Line<'a> {
 
     /// Lets each of `callers` make so many calls.
     pub(crate) async fn turns(&self, callers: usize, calls: usize) {
-        callers_until(callers, &self.work, |done| done < calls).await;
+        callers_until(callers, &self.work, move |done| done < calls).await;
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tollgate::{
     Ask, CalendarWindow, Gate, Limit, Period, Policy, RollingWindow, Span, TokenBucket,
 };
-use tollgate_redis::{ATTEMPT_TIMEOUT, Options, Redis};
+use tollgate_redis::{Options, Redis};
 use tollgate_testing::servers;
 
 use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
@@ -18,6 +18,9 @@ use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
 const CONNECTIONS: usize = 50;
 /// So short that the ids of one key stay within their bound of 1,024 at 200,000 asks a second.
 const ID_TTL: Span = Span::from_millis(5);
+
+/// A busy machine may stop a program for longer than an attempt takes by default.
+const PATIENCE: Span = Span::from_secs(20);
 
 const INCR: &str = "INCR";
 const MINIMAL: &str = "minimal script";
@@ -107,7 +110,7 @@ fn policy(name: &str, daily: u64) -> Policy {
 /// Connections as the store has them, without the store and with it.
 async fn connect(url: &str) -> (Vec<ConnectionManager>, Vec<Arc<Redis>>) {
     let (mut plain, mut gates) = (Vec::new(), Vec::new());
-    let timeout = Some(Duration::from(ATTEMPT_TIMEOUT));
+    let timeout = Some(Duration::from(PATIENCE));
     let config = ConnectionManagerConfig::new()
         .set_response_timeout(timeout)
         .set_connection_timeout(timeout)
@@ -118,7 +121,8 @@ async fn connect(url: &str) -> (Vec<ConnectionManager>, Vec<Arc<Redis>>) {
         let client = Client::open(info.set_redis_settings(settings)).expect("a client");
         let connection = ConnectionManager::new_with_config(client, config.clone()).await;
         plain.push(connection.expect("the server answers"));
-        gates.push(Arc::new(Redis::connect(Options::single(url)).await.expect("it answers")));
+        let options = Options::single(url).attempt_timeout(PATIENCE);
+        gates.push(Arc::new(Redis::connect(options).await.expect("it answers")));
     }
     (plain, gates)
 }

@@ -5,6 +5,8 @@
 use tollgate::core::{Amounts, Derived};
 use tollgate::{Policy, Timestamp};
 
+use crate::entry::VERSION;
+
 /// How many bytes a number has.
 pub(crate) const WORD: usize = 7;
 
@@ -27,6 +29,18 @@ pub(crate) const fn kind(derived: &Derived) -> u8 {
         // A rule that this crate does not know yet; scripts refuse it.
         _ => 0,
     }
+}
+
+/// Stands for the layout of entries and the shape of `policy`, so that a script compares one number: never nought, and
+/// below 2^53. Programs of all machines and times must agree on it.
+pub(crate) fn digest(policy: &Policy) -> u64 {
+    let mixed = policy.shape_bytes().chunks(8).fold(u64::from(VERSION), |hash, chunk| {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(chunk).for_each(|(byte, given)| *byte = *given);
+        let hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 29
+    });
+    (mixed >> 11).max(1)
 }
 
 /// When a script decides, and the windows it is sent.

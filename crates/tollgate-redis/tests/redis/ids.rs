@@ -2,12 +2,13 @@
 
 use tollgate::core::bounds;
 use tollgate::{
-    Ask, CalendarWindow, Concurrency, ErrorKind, Limit, Period, Policy, RollingWindow, Rule, Span,
-    TokenBucket,
+    Ask, CalendarWindow, Concurrency, ErrorKind, Gate, Limit, ManualClock, Period, Policy,
+    RollingWindow, Rule, Span, TokenBucket,
 };
+use tollgate_redis::Options;
 
 use crate::keeps::Both;
-use crate::{server, slow_bucket};
+use crate::{server, slow_bucket, told};
 
 /// As many ids as an entry remembers; then Contended, until they expire.
 #[tokio::test]
@@ -38,7 +39,8 @@ async fn too_many_ids_are_contended_until_they_expire() {
 /// as many asks as are remembered, then ten, and a number that grows and shrinks.
 #[tokio::test]
 async fn ids_that_are_over_make_room_in_time() {
-    let redis = server();
+    let (redis, clock) = (server(), ManualClock::new());
+    let gate = told(Options::single(redis.url()), &clock).await;
     let policy = slow_bucket(20_000);
     let ttl = Span::from_millis(900);
     let (most, some) = (10 * bounds::IDS_MAX, 2 * bounds::IDS_MAX);
@@ -47,14 +49,13 @@ async fn ids_that_are_over_make_room_in_time() {
         ("few", some, 90_000..90_001),
         ("changing", some, 900..30_000),
     ] {
-        let mut both = Both::new(&redis).await;
         let mut wait = step.start;
         for number in 0..asks {
             // No two of the steps are alike, and they come to their start again.
             wait = if wait + 37 < step.end { wait + 37 } else { step.start };
-            both.clock.advance(Span::from_micros(wait));
+            clock.advance(Span::from_micros(wait));
             let ask = Ask::new(&policy, subject).id_for(format!("id-{number}"), ttl);
-            assert!(both.acquire(&ask).await.unwrap().is_admitted(), "{subject}: {number}");
+            assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "{subject}: {number}");
         }
     }
 }

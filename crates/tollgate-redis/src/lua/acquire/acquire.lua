@@ -5,7 +5,8 @@
 -- compares both with the core.
 --
 -- The layout of arguments, entry and answer is in head.lua. Of the numbers of the verb, the first is how long the id is
--- remembered, and the second 1 to charge without deciding. ARGV[4] is what is asked for by unit. In what is put together,
+-- remembered, and the second 1 to charge without deciding, and the
+-- third the digest of the shape. ARGV[4] is what is asked for by unit. In what is put together,
 -- names with a dollar stand for what
 -- depends on the limits: the locals of all of them, their values at first, how they are packed, and what each does.
 local KEY, args, SHAPE, ID = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
@@ -14,7 +15,7 @@ local MAX = 9007199254740991
 -- Logs that are longer than this are shortened in an answer.
 local SHORT = 256
 
-local told, id_ttl, force = read('<I7I7I7', args)
+local told, id_ttl, force, digest = read('<I7I7I7I7', args)
 local now = told
 if told == 0 then
   local time = call('TIME')
@@ -22,21 +23,29 @@ if told == 0 then
 end
 local clock = now
 
-local got = (ID == '') and call('HMGET', KEY, 'e', 'p') or call('HMGET', KEY, 'e', 'p', ID)
-local e, shape, known = got[1], got[2], got[3]
+local e, known
+if ID == '' then
+  e = call('HGET', KEY, 'e')
+else
+  local got = call('HMGET', KEY, 'e', ID)
+  e, known = got[1], got[2]
+end
 
-local version, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes =
-  2, now, now, 0, 0, 32, 0, 0, 0, 0, 0, 0
+local at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes =
+  now, now, 0, 0, 32, 0, 0, 0, 0, 0, 0
 local $names = $zeros
 if e then
-  version = e:byte()
-  if version ~= 2 then return pack('<BI7I4B', 107, clock, 1, version) end
-  if shape ~= SHAPE then
-    local all = cmsgpack.pack(call('HGETALL', KEY))
-    return pack('<BI7I4', 103, clock, #all) .. all
+  -- The digest stands for the version and the shape; other scripts may have left it out.
+  if read('<I7', e, 65) ~= digest then
+    if e:byte() ~= 3 then return pack('<BI7I4B', 107, clock, 1, e:byte()) end
+    if call('HGET', KEY, 'p') ~= SHAPE then
+      local all = cmsgpack.pack(call('HGETALL', KEY))
+      return pack('<BI7I4', 103, clock, #all) .. all
+    end
   end
-  version, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes, $names =
-    read('<BI7I7I4I2I2I7I7I7I7I7I6$layout', e)
+  local _
+  _, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes, _, $names =
+    read('<BI7I7I4I2I2I7I7I7I7I7I6I7$layout', e)
   if now < at then now = at end
   if changed > 0 and changed_at + 3600000000 <= now then changed, changed_at = 0, 0 end
 elseif now < 1 then
@@ -72,14 +81,16 @@ else
     local remembered_until = now + id_ttl
     if ids_look <= ids and ids_first <= now then
       -- Forgets what is too old. The next look is due when there are four times as many as stay, so that an id is looked
-      -- at little more than once in its life, however many there are.
-      local all, dead = call('HGETALL', KEY), {}
+      -- at little more than once in its life.
+      local all, dead, count = call('HGETALL', KEY), {}, 0
       ids, ids_first, ids_until = 0, MAX, 0
       for j = 1, #all, 2 do
-        if all[j]:byte() == 105 then
+        -- Every other field has a name of one letter.
+        if #all[j] > 1 then
           local last = read('<I7', all[j + 1], 15)
           if last <= now then
-            dead[#dead + 1] = all[j]
+            count = count + 1
+            dead[count] = all[j]
             if all[j] == ID then known = false end
           else
             ids = ids + 1
@@ -90,10 +101,10 @@ else
       end
       ids_look = (ids < 8) and 32 or 4 * ids
       if 1024 < ids_look then ids_look = 1024 end
-      if #dead > 0 and ids < 1024 then call('HDEL', KEY, unpack(dead)) end
+      if count > 0 and ids < 1024 then call('HDEL', KEY, unpack(dead)) end
     end
     if 1024 <= ids then return pack('<BI7I4', 106, clock, 0) end
-    record = pack('<I7I7I7', stamp, now, remembered_until) .. ARGV[4]
+    record = pack('<I7I7I7c0', stamp, now, remembered_until, ARGV[4])
     if ids == 0 or remembered_until < ids_first then ids_first = remembered_until end
     if not known then ids = ids + 1 end
     if ids_until < remembered_until then ids_until = remembered_until end
@@ -102,9 +113,9 @@ else
 
   local ends = goes
   if told == 0 then ends = math.ceil(due / 1000) end
-  answer = pack('<BI7I7I4I2I2I7I7I7I7I7I6$layout', 2, now, stamp + 1, (writes + 1) % 4294967296, ids, ids_look, ids_first,
-    ids_until, settled_until, changed, changed_at, ends, $values)
-  if not shape then
+  answer = pack('<BI7I7I4I2I2I7I7I7I7I7I6I7$layout', 3, now, stamp + 1, (writes + 1) % 4294967296, ids, ids_look, ids_first,
+    ids_until, settled_until, changed, changed_at, ends, digest, $values)
+  if not e then
     if record then
       call('HSET', KEY, 'e', answer, 'p', SHAPE, ID, record)
     else
