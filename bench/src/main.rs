@@ -7,6 +7,7 @@
 //! cargo xtask bench keys        memory per key, and allocations
 //! cargo xtask bench embedded    the embedded store beside the disk and memory
 //! cargo xtask bench leased      the leased strategy beside memory, and a fleet of it
+//! cargo xtask bench leased-real a fleet of it on Redis and on DynamoDB
 //! cargo xtask bench optimistic  the optimistic strategy beside memory
 //! cargo xtask bench observation a watched gate beside an unwatched one
 //! cargo xtask bench redis       Redis beside INCR and a minimal script
@@ -28,6 +29,7 @@ mod dynamodb;
 mod embedded;
 mod keys;
 mod leased;
+mod leased_real;
 mod load;
 mod measure;
 mod memory;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ("keys", keys::run),
         ("embedded", embedded::run),
         ("leased", leased::run),
+        ("leased-real", leased_real::run),
         ("optimistic", optimistic::run),
         ("observation", observation::run),
         ("redis", redis::run),

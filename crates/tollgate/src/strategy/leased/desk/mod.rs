@@ -1,13 +1,17 @@
 //! The desk of one (policy, subject): its blocks, who waits for the next one, how large that is, and what the store
 //! last refused. Decides under its shard's lock; everything that takes time happens elsewhere.
 
+mod plan;
+mod scarcity;
+
+pub(super) use plan::Plan;
+pub(super) use scarcity::Scarcity;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tollgate_core::{
-    Amounts, Ask, Charge, Decision, Denial, Permit, Policy, Refusal, Span, Timestamp, Wait,
-};
+use tollgate_core::{Amounts, Ask, Charge, Decision, Permit, Policy, Span, Timestamp};
 
 use super::block::{Block, Moment, Origin};
 use crate::error::{Error, ErrorKind};
@@ -40,69 +44,6 @@ pub(super) enum Local {
     Refused,
     /// Not at all.
     Ask,
-}
-
-/// What to lease next.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) policy: Policy,
-    pub(super) subject: Arc<str>,
-    /// The block.
-    pub(super) amounts: Amounts,
-    /// What the first in line needs; nothing if the block is fetched ahead of time.
-    pub(super) need: Option<Amounts>,
-    pub(super) id: String,
-    /// Before the lease was first sent.
-    pub(super) sent: Moment,
-    /// Until when somebody was told to wait, in the store's time: a lull ends by then.
-    pub(super) promised: Option<Timestamp>,
-    epoch: u64,
-}
-
-/// What the store last refused, and until when nobody needs to ask it again.
-#[derive(Debug)]
-pub(super) struct Scarcity {
-    pub(super) denial: Denial,
-    /// Before the question was sent.
-    pub(super) asked: Moment,
-    /// For this long everything beyond the blocks is refused, so that the store is not asked for crumbs.
-    pub(super) lull: Span,
-    /// What the denial was for, if it was for a single ask: as much is refused until the denial's own time.
-    pub(super) exact: Option<Amounts>,
-}
-
-impl Scarcity {
-    /// How long `amounts` is refused from when the store was asked.
-    fn holds_for(&self, policy: &Policy, amounts: &Amounts) -> Span {
-        let unit = policy.units().position(|unit| *unit == *self.denial.unit).unwrap_or(0);
-        match (&self.exact, self.denial.retry_after()) {
-            (Some(exact), Some(wait)) if exact.at(unit) <= amounts.at(unit) => self.lull.max(wait),
-            _ => self.lull,
-        }
-    }
-
-    fn refuses(&self, policy: &Policy, amounts: &Amounts, now: Moment) -> bool {
-        let passed = now.since(self.asked);
-        // Others may give back, and limits change, so a refusal is believed no longer than a block.
-        passed < self.holds_for(policy, amounts).min(policy.block_ttl())
-    }
-
-    pub(super) fn refusal(&self, policy: &Policy, amounts: &Amounts) -> Refusal {
-        let wait = match self.denial.wait {
-            Wait::Until(_) => Wait::Until(self.denial.decided_at + self.holds_for(policy, amounts)),
-            Wait::Never => Wait::Never,
-        };
-        let limit = policy.limits().position(|limit| *limit.name() == *self.denial.limit);
-        Refusal { limit: limit.unwrap_or(0), wait }
-    }
-
-    /// The denial of an ask for `amounts` at `now`.
-    pub(super) fn denial(&self, policy: &Policy, amounts: &Amounts, now: Moment) -> Denial {
-        let Refusal { wait, .. } = self.refusal(policy, amounts);
-        let unit = policy.units().position(|unit| *unit == *self.denial.unit).unwrap_or(0);
-        let decided_at = self.denial.decided_at + now.since(self.asked);
-        Denial { wait, decided_at, asked: amounts.at(unit), ..self.denial.clone() }
-    }
 }
 
 #[derive(Debug)]
@@ -282,87 +223,6 @@ impl Desk {
     pub(super) fn abandon(&mut self) {
         self.leasing = false;
         self.waiters.clear();
-    }
-
-    /// What to lease now, if somebody waits or `ahead` says so. The caller sends it.
-    pub(super) fn plan(&mut self, ahead: bool, id: String, now: Moment) -> Option<Plan> {
-        self.serve(now);
-        let need = self.waiters.front().map(|waiter| waiter.amounts);
-        if need.is_none() && !ahead || !self.takes_blocks(now) {
-            self.abandon();
-            return None;
-        }
-        let ttl = self.policy.block_ttl();
-        if let Some(plan) = self.unanswered.take().filter(|plan| {
-            now.since(plan.sent).as_micros() < ttl.as_micros() / 2 && plan.epoch == self.epoch
-        }) {
-            return Some(Plan { need, promised: self.promised, ..plan });
-        }
-        self.grow(now);
-        let waiting = self.waiters.iter().fold(Amounts::default(), |sum, w| sum.plus(&w.amounts));
-        let cap = self.policy.block_max(SHARE_PARTS);
-        let least = need.unwrap_or_default();
-        let amounts = Amounts::from_fn(|unit| {
-            let wanted = self.size.at(unit).max(waiting.at(unit)).min(cap.at(unit));
-            wanted.max(least.at(unit))
-        });
-        self.last = Some((now, amounts));
-        self.size = amounts;
-        Some(Plan {
-            policy: self.policy.clone(),
-            subject: Arc::clone(&self.subject),
-            amounts,
-            need,
-            id,
-            sent: now,
-            promised: self.promised,
-            epoch: self.epoch,
-        })
-    }
-
-    /// Twice what was spent of the last block, unit by unit, if it did not last half its time and the store had more to
-    /// give. What was not asked for shrinks with it, so that a block runs out in all its units at about the same time.
-    fn grow(&mut self, now: Moment) {
-        let Some((sent, taken)) = self.last else { return };
-        let lasted = now.since(sent).as_micros();
-        let ttl = self.policy.block_ttl().as_micros();
-        if self.scarcity.take().is_some() || ttl <= lasted.saturating_mul(2) {
-            return;
-        }
-        let same = |block: &&Block| block.sent().passed == sent.passed;
-        let spent = match self.blocks.last().filter(same) {
-            Some(block) => block.taken().minus(block.left()),
-            None => taken,
-        };
-        self.size = Amounts::from_fn(|unit| spent.at(unit).saturating_mul(2));
-    }
-
-    /// A block that came for `plan`. It serves those who wait, unless something was closed meanwhile.
-    pub(super) fn add(&mut self, mut block: Block, plan: &Plan, now: Moment) {
-        if plan.epoch != self.epoch || !self.policy.has_shape_of(&plan.policy) {
-            block.stop();
-        }
-        if !block.is_live(now) && plan.epoch == self.epoch {
-            // It came too late, or too near to where a rule starts afresh: the next ones would as well.
-            let pause = Span::from_micros(self.policy.block_ttl().as_micros() / 2);
-            self.no_blocks_until = now.passed.plus(pause);
-        }
-        self.size = *block.taken();
-        self.blocks.push(block);
-        self.serve(now);
-    }
-
-    /// The block called `number` leaves, and the next one is as large as what was spent of it if that was little.
-    pub(super) fn remove(&mut self, number: u32) -> Option<Block> {
-        let place = self.blocks.iter().position(|block| block.number() == number)?;
-        let block = self.blocks.remove(place);
-        let (taken, left) = (*block.taken(), *block.left());
-        self.size = Amounts::from_fn(|unit| {
-            let spent = taken.at(unit) - left.at(unit).min(taken.at(unit));
-            let size = self.size.at(unit);
-            if spent < left.at(unit) { size.min(spent) } else { size }
-        });
-        Some(block)
     }
 
     /// The oldest block that can be spent no more, to make room for another.
