@@ -20,7 +20,7 @@ const SERVERS: &[Server] = &[
     Server { program: "promtool", package: "prometheus" },
 ];
 
-/// A server that comes from a registry of another language, into a folder of the build.
+/// A server or a client that comes from a registry of another language, into a folder of the build.
 struct Fetched {
     name: &'static str,
     /// Where the launcher of the tests looks for it.
@@ -56,6 +56,18 @@ const FETCHED: &[Fetched] = &[
         name: "cfn-lint",
         path: "target/servers/cfn-lint/bin/cfn-lint",
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/cfn-lint cfn-lint==1.51.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    Fetched {
+        name: "node-redis",
+        path: "target/servers/node_modules/redis",
+        install: "npm install --no-save --silent --prefix target/servers redis@5.12.1",
+        tool: Server { program: "npm", package: "npm" },
+    },
+    Fetched {
+        name: "redis-py",
+        path: "target/servers/python/redis",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python redis==8.1.0",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
 ];

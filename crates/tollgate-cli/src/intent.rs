@@ -10,11 +10,12 @@ use tollgate_server::wire::{
 };
 
 use crate::args::{
-    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, PlanFlags,
-    PoliciesCommand, PostgresCommand, PostgresInstall, Serve,
+    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, KeysCommand,
+    KeysNew, PlanFlags, PoliciesCommand, PostgresCommand, PostgresInstall, Serve,
 };
+use crate::config::Listen;
 use crate::output::Reader;
-use crate::remote::BrokerUrl;
+use crate::remote::{BrokerUrl, Server};
 
 /// The longest `--wait`: beyond it a schedule is the better tool.
 const WAIT_MAX: Span = Span::from_hours(24);
@@ -34,11 +35,13 @@ pub(crate) struct Intent {
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Answer a question, here or at a broker.
-    Call { call: Call, server: Option<BrokerUrl> },
+    Call { call: Call, server: Option<Server> },
     /// Check a file.
     Check(PathBuf),
     /// Run the broker.
-    Serve { http: Option<SocketAddr>, data: Option<PathBuf> },
+    Serve(Serving),
+    /// Make a key.
+    KeysNew(KeysNew),
     /// Make the DynamoDB table.
     DynamodbCreateTable,
     /// Set up a PostgreSQL database.
@@ -51,6 +54,15 @@ pub(crate) enum Action {
     Plan(Box<PlanFlags>),
     /// Print a completion script.
     Completions(Shell),
+}
+
+/// What the flags of `serve` put before the configuration.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) resp: Option<Listen>,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) allow_anonymous: bool,
 }
 
 /// One question. It is the same for a store that is opened here and for a broker.
@@ -70,7 +82,11 @@ impl Intent {
     /// What the flags mean.
     pub(crate) fn of(cli: Cli) -> Result<Self, Error> {
         let Cli { global, command } = cli;
-        let server: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
+        let url: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
+        if global.authority.is_some() && !url.as_ref().is_some_and(BrokerUrl::is_https) {
+            return Err(invalid("--authority is for a broker with TLS; add --server https://…"));
+        }
+        let server = url.map(|url| Server { url, authority: global.authority.clone() });
         let is_remote = server.is_some();
         let call = |call| Action::Call { call, server };
         let action = match command {
@@ -106,9 +122,13 @@ impl Intent {
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }
-            Command::Serve(Serve { http, data }) => {
-                Action::Serve { http: http.as_deref().map(address).transpose()?, data }
-            }
+            Command::Serve(Serve { http, resp, allow_anonymous, data }) => Action::Serve(Serving {
+                http: http.as_deref().map(address).transpose()?,
+                resp: resp.as_deref().map(|text| listen("--resp", text)).transpose()?,
+                data,
+                allow_anonymous,
+            }),
+            Command::Keys(KeysCommand::New(new)) => Action::KeysNew(new),
             Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
                 return Err(invalid("this reads the file of incidents itself; leave --server out"));
             }
@@ -145,6 +165,14 @@ fn address(text: &str) -> Result<SocketAddr, Error> {
     let wrong =
         || invalid(format!("--http {text:?} is not an address and port, as in 127.0.0.1:8080"));
     text.parse().map_err(|_| wrong())
+}
+
+fn listen(flag: &str, text: &str) -> Result<Listen, Error> {
+    Listen::parse(text).ok_or_else(|| {
+        invalid(format!(
+            "{flag} {text:?} is neither an address and port, as in 127.0.0.1:6380, nor off"
+        ))
+    })
 }
 
 fn invalid(text: impl Into<String>) -> Error {

@@ -8,11 +8,14 @@ mod dynamodb;
 mod failure;
 mod incidents;
 mod intent;
+mod keys;
 mod local;
 mod open;
 mod output;
+mod place;
 mod plan;
 mod postgres;
+mod reload;
 mod remote;
 mod reply;
 mod serve;
@@ -26,6 +29,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use tokio::runtime::{Builder, Runtime};
+use tollgate::edge::environment;
 use tollgate::{Clock, ErrorKind, Policy, SystemClock};
 use tollgate_server::wire::{PoliciesResponse, Problem};
 
@@ -36,7 +40,10 @@ use failure::Failure;
 use intent::{Action, Call, Intent};
 use local::Local;
 use output::Reader;
-use remote::{BrokerUrl, Remote};
+use remote::{Remote, Server};
+
+/// The variable with the key for a broker that asks for one. A flag would be seen by everybody who lists processes.
+const KEY_VARIABLE: &str = "TOLLGATE_KEY";
 
 /// The exit status of a denial.
 const DENIED: u8 = 1;
@@ -87,11 +94,12 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             output::bytes(&script)?;
         }
         Action::Check(file) => check(&file, reader)?,
-        Action::Serve { http, data } => {
-            let config = Config::load(config.as_deref())?;
-            runtime(Builder::new_multi_thread())?
-                .block_on(serve::run(config, http, data, reader))?;
+        Action::Serve(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            let work = serve::run(config, loaded, flags, reader);
+            runtime(Builder::new_multi_thread())?.block_on(work)?;
         }
+        Action::KeysNew(wanted) => keys::new(wanted, reader)?,
         Action::DynamodbCreateTable => {
             let work = dynamodb::create(config.as_deref(), reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
@@ -124,13 +132,13 @@ fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
 
 fn answer(
     call: Call,
-    server: Option<BrokerUrl>,
+    server: Option<Server>,
     config: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let backend = match server {
-        Some(url) => Backend::Remote(Remote::new(url)),
+        Some(server) => Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?),
         None => Backend::Local(Box::new(Local::new(Config::load(config)?, Arc::clone(&clock)))),
     };
     let question = show::Question::of(&call);

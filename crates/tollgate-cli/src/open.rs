@@ -268,9 +268,14 @@ fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>
 
 /// A key that nobody can guess. The permits of a memory store end with it, so its key does too.
 fn fresh_key() -> Result<[u8; KEY_BYTES], Error> {
-    let mut key = [0; KEY_BYTES];
-    getrandom::fill(&mut key).map_err(|error| {
+    random_bytes()
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
         Error::new(ErrorKind::Unavailable, "the system gave no random numbers").caused_by(error)
     })?;
-    Ok(key)
+    Ok(bytes)
 }

@@ -13,8 +13,10 @@ use tollgate::{
     Queue, Span, Standing, Timestamp,
 };
 
+use crate::access::Access;
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
+use crate::keys::{KeyHash, Keys, Refused, Scopes};
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::{AcquireRequest, StandingQuery, StatsResponse, ViolationRequest};
@@ -27,6 +29,7 @@ pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     policies: RwLock<Arc<Policies>>,
     key: [u8; token::KEY_BYTES],
+    access: Access,
     clock: Arc<dyn Clock>,
     stats: Stats,
     closing: watch::Sender<bool>,
@@ -58,7 +61,7 @@ pub struct MetricsPage {
 }
 
 impl App {
-    /// Serves `gate` under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
+    /// Serves `gate` to everybody under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
     /// all servers of one store share.
     #[must_use]
     pub fn new(
@@ -73,6 +76,7 @@ impl App {
             gate: Queue::new(gate, Arc::new(waiting)),
             policies: RwLock::new(Arc::new(policies)),
             key,
+            access: Access::open(),
             stats: Stats::since(clock.now()),
             clock,
             closing,
@@ -115,6 +119,25 @@ impl App {
     /// Puts other policies in force. Asks that are being decided go on under the old ones.
     pub fn replace_policies(&self, policies: Policies) {
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    /// Lets in only who has one of `keys`, from now on; with none, everybody.
+    pub fn replace_keys(&self, keys: Option<Keys>) {
+        self.access.replace(keys);
+    }
+
+    /// What whoever sent `key` may do.
+    ///
+    /// # Errors
+    /// If the server has keys and this is none of them, or is no longer valid.
+    pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
+        // Where everybody may do everything, nothing is hashed.
+        let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
+        self.access.find(hash.as_ref(), self.now()).map(|grant| grant.scopes)
+    }
+
+    pub(crate) const fn access(&self) -> &Access {
+        &self.access
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

@@ -17,7 +17,16 @@ pub const WAIT_MAX: Span = Span::from_secs(300);
 pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// The longest that a connection may be idle, or take to send the head of a request.
-pub const HEAD_WAIT_MAX: Span = Span::from_secs(60);
+pub const HEAD_WAIT_MAX: Span = Span::from_secs(75);
+
+/// The largest head of a request, in bytes.
+pub const HEAD_BYTES_MAX: usize = 32 * 1_024;
+
+/// The most requests at once on one connection of HTTP/2.
+pub const STREAMS_MAX: u32 = 128;
+
+/// The longest that a handshake of TLS may take.
+pub const HANDSHAKE_WAIT_MAX: Span = Span::from_secs(10);
 
 /// The longest that the body of a request may take to arrive.
 pub const BODY_WAIT_MAX: Span = Span::from_secs(30);

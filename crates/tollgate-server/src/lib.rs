@@ -1,15 +1,19 @@
 #![doc = include_str!("../README.md")]
 
+mod access;
 mod app;
 pub mod bounds;
 mod closing;
 mod dashboard;
 mod http;
+pub mod keys;
 mod resp;
 mod server;
 mod stats;
+mod tls;
 pub mod token;
 pub mod wire;
 
 pub use app::{App, MetricsPage};
 pub use server::{Drained, Listeners, run};
+pub use tls::{Tls, TlsFiles};

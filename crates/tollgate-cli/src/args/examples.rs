@@ -51,7 +51,7 @@ Examples:
 pub(super) const SERVE: &str = "\
 Examples:
   tollgate serve
-  tollgate serve --http 127.0.0.1:9000 --data /var/lib/tollgate
+  tollgate serve --http 127.0.0.1:9000 --resp off --data /var/lib/tollgate
   tollgate serve --config tollgate.toml";
 
 pub(super) const PLAN: &str = "\
@@ -59,6 +59,11 @@ Examples:
   tollgate plan --policy api --instances 50 --rate 2000
   tollgate plan --policy api --instances 8 --rate 400 --store dynamodb --burstiness 10 --svg plan.svg
   tollgate plan --policy api --instances 4 --rate 200 --measure --config tollgate.toml";
+
+pub(super) const KEYS_NEW: &str = "\
+Examples:
+  tollgate keys new workers --scope acquire
+  tollgate keys new grafana --scope inspect --expires 2027-01-01T00:00:00Z";
 
 pub(super) const DYNAMODB_CREATE_TABLE: &str = "\
 Examples:

@@ -36,6 +36,10 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) server: Option<String>,
 
+    /// Certificates to trust for a broker with https, as PEM; without it the machine's own
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) authority: Option<PathBuf>,
+
     /// Print JSON for programs: the bodies of the HTTP API, one line each
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -92,7 +96,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::POLICIES)]
     Policies(Policies),
 
-    /// Run the broker: HTTP and a dashboard
+    /// Run the broker: HTTP, the Redis protocol and a dashboard
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
 
@@ -102,6 +106,10 @@ pub(crate) enum Command {
     /// was room, adds in latency and costs in store operations, also while the store is away, and which to take.
     #[command(after_help = examples::PLAN)]
     Plan(Box<PlanFlags>),
+
+    /// Make keys for a broker that asks for them
+    #[command(subcommand)]
+    Keys(KeysCommand),
 
     /// Set up a DynamoDB table
     #[command(subcommand)]
@@ -121,6 +129,28 @@ pub(crate) enum Command {
         /// Which shell
         shell: Shell,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key, and print it once together with what to put into the configuration
+    ///
+    /// Programs send it as Authorization: Bearer KEY, Redis clients as their password, and this command line takes it from
+    /// the variable TOLLGATE_KEY.
+    #[command(after_help = examples::KEYS_NEW)]
+    New(KeysNew),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysNew {
+    /// What to call it
+    pub(crate) name: String,
+    /// What it allows: acquire, inspect or administer; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    pub(crate) scopes: Vec<String>,
+    /// From when on it is refused, as in 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -301,9 +331,15 @@ pub(crate) enum PoliciesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Where to listen, as in 127.0.0.1:8080; port 0 takes a free one
+    /// Where to listen for HTTP, as in 127.0.0.1:8080; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
+    /// Where to listen for the Redis protocol, as in 127.0.0.1:6380, or off
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) resp: Option<String>,
+    /// Let everybody in who reaches an address beyond this machine, without a key
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
     /// The folder of the embedded store
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,

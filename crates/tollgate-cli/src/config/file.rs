@@ -19,6 +19,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) telemetry: TelemetryTable,
     #[serde(default)]
+    pub(super) key: Vec<KeyTable>,
+    #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
 }
 
@@ -26,6 +28,17 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerTable {
     pub(super) http: Option<String>,
+    pub(super) resp: Option<String>,
+    pub(super) anonymous: Option<bool>,
+    pub(super) tls: Option<TlsTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsTable {
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) client_authority: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -154,5 +167,16 @@ pub(super) struct OtlpTable {
     pub(super) traces: Option<bool>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyTable {
+    pub(super) name: String,
+    pub(super) scopes: Vec<String>,
+    pub(super) hash: Option<String>,
+    pub(super) hash_env: Option<String>,
+    pub(super) hash_file: Option<String>,
+    pub(super) expires: Option<String>,
+}
+
 /// Keys that a later version has, so that whoever reads of them is told rather than puzzled.
-pub(super) const LATER: [(&str, &str); 2] = [("server", "grpc"), ("server", "resp")];
+pub(super) const LATER: [(&str, &str); 1] = [("server", "grpc")];

@@ -38,10 +38,12 @@ impl<'a> Text<'a> {
                 return Err(Blame::at(self.file, self.source, name.span(), what));
             }
         }
-        if let Some(policy) = self.tree.get_ref().get("policy").filter(|it| it.get_ref().is_table())
-        {
-            let what = "a policy is written with two brackets, as in [[policy]]";
-            return Err(Blame::at(self.file, self.source, policy.span(), what));
+        for name in ["policy", "key"] {
+            let found = self.tree.get_ref().get(name);
+            if let Some(table) = found.filter(|it| it.get_ref().is_table()) {
+                let what = format!("a {name} is written with two brackets, as in [[{name}]]");
+                return Err(Blame::at(self.file, self.source, table.span(), what));
+            }
         }
         toml::from_str(self.source).map_err(|error| of_toml(self.file, self.source, &error))
     }
@@ -65,9 +67,20 @@ impl<'a> Text<'a> {
         path: &[Step],
         text: impl Into<String>,
     ) -> Blame {
-        let policies = self.tree.get_ref().get("policy");
-        let policy = policies.and_then(|policies| policies.get_ref().get(index));
-        let span = policy.map_or(self.tree.span(), |policy| span_of(policy, path));
+        self.blame_element("policy", index, path, text)
+    }
+
+    /// A message about the value that `path` leads to from the element at `index` of the list `name`.
+    pub(super) fn blame_element(
+        &self,
+        name: &str,
+        index: usize,
+        path: &[Step],
+        text: impl Into<String>,
+    ) -> Blame {
+        let list = self.tree.get_ref().get(name);
+        let element = list.and_then(|list| list.get_ref().get(index));
+        let span = element.map_or(self.tree.span(), |element| span_of(element, path));
         Blame::at(self.file, self.source, span, text)
     }
 }

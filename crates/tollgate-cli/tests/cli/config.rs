@@ -175,9 +175,9 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "grpc",
         ),
         (
-            "[server]\nresp = \"127.0.0.1:6380\"",
-            "2: resp is not available in this version; remove it",
-            "resp",
+            "[server]\nresp = \"6380\"",
+            "2: resp \"6380\" is neither an address and port, as in \"127.0.0.1:6380\", nor \"off\"",
+            "\"6380\"",
         ),
         (
             "[server]\nhttp = \"8080\"",
@@ -212,7 +212,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, policy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, policy",
             "sever",
         ),
     ];
@@ -411,7 +411,7 @@ fn the_examples_of_the_documentation_are_valid() {
     let text = include_str!("../../../../docs/configuration.md");
     let blocks: Vec<&str> =
         text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 7);
+    assert_eq!(blocks.len(), 8);
     for block in blocks {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");

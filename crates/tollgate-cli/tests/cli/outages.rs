@@ -88,7 +88,7 @@ impl Desk {
         assert_eq!(code, Some(0), "{err}");
         assert!(err.contains("the store is back"), "{err}");
         let (_, body) = self.folder.json("standing open alice");
-        let used = body["limits"][0]["used"].as_u64().unwrap_or_else(|| panic!("{body}"));
+        let used = body["limits"][0]["used"].as_u64().expect("a number");
         let admitted = self.admitted.into_inner();
         let most = admitted + self.outages * (CALLERS + held);
         assert!((admitted..=most).contains(&used), "{used} used, {admitted} admitted");

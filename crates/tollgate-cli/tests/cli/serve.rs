@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use crate::folder::Folder;
 
@@ -10,35 +10,43 @@ use crate::folder::Folder;
 pub(crate) struct Broker {
     child: Child,
     out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
     /// What it printed until it was ready.
-    printed: String,
+    pub(crate) printed: String,
     pub(crate) url: String,
+    /// The address of the Redis protocol, if it is on.
+    pub(crate) resp: Option<String>,
 }
 
 impl Broker {
     /// Starts a broker in `folder` on a free port and waits until it said where it is.
     pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
-        let mut command = folder.command(&format!("serve --http 127.0.0.1:0 {arguments}"));
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
+        let mut command =
+            folder.command(&format!("serve --http 127.0.0.1:0 --resp 127.0.0.1:0 {arguments}"));
         let mut child = command
-            // For the one store that wants them.
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "s3cret")
+            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let err = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut printed = String::new();
         while !printed.ends_with("stops it.\n") {
             let read = out.read_line(&mut printed).expect("the broker prints text");
             assert_ne!(read, 0, "the broker ended early: {printed}");
         }
-        let url = printed
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("http  "))
-            .expect("it says where");
-        let url = url.trim().to_owned();
-        Self { child, out, printed, url }
+        let place = |name: &str| {
+            let found = printed.lines().find_map(|line| line.trim().strip_prefix(name));
+            found.map(|place| place.trim().to_owned())
+        };
+        let (url, resp) = (place("http  ").expect("it says where"), place("resp  "));
+        Self { child, out, err, printed, url, resp }
     }
 
     /// What it printed until it was ready.
@@ -55,15 +63,32 @@ impl Broker {
 
     /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.
     pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
-        assert!(sent.success());
+        self.signal(signal);
         let status = self.child.wait().expect("the broker ends");
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).expect("the broker prints text");
-        let errors = self.child.stderr.take().expect("it is piped");
-        BufReader::new(errors).read_to_string(&mut err).expect("the broker prints text");
+        self.err.read_to_string(&mut err).expect("the broker prints text");
         (status.code(), out, err)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("the broker prints text");
+        line
+    }
+
+    /// The next line of its log.
+    pub(crate) fn error_line(&mut self) -> String {
+        let mut line = String::new();
+        self.err.read_line(&mut line).expect("the broker logs text");
+        line
     }
 }
 
@@ -80,9 +105,9 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
     for signal in ["-TERM", "-INT"] {
         let folder = Folder::new();
         let broker = Broker::start(&folder, "");
-        let url = broker.url.clone();
+        let (url, resp) = (broker.url.clone(), broker.resp.clone().expect("it is on"));
         let expected = format!(
-            "tollgate {} serves\n  http       {url}\n  dashboard  {url}/\n  \
+            "tollgate {} serves\n  http       {url}\n  resp       {resp}\n  dashboard  {url}/\n  \
              config     built-in sample policies; write a tollgate.toml for your own\n  data       tollgate-data\n  \
              strategy   atomic: the store decides every ask\n",
             env!("CARGO_PKG_VERSION")
@@ -98,6 +123,9 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
                 .printed
                 .contains(&format!("\n  tollgate acquire gemini-free alice --server {url}\n"))
         );
+        let port = resp.strip_prefix("127.0.0.1:").expect("it listens on loopback");
+        let redis_cli = format!("\n  redis-cli -p {port} CL.THROTTLE alice 15 30 60\n");
+        assert!(broker.printed.contains(&redis_cli), "{}", broker.printed);
         let (code, out, err) = broker.end(signal);
         assert_eq!((code, &*out, &*err), (Some(0), "stopped\n", ""), "{signal}");
     }
@@ -156,7 +184,7 @@ fn a_folder_held_by_a_broker_is_refused_and_names_its_address() {
     let ran = folder.run("acquire api u1");
     assert_eq!((ran.code, &*ran.out), (2, ""));
     assert!(ran.err.contains(&format!("--server {}", broker.url)), "{}", ran.err);
-    let ran = folder.run("serve --http 127.0.0.1:0");
+    let ran = folder.run("serve --http 127.0.0.1:0 --resp off");
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("--server"), "{}", ran.err);
     assert_eq!(broker.end("-TERM").0, Some(0));
@@ -168,15 +196,17 @@ fn an_address_in_use_is_refused_before_the_store_is_opened() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let ran = folder.run(&format!("serve --http {address}"));
-    assert_eq!((ran.code, &*ran.out), (2, ""));
-    assert_eq!(
-        ran.err,
-        format!(
-            "tollgate: could not listen on {address}: the address is in use; stop what runs there, or choose another \
-             address with --http\n"
-        )
-    );
+    for (flag, others) in [("--http", "--resp off"), ("--resp", "--http 127.0.0.1:0")] {
+        let ran = folder.run(&format!("serve {flag} {address} {others}"));
+        assert_eq!((ran.code, &*ran.out), (2, ""));
+        assert_eq!(
+            ran.err,
+            format!(
+                "tollgate: could not listen on {address}: the address is in use; stop what runs there, or choose \
+                 another address with {flag}\n"
+            )
+        );
+    }
     assert!(!folder.path().join("tollgate-data").exists());
 }
 
@@ -251,7 +281,7 @@ fn a_memory_store_is_served_but_not_opened_by_commands() {
 #[test]
 fn serve_tells_programs_where_it_is() {
     let folder = Folder::new();
-    let mut command = folder.command("serve --http 127.0.0.1:0 --data here --json");
+    let mut command = folder.command("serve --http 127.0.0.1:0 --resp off --data here --json");
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
@@ -262,9 +292,8 @@ fn serve_tells_programs_where_it_is() {
     let url = place["http"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     let expected = serde_json::json!({
-        "http": url, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
-        "strategy": "atomic",
-        "passed_through": {}, "data": "here",
+        "http": url, "resp": null, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
+        "strategy": "atomic", "passed_through": {}, "data": "here",
     });
     assert_eq!(place, expected);
 }

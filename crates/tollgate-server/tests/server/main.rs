@@ -4,9 +4,12 @@
 mod calls;
 mod client;
 mod errors;
+mod keys;
+mod limits;
 mod pages;
 mod resp;
 mod shutdown;
+mod tls;
 mod tokens;
 mod violations;
 mod waiting;

@@ -23,7 +23,7 @@ impl Line {
     }
 
     /// Sends `bytes` and expects exactly `answer`.
-    async fn says(&mut self, bytes: &str, answer: &str) {
+    pub(crate) async fn says(&mut self, bytes: &str, answer: &str) {
         self.send(bytes).await;
         self.expect(answer).await;
     }
@@ -35,7 +35,7 @@ impl Line {
     }
 
     /// Sends `words` and gives the answer, which is one that fits into one packet.
-    async fn ask(&mut self, words: &[&str]) -> String {
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> String {
         self.send(&request(words)).await;
         let mut read = vec![0; 8_192];
         let length = self.0.read(&mut read).await.unwrap();
@@ -44,7 +44,7 @@ impl Line {
 
     /// Whether the server closes the connection without another word. If it does so while there is something left to
     /// read, that is a reset.
-    async fn is_closed(mut self) -> bool {
+    async fn closes(mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).await.ok();
         rest.is_empty()
@@ -207,14 +207,14 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     line.says(&request(&["SELECT", "0"]), "+OK\r\n").await;
     line.says(&request(&["CONFIG", "GET", "save"]), "*0\r\n").await;
     line.says(&request(&["COMMAND", "DOCS"]), "*0\r\n").await;
-    line.says(&request(&["COMMAND", "COUNT"]), ":16\r\n").await;
-    assert!(line.ask(&["COMMAND"]).await.starts_with("*16\r\n*6\r\n$11\r\ncl.throttle\r\n"));
+    line.says(&request(&["COMMAND", "COUNT"]), ":17\r\n").await;
+    assert!(line.ask(&["COMMAND"]).await.starts_with("*17\r\n*6\r\n$11\r\ncl.throttle\r\n"));
     assert!(line.ask(&["HELLO"]).await.starts_with("*8\r\n$6\r\nserver\r\n$8\r\ntollgate\r\n"));
     assert!(line.ask(&["HELLO", "3"]).await.starts_with("%4\r\n"));
     line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
     assert!(line.ask(&["INFO"]).await.contains("jobs:admitted=1,refused=0,"));
     line.says(&request(&["QUIT"]), "+OK\r\n").await;
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }
 
 /// A frame that is malformed or too large is answered and ends the connection, before its content is read.
@@ -243,7 +243,7 @@ async fn a_silent_connection_is_closed_in_the_end() {
     }
     server.clock.advance(IDLE_MAX);
     server.clock.advance(IDLE_MAX);
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }
 
 #[tokio::test]
@@ -262,5 +262,5 @@ async fn stopping_does_not_wait_for_idle_connections() {
     let mut line = Line::to(&server).await;
     line.says("PING\r\n", "+PONG\r\n").await;
     assert_eq!(server.stop().done.await.unwrap().cut, 0);
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }

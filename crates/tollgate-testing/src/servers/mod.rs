@@ -15,6 +15,7 @@
 //! ```
 
 mod authority;
+mod clients;
 pub mod dynamodb;
 mod lossy;
 mod ministack;
@@ -26,6 +27,7 @@ mod redis;
 mod snippet;
 
 pub use authority::Authority;
+pub use clients::{node, python};
 pub use dynamodb::DynamoDb;
 pub use lossy::Lossy;
 pub use ministack::Ministack;
