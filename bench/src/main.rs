@@ -14,6 +14,7 @@
 //! cargo xtask bench dynamodb    DynamoDB: requests per decision, and their time
 //! cargo xtask bench postgres    PostgreSQL beside SELECT FOR UPDATE + UPDATE
 //! cargo xtask bench rows        quotas over the rows of a table of two million
+//! cargo xtask bench resp        the Redis protocol beside Redis itself and throttlecrab
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -37,6 +38,7 @@ mod observation;
 mod optimistic;
 mod postgres;
 mod redis;
+mod resp;
 mod rows;
 
 use std::process::ExitCode;
@@ -44,7 +46,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 10] = [
+    let sections: [(&str, fn()); 12] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -56,7 +58,12 @@ fn main() -> ExitCode {
         ("dynamodb", dynamodb::run),
         ("postgres", postgres::run),
         ("rows", rows::run),
+        ("resp", resp::run),
     ];
+    if wanted == [resp::SERVER] {
+        resp::serve();
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))
     {
         let names = sections.map(|(name, _)| name).join(", ");

@@ -27,7 +27,7 @@ const MINIMAL: &str = "minimal script";
 const IDS: &str = "acquire, 3 limits, ids";
 
 /// The least a script can do: one bucket in one key.
-const SCRIPT: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
+pub(crate) const SCRIPT: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
     local tat = tonumber(redis.call('GET', KEYS[1]) or now) if tat < now then tat = now end \
     local new = tat + tonumber(ARGV[1]) if now + tonumber(ARGV[2]) < new then return {0, tostring(tat)} end \
     redis.call('SET', KEYS[1], string.format('%.0f', new), 'PX', math.ceil((new - now) / 1000)) return {1, tostring(new)}";

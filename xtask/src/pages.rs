@@ -84,6 +84,8 @@ fn links_between_pages_lead_somewhere() {
         "docs/strategies.md",
         "docs/metrics.md",
         "deploy/README.md",
+        "docs/audit.md",
+        "docs/dashboard.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -18,6 +18,7 @@ const SERVERS: &[Server] = &[
     Server { program: "/usr/lib/postgresql/15/bin/postgres", package: "postgresql" },
     // It checks the alert rules in deploy/.
     Server { program: "promtool", package: "prometheus" },
+    Server { program: "chromium", package: "chromium" },
 ];
 
 /// A server or a client that comes from a registry of another language, into a folder of the build.
@@ -60,8 +61,8 @@ const FETCHED: &[Fetched] = &[
     },
     Fetched {
         name: "node-redis",
-        path: "target/servers/node_modules/redis",
-        install: "npm install --no-save --silent --prefix target/servers redis@5.12.1",
+        path: "target/servers/node/node_modules/redis",
+        install: "npm install --no-save --silent --prefix target/servers/node redis@5.12.1",
         tool: Server { program: "npm", package: "npm" },
     },
     Fetched {
@@ -69,6 +70,12 @@ const FETCHED: &[Fetched] = &[
         path: "target/servers/python/redis",
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python redis==8.1.0",
         tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    Fetched {
+        name: "playwright-core",
+        path: "target/servers/browser/node_modules/playwright-core/package.json",
+        install: "npm install --no-save --silent --prefix target/servers/browser playwright-core@1.65.0",
+        tool: Server { program: "npm", package: "npm" },
     },
 ];
 

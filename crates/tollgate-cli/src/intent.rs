@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::wire::{
-    AcquireRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,
+    AcquireRequest, AuditQuery, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
+    named_costs,
 };
 
 use crate::args::{
-    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, KeysCommand,
-    KeysNew, PlanFlags, PoliciesCommand, PostgresCommand, PostgresInstall, Serve,
+    AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand,
+    KeysCommand, KeysNew, PlanFlags, PoliciesCommand, PostgresCommand, PostgresInstall, Serve, Top,
 };
 use crate::config::Listen;
 use crate::output::Reader;
@@ -52,6 +53,10 @@ pub(crate) enum Action {
     AuditIncidents(AuditIncidents),
     /// Compare the strategies.
     Plan(Box<PlanFlags>),
+    /// What a broker wrote down.
+    AuditDenials { query: AuditQuery, server: Option<Server> },
+    /// Watch a broker.
+    Top { once: bool, server: Option<Server> },
     /// Print a completion script.
     Completions(Shell),
 }
@@ -88,7 +93,7 @@ impl Intent {
         }
         let server = url.map(|url| Server { url, authority: global.authority.clone() });
         let is_remote = server.is_some();
-        let call = |call| Action::Call { call, server };
+        let call = |call| Action::Call { call, server: server.clone() };
         let action = match command {
             Command::Acquire(acquire) => call(Call::Acquire(AcquireRequest {
                 costs: named_costs(acquire.costs.iter().map(String::as_str))?,
@@ -132,6 +137,10 @@ impl Intent {
             Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
                 return Err(invalid("this reads the file of incidents itself; leave --server out"));
             }
+            Command::Top(Top { once }) => Action::Top { once, server },
+            Command::Audit(AuditCommand::Denials(denials)) => {
+                Action::AuditDenials { query: audit_query(denials), server }
+            }
             Command::Dynamodb(_) | Command::Postgres(_) | Command::Audit(_) if is_remote => {
                 return Err(invalid("this talks to the database itself; leave --server out"));
             }
@@ -150,6 +159,17 @@ impl Intent {
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader: global.reader(), config: global.config, action })
+    }
+}
+
+fn audit_query(flags: AuditDenials) -> AuditQuery {
+    AuditQuery {
+        policy: flags.policy,
+        subject: flags.subject,
+        since: flags.since,
+        outcome: (flags.outcome != "all").then_some(flags.outcome),
+        before: flags.before,
+        limit: Some(flags.limit),
     }
 }
 

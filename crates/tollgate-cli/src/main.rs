@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr, reason = "a command line prints its errors, once, in main")]
 
 mod args;
+mod audit;
 mod backend;
 mod config;
 mod dynamodb;
@@ -22,6 +23,7 @@ mod serve;
 mod show;
 mod strategy;
 mod telemetry;
+mod top;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -116,6 +118,13 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             incidents::list(&incidents, config.as_deref(), reader)?;
         }
         Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
+        Action::AuditDenials { query, server } => {
+            let broker = broker(server, config.as_deref())?;
+            audit::denials(&broker, &query, reader)?;
+        }
+        Action::Top { once, server } => {
+            top::run(&broker(server, config.as_deref())?, once, reader)?;
+        }
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }
     Ok(ExitCode::SUCCESS)
@@ -145,6 +154,18 @@ fn answer(
     let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;
     output::answer(reader, &reply, || show::reply(&question, &reply))?;
     Ok(if reply.is_denied() { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+}
+
+/// The broker that is named, or the one that the configuration starts.
+fn broker(server: Option<Server>, config: Option<&Path>) -> Result<Remote, Failure> {
+    let server = match server {
+        Some(server) => server,
+        None => {
+            let url = place::url_of(&Config::load(config)?.server).parse()?;
+            Server { url, authority: None }
+        }
+    };
+    Ok(Remote::new(server, environment(KEY_VARIABLE))?)
 }
 
 fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {

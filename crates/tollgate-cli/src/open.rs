@@ -4,14 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
+use tollgate::audit::AuditLog;
 use tollgate::{
     Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
 };
 use tollgate_dynamodb::DynamoDb;
-use tollgate_embedded::{Durability, Embedded, Holder, Options};
-use tollgate_postgres::{CLEAN_UP_EVERY, Postgres};
+use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, Holder, Options};
+use tollgate_postgres::{CLEAN_UP_EVERY, Postgres, PostgresAudit};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
+use tollgate_server::wire::StoreHealth;
 
 use crate::config::{
     self, Config, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
@@ -45,6 +47,26 @@ impl Opened {
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Remote(gate) => Arc::clone(gate),
             Kept::Resilient(resilient) => resilient.gate(),
+        }
+    }
+
+    /// Says how a store of `kind` is, whenever it is asked.
+    pub(crate) fn health(
+        &self,
+        kind: &'static str,
+    ) -> impl Fn() -> StoreHealth + Send + Sync + 'static {
+        let watch = match &self.store {
+            Kept::Resilient(resilient) => Some(resilient.watch()),
+            _ => None,
+        };
+        move || {
+            let mut health = StoreHealth { kind: kind.to_owned(), ..StoreHealth::default() };
+            if let Some((gate, outage)) = &watch {
+                health.degraded = gate.is_degraded();
+                health.degraded_since = health.degraded.then(|| outage.began());
+                health.owing = gate.owing();
+            }
+            health
         }
     }
 
@@ -139,6 +161,17 @@ pub(crate) async fn for_server(
             Ok(Opened { store: Kept::Resilient(Box::new(gate)), key, chore })
         }
     }
+}
+
+/// Where the audit of a broker on `store` is kept; nothing if it is kept in memory.
+pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog>>, Error> {
+    Ok(match store {
+        StoreConfig::Embedded { path, .. } => Some(Arc::new(EmbeddedAudit::open(path)?)),
+        StoreConfig::Postgres(config) => {
+            Some(Arc::new(PostgresAudit::open(postgres_options(config)?).await?))
+        }
+        StoreConfig::Memory | StoreConfig::DynamoDb(_) | StoreConfig::Redis(_) => None,
+    })
 }
 
 /// A gate on a server.

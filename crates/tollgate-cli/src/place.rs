@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tollgate::Policy;
 
-use crate::config::{Config, StoreConfig, StrategyConfig};
+use crate::config::{Config, ServerConfig, StoreConfig, StrategyConfig};
 
 /// Where everything is.
 #[derive(Debug, Serialize)]
@@ -17,7 +17,7 @@ pub(crate) struct Place {
     pub(crate) resp: Option<SocketAddr>,
     dashboard: String,
     config: Option<PathBuf>,
-    store: &'static str,
+    pub(crate) store: &'static str,
     data: Option<PathBuf>,
     strategy: &'static str,
     /// The policies whose asks go to the store each time although the strategy would not, and why.
@@ -36,8 +36,7 @@ pub(crate) struct Place {
 impl Place {
     /// A broker with HTTP at `http` and no other protocol yet; `open` if others can reach it and nothing keeps them out.
     pub(crate) fn of(config: &Config, store: &StoreConfig, http: SocketAddr, open: bool) -> Self {
-        let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{}", callable(http));
+        let url = url_at(&config.server, http);
         let (kind, data) = match store {
             StoreConfig::Memory => ("memory", None),
             StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
@@ -140,6 +139,16 @@ fn redis_cli(address: SocketAddr, keys: bool, tls: bool) -> String {
         ip => format!("-h {ip} "),
     };
     format!("redis-cli {tls}{host}-p {} {key}CL.THROTTLE alice 15 30 60", address.port())
+}
+
+/// The address of the broker that `server` configures, as somebody on this machine would call it.
+pub(crate) fn url_of(server: &ServerConfig) -> String {
+    url_at(server, server.http)
+}
+
+fn url_at(server: &ServerConfig, http: SocketAddr) -> String {
+    let scheme = if server.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", callable(http))
 }
 
 /// Where somebody on this machine can call: an address that means "every address" is none to call.

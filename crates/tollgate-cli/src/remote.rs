@@ -66,7 +66,7 @@ impl BrokerUrl {
 }
 
 /// Which broker to ask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) url: BrokerUrl,
     /// Whom to trust instead of the machine's authorities.
@@ -110,11 +110,20 @@ impl Remote {
             Call::Violation(request) => {
                 Reply::Incident(Box::new(self.post("/v1/violations", request)?))
             }
-            Call::Policies => {
-                let request = self.agent(Duration::ZERO).get(self.at("/v1/policies"));
-                Reply::Policies(self.read(self.signed(request).call())?)
-            }
+            Call::Policies => Reply::Policies(self.get("/v1/policies", &[])?),
         })
+    }
+
+    /// What the broker answers to a question that changes nothing.
+    pub(crate) fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<T, Failure> {
+        let pairs = query.iter().map(|(name, value)| (*name, value.as_str()));
+        let request = self.signed(self.agent(Duration::ZERO).get(self.at(path)));
+        let request = request.query_pairs(pairs);
+        self.read(request.call())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Result<Reply, Failure> {

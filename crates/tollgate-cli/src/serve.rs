@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
 use tollgate_server::keys::Keys;
-use tollgate_server::{App, Listeners, MetricsPage, Tls};
+use tollgate_server::{App, Listeners, MetricsPage, Recording, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, KeyConfig, StoreConfig};
@@ -67,7 +67,13 @@ pub(crate) async fn run(
 
     let gate = watched(opened.gate(), &running, &clock);
     let policies = std::mem::take(&mut config.policies);
+    let log = match config.audit.recording {
+        Recording::Nothing => None,
+        _ => open::audit(&store).await?,
+    };
     let mut app = App::new(gate, policies, *opened.key(), clock)
+        .audit(config.audit, log)
+        .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
     if config.telemetry.prometheus {
         let meters = Arc::clone(running.telemetry.meters());

@@ -8,10 +8,11 @@
 //! and sends it again by itself, so it is tried here once, with a deadline over all of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{
     Attempts, Clock, Error, Event, Fallback, FallbackSettings, Gate, Leased, LeasedOptions,
-    Observer, Optimistic, OptimisticOptions, Resend, Span,
+    Observer, Optimistic, OptimisticOptions, Resend, Span, Timestamp,
 };
 
 use crate::config::{StoreConfig, StrategyConfig};
@@ -62,6 +63,7 @@ pub(crate) type Tried = Resend<Arc<dyn Gate>>;
 pub(crate) struct Resilient {
     gate: Arc<Fallback<Arc<dyn Gate>>>,
     strategy: Strategy,
+    outage: Arc<Outage>,
     clock: Arc<dyn Clock>,
 }
 
@@ -100,9 +102,15 @@ impl Resilient {
                 (Arc::clone(&gate) as _, Strategy::Leased(gate))
             }
         };
-        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?
-            .observer(Arc::new(Logged(observer)));
-        Ok(Self { gate: Arc::new(gate), strategy, clock })
+        let outage = Outage::new(observer, Arc::clone(&clock));
+        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?;
+        let gate = Arc::new(gate.observer(Arc::clone(&outage) as _));
+        Ok(Self { gate, strategy, outage, clock })
+    }
+
+    /// Whether the store is away, and since when.
+    pub(crate) fn watch(&self) -> (Arc<Fallback<Arc<dyn Gate>>>, Arc<Outage>) {
+        (Arc::clone(&self.gate), Arc::clone(&self.outage))
     }
 
     /// What is asked.
@@ -149,19 +157,37 @@ impl Resilient {
     }
 }
 
-/// Says in the log when degradation begins and ends, and tells the observer inside.
+/// Says in the log when degradation begins and ends, remembers when it last began, and tells the observer inside.
 #[derive(Debug)]
-struct Logged(Arc<dyn Observer>);
+pub(crate) struct Outage {
+    observer: Arc<dyn Observer>,
+    clock: Arc<dyn Clock>,
+    began: AtomicU64,
+}
 
-impl Observer for Logged {
+impl Outage {
+    fn new(observer: Arc<dyn Observer>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { observer, clock, began: AtomicU64::new(0) })
+    }
+
+    /// When degradation last began.
+    pub(crate) fn began(&self) -> Timestamp {
+        Timestamp::from_micros(self.began.load(Ordering::Relaxed))
+    }
+}
+
+impl Observer for Outage {
     fn observe(&self, event: &Event<'_>) {
-        self.0.observe(event);
+        self.observer.observe(event);
         match event {
-            Event::DegradedBegan { error } => tracing::error!(
-                metric = "RateLimiterFallbackActivated",
-                %error,
-                "the store failed; decisions are degraded until it is back"
-            ),
+            Event::DegradedBegan { error } => {
+                self.began.store(self.clock.now().as_micros(), Ordering::Relaxed);
+                tracing::error!(
+                    metric = "RateLimiterFallbackActivated",
+                    %error,
+                    "the store failed; decisions are degraded until it is back"
+                );
+            }
             Event::DegradedEnded { lasted } => {
                 tracing::warn!(%lasted, "the store is back, and knows what was spent without it");
             }

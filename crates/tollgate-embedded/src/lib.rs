@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod audit;
 mod cache;
 mod database;
 mod embedded;
@@ -13,6 +14,7 @@ mod sync;
 mod tally;
 mod writer;
 
+pub use audit::EmbeddedAudit;
 pub use cache::ENTRIES_CACHED_MAX;
 pub use embedded::Embedded;
 pub use keeper::IDLE_MAX;

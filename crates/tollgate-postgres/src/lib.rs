@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod answer;
+mod audit;
 mod call;
 mod clean_up;
 mod error;
@@ -15,6 +16,7 @@ mod statements;
 mod tls;
 mod together;
 
+pub use audit::PostgresAudit;
 pub use clean_up::{CLEAN_UP_EVERY, CLEAN_UP_ROWS};
 pub use gate::{PERMIT_KEY_BYTES, Postgres, SWAPS_MAX};
 pub use options::{

@@ -10,13 +10,16 @@ use crate::pool::Pool;
 use crate::quote;
 
 /// What brings the schema from each version to the next. One that was released is never changed.
-const MIGRATIONS: [&str; 1] = [concat!(
-    include_str!("sql/1_tables.sql"),
-    include_str!("sql/2_take.sql"),
-    include_str!("sql/3_verbs.sql"),
-    include_str!("sql/4_settle.sql"),
-    include_str!("sql/5_close.sql"),
-)];
+const MIGRATIONS: [&str; 2] = [
+    concat!(
+        include_str!("sql/1_tables.sql"),
+        include_str!("sql/2_take.sql"),
+        include_str!("sql/3_verbs.sql"),
+        include_str!("sql/4_settle.sql"),
+        include_str!("sql/5_close.sql"),
+    ),
+    include_str!("sql/6_audit.sql"),
+];
 
 const DOING: &str = "could not make the tables";
 

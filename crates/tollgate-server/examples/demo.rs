@@ -1,4 +1,4 @@
-//! A server with two policies and some traffic, to look at the dashboard: `cargo run -p tollgate-server --example demo`,
+//! A server with three policies and some traffic, to look at the dashboard: `cargo run -p tollgate-server --example demo`,
 //! then open the address that it prints.
 #![expect(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tollgate::{
     Atomic, CalendarWindow, Clock, Concurrency, Limit, Memory, Period, Policies, Policy,
-    RollingWindow, Span, SystemClock, TokenBucket,
+    RollingWindow, Span, SystemClock, TokenBucket, edge,
 };
 use tollgate_server::{App, run};
 
@@ -28,9 +28,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .limit(Limit::new("burst", "requests", TokenBucket::per_second(10).burst(20)))
         .limit(Limit::new("jobs", "jobs", Concurrency::new(8, minute)))
         .build()?;
+    let trial = Policy::builder("trial")
+        .shadow(true)
+        .limit(Limit::new("rps", "requests", TokenBucket::per_second(1).burst(1)))
+        .build()?;
     let gate = Arc::new(Atomic::new(Memory::new()));
     // A server that others share a store with takes its permit key from a secret.
-    let app = App::new(gate, Policies::new([llm, api])?, [7; 32], Arc::new(SystemClock));
+    let app = App::new(gate, Policies::new([llm, api, trial])?, [7; 32], Arc::new(SystemClock));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     println!("dashboard: http://{address}/#policy=llm&subject=project-7");
@@ -42,19 +46,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A few asks each second, so that there is something to see.
+/// Some asks each second of subjects of which a few ask more than the others, in waves, so that there is something to see.
 async fn traffic(address: std::net::SocketAddr) {
     let clock = SystemClock;
-    loop {
+    for turn in 0_u64.. {
+        let wave = (turn / 40) % 4;
+        let caller = edge::random() % (3 + 4 * u32::try_from(wave).unwrap_or(0));
         for body in [
-            r#"{"policy": "llm", "subject": "project-7", "costs": {"tokens": 3750}}"#,
-            r#"{"policy": "api", "subject": "alice", "costs": {"requests": 2}}"#,
+            r#"{"policy": "llm", "subject": "project-7", "costs": {"tokens": 3750}}"#.to_owned(),
+            format!(
+                r#"{{"policy": "api", "subject": "customer-{caller}", "costs": {{"requests": 2}}}}"#
+            ),
+            format!(
+                r#"{{"policy": "api", "subject": "crawler", "costs": {{"requests": {}}}}}"#,
+                1 + wave
+            ),
+            r#"{"policy": "trial", "subject": "team-blue"}"#.to_owned(),
         ] {
-            if let Err(error) = post(address, body).await {
+            if let Err(error) = post(address, &body).await {
                 println!("could not ask: {error}");
             }
         }
-        clock.sleep_until(clock.now() + Span::from_millis(150)).await;
+        clock.sleep_until(clock.now() + Span::from_millis(100)).await;
     }
 }
 

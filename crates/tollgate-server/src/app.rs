@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+use tollgate::audit::AuditLog;
 use tollgate::incident::{Incident, Recorder, Violation, report_violation};
 use tollgate::{
     Ask, Clock, Costs, Decision, Error, ErrorKind, Event, Gate, Observer, Permit, Policies, Policy,
@@ -14,12 +15,16 @@ use tollgate::{
 };
 
 use crate::access::Access;
+use crate::audit::{AuditSettings, Auditor};
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
 use crate::keys::{KeyHash, Keys, Refused, Scopes};
 use crate::stats::Stats;
 use crate::token;
-use crate::wire::{AcquireRequest, StandingQuery, StatsResponse, ViolationRequest};
+use crate::wire::{
+    AcquireRequest, AuditQuery, AuditResponse, AuditStats, LatencyStats, LimitedSubject,
+    StandingQuery, StatsResponse, StoreHealth, TopQuery, TopResponse, ViolationRequest,
+};
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";
@@ -32,6 +37,8 @@ pub struct App {
     access: Access,
     clock: Arc<dyn Clock>,
     stats: Stats,
+    audit: Auditor,
+    health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
     closing: watch::Sender<bool>,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
@@ -78,6 +85,8 @@ impl App {
             key,
             access: Access::open(),
             stats: Stats::since(clock.now()),
+            audit: Auditor::new(AuditSettings::default(), None, clock.now()),
+            health: None,
             clock,
             closing,
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
@@ -108,6 +117,25 @@ impl App {
     pub fn wait_jitter(mut self, jitter: Span) -> Self {
         self.gate = self.gate.jitter(jitter);
         self
+    }
+
+    /// Writes down what `settings` say, in `log`; without one in memory.
+    #[must_use]
+    pub fn audit(mut self, settings: AuditSettings, log: Option<Arc<dyn AuditLog>>) -> Self {
+        self.audit = Auditor::new(settings, log, self.clock.now());
+        self
+    }
+
+    /// Answers questions about the store with what `health` says.
+    #[must_use]
+    pub fn health(mut self, health: impl Fn() -> StoreHealth + Send + Sync + 'static) -> Self {
+        self.health = Some(Box::new(health));
+        self
+    }
+
+    /// Writes down in the audit that a provider refused what was admitted.
+    pub fn audit_violation(&self, ask: &Ask<'_>, limit: &str, retry_after: Span) {
+        self.audit.violated(ask, limit, retry_after, self.clock.now());
     }
 
     /// The policies in force.
@@ -149,7 +177,51 @@ impl App {
     }
 
     pub(crate) fn stats(&self) -> StatsResponse {
-        self.stats.read(&self.policies())
+        let now = self.clock.now();
+        let latency = self.stats.latency(now);
+        let written = self.audit.written();
+        StatsResponse {
+            since: Some(self.stats.began()),
+            now: Some(now),
+            policies: self.stats.read(&self.policies()),
+            latency: LatencyStats {
+                decisions: latency.decisions,
+                within_ms: latency.within.as_millis_ceil(),
+                p50_us: latency.p50.as_micros(),
+                p99_us: latency.p99.as_micros(),
+            },
+            store: self.health.as_ref().map(|health| health()).unwrap_or_default(),
+            audit: AuditStats { recorded: written.recorded, dropped: written.dropped },
+        }
+    }
+
+    pub(crate) const fn auditor(&self) -> &Auditor {
+        &self.audit
+    }
+
+    /// Who was limited, when and why.
+    pub(crate) async fn audited(&self, query: &AuditQuery) -> Result<AuditResponse, Error> {
+        let query = query.resolve(self.clock.now())?;
+        let found = self.audit.find(&query, &*self.clock).await?;
+        Ok(AuditResponse {
+            records: found.page.records.iter().map(Into::into).collect(),
+            next: found.page.next,
+            partial: found.is_partial,
+        })
+    }
+
+    /// Who was limited most often.
+    pub(crate) async fn top(&self, query: TopQuery) -> Result<TopResponse, Error> {
+        let limit = AuditQuery { limit: query.limit, ..Default::default() };
+        let limit = limit.resolve(self.clock.now())?.limit;
+        let (subjects, since) = self.audit.top(limit, &*self.clock).await;
+        let subjects = subjects.into_iter().map(|limited| LimitedSubject {
+            policy: limited.policy.to_string(),
+            subject: limited.subject.to_string(),
+            count: limited.count,
+            error: limited.error,
+        });
+        Ok(TopResponse { since: Some(since), subjects: subjects.collect() })
     }
 
     pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
@@ -167,7 +239,7 @@ impl App {
             None | Some(0) => self.decide(&ask).await,
             Some(wait_ms) => {
                 let decided = self.acquire_within(&ask, wait_ms).await;
-                self.stats.count(policy.name(), decided.as_ref());
+                self.note(&ask, decided.as_ref());
                 decided
             }
         }
@@ -175,9 +247,20 @@ impl App {
 
     /// Decides `ask` now, and counts the answer.
     pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let began = self.clock.monotonic();
         let decided = self.gate.acquire(ask).await;
-        self.stats.count(ask.policy().name(), decided.as_ref());
+        let took = self.clock.monotonic().as_micros().saturating_sub(began.as_micros());
+        self.stats.took(Span::from_micros(took));
+        self.note(ask, decided.as_ref());
         decided
+    }
+
+    /// Counts an answer, and writes it down if it is one for the audit.
+    fn note(&self, ask: &Ask<'_>, answer: Result<&Decision, &Error>) {
+        self.stats.count(ask.policy(), answer);
+        if let Ok(decision) = answer {
+            self.audit.decided(ask, decision, &*self.clock);
+        }
     }
 
     pub(crate) fn gate(&self) -> &impl Gate {

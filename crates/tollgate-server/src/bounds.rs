@@ -66,3 +66,27 @@ pub const IDLE_MAX: Span = Span::from_mins(60);
 
 /// The most sets of numbers of `CL.THROTTLE` whose policies are kept.
 pub const THROTTLES_MAX: usize = 10_000;
+
+/// The most records of the audit that wait to be written; further ones are dropped and counted.
+pub const AUDIT_QUEUE_MAX: usize = 16_384;
+
+/// The most records that are written at once.
+pub const AUDIT_BATCH_MAX: usize = 1_024;
+
+/// The records that a server keeps in memory beside a log, for when that cannot be read.
+pub const AUDIT_RECENT_MAX: usize = 1_000;
+
+/// What is beyond the bounds of the audit is forgotten at the latest after this time.
+pub const AUDIT_TRIM_EVERY: Span = Span::from_mins(10);
+
+/// The longest that a question to the audit, or the end of the server, waits for records to be written.
+pub const AUDIT_WAIT_MAX: Span = Span::from_secs(5);
+
+/// The counters for the subjects that are limited most often.
+pub const TOP_SUBJECTS_MAX: usize = 1_000;
+
+/// The turn of these counters; an answer covers one to two of them.
+pub const TOP_TURN: Span = Span::from_mins(30);
+
+/// The policies that are counted apart; answers under further names are counted together.
+pub const COUNTED_POLICIES_MAX: usize = 1_024;

@@ -2,6 +2,7 @@
 
 mod access;
 mod app;
+mod audit;
 pub mod bounds;
 mod closing;
 mod dashboard;
@@ -15,5 +16,6 @@ pub mod token;
 pub mod wire;
 
 pub use app::{App, MetricsPage};
+pub use audit::{AuditSettings, Recording};
 pub use server::{Drained, Listeners, run};
 pub use tls::{Tls, TlsFiles};

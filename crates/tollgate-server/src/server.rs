@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tollgate::Clock;
 
 use crate::app::App;
@@ -95,6 +95,10 @@ pub async fn run(
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         tls: None,
+        writing: tokio::spawn({
+            let app = Arc::clone(&app);
+            async move { app.auditor().write(app.clock()).await }
+        }),
         app,
     };
     let listeners = listeners.into();
@@ -114,6 +118,8 @@ struct Server {
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
     tls: Option<Tls>,
+    /// The task that writes the audit.
+    writing: JoinHandle<()>,
 }
 
 impl Server {
@@ -165,7 +171,7 @@ impl Server {
     }
 
     async fn drain(self) -> Drained {
-        let Self { app, graceful, mut connections, .. } = self;
+        let Self { app, graceful, mut connections, writing, .. } = self;
         tracing::info!(connections = connections.len(), "draining");
         app.close();
         let ended = async {
@@ -181,6 +187,8 @@ impl Server {
         while let Some(ended) = connections.join_next().await {
             cut += usize::from(ended.is_err());
         }
+        app.auditor().flush(app.clock()).await;
+        writing.abort();
         if 0 < cut {
             tracing::warn!(cut, "cut connections that did not finish in time");
         }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod audit;
 pub mod checkers;
 pub mod conformance;
 pub mod faulty;

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod audit;
 mod backoff;
 mod clock;
 pub mod edge;

@@ -95,3 +95,15 @@ pub(super) const AUDIT_INCIDENTS: &str = "\
 Examples:
   tollgate audit incidents --since 24h
   tollgate audit incidents --policy gemini-free --json";
+
+pub(super) const WATCH: &str = "\
+Examples:
+  tollgate top
+  tollgate top --server http://127.0.0.1:8080
+  tollgate top --once --json";
+
+pub(super) const AUDIT_DENIALS: &str = "\
+Examples:
+  tollgate audit denials --since 24h
+  tollgate audit denials --policy api --subject alice --server http://127.0.0.1:8080
+  tollgate audit denials --outcome all --limit 1000 --json";

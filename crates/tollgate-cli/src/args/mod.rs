@@ -111,6 +111,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Keys(KeysCommand),
 
+    /// Watch a broker: what it admits and refuses, who is limited, how its store is
+    ///
+    /// Redraws every second until q is pressed; tab and the arrows move through the lists. Into a pipe, or with --once, it
+    /// prints what is there now and ends.
+    #[command(after_help = examples::WATCH)]
+    Top(Top),
+
     /// Set up a DynamoDB table
     #[command(subcommand)]
     Dynamodb(DynamodbCommand),
@@ -182,6 +189,12 @@ pub(crate) enum AuditCommand {
     /// Refusals by a provider of what was admitted
     #[command(after_help = examples::AUDIT_INCIDENTS)]
     Incidents(AuditIncidents),
+
+    /// Decisions that a broker wrote down: who was limited, when and why
+    ///
+    /// Newest first. Asks the broker at --server, or at the address in the configuration.
+    #[command(after_help = examples::AUDIT_DENIALS)]
+    Denials(AuditDenials),
 }
 
 /// Which database, if not the configured store.
@@ -229,6 +242,35 @@ pub(crate) struct PostgresInstall {
     /// Also refuse rows that others insert, by a trigger with SQLSTATE RL429
     #[arg(long, requires = "table")]
     pub(crate) trigger: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Print what is there now, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditDenials {
+    /// Only of this policy
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Only of this subject
+    #[arg(long)]
+    pub(crate) subject: Option<String>,
+    /// Only from this time on, as in 2026-11-01T00:00:00Z, or this long ago, as in 24h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// denied, shadow_denied, admitted, violated, degraded, or all
+    #[arg(long, default_value = "denied")]
+    pub(crate) outcome: String,
+    /// At most so many, up to 1000
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub(crate) limit: usize,
+    /// Only records before this one, for the page that follows
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) before: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) key: Vec<KeyTable>,
     #[serde(default)]
+    pub(super) audit: AuditTable,
+    #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
 }
 
@@ -176,6 +178,14 @@ pub(super) struct KeyTable {
     pub(super) hash_env: Option<String>,
     pub(super) hash_file: Option<String>,
     pub(super) expires: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditTable {
+    pub(super) record: Option<String>,
+    pub(super) entries_max: Option<u64>,
+    pub(super) age_max: Option<String>,
 }
 
 /// Keys that a later version has, so that whoever reads of them is told rather than puzzled.

@@ -3,6 +3,7 @@
 //! The text is read twice: once as a tree that knows where each value stands, once into structures. A mistake in a
 //! structure has a path, and the tree turns the path into a line.
 
+mod audit;
 mod blame;
 mod fallback;
 mod file;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::Policies;
 use tollgate::spec::Step;
+use tollgate_server::AuditSettings;
 
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
@@ -60,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) telemetry: TelemetryConfig,
     /// Who is let in; with none, everybody.
     pub(crate) keys: Vec<KeyConfig>,
+    /// What is written down of decisions.
+    pub(crate) audit: AuditSettings,
     /// What is enforced.
     pub(crate) policies: Policies,
 }
@@ -169,7 +173,7 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, telemetry, key, policy } =
+        let File { server, store, strategy, fallback, telemetry, key, audit, policy } =
             text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let server = ServerConfig::resolve(&text, &server, folder)?;
@@ -186,8 +190,9 @@ impl Config {
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
         let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
+        let audit = audit::resolve(&text, &audit)?;
         let file = file.map(Path::to_owned);
-        Ok(Self { file, server, store, strategy, fallback, telemetry, keys, policies })
+        Ok(Self { file, server, store, strategy, fallback, telemetry, keys, audit, policies })
     }
 }
 
@@ -351,6 +356,7 @@ mod tests {
         assert_eq!(sample.server, bare.server);
         assert_eq!(sample.store, bare.store);
         assert_eq!(sample.telemetry, bare.telemetry);
+        assert_eq!(sample.audit, bare.audit);
         let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
         assert_eq!(names, ["gemini-free", "api", "video-requests"]);
     }

@@ -212,7 +212,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, policy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, policy",
             "sever",
         ),
     ];

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "acquire",
     "settle",
     "release",
@@ -17,6 +17,8 @@ const COMMANDS: [&str; 17] = [
     "violation",
     "plan",
     "keys new",
+    "top",
+    "audit denials",
     "audit history",
     "audit incidents",
     "dynamodb create-table",
@@ -69,7 +71,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, violation, policies, serve, plan, keys, dynamodb, postgres, audit, completions, help]",
+             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, completions, help]",
         ),
         (
             "aquire api u1",

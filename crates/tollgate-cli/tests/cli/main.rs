@@ -1,8 +1,10 @@
 //! The binary as people and programs use it: each test runs it in a folder of its own.
 
+mod audit;
 mod calls;
 mod clients;
 mod config;
+mod dashboard;
 mod degraded;
 mod dynamodb;
 mod folder;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a failed test")]
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
+mod audit;
 mod child;
 mod conforms;
 mod contention;

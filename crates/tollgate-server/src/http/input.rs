@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -79,18 +80,21 @@ impl FromRequestParts<Arc<App>> for Named {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Response> {
-        let wrong = |what: &str| {
-            let detail = format!("{what}; write ?policy=api&subject=alice, percent-encoded");
-            reply::problem(&Problem::invalid(detail))
-        };
-        // The parser replaces what is not UTF-8, so that different subjects would be the same one.
-        if !parts.uri.query().is_none_or(is_utf8) {
-            return Err(wrong("the query is not UTF-8"));
-        }
-        match Query::<StandingQuery>::try_from_uri(&parts.uri) {
-            Ok(Query(query)) => Ok(Self(query)),
-            Err(rejection) => Err(wrong(&rejection.body_text().to_lowercase())),
-        }
+        let query = query(&parts.uri, "?policy=api&subject=alice");
+        query.map(Self).map_err(|problem| reply::problem(&problem))
+    }
+}
+
+/// The query of `uri`, which looks like `example`.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri, example: &str) -> Result<T, Problem> {
+    let wrong = |what: &str| Problem::invalid(format!("{what}; write {example}, percent-encoded"));
+    // The parser replaces what is not UTF-8, so that different subjects would be the same one.
+    if !uri.query().is_none_or(is_utf8) {
+        return Err(wrong("the query is not UTF-8"));
+    }
+    match Query::<T>::try_from_uri(uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(rejection) => Err(wrong(&rejection.body_text().to_lowercase())),
     }
 }
 

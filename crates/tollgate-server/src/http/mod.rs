@@ -4,6 +4,7 @@
 //! right, an unknown path included.
 
 mod acquire;
+mod audit;
 mod connection;
 mod fields;
 mod guard;
@@ -44,9 +45,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))
         .route("/metrics", get(manage::metrics))
-        .route("/", get(dashboard::page))
-        .route("/dashboard.css", get(dashboard::style))
-        .route("/dashboard.js", get(dashboard::script));
+        .route("/v1/audit", get(audit::records))
+        .route("/v1/audit/top", get(audit::top))
+        .merge(dashboard::routes());
     let administer = Router::new().route("/v1/standing", delete(manage::reset));
     // Whoever runs the server asks these, and learns nothing but that it runs.
     let open =

@@ -4,8 +4,11 @@
 //! the middle of a request, sends nothing for [`IDLE_MAX`], or does not take its answers within [`WRITE_WAIT_MAX`] is
 //! closed.
 
+use std::future::{Future as _, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -112,12 +115,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn flush(&mut self) -> io::Result<()> {
         let clock = self.resp.app.clock();
-        tokio::select! {
-            biased;
-            written = self.stream.write_all(self.replies.bytes()) => written?,
-            () = clock.sleep_until(clock.now() + WRITE_WAIT_MAX) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "answers were not taken"));
-            }
+        let mut writing = pin!(self.stream.write_all(self.replies.bytes()));
+        // Nearly every client takes its answers at once; an alarm is made only for the others.
+        match poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await {
+            Poll::Ready(written) => written?,
+            Poll::Pending => tokio::select! {
+                biased;
+                written = writing => written?,
+                () = clock.sleep_until(clock.now() + WRITE_WAIT_MAX) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "answers were not taken"));
+                }
+            },
         }
         self.replies.clear();
         Ok(())

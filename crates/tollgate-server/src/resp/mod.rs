@@ -22,6 +22,7 @@ use reply::Replies;
 use throttle::Throttles;
 
 pub(crate) use connection::serve;
+pub(crate) use throttle::POLICY as THROTTLE_POLICY;
 
 /// What all connections have in common.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::bounds::THROTTLES_MAX;
 
 /// The name of every policy that a call carries.
-pub(super) const POLICY: &str = "cl.throttle";
+pub(crate) const POLICY: &str = "cl.throttle";
 
 const USAGE: &str = "write CL.THROTTLE key max_burst count period [quantity]";
 

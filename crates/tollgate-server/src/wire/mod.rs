@@ -9,6 +9,7 @@
 //! `limits` and `policies`, whose rows all have the same members.
 
 mod answer;
+mod audit;
 mod policy;
 mod problem;
 mod request;
@@ -18,6 +19,7 @@ mod text;
 pub use answer::{
     Admitted, Answer, BatchResponse, Changed, Denied, LimitStanding, Renewed, StandingResponse,
 };
+pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
 pub(crate) use policy::window_secs;
 pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};
 pub use problem::{PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, status_of};
@@ -25,4 +27,4 @@ pub use request::{
     AcquireRequest, BatchRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
     named_costs,
 };
-pub use stats::{PolicyCounts, StatsResponse};
+pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};

@@ -11,8 +11,53 @@ pub struct StatsResponse {
     /// Since when this server counts.
     #[serde(with = "text::time")]
     pub since: Option<Timestamp>,
-    /// The counts of each policy, in the order of the configuration.
+    /// The time of this server.
+    #[serde(with = "text::time")]
+    pub now: Option<Timestamp>,
+    /// The counts of each policy, in the order of the configuration; behind them those of `CL.THROTTLE`, if it was called.
     pub policies: Vec<PolicyCounts>,
+    /// How long decisions took of late.
+    pub latency: LatencyStats,
+    /// What stands behind this server.
+    pub store: StoreHealth,
+    /// What became of the records of the audit.
+    pub audit: AuditStats,
+}
+
+/// How long decisions took in the last minute or so, waits aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LatencyStats {
+    /// How many decisions there were.
+    pub decisions: u64,
+    /// In how many milliseconds.
+    pub within_ms: u64,
+    /// Half of them took at most so many microseconds.
+    pub p50_us: u64,
+    /// 99 of 100 took at most so many microseconds.
+    pub p99_us: u64,
+}
+
+/// The store behind a server, as the server sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StoreHealth {
+    /// What kind it is, as in configuration; empty if nobody said.
+    pub kind: String,
+    /// Whether decisions are made without it now, or were and it does not know all of them yet.
+    pub degraded: bool,
+    /// Since when; null if it is not degraded.
+    #[serde(with = "text::time")]
+    pub degraded_since: Option<Timestamp>,
+    /// How many subjects were let through without it that it does not know of yet.
+    pub owing: usize,
+}
+
+/// What became of the records of the audit since the server started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AuditStats {
+    /// Records that were written.
+    pub recorded: u64,
+    /// Records that were not, because the queue was full or the log out of order.
+    pub dropped: u64,
 }
 
 /// How the asks under one policy were answered.

@@ -66,6 +66,11 @@ impl Server {
         Self::of(wrap, finish, None).await
     }
 
+    /// A server of what `finish` makes of the app.
+    pub(crate) async fn serving(finish: impl FnOnce(App) -> App) -> Self {
+        Self::with(|gate, _| gate, finish).await
+    }
+
     /// A server that lets in only who has one of `keys`.
     pub(crate) async fn guarded(keys: impl IntoIterator<Item = Key>) -> Self {
         let keys = keys.into_iter().collect();

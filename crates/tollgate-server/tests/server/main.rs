@@ -1,6 +1,7 @@
 //! The server over real connections, on a clock that the tests move.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
+mod audit;
 mod calls;
 mod client;
 mod errors;

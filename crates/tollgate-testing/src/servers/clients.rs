@@ -16,7 +16,7 @@ pub fn python(script: &str, arguments: &[&str]) -> Result<String, Fault> {
 /// # Errors
 /// If Node.js or its packages are not installed, or the script fails, with what it said.
 pub fn node(script: &str, arguments: &[&str]) -> Result<String, Fault> {
-    script_of("node", "-e", ("NODE_PATH", "servers/node_modules"), script, arguments)
+    script_of("node", "-e", ("NODE_PATH", "servers/node/node_modules"), script, arguments)
 }
 
 fn script_of(

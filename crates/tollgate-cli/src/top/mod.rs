@@ -1,0 +1,76 @@
+//! `tollgate top`: a broker at a glance, redrawn every second.
+//!
+//! What is shown is made by a pure function of what the broker said ([`screen`]); [`terminal`] draws it and reads keys. With
+//! `--once`, or where nobody could press a key, it is printed once.
+
+mod screen;
+mod terminal;
+
+use serde::Serialize;
+use tollgate_server::wire::{AuditResponse, StatsResponse, TopResponse};
+
+use crate::failure::Failure;
+use crate::output::{self, Reader};
+use crate::remote::Remote;
+use screen::{Focus, Size};
+use terminal::{Key, Terminal};
+
+/// How many rows are asked for; a screen seldom has more.
+const ROWS: &str = "100";
+
+/// Everything that the broker said at one time.
+#[derive(Debug, Serialize)]
+pub(crate) struct Snapshot {
+    stats: StatsResponse,
+    top: TopResponse,
+    recent: AuditResponse,
+}
+
+impl Snapshot {
+    fn take(broker: &Remote) -> Result<Self, Failure> {
+        let limit = [("limit", ROWS.to_owned())];
+        Ok(Self {
+            stats: broker.get("/v1/stats", &[])?,
+            top: broker.get("/v1/audit/top", &limit)?,
+            recent: broker.get("/v1/audit", &limit)?,
+        })
+    }
+}
+
+/// Shows `broker` until somebody has seen enough.
+pub(crate) fn run(broker: &Remote, once: bool, reader: Reader) -> Result<(), Failure> {
+    let mut now = Snapshot::take(broker)?;
+    if once || reader == Reader::Program || !Terminal::is_there() {
+        return output::answer(reader, &now, || {
+            screen::draw(&now, None, Focus::default(), Size::ENDLESS)
+        });
+    }
+    let terminal = Terminal::open()?;
+    let mut before: Option<Snapshot> = None;
+    let mut focus = Focus::default();
+    let mut lost: Option<String> = None;
+    loop {
+        let size = terminal.size();
+        let mut text = screen::draw(&now, before.as_ref(), focus, size);
+        if let Some(why) = &lost {
+            text = screen::with_notice(&text, why, size);
+        }
+        terminal.show(&text)?;
+        match terminal.key() {
+            Some(Key::Quit) => return Ok(()),
+            Some(Key::Next) => focus = focus.next(),
+            Some(Key::Up) => focus = focus.up(),
+            Some(Key::Down) => focus = focus.down(),
+            Some(Key::Other) => {}
+            // A second has passed.
+            None => match Snapshot::take(broker) {
+                Ok(next) => {
+                    let last = std::mem::replace(&mut now, next);
+                    // After a gap the next picture has no rate.
+                    before = lost.take().is_none().then_some(last);
+                }
+                Err(failure) => lost = Some(failure.to_string()),
+            },
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// The dashboard in a real browser: node dashboard.mjs FOLDER-OF-PLAYWRIGHT URL SCENARIO. Ends with 0, or says what is wrong.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+
+const [modules, url, scenario] = process.argv.slice(2);
+const { chromium } = createRequire(`${modules}/`)("playwright-core");
+
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+async function ask(policy, subject, times) {
+  for (let turn = 0; turn < times; turn += 1) {
+    const body = JSON.stringify({ policy, subject });
+    await fetch(`${url}/v1/acquire`, { method: "POST", headers: { "content-type": "application/json" }, body });
+  }
+}
+
+async function opened(browser, options, hash = "") {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const problems = [];
+  const origin = new URL(url).origin;
+  page.on("request", (request) => {
+    if (!request.url().startsWith("data:") && new URL(request.url()).origin !== origin) problems.push(`asked ${request.url()}`);
+  });
+  page.on("pageerror", (error) => problems.push(error.message));
+  await page.goto(`${url}/${hash}`);
+  await page.locator("#state-text", { hasText: /live|degraded/ }).waitFor();
+  return { context, page, problems };
+}
+
+const scenarios = {
+  /** Loads, updates live, finds a subject, shows who is limited, leaves the origin alone. */
+  async live(browser) {
+    const { page, problems } = await opened(browser, {});
+    assert.equal(await page.locator("#recent-note").textContent(), "Nothing was refused yet.");
+    await ask("api", "alice", 3);
+    await page.locator("#all-admitted", { hasText: "2 in all" }).waitFor();
+    await page.locator("#all-refused", { hasText: "1 in all" }).waitFor();
+    await page.locator("#recent", { hasText: "alice" }).waitFor();
+    await page.locator("#top", { hasText: "alice" }).waitFor();
+    assert.equal(await page.locator("article.policy h3").first().textContent(), "api");
+    await page.locator("article.policy path.line.go[d^=M]").first().waitFor({ state: "attached" });
+    await page.getByLabel("Subject").fill("alice");
+    await page.getByRole("button", { name: "Look up", exact: true }).click();
+    await page.locator("#standing", { hasText: "2 of 2 requests" }).waitFor();
+    assert.match(page.url(), /#policy=api&subject=alice$/);
+    await page.getByLabel("Subject").fill("<b>nobody</b>");
+    await page.getByLabel("Subject").press("Enter");
+    await page.locator("#standing h3", { hasText: "<b>nobody</b>" }).waitFor();
+    assert.deepEqual(problems, []);
+  },
+
+  /** The keyboard reaches everything that can be used, in an order that makes sense, and a row of the list does what it says. */
+  async keyboard(browser) {
+    await ask("api", "bob", 3);
+    const { page } = await opened(browser, {});
+    await page.locator("#top button", { hasText: "bob" }).waitFor();
+    const usable = await page.locator("a[href], button, input, select, summary").evaluateAll(
+      (nodes) => nodes.filter((node) => node.checkVisibility()).length);
+    const reached = new Set();
+    for (let press = 0; press < usable + 2; press += 1) {
+      await page.keyboard.press("Tab");
+      const name = await page.evaluate(() => {
+        const node = document.activeElement;
+        if (node === document.body) return null;
+        node.dataset.reached ??= String(Math.random());
+        return node.dataset.reached;
+      });
+      if (name) reached.add(name);
+    }
+    assert.equal(reached.size, usable);
+    await page.locator("#top button", { hasText: "bob" }).focus();
+    await page.keyboard.press("Enter");
+    await page.locator("#standing h3", { hasText: "bob" }).waitFor();
+  },
+
+  /** At the width of a phone nothing sticks out, in either scheme. */
+  async phone(browser) {
+    await ask("api", "a-subject-with-a-very-long-name-that-goes-on-and-on-and-has-no-place-to-break-it", 3);
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, problems } = await opened(browser, { viewport: { width: 360, height: 740 }, colorScheme });
+      await page.locator("#recent", { hasText: "very-long-name" }).waitFor();
+      const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(wide <= room, `${wide} on ${room}`);
+      const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.equal(background, colorScheme === "dark" ? "rgb(15, 19, 25)" : "rgb(246, 247, 249)");
+      assert.deepEqual(problems, []);
+    }
+  },
+
+  /** The store is away, and the page says so. */
+  async degraded(browser) {
+    const { page } = await opened(browser, {});
+    await page.locator("#state-text", { hasText: "degraded" }).waitFor();
+    assert.match(await page.locator("#degraded").textContent(), /^Degraded since .+: the store does not answer/);
+    assert.equal(await page.locator("#store").textContent(), "away");
+  },
+
+  /** The broker is away, the page says so, and goes on by itself when it is back. */
+  async lost(browser) {
+    const { context, page } = await opened(browser, {});
+    await context.setOffline(true);
+    await page.locator("#lost", { hasText: "The broker does not answer." }).waitFor();
+    assert.equal(await page.locator("#state-text").textContent(), "no answer");
+    await context.setOffline(false);
+    await page.locator("#state-text", { hasText: "live" }).waitFor();
+    await page.locator("#lost").waitFor({ state: "hidden" });
+  },
+};
+
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
+try {
+  await scenarios[scenario](browser);
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,75 @@
+//! The dashboard in a real browser, driven by a script of node: `dashboard.mjs` says what is looked at.
+
+use std::path::Path;
+use std::process::Command;
+
+use tollgate_testing::servers::{Append, Redis};
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+const POLICIES: &str = r#"
+[[policy]]
+name = "api"
+on_store_failure = "open"
+limits = [{ name = "burst", unit = "requests", rule = "rolling-window", limit = 2, window = "1h" }]
+"#;
+
+/// Looks at `broker` as `scenario` says.
+fn look(broker: &Broker, scenario: &str) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let modules = here.join("../../target/servers/browser/node_modules");
+    let ran = Command::new("node")
+        .arg(here.join("tests/cli/dashboard.mjs"))
+        .args([modules.as_os_str(), broker.url.as_ref(), scenario.as_ref()])
+        .output()
+        .expect("node runs; cargo xtask test installs it");
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{scenario}: {err}");
+}
+
+/// A broker for each, because all of them count.
+fn look_at_memory(scenario: &str) {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}"));
+    look(&Broker::start(&folder, ""), scenario);
+}
+
+/// R000.13: the live dashboard.
+#[test]
+fn r000_13_the_dashboard_updates_live_and_finds_a_subject() {
+    look_at_memory("live");
+}
+
+#[test]
+fn the_dashboard_is_usable_by_keyboard() {
+    look_at_memory("keyboard");
+}
+
+#[test]
+fn the_dashboard_fits_a_phone_in_light_and_dark() {
+    look_at_memory("phone");
+}
+
+#[test]
+fn the_dashboard_says_when_the_broker_is_away() {
+    look_at_memory("lost");
+}
+
+/// Promise 7: degradation is visible.
+#[test]
+fn the_dashboard_shows_degradation() {
+    let mut redis = Redis::start_with(Append::Always, "").expect("a server");
+    let folder = Folder::with(&format!(
+        "[store]\nkind = \"redis\"\nurl = \"{}\"\nattempt_timeout = \"200ms\"\n{POLICIES}",
+        redis.url()
+    ));
+    let broker = Broker::start(&folder, "");
+    redis.process().kill().expect("it is killed");
+    let (code, body) = folder.json(&format!("acquire api alice --server {}", broker.url));
+    assert_eq!((code, &body["degraded"]), (0, &true.into()), "{body}");
+    look(&broker, "degraded");
+    let denials = folder.run(&format!("audit denials --outcome degraded --server {}", broker.url));
+    assert!(denials.out.contains("admitted (degraded)"), "{}", denials.out);
+    let top = folder.run(&format!("top --once --server {}", broker.url));
+    assert!(top.out.contains("store redis DEGRADED since 20"), "{}", top.out);
+}

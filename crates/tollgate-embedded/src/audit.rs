@@ -1,0 +1,228 @@
+//! The audit of a data folder: a database of its own beside the entries, written by a thread of its own.
+//!
+//! Nothing of a decision depends on it, so it syncs when the system does: a power cut may forget the newest records, and a
+//! damaged file is an error of the audit alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, Row, params, params_from_iter};
+use tokio::sync::oneshot;
+use tollgate::audit::{AuditLog, Binding, Keep, Page, Query, Record};
+use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp};
+
+use crate::database::fault;
+use crate::folder::{unusable, writable};
+
+const FILE: &str = "audit.sqlite";
+
+/// Other programs (a backup, a shell) may hold the file for this long before a write fails.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// Says in the file's header that it is ours: "tola" in ASCII.
+const APPLICATION_ID: u32 = 0x746f_6c61;
+
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS records (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, policy TEXT NOT NULL, subject TEXT NOT NULL,
+        outcome TEXT NOT NULL, degraded INTEGER NOT NULL, limit_name TEXT, unit TEXT, asked INTEGER, retry_after INTEGER
+    );
+    CREATE INDEX IF NOT EXISTS by_subject ON records (subject, number);
+    CREATE INDEX IF NOT EXISTS by_outcome ON records (outcome, number);
+    CREATE INDEX IF NOT EXISTS by_time ON records (at);";
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Records in a data folder.
+#[derive(Debug)]
+pub struct EmbeddedAudit {
+    path: PathBuf,
+    jobs: mpsc::Sender<Job>,
+}
+
+impl EmbeddedAudit {
+    /// Opens the audit of the data folder at `folder`, which must be there, and makes its file if it is missing.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the file cannot be made or written, [`Invalid`](ErrorKind::Invalid) if it
+    /// is another program's, [`Corrupt`](ErrorKind::Corrupt) if it is damaged.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(FILE);
+        // It names subjects. SQLite makes the files beside it with the same mode.
+        writable(&path).map_err(|error| unusable("create", &path, error))?;
+        let mut connection = open(&path)?;
+        let (jobs, next) = mpsc::channel::<Job>();
+        let work = move || {
+            // It ends with the last sender.
+            for job in next {
+                job(&mut connection);
+            }
+        };
+        let spawned = thread::Builder::new().name("tollgate-audit".to_owned()).spawn(work);
+        spawned.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "could not start the thread of the audit")
+                .caused_by(error)
+        })?;
+        Ok(Self { path, jobs })
+    }
+
+    /// Runs `job` on the thread of the audit.
+    async fn run<T: Send + 'static>(
+        &self,
+        act: &str,
+        job: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (done, answer) = oneshot::channel();
+        let job = Box::new(move |connection: &mut Connection| {
+            // Whoever asked may have gone.
+            let _ = done.send(job(connection));
+        });
+        let ended = || Error::new(ErrorKind::Unavailable, "the thread of the audit has ended");
+        self.jobs.send(job).map_err(|_| ended())?;
+        let answer = answer.await.map_err(|_| ended())?;
+        answer.map_err(|error| fault(act, &self.path, error))
+    }
+}
+
+fn open(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = || -> rusqlite::Result<(Connection, u32, u32)> {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY_WAIT)?;
+        let number = |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0));
+        let application = number("PRAGMA application_id")?;
+        let tables = number("SELECT count(*) FROM sqlite_schema")?;
+        Ok((connection, application, tables))
+    };
+    let (connection, application, tables) = opened().map_err(|error| fault("open", path, error))?;
+    if application != APPLICATION_ID && (application, tables) != (0, 0) {
+        let text = format!("{} is a database of another program; move it away", path.display());
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let made = connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA application_id = {APPLICATION_ID}; {TABLES}"
+    ));
+    made.map_err(|error| fault("create", path, error))?;
+    Ok(connection)
+}
+
+impl AuditLog for EmbeddedAudit {
+    fn append<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {
+        let records = records.to_vec();
+        Box::pin(self.run("write", move |connection| append(connection, &records)))
+    }
+
+    fn find<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(async move {
+            let wanted = query.clone();
+            let found = self.run("read", move |connection| find(connection, &wanted)).await?;
+            Ok(query.page(found))
+        })
+    }
+
+    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(self.run("clean up", move |connection| trim(connection, keep, now)))
+    }
+}
+
+fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO records (at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        for record in records {
+            let binding = record.binding.as_ref();
+            insert.execute(params![
+                integer(record.at.as_micros()),
+                &*record.policy,
+                &*record.subject,
+                record.outcome.name(),
+                record.degraded,
+                binding.map(|binding| &*binding.limit),
+                binding.map(|binding| &*binding.unit),
+                binding.map(|binding| integer(binding.asked)),
+                binding
+                    .and_then(|binding| binding.retry_after)
+                    .map(|wait| integer(wait.as_micros())),
+            ])?;
+        }
+    }
+    transaction.commit()
+}
+
+fn find(connection: &Connection, query: &Query) -> rusqlite::Result<Vec<Record>> {
+    let text = |text: &str| Value::Text(text.to_owned());
+    let conditions = [
+        ("policy =", query.policy.as_deref().map(text)),
+        ("subject =", query.subject.as_deref().map(text)),
+        ("at >=", query.since.map(|since| Value::Integer(integer(since.as_micros())))),
+        ("outcome =", query.outcome.map(|outcome| text(outcome.name()))),
+        ("degraded =", query.degraded.then_some(Value::Integer(1))),
+        ("number <", query.before.map(|before| Value::Integer(integer(before)))),
+    ];
+    let mut sql = "SELECT number, at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after \
+                   FROM records WHERE true"
+        .to_owned();
+    let mut values = Vec::new();
+    for (condition, value) in conditions {
+        if let Some(value) = value {
+            sql += &format!(" AND {condition} ?");
+            values.push(value);
+        }
+    }
+    sql += &format!(" ORDER BY number DESC LIMIT {}", query.rows() + 1);
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_map(params_from_iter(values), read)?.collect()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let whole = |place: usize| row.get::<_, Option<i64>>(place).map(|it| it.map(natural));
+    let text = |place: usize| row.get::<_, Option<String>>(place);
+    let outcome: String = row.get(4)?;
+    let limit = text(6)?;
+    let (unit, asked, retry_after) = (text(7)?, whole(8)?, whole(9)?);
+    Ok(Record {
+        number: whole(0)?.unwrap_or(0),
+        at: Timestamp::from_micros(whole(1)?.unwrap_or(0)),
+        policy: row.get::<_, String>(2)?.into(),
+        subject: row.get::<_, String>(3)?.into(),
+        outcome: outcome.parse().map_err(|error: Error| {
+            let kind = rusqlite::types::Type::Text;
+            rusqlite::Error::FromSqlConversionFailure(4, kind, Box::new(error))
+        })?,
+        binding: limit.map(|limit| Binding {
+            limit: limit.into(),
+            unit: unit.unwrap_or_default().into(),
+            asked: asked.unwrap_or(0),
+            retry_after: retry_after.map(Span::from_micros),
+        }),
+        degraded: row.get(5)?,
+    })
+}
+
+fn trim(connection: &Connection, keep: Keep, now: Timestamp) -> rusqlite::Result<u64> {
+    let before = now.as_micros().saturating_sub(keep.age_max.as_micros());
+    let old = connection
+        .prepare_cached("DELETE FROM records WHERE at < ?1")?
+        .execute([integer(before)])?;
+    let beyond = connection
+        .prepare_cached(
+            "DELETE FROM records WHERE number <=
+                 (SELECT number FROM records ORDER BY number DESC LIMIT 1 OFFSET ?1)",
+        )?
+        .execute([integer(keep.entries_max as u64)])?;
+    Ok((old + beyond) as u64)
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn natural(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,85 @@
+//! The one task that writes records down.
+//!
+//! It takes whatever is queued at once, so batches are as large as the log is slow.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use tollgate::Clock;
+use tollgate::Timestamp;
+use tollgate::audit::Record;
+
+use super::{Auditor, Message};
+use crate::bounds::{AUDIT_BATCH_MAX, AUDIT_TRIM_EVERY};
+
+impl Auditor {
+    /// Writes what is queued, until it is dropped.
+    pub(crate) async fn write(&self, clock: &dyn Clock) {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut unread) = unread else { return };
+        let (mut messages, mut records) = (Vec::new(), Vec::new());
+        let mut trimmed_at = clock.now();
+        let mut untrimmed = 0;
+        loop {
+            if unread.recv_many(&mut messages, AUDIT_BATCH_MAX).await == 0 {
+                return;
+            }
+            let mut flushed = Vec::new();
+            for message in messages.drain(..) {
+                match message {
+                    Message::Record(record) => records.push(record),
+                    Message::Flush(done) => flushed.push(done),
+                }
+            }
+            let now = clock.now();
+            untrimmed += records.len();
+            self.write_batch(&records, now).await;
+            records.clear();
+            // A sixteenth more than the bound, and then some of it at once, is cheaper than one for one.
+            let is_over = self.settings.keep.entries_max / 16 < untrimmed;
+            if is_over || AUDIT_TRIM_EVERY <= now.since(trimmed_at) {
+                self.trim(now).await;
+                (trimmed_at, untrimmed) = (now, 0);
+            }
+            for done in flushed {
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }
+        }
+    }
+
+    async fn write_batch(&self, records: &[Record], now: Timestamp) {
+        if records.is_empty() {
+            return;
+        }
+        {
+            let mut tops = self.tops.lock().unwrap_or_else(PoisonError::into_inner);
+            tops.turn(now);
+            for record in records.iter().filter(|record| record.outcome.is_limited()) {
+                tops.count(&record.policy, &record.subject);
+            }
+        }
+        self.recent.append_now(records);
+        let written = match &self.log {
+            Some(log) => log.append(records).await,
+            None => Ok(()),
+        };
+        let count = records.len() as u64;
+        match written {
+            Ok(()) => self.recorded.fetch_add(count, Ordering::Relaxed),
+            Err(error) => {
+                tracing::warn!(%error, records = count, "the audit log could not be written");
+                self.dropped.fetch_add(count, Ordering::Relaxed)
+            }
+        };
+    }
+
+    async fn trim(&self, now: Timestamp) {
+        self.recent.trim_now(self.settings.keep, now);
+        if let Some(log) = &self.log
+            && let Err(error) = log.trim(self.settings.keep, now).await
+        {
+            tracing::warn!(%error, "the audit log could not be trimmed");
+        }
+    }
+}

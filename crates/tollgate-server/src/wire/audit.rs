@@ -1,0 +1,173 @@
+//! Who was limited, when and why.
+
+use serde::{Deserialize, Serialize};
+use tollgate::audit::{PAGE_MAX, Query, Record};
+use tollgate::{Error, ErrorKind, Span, Timestamp};
+
+use super::text;
+
+/// How many records a page has unless the question says otherwise.
+const PAGE_DEFAULT: usize = 100;
+
+/// The query of `GET /v1/audit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// Only of this policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Only of this subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Only from this time on, as in `2026-11-15T05:45:00Z`, or this long ago, as in `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Only `admitted`, `denied`, `shadow_denied`, `violated`, or `degraded` for what was decided without the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// Only records before this one: the `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
+    /// At most so many, 100 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+impl AuditQuery {
+    /// What is asked for at `now`.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a time, an outcome or a limit that is none.
+    pub fn resolve(&self, now: Timestamp) -> Result<Query, Error> {
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT);
+        if limit == 0 || PAGE_MAX < limit {
+            let text = format!("limit {limit} must be between 1 and {PAGE_MAX}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let degraded = self.outcome.as_deref() == Some("degraded");
+        let outcome = self.outcome.as_deref().filter(|_| !degraded).map(str::parse).transpose();
+        Ok(Query {
+            policy: self.policy.clone(),
+            subject: self.subject.clone(),
+            since: self.since.as_deref().map(|text| since(text, now)).transpose()?,
+            outcome: outcome.map_err(|error| {
+                Error::new(ErrorKind::Invalid, format!("{error}, and not degraded"))
+            })?,
+            degraded,
+            before: self.before,
+            limit,
+        })
+    }
+}
+
+/// A time, or so long before `now`.
+fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
+    if let Ok(ago) = text.parse::<Span>() {
+        let micros = now.as_micros().saturating_sub(ago.as_micros());
+        return Ok(Timestamp::from_micros(micros));
+    }
+    text.parse().map_err(|_| {
+        let text = format!(
+            "since {text:?} is neither a time, as in 2026-11-15T05:45:00Z, nor a length of time, as in 24h"
+        );
+        Error::new(ErrorKind::Invalid, text)
+    })
+}
+
+/// The answer of `GET /v1/audit`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditResponse {
+    /// The records, newest first.
+    pub records: Vec<AuditRecord>,
+    /// What `before` must be for the page that follows; left out on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// True if the log could not be read, so that these are only the newest records of this server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// One decision that was written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// Its place in the log.
+    pub number: u64,
+    /// When it was decided.
+    #[serde(with = "text::time")]
+    pub at: Option<Timestamp>,
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// How it ended: `admitted`, `denied`, `shadow_denied` or `violated`.
+    pub outcome: String,
+    /// The limit in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// How much of the unit was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// How long to wait, in milliseconds, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// True if waiting does not help, because the cost is larger than the limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+    /// Whether it was decided without the store.
+    pub degraded: bool,
+}
+
+impl From<&Record> for AuditRecord {
+    fn from(record: &Record) -> Self {
+        let binding = record.binding.as_ref();
+        let wait = binding.and_then(|binding| binding.retry_after);
+        Self {
+            number: record.number,
+            at: Some(record.at),
+            policy: record.policy.to_string(),
+            subject: record.subject.to_string(),
+            outcome: record.outcome.to_string(),
+            limit: binding.map(|binding| binding.limit.to_string()),
+            unit: binding.map(|binding| binding.unit.to_string()),
+            asked: binding.map(|binding| binding.asked),
+            retry_after_ms: wait.map(Span::as_millis_ceil),
+            never: binding.is_some() && wait.is_none(),
+            degraded: record.degraded,
+        }
+    }
+}
+
+/// The query of `GET /v1/audit/top`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopQuery {
+    /// At most so many, 100 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// The answer of `GET /v1/audit/top`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopResponse {
+    /// Since when it counts.
+    #[serde(with = "text::time")]
+    pub since: Option<Timestamp>,
+    /// Who was limited most often at this server, most often first.
+    pub subjects: Vec<LimitedSubject>,
+}
+
+/// How often somebody was limited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitedSubject {
+    /// The name of the policy.
+    pub policy: String,
+    /// Who.
+    pub subject: String,
+    /// How often, at most.
+    pub count: u64,
+    /// How much less it may be: at least `count - error` is certain.
+    pub error: u64,
+}

@@ -1,0 +1,236 @@
+//! Who was limited, when and why: records of decisions, and the seam that keeps them.
+//!
+//! A log is written apart from decisions, in batches, by whoever queues the records; it is bounded in entries and in age.
+//! So a decision neither waits for its record nor fails with it, and a record may be lost: the audit says what happened, the
+//! store decides what may happen. [`MemoryLog`] forgets with the process; stores that keep things have logs of their own.
+
+mod memory;
+
+use std::fmt::{self, Debug};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use tollgate_core::{Ask, Decision, Denial, Span, Timestamp};
+
+use crate::error::{Error, ErrorKind};
+use crate::gate::BoxFuture;
+
+pub use memory::MemoryLog;
+
+/// The most records on one page.
+pub const PAGE_MAX: usize = 1_000;
+
+/// How many entries a log keeps unless told otherwise.
+pub const ENTRIES_MAX_DEFAULT: usize = 100_000;
+
+/// How long a log keeps them unless told otherwise.
+pub const AGE_MAX_DEFAULT: Span = Span::from_hours(30 * 24);
+
+/// How an ask ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It went through.
+    Admitted,
+    /// It did not go through.
+    Denied,
+    /// It went through only because its policy is in shadow mode.
+    ShadowDenied,
+    /// It had gone through, and the provider refused it.
+    Violated,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::Denied, Self::ShadowDenied, Self::Violated];
+
+    /// Its name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Denied => "denied",
+            Self::ShadowDenied => "shadow_denied",
+            Self::Violated => "violated",
+        }
+    }
+
+    /// Whether somebody reached a limit.
+    #[must_use]
+    pub const fn is_limited(self) -> bool {
+        matches!(self, Self::Denied | Self::ShadowDenied)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Outcome {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|outcome| outcome.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::new(ErrorKind::Invalid, format!("outcome {text:?} is none of {names}"))
+        })
+    }
+}
+
+/// Which limit was in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The name of the limit.
+    pub limit: Arc<str>,
+    /// Its unit.
+    pub unit: Arc<str>,
+    /// How much of the unit was asked for.
+    pub asked: u64,
+    /// How long to wait; nothing if waiting does not help.
+    pub retry_after: Option<Span>,
+}
+
+impl From<&Denial> for Binding {
+    fn from(denial: &Denial) -> Self {
+        Self {
+            limit: Arc::clone(&denial.limit),
+            unit: Arc::clone(&denial.unit),
+            asked: denial.asked,
+            retry_after: denial.retry_after(),
+        }
+    }
+}
+
+/// One decision, written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its place in the log, which the log gives; later records have larger ones.
+    pub number: u64,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// The name of the policy.
+    pub policy: Arc<str>,
+    /// For whom.
+    pub subject: Arc<str>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The limit in the way, if one was.
+    pub binding: Option<Binding>,
+    /// Whether it was decided without the store.
+    pub degraded: bool,
+}
+
+impl Record {
+    /// What is written about `decision` on `ask`, made at `at`.
+    #[must_use]
+    pub fn of(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
+        let (outcome, binding, degraded) = match decision {
+            Decision::Denied(denial) => (Outcome::Denied, Some(denial.into()), denial.degraded),
+            Decision::Admitted(permit) => match permit.shadow_denied.as_deref() {
+                Some(denial) => (Outcome::ShadowDenied, Some(denial.into()), permit.degraded),
+                None => (Outcome::Admitted, None, permit.degraded),
+            },
+        };
+        let (policy, subject) = (ask.policy().name().into(), ask.subject().into());
+        Self { number: 0, at, policy, subject, outcome, binding, degraded }
+    }
+}
+
+/// Which records somebody wants, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Only of this policy.
+    pub policy: Option<String>,
+    /// Only of this subject.
+    pub subject: Option<String>,
+    /// Only from this time on.
+    pub since: Option<Timestamp>,
+    /// Only those that ended so.
+    pub outcome: Option<Outcome>,
+    /// Only those that were decided without the store.
+    pub degraded: bool,
+    /// Only those before this place: where the page before ended.
+    pub before: Option<u64>,
+    /// At most so many, up to [`PAGE_MAX`].
+    pub limit: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self {
+            policy: None,
+            subject: None,
+            since: None,
+            outcome: None,
+            degraded: false,
+            before: None,
+            limit: PAGE_MAX,
+        }
+    }
+}
+
+impl Query {
+    /// Whether `record` is wanted.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        self.policy.as_deref().is_none_or(|policy| *record.policy == *policy)
+            && self.subject.as_deref().is_none_or(|subject| *record.subject == *subject)
+            && self.since.is_none_or(|since| since <= record.at)
+            && self.outcome.is_none_or(|outcome| outcome == record.outcome)
+            && (!self.degraded || record.degraded)
+            && self.before.is_none_or(|before| record.number < before)
+    }
+
+    /// The page of `records`, of which there may be one more than the page holds.
+    #[must_use]
+    pub fn page(&self, mut records: Vec<Record>) -> Page {
+        let limit = self.rows();
+        let has_more = limit < records.len();
+        records.truncate(limit);
+        let next = records.last().filter(|_| has_more).map(|record| record.number);
+        Page { records, next }
+    }
+
+    /// How many records a page holds.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.limit.clamp(1, PAGE_MAX)
+    }
+}
+
+/// Some records, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The records.
+    pub records: Vec<Record>,
+    /// What [`Query::before`] must be for those that follow; nothing if there are none.
+    pub next: Option<u64>,
+}
+
+/// How much a log keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// At most so many entries; a log may hold a little more until it is trimmed.
+    pub entries_max: usize,
+    /// None older than this.
+    pub age_max: Span,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { entries_max: ENTRIES_MAX_DEFAULT, age_max: AGE_MAX_DEFAULT }
+    }
+}
+
+/// Keeps records. What cannot be written is an error, and no decision hears of it.
+pub trait AuditLog: Debug + Send + Sync + 'static {
+    /// Writes `records` in their order, all or none. Their numbers are the log's to give.
+    fn append<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// The records that `query` wants.
+    fn find<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>>;
+
+    /// Forgets what is beyond `keep` at `now`, oldest first. Says how many that were.
+    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>>;
+}
