@@ -133,11 +133,6 @@ impl App {
         self
     }
 
-    /// Writes down in the audit that a provider refused what was admitted.
-    pub fn audit_violation(&self, ask: &Ask<'_>, limit: &str, retry_after: Span) {
-        self.audit.violated(ask, limit, retry_after, self.clock.now());
-    }
-
     /// The policies in force.
     #[must_use]
     pub fn policies(&self) -> Arc<Policies> {
@@ -309,7 +304,10 @@ impl App {
             retry_after: Span::from_millis(request.retry_after_ms),
         };
         let Watching { recorder, observer } = &self.watching;
-        report_violation(&self.gate, recorder, &**observer, &*self.clock, &violation).await
+        let (gate, clock) = (&self.gate, &*self.clock);
+        let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
+        self.audit.violated(&ask, &incident.limit, violation.retry_after, clock.now());
+        Ok(incident)
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
