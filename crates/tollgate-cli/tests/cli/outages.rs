@@ -17,14 +17,15 @@ const ASKS: u64 = 20;
 /// How often somebody asks before the test says that a change never came.
 const TRIES_MAX: u32 = 5_000;
 
-const CAPACITY: u64 = 1_600;
+/// More than all callers ask for while they wait for a change, so that nobody is refused.
+const CAPACITY: u64 = 160_000;
 
 /// The largest block: a sixteenth.
 const BLOCK_MAX: u64 = CAPACITY / 16;
 
 fn config(store: &str, strategy: &str) -> Folder {
     let limit = format!(
-        r#"{{ name = "all", unit = "requests", rule = "token-bucket", capacity = {CAPACITY}, refill = "1/d" }}"#
+        r#"{{ name = "all", unit = "requests", rule = "token-bucket", capacity = {CAPACITY}, refill = "1/h" }}"#
     );
     Folder::with(&format!(
         "{store}attempt_timeout = \"400ms\"\n{strategy}\
