@@ -41,6 +41,8 @@ async fn r000_14_a_violation_closes_the_limit_and_tells_the_observer() {
     assert_eq!(*told.0.lock().unwrap(), [incident]);
     let denied = server.post("/v1/acquire", &ask.to_string()).await;
     assert_eq!((denied.status, denied.field("retry-after")), (429, Some("90")));
+    let audit = server.get("/v1/audit?subject=p7&outcome=violated").await.json();
+    assert_eq!(audit["records"][0]["limit"], "rpm", "{audit}");
 }
 
 #[tokio::test]
