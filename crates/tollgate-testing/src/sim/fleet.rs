@@ -135,7 +135,7 @@ impl Fleet {
     fn gate(&self, machine: &Machine) -> Arc<dyn Gate> {
         let store = Atomic::new(machine.link());
         if let Some(sabotage) = self.setup.sabotage {
-            return sabotage.gate(store, machine);
+            return sabotage.gate(store, machine, &self.world);
         }
         let clock: Arc<dyn Clock> = Arc::new(machine.clock().clone());
         let resend = |store| Resend::new(store, self.attempts(), Arc::clone(&clock));

@@ -9,8 +9,11 @@ use super::ledger::{Asked, Ended};
 use super::recorder::History;
 use super::scenario::Scenario;
 use super::spending::{self, Widening};
-use super::{Counts, Setup, Strategy};
+use super::{Counts, Sabotage, Setup, Strategy};
 use crate::checkers;
+
+/// How long the library sends a request again, in microseconds.
+const RESEND_DEADLINE: u64 = 3_000_000;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -161,16 +164,22 @@ impl Run<'_> {
     /// Every ask of a machine that lives is answered within its deadline.
     fn in_time(&self) -> Result<(), String> {
         let timeout = self.scenario.line.timeout.as_micros();
+        let ttls = 2 * self.policy().block_ttl().as_micros();
         let one = match (self.setup.strategy, self.scenario.resends) {
-            _ if self.setup.sabotage.is_some() => 2 * timeout,
+            // A clock that leaves time out keeps no deadline.
+            _ if self.setup.sabotage == Some(Sabotage::LifeFromAnswer) => return Ok(()),
+            (Strategy::Atomic, _) if self.setup.sabotage.is_some() => 2 * timeout,
             (Strategy::Atomic, false) => timeout,
-            (Strategy::Atomic, true) => 3_000_000,
-            (Strategy::Optimistic | Strategy::Leased, _) => 20_000_000,
+            (Strategy::Atomic, true) => RESEND_DEADLINE,
+            (Strategy::Leased, false) => 2 * timeout + ttls,
+            (Strategy::Leased, true) => 2 * RESEND_DEADLINE + ttls,
+            (Strategy::Optimistic, _) => 20_000_000,
             (Strategy::Fallback, _) => 4_500_000,
         };
-        // A caller may ask twice; clocks that run slow let a little more time pass.
-        let deadline = Span::from_micros(2 * one * 101 / 100);
         for (number, asked) in self.asked.iter().enumerate() {
+            // A caller may ask twice; clocks that run slow let a little more time pass.
+            let times = 1 + u64::from(asked.resent);
+            let deadline = Span::from_micros(times * one * 101 / 100);
             if let Some(waited) = asked.waited()
                 && deadline < waited
             {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Atomic, BoxFuture, Error, Gate};
-use tollgate_core::{Ask, Costs, Decision, Permit, Policy, Standing, Timestamp};
-use tollgate_sim::{Link, Machine, SimStore, World};
+use tollgate::{Atomic, BoxFuture, Clock, Error, Gate, Leased, LeasedOptions};
+use tollgate_core::{Ask, Costs, Decision, Grant, Permit, Policy, Span, Standing, Timestamp};
+use tollgate_sim::{Link, Machine, SimClock, SimStore, World};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub enum Sabotage {
     ReadThenWrite,
     /// Sends an ask again under a new id.
     NewIds,
+    /// Counts the life of a leased block from the answer to its lease: its clock leaves out how long that took.
+    LifeFromAnswer,
+    /// Gives back all that is left of a leased block, as if no time had restored any of it.
+    FullCredit,
 }
 
 impl Sabotage {
@@ -21,8 +25,28 @@ impl Sabotage {
         SimStore::new(world)
     }
 
-    pub(super) fn gate(self, store: Atomic<Link>, machine: &Machine) -> Arc<dyn Gate> {
-        Arc::new(Wrong { fault: self, store, machine: machine.number(), sent: AtomicU64::new(0) })
+    pub(super) fn gate(
+        self,
+        store: Atomic<Link>,
+        machine: &Machine,
+        world: &World,
+    ) -> Arc<dyn Gate> {
+        let waited = Arc::new(AtomicU64::new(0));
+        let wrong = Wrong {
+            fault: self,
+            store,
+            machine: machine.number(),
+            world: world.clone(),
+            sent: AtomicU64::new(0),
+            waited: Arc::clone(&waited),
+        };
+        match self {
+            Self::ReadThenWrite | Self::NewIds => Arc::new(wrong),
+            Self::LifeFromAnswer | Self::FullCredit => {
+                let clock = Forgetful { clock: machine.clock().clone(), waited };
+                Arc::new(Leased::new(wrong, LeasedOptions::default(), Arc::new(clock)))
+            }
+        }
     }
 }
 
@@ -31,7 +55,38 @@ struct Wrong {
     fault: Sabotage,
     store: Atomic<Link>,
     machine: u64,
+    world: World,
     sent: AtomicU64,
+    /// How long leases took, in microseconds, for a clock that leaves it out.
+    waited: Arc<AtomicU64>,
+}
+
+/// The clock of a machine, less the time for which it waited for leases.
+#[derive(Debug)]
+struct Forgetful {
+    clock: SimClock,
+    waited: Arc<AtomicU64>,
+}
+
+impl Forgetful {
+    fn waited(&self) -> Span {
+        Span::from_micros(self.waited.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for Forgetful {
+    fn now(&self) -> Timestamp {
+        self.clock.now() - self.waited()
+    }
+
+    fn monotonic(&self) -> Span {
+        let passed = self.clock.monotonic().as_micros();
+        Span::from_micros(passed.saturating_sub(self.waited().as_micros()))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(at + self.waited())
+    }
 }
 
 impl Wrong {
@@ -44,6 +99,16 @@ impl Wrong {
             return Ok(Decision::Admitted(self.store.charge(ask).await?));
         }
         self.store.acquire(ask).await
+    }
+
+    async fn lease(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        let began = self.world.now();
+        let answer = self.store.acquire(ask).await;
+        if ask.id_text().is_some_and(|id| id.starts_with("lease-")) {
+            let took = self.world.now().since(began).as_micros();
+            self.waited.fetch_add(took, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Like a resend, but each time under another id.
@@ -70,6 +135,8 @@ impl Gate for Wrong {
             match self.fault {
                 Sabotage::ReadThenWrite => self.read_then_write(ask).await,
                 Sabotage::NewIds => self.resend(ask).await,
+                Sabotage::LifeFromAnswer => self.lease(ask).await,
+                Sabotage::FullCredit => self.store.acquire(ask).await,
             }
         })
     }
@@ -79,7 +146,13 @@ impl Gate for Wrong {
         permit: &'a Permit,
         actual: &'a Costs,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.settle(permit, actual)
+        if self.fault != Sabotage::FullCredit {
+            return self.store.settle(permit, actual);
+        }
+        Box::pin(async move {
+            let grant = Grant { at: self.world.now(), ..*permit.grant() };
+            self.store.settle(&permit.clone().with_grant(grant), actual).await
+        })
     }
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {

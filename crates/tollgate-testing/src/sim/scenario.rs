@@ -102,7 +102,7 @@ impl Scenario {
         Self {
             policy,
             machines,
-            subjects: rng.u64(1..=2),
+            subjects: if strategy == Strategy::Leased { 1 } else { rng.u64(1..=2) },
             lasts,
             gap: lasts.as_micros() * machines / asks,
             burst_percent: rng.u32(0..=30),
@@ -147,7 +147,12 @@ fn policy(rng: &mut Rng, strategy: Strategy) -> (Policy, u64) {
             OnStoreFailure::Closed
         };
         let policy = Policy::builder("sim").limits(limits).on_store_failure(on_failure);
-        let block_ttl = if is_leased { rng.u64(20..=1_000) } else { 0 };
+        // Most blocks live no longer than a bad reply takes.
+        let block_ttl = match (is_leased, rng.u32(..4)) {
+            (false, _) => 0,
+            (true, 0) => rng.u64(20..=1_000),
+            (true, _) => rng.u64(5..=60),
+        };
         if let Ok(policy) = policy.block_ttl(Span::from_millis(block_ttl)).build() {
             return (policy, per_second);
         }

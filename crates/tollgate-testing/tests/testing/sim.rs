@@ -117,3 +117,20 @@ fn a_store_that_is_read_and_then_written_is_found() {
 fn r000_12_a_resend_under_a_new_id_is_found() {
     finds(Strategy::Atomic, Sabotage::NewIds, "do not balance");
 }
+
+/// The check of spending in true time sees what the store cannot: blocks that were charged rightly and spent too late.
+#[test]
+fn a_block_that_lives_from_its_answer_is_found() {
+    finds(Strategy::Leased, Sabotage::LifeFromAnswer, "callers spent too much");
+}
+
+#[test]
+fn a_block_that_is_credited_in_full_is_found() {
+    finds(Strategy::Leased, Sabotage::FullCredit, "over");
+}
+
+/// Blocks that live for less than a round trip once held up a line of asks for 41 s, one lease after the other.
+#[test]
+fn a_line_that_waits_for_short_lived_blocks_is_answered_in_time() {
+    run(397, Setup::of(Strategy::Leased)).verdict.expect("in time");
+}

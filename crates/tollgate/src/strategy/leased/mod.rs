@@ -73,6 +73,10 @@ impl Default for LeasedOptions {
 /// Asks with an id, asks behind others, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
 /// or fewer than two asks in a sixteenth of the limit) go to `G` as they are. Needs a tokio runtime.
 ///
+/// An ask that waits for a block is answered within twice the `block_ttl` and twice the longest that `G` takes: it stands
+/// in line for at most a `block_ttl` before its last lease is sent, no lease asks anything when it is as old, and then the
+/// ask goes to `G` itself.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -216,7 +220,7 @@ impl<G: Gate> Leased<G> {
             desk.adopt(policy);
             desk.takes_blocks(now).then(|| {
                 let begins = !std::mem::replace(&mut desk.leasing, true);
-                desk.wait(amounts).map(|answer| (answer, begins))
+                desk.wait(amounts, now).map(|answer| (answer, begins))
             })
         });
         let Some(joined) = joined.flatten() else { return self.0.gate.acquire(ask).await };

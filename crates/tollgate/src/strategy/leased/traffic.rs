@@ -55,6 +55,8 @@ enum Taken {
     /// The permit of exactly what the first in line asked for: it may have it as it is.
     Single(Permit),
     Refused(Scarcity),
+    /// The store took so long that a block would be over before it came.
+    Late,
 }
 
 impl<G: Gate> Shared<G> {
@@ -154,7 +156,12 @@ impl<G: Gate> Shared<G> {
         let mut tries = 1;
         let answer = loop {
             match self.gate.acquire(&ask).await {
-                Err(error) if error.is_unavailable() && tries < self.options.lease_tries => {
+                // Later the store may have forgotten the id, and the block would be over.
+                Err(error)
+                    if error.is_unavailable()
+                        && tries < self.options.lease_tries
+                        && !self.is_late(plan) =>
+                {
                     tries += 1;
                 }
                 answer => break answer,
@@ -165,6 +172,11 @@ impl<G: Gate> Shared<G> {
             observer.observe(&Event::BlockAsked { policy, amounts, admitted });
         }
         answer
+    }
+
+    /// Whether a block for `plan` would be over by now.
+    fn is_late(&self, plan: &Plan) -> bool {
+        plan.policy.block_ttl() <= self.now().since(plan.sent)
     }
 
     /// Takes a block as planned, or a smaller one, down to what the first in line asks for.
@@ -184,6 +196,9 @@ impl<G: Gate> Shared<G> {
             let lull = if plan.need.is_none() && due <= ttl { lull } else { Span::ZERO };
             return Ok(Taken::Refused(scarce(whole, lull, plan.need)));
         };
+        if self.is_late(plan) {
+            return Ok(Taken::Late);
+        }
         if let Some(fitted) = fit(plan, &need, &whole) {
             let id = format!("{}-fit", plan.id);
             if let Decision::Admitted(permit) = self.ask(plan, &fitted, &id).await? {
@@ -193,6 +208,9 @@ impl<G: Gate> Shared<G> {
         }
         if due <= ttl {
             return Ok(Taken::Refused(scarce(whole, lull, None)));
+        }
+        if self.is_late(plan) {
+            return Ok(Taken::Late);
         }
         let id = format!("{}-one", plan.id);
         Ok(match self.ask(plan, &need, &id).await? {
@@ -272,6 +290,8 @@ impl<G: Gate> Lease<G> {
                 unwanted = (!desk.serve_first(plan, decision)).then_some(permit);
             }
             Ok(Taken::Refused(scarcity)) => desk.refuse(plan, scarcity),
+            // Who waited for it has waited for long enough to go to the store.
+            Ok(Taken::Late) => {}
             Err(error) => {
                 if error.is_unavailable() {
                     desk.keep_unanswered(plan.clone());

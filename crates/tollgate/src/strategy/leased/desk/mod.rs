@@ -32,6 +32,8 @@ pub(super) const WAITERS_MAX: usize = 1_024;
 #[derive(Debug)]
 struct Waiter {
     amounts: Amounts,
+    /// On the monotonic clock.
+    since: Span,
     answer: oneshot::Sender<Result<Decision, Error>>,
 }
 
@@ -147,6 +149,7 @@ impl Desk {
     pub(super) fn wait(
         &mut self,
         amounts: Amounts,
+        now: Moment,
     ) -> Result<oneshot::Receiver<Result<Decision, Error>>, Error> {
         self.waiters.retain(|waiter| !waiter.answer.is_closed());
         if WAITERS_MAX <= self.waiters.len() {
@@ -154,7 +157,7 @@ impl Desk {
             return Err(Error::new(ErrorKind::Contended, text));
         }
         let (answer, receiver) = oneshot::channel();
-        self.waiters.push_back(Waiter { amounts, answer });
+        self.waiters.push_back(Waiter { amounts, since: now.passed, answer });
         Ok(receiver)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_core::{Amounts, Policy, Span, Timestamp};
 
-use super::{Desk, SHARE_PARTS};
+use super::{Desk, SHARE_PARTS, Waiter};
 use crate::strategy::leased::block::{Block, Moment};
 
 /// What to lease next.
@@ -29,11 +29,14 @@ impl Desk {
     pub(in super::super) fn plan(&mut self, ahead: bool, id: String, now: Moment) -> Option<Plan> {
         self.serve(now);
         let need = self.waiters.front().map(|waiter| waiter.amounts);
-        if need.is_none() && !ahead || !self.takes_blocks(now) {
+        let ttl = self.policy.block_ttl();
+        // Leases serve a line in turn, each perhaps one ask only. Whoever has stood in it for a block's life goes itself.
+        let is_late = |first: &Waiter| first.since.plus(ttl) <= now.passed;
+        let late = self.waiters.front().is_some_and(is_late);
+        if need.is_none() && !ahead || late || !self.takes_blocks(now) {
             self.abandon();
             return None;
         }
-        let ttl = self.policy.block_ttl();
         if let Some(plan) = self.unanswered.take().filter(|plan| {
             now.since(plan.sent).as_micros() < ttl.as_micros() / 2 && plan.epoch == self.epoch
         }) {
