@@ -67,10 +67,13 @@ impl Scenario {
     pub(super) fn draw(seed: u64, strategy: Strategy) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x70_6c61_6e5f_7369);
         let machines = rng.u64(1..=5);
-        let (policy, per_second) = policy(&mut rng, strategy);
-        let lasts = Span::from_secs(rng.u64(5..=40));
+        // Several short windows that are all used up, while replies take as long as blocks live: where a block that is
+        // spent too late shows.
+        let is_hurried = strategy == Strategy::Leased && rng.bool();
+        let (policy, per_second) = policy(&mut rng, strategy, is_hurried);
+        let lasts = Span::from_secs(rng.u64(5..=if is_hurried { 10 } else { 40 }));
         // From well below what the policy allows to several times that.
-        let load = rng.u64(3..=40);
+        let load = if is_hurried { rng.u64(20..=60) } else { rng.u64(3..=40) };
         let wanted = (per_second * load / 10).max(1) * lasts.as_micros() / 1_000_000;
         // Blocks are taken of limits that are large, which takes more asks to use up.
         let asks_max = if strategy == Strategy::Leased { 3 * ASKS } else { ASKS };
@@ -89,7 +92,7 @@ impl Scenario {
         }
         faults.retain(|_| rng.bool());
         let often = |rng: &mut Rng| if rng.bool() { 0 } else { rng.u32(1..=100) };
-        let line = Line {
+        let mut line = Line {
             delay_min: rng.u64(50..=2_000),
             delay_max: rng.u64(500..=40_000),
             slow_permille: often(&mut rng),
@@ -99,6 +102,10 @@ impl Scenario {
             is_cut: false,
             timeout: Span::from_millis(rng.u64(90..=600)),
         };
+        if is_hurried {
+            line.slow_permille = rng.u32(50..=400);
+            line.slow_max = rng.u64(20_000..=400_000);
+        }
         Self {
             policy,
             machines,
@@ -130,15 +137,20 @@ impl Scenario {
 }
 
 /// A policy, and how many requests per second it allows in the long run, at least 1.
-fn policy(rng: &mut Rng, strategy: Strategy) -> (Policy, u64) {
+fn policy(rng: &mut Rng, strategy: Strategy, is_hurried: bool) -> (Policy, u64) {
     loop {
         let shapes = if strategy == Strategy::Atomic { 6 } else { 5 };
         let is_leased = strategy == Strategy::Leased;
-        let limits_from = if is_leased { 32..=150 } else { 3..=40 };
-        let (rule, per_second) = rule(rng, shapes, limits_from.clone());
+        let limits_from = match (is_leased, is_hurried) {
+            (false, _) => 3..=40,
+            (true, false) => 32..=150,
+            (true, true) => 32..=64,
+        };
+        let window_max = if is_hurried { 3_000 } else { 20_000 };
+        let (rule, per_second) = rule(rng, shapes, limits_from.clone(), window_max);
         let mut limits = vec![Limit::new("first", "requests", rule)];
         if rng.u32(..3) == 0 {
-            let (second, _) = self::rule(rng, 5, limits_from);
+            let (second, _) = self::rule(rng, 5, limits_from, window_max);
             limits.push(Limit::new("second", "tokens", second));
         }
         let on_failure = if strategy == Strategy::Fallback {
@@ -159,9 +171,9 @@ fn policy(rng: &mut Rng, strategy: Strategy) -> (Policy, u64) {
     }
 }
 
-fn rule(rng: &mut Rng, shapes: u32, limits: RangeInclusive<u64>) -> (Rule, u64) {
+fn rule(rng: &mut Rng, shapes: u32, limits: RangeInclusive<u64>, window_max: u64) -> (Rule, u64) {
     let limit = rng.u64(limits.clone());
-    let window = Span::from_millis(rng.u64(1_000..=20_000));
+    let window = Span::from_millis(rng.u64(1_000..=window_max));
     let per_second = (limit * 1_000_000 / window.as_micros()).max(1);
     match rng.u32(..shapes) {
         0 => (TokenBucket::per(limit, window).burst(rng.u64(limits)).into(), per_second),
