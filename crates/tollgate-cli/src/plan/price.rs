@@ -18,6 +18,16 @@ const MONTH_HOURS: f64 = 730.0;
 /// What one partition of DynamoDB writes per second, and so one (policy, subject).
 pub(super) const DYNAMODB_KEY_WRITES_MAX: f64 = 1_000.0;
 
+/// Processor time of one operation in microseconds, as docs/benchmarks.md has it: Redis, an acquire of three limits with an
+/// id on 10,000 keys; PostgreSQL, an acquire of three limits that admits. On other processors it is another.
+pub(super) const REDIS_OP_MICROS: f64 = 23.0;
+pub(super) const POSTGRES_OP_MICROS: f64 = 108.0;
+
+/// How many cores of the store `ops_per_second` keep busy, at `op_micros` each.
+pub(super) fn cores(ops_per_second: f64, op_micros: f64) -> f64 {
+    ops_per_second * op_micros / 1e6
+}
+
 /// What operations cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Prices {

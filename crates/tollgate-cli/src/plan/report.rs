@@ -6,7 +6,7 @@ use tollgate::Error;
 use super::advice::{self, Advice};
 use super::measure::Measured;
 use super::meter::{self, Figures};
-use super::price::Prices;
+use super::price::{self, Prices};
 use super::shape::{Printed, Shape};
 use super::simulate::{self, Day, Event, Outcome, Run};
 use super::strategy::Strategy;
@@ -30,6 +30,10 @@ pub(super) struct Row {
     #[serde(flatten)]
     pub(super) figures: Figures,
     pub(super) dynamodb_dollars_per_month: f64,
+    /// Cores of a Redis server that its operations keep busy; a server uses one.
+    pub(super) redis_cores: f64,
+    /// Cores of a PostgreSQL server that its operations keep busy.
+    pub(super) postgres_cores: f64,
     pub(super) outage: Outage,
 }
 
@@ -77,6 +81,8 @@ fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
         name: strategy.kind.name().to_owned(),
         note: strategy.note.clone(),
         dynamodb_dollars_per_month: shape.prices.dynamodb_month(&figures),
+        redis_cores: price::cores(figures.store_ops_per_second, price::REDIS_OP_MICROS),
+        postgres_cores: price::cores(figures.store_ops_per_second, price::POSTGRES_OP_MICROS),
         figures,
         outage: outage(shape, &away)?,
     })

@@ -6,6 +6,7 @@ use tollgate::Span;
 
 use super::chart;
 use super::measure::Measured;
+use super::price::{POSTGRES_OP_MICROS, REDIS_OP_MICROS};
 use super::report::{Report, Row};
 
 /// The whole page.
@@ -33,7 +34,8 @@ pub(super) fn page(report: &Report) -> String {
     let prices = &report.prices;
     let _ = write!(
         text,
-        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read)\n\n",
+        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read)\n\
+         cores of the store at {REDIS_OP_MICROS} us of Redis or {POSTGRES_OP_MICROS} us of PostgreSQL per operation; one Redis server uses one core\n\n",
         prices.write_dollars_per_million, prices.read_dollars_per_million
     );
     text += &chart::terminal(report);
@@ -57,6 +59,8 @@ fn cells(rows: &[Row]) -> Vec<Vec<String>> {
         "p99",
         "store ops/s",
         "DynamoDB/month",
+        "Redis cores",
+        "PostgreSQL cores",
     ];
     let mut cells = vec![head.map(str::to_owned).to_vec()];
     for row in rows {
@@ -72,6 +76,8 @@ fn cells(rows: &[Row]) -> Vec<Vec<String>> {
             micros(figures.p99_us),
             format!("{:.0}", figures.store_ops_per_second),
             format!("${:.0}", row.dynamodb_dollars_per_month),
+            format!("{:.2}", row.redis_cores),
+            format!("{:.2}", row.postgres_cores),
         ]);
     }
     cells

@@ -38,6 +38,8 @@ fn r002_5_the_figures_hold_together() {
     assert_eq!(number("atomic", "refused_with_room"), 0.0);
     assert!(number("optimistic", "p50_us") < number("atomic", "p50_us"));
     assert!(0.0 < number("atomic", "dynamodb_dollars_per_month"));
+    let (redis, postgres) = (number("atomic", "redis_cores"), number("atomic", "postgres_cores"));
+    assert!(0.0 < redis && redis < postgres);
     // Closed answers with an error while the store is away, the fallback does not.
     assert_eq!(row("atomic")["outage"]["admitted"], 0);
     assert!(0.0 < row("atomic+fallback")["outage"]["admitted"].as_f64().expect("a number"));
