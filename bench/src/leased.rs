@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{
     Ask, Atomic, BoxFuture, Costs, Decision, Error, Event, Gate, Leased, LeasedOptions, Limit,
-    ManualClock, Memory, Observer, Permit, Policy, RollingWindow, Rule, Span, Standing,
-    SystemClock, Timestamp, TokenBucket,
+    ManualClock, Memory, Observer, Permit, Policy, RollingWindow, Rule, Span, SystemClock,
+    TokenBucket,
 };
 
 use crate::measure::{Contender, compare, print_rows};
@@ -131,39 +131,12 @@ impl<G: Gate> Gate for Counted<G> {
         self.gate.release(permit)
     }
 
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.gate.renew(permit)
-    }
-
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
         self.count();
         self.gate.charge(ask)
     }
 
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.gate.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.gate.standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.gate.reset(policy, subject)
-    }
+    tollgate::pass_on!(gate: renew, close_until, standing, reset);
 }
 
 /// What blocks held, and what nobody spent of it.

@@ -69,6 +69,50 @@ pub trait Gate: Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<bool, Error>>;
 }
 
+/// Writes those verbs of a wrapper that go to the gate inside as they are. Each is named, so that a verb that should do
+/// more is not passed on by forgetting it: `tollgate::pass_on!(gate: renew, charge);`.
+#[macro_export]
+macro_rules! pass_on {
+    (@settle $inner:tt) => {
+        fn settle<'a>(&'a self, permit: &'a $crate::Permit, actual: &'a $crate::Costs) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
+            $crate::Gate::settle(&self.$inner, permit, actual)
+        }
+    };
+    (@release $inner:tt) => {
+        fn release<'a>(&'a self, permit: &'a $crate::Permit) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
+            $crate::Gate::release(&self.$inner, permit)
+        }
+    };
+    (@renew $inner:tt) => {
+        fn renew<'a>(&'a self, permit: &'a $crate::Permit) -> $crate::BoxFuture<'a, Result<$crate::Permit, $crate::Error>> {
+            $crate::Gate::renew(&self.$inner, permit)
+        }
+    };
+    (@charge $inner:tt) => {
+        fn charge<'a>(&'a self, ask: &'a $crate::Ask<'a>) -> $crate::BoxFuture<'a, Result<$crate::Permit, $crate::Error>> {
+            $crate::Gate::charge(&self.$inner, ask)
+        }
+    };
+    (@close_until $inner:tt) => {
+        fn close_until<'a>(&'a self, ask: &'a $crate::Ask<'a>, limit: &'a str, until: $crate::Timestamp) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
+            $crate::Gate::close_until(&self.$inner, ask, limit, until)
+        }
+    };
+    (@standing $inner:tt) => {
+        fn standing<'a>(&'a self, policy: &'a $crate::Policy, subject: &'a str) -> $crate::BoxFuture<'a, Result<Vec<$crate::Standing>, $crate::Error>> {
+            $crate::Gate::standing(&self.$inner, policy, subject)
+        }
+    };
+    (@reset $inner:tt) => {
+        fn reset<'a>(&'a self, policy: &'a $crate::Policy, subject: &'a str) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
+            $crate::Gate::reset(&self.$inner, policy, subject)
+        }
+    };
+    ($inner:tt: $($verb:ident),+) => {
+        $($crate::pass_on!(@$verb $inner);)+
+    };
+}
+
 /// A shared gate is a gate.
 impl<G: Gate + ?Sized> Gate for Arc<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{Atomic, BoxFuture, Clock, Error, Gate, Leased, LeasedOptions};
-use tollgate_core::{Ask, Costs, Decision, Grant, Permit, Policy, Span, Standing, Timestamp};
+use tollgate_core::{Ask, Costs, Decision, Grant, Permit, Span, Standing, Timestamp};
 use tollgate_sim::{Link, Machine, SimClock, SimStore, World};
 
 /// What is wrong.
@@ -155,40 +155,5 @@ impl Gate for Wrong {
         })
     }
 
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.release(permit)
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.store.renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.store.charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.store.standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.reset(policy, subject)
-    }
+    tollgate::pass_on!(store: release, renew, charge, close_until, standing, reset);
 }

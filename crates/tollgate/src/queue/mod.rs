@@ -16,7 +16,7 @@ use std::task::{Poll, Waker};
 
 use tollgate_core::{
     Amounts, Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span,
-    Standing, Timestamp, Wait,
+    Timestamp, Wait,
 };
 
 use crate::clock::Clock;
@@ -280,31 +280,6 @@ impl<G: Gate> Gate for Queue<G> {
         })
     }
 
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.gate.renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.gate.charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.gate.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.gate.standing(policy, subject)
-    }
-
     fn reset<'a>(
         &'a self,
         policy: &'a Policy,
@@ -315,4 +290,6 @@ impl<G: Gate> Gate for Queue<G> {
             self.gate.reset(policy, subject).await
         })
     }
+
+    crate::pass_on!(gate: renew, charge, close_until, standing);
 }

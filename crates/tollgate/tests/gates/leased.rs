@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate::{
     Amounts, Ask, Atomic, BoxFuture, CalendarWindow, Clock, Concurrency, Costs, Decision, Error,
     ErrorKind, Event, Gate, Leased, LeasedOptions, Limit, ManualClock, Memory, Observer, Period,
-    Permit, Policy, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket, Verdict, Wait,
+    Permit, Policy, RollingWindow, Rule, Span, TokenBucket, Verdict, Wait,
 };
 use tollgate_testing::conformance::{Fixture, run_all};
 
@@ -70,39 +70,12 @@ impl Gate for Counted {
         self.gate.release(permit)
     }
 
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.gate.renew(permit)
-    }
-
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
         count(&self.charges);
         self.gate.charge(ask)
     }
 
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.gate.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.gate.standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.gate.reset(policy, subject)
-    }
+    tollgate::pass_on!(gate: renew, close_until, standing, reset);
 }
 
 /// A store with counted writes, and instances around it.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::{
     Ask, Atomic, BoxFuture, CalendarWindow, Clock, Costs, Decision, Error, ErrorKind, Gate, Grant,
     Leased, LeasedOptions, Limit, ManualClock, Memory, Period, Permit, Policy, RollingWindow, Span,
-    Standing, Timestamp, TokenBucket,
+    Timestamp, TokenBucket,
 };
 use tollgate_testing::checkers::never_over;
 use tollgate_testing::script::{Answer, Did, Given, Record};
@@ -119,38 +119,11 @@ impl Gate for Road {
         Box::pin(self.carried(self.store.release(permit)))
     }
 
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.store.renew(permit)
-    }
-
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
         Box::pin(self.carried(self.store.charge(ask)))
     }
 
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.store.standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.reset(policy, subject)
-    }
+    tollgate::pass_on!(store: renew, close_until, standing, reset);
 }
 
 /// A clock that stands still while an answer is waited for.

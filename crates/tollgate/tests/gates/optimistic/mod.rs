@@ -11,8 +11,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use tollgate::{
     Ask, Atomic, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, ManualClock, Memory,
-    Operation, Optimistic, OptimisticOptions, Outcome, Permit, Policy, Span, Standing, Timestamp,
-    core,
+    Operation, Optimistic, OptimisticOptions, Outcome, Permit, Policy, Span, core,
 };
 use tollgate_testing::conformance::{ALL, Fixture};
 use tollgate_testing::generate::{self, Pace};
@@ -75,38 +74,7 @@ impl Gate for Prompt {
         })
     }
 
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.0.renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.0.charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.0.close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.0.standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.0.reset(policy, subject)
-    }
+    tollgate::pass_on!(0: renew, charge, close_until, standing, reset);
 }
 
 /// R002.1, promise 8: an instance that posts promptly says what an exact gate says. The random stories of the suite are
