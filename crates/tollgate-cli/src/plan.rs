@@ -75,6 +75,7 @@ impl Plan {
                 policy: acquire.policy,
                 subject: acquire.subject,
                 id: acquire.id,
+                ..AcquireRequest::default()
             })),
             Command::Settle(settle) => call(Call::Settle(SettleRequest {
                 permit: settle.permit,

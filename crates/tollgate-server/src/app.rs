@@ -2,6 +2,7 @@
 //!
 //! Everything that protocols have in common is here, so that each of them only translates.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,9 +15,10 @@ use tollgate::{
 
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
+use crate::grpc::envoy::EnvoyMap;
 use crate::stats::Stats;
 use crate::token;
-use crate::wire::{AcquireRequest, StandingQuery, StatsResponse};
+use crate::wire::{AcquireRequest, CloseRequest, StandingQuery, StatsResponse};
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";
@@ -25,6 +27,7 @@ const READY_SUBJECT: &str = "tollgate-ready";
 pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     policies: RwLock<Arc<Policies>>,
+    envoy: RwLock<Arc<EnvoyMap>>,
     key: [u8; token::KEY_BYTES],
     clock: Arc<dyn Clock>,
     stats: Stats,
@@ -46,6 +49,7 @@ impl App {
         Self {
             gate: Queue::new(gate, Arc::new(waiting)),
             policies: RwLock::new(Arc::new(policies)),
+            envoy: RwLock::default(),
             key,
             stats: Stats::since(clock.now()),
             clock,
@@ -71,6 +75,16 @@ impl App {
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
     }
 
+    /// What Envoy's descriptors mean.
+    pub(crate) fn envoy(&self) -> Arc<EnvoyMap> {
+        Arc::clone(&self.envoy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives Envoy's descriptors another meaning; without any, no descriptor is limited.
+    pub fn replace_envoy(&self, map: EnvoyMap) {
+        *self.envoy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -93,7 +107,13 @@ impl App {
         policy: &Policy,
         request: &AcquireRequest,
     ) -> Result<Decision, Error> {
-        let ask = request.ask(policy);
+        let mut ask = request.ask(policy);
+        if !request.behind.is_empty() {
+            let of = |costs: &BTreeMap<String, u64>| {
+                policy.amounts(&costs.iter().map(|(unit, amount)| (&**unit, *amount)).collect())
+            };
+            ask = ask.behind(request.behind.iter().map(of).collect::<Result<_, _>>()?);
+        }
         match request.wait_ms {
             None | Some(0) => self.decide(&ask).await,
             Some(wait_ms) => {
@@ -149,6 +169,22 @@ impl App {
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
         self.gate.reset(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Charges without deciding.
+    pub(crate) async fn charge(&self, request: &AcquireRequest) -> Result<Permit, Error> {
+        if request.wait_ms.is_some() || !request.behind.is_empty() {
+            let text = "a charge is made at once; leave wait_ms and behind out";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let policy = self.policy(&request.policy)?;
+        self.gate.charge(&request.ask(&policy)).await
+    }
+
+    pub(crate) async fn close_until(&self, request: &CloseRequest) -> Result<bool, Error> {
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        self.gate.close_until(&ask, &request.limit, request.until).await
     }
 
     /// Whether the server takes requests and its store answers.

@@ -21,6 +21,7 @@ use tollgate::Clock;
 
 use crate::app::App;
 use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX, HEAD_WAIT_MAX};
+use crate::grpc;
 use crate::http;
 use crate::resp::{self, Resp};
 
@@ -36,19 +37,27 @@ pub struct Drained {
 pub struct Listeners {
     http: TcpListener,
     resp: Option<TcpListener>,
+    grpc: Option<TcpListener>,
 }
 
 impl Listeners {
     /// HTTP on `http`, and nothing else.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        Self { http, resp: None }
+        Self { http, resp: None, grpc: None }
     }
 
     /// The same, with the Redis protocol on `resp`.
     #[must_use]
     pub fn resp(mut self, resp: TcpListener) -> Self {
         self.resp = Some(resp);
+        self
+    }
+
+    /// The same, with gRPC on `grpc`.
+    #[must_use]
+    pub fn grpc(mut self, grpc: TcpListener) -> Self {
+        self.grpc = Some(grpc);
         self
     }
 }
@@ -80,13 +89,14 @@ impl From<TcpListener> for Listeners {
 /// ```
 pub async fn run(
     listeners: impl Into<Listeners>,
-    app: App,
+    app: impl Into<Arc<App>>,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let app: Arc<App> = app.into();
     let mut server = Server {
         router: http::router(Arc::clone(&app)),
         resp: Arc::new(Resp::new(Arc::clone(&app))),
+        grpc: grpc::router(&app),
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         app,
@@ -104,6 +114,7 @@ struct Server {
     app: Arc<App>,
     router: axum::Router,
     resp: Arc<Resp>,
+    grpc: axum::Router,
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
 }
@@ -113,10 +124,12 @@ impl Server {
         let app = Arc::clone(&self.app);
         let http = Door::new(&listeners.http, app.clock());
         let resp = listeners.resp.as_ref().map(|listener| Door::new(listener, app.clock()));
+        let grpc = listeners.grpc.as_ref().map(|listener| Door::new(listener, app.clock()));
         loop {
             tokio::select! {
                 (stream, place) = http.next() => self.serve_http(stream, place),
                 (stream, place) = next_of(resp.as_ref()) => self.serve_resp(stream, place),
+                (stream, place) = next_of(grpc.as_ref()) => self.serve_grpc(stream, place),
             }
             while let Some(ended) = self.connections.try_join_next() {
                 if let Err(error) = ended {
@@ -136,6 +149,14 @@ impl Server {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection ended early");
             }
+            drop(place);
+        });
+    }
+
+    fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let connection = grpc::serve(stream, self.grpc.clone(), self.graceful.watcher());
+        self.connections.spawn(async move {
+            connection.await;
             drop(place);
         });
     }

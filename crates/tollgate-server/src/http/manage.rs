@@ -6,10 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Serialize;
 
-use super::input::Named;
+use super::input::{Json, Named};
 use super::reply;
 use crate::app::App;
-use crate::wire::{Changed, PoliciesResponse, StandingResponse};
+use crate::wire::{
+    AcquireRequest, Admitted, Changed, CloseRequest, PoliciesResponse, StandingResponse,
+};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
@@ -26,6 +28,24 @@ pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> R
     if let Ok(changed) = done {
         tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
     }
+    reply::result(done.map(|changed| Changed { changed }))
+}
+
+/// `POST /v1/charge`: charges without deciding, for gates that stand in front of this one.
+pub(super) async fn charge(
+    State(app): State<Arc<App>>,
+    Json(request): Json<AcquireRequest>,
+) -> Response {
+    let done = app.charge(&request).await;
+    reply::result(done.map(|permit| Admitted::of(&permit, app.key(), app.now())))
+}
+
+/// `POST /v1/close`: closes a limit until a time.
+pub(super) async fn close(
+    State(app): State<Arc<App>>,
+    Json(request): Json<CloseRequest>,
+) -> Response {
+    let done = app.close_until(&request).await;
     reply::result(done.map(|changed| Changed { changed }))
 }
 

@@ -4,7 +4,7 @@
 //! right, an unknown path included.
 
 mod acquire;
-mod fields;
+pub(crate) mod fields;
 mod input;
 mod manage;
 mod permits;
@@ -31,6 +31,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/settle", post(permits::settle))
         .route("/v1/release", post(permits::release))
         .route("/v1/renew", post(permits::renew))
+        .route("/v1/charge", post(manage::charge))
+        .route("/v1/close", post(manage::close))
         .route("/v1/standing", get(manage::standing).delete(manage::reset))
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))

@@ -117,6 +117,7 @@ fn summary_of(rule: &Rule) -> String {
 
 /// The window of `rule` in whole seconds, rounded up, where it has one of a known length: for a bucket the time in
 /// which it fills, for a calendar its nominal length.
+#[cfg(feature = "serve")]
 pub(crate) fn window_secs(rule: &Rule) -> Option<u64> {
     match rule {
         Rule::TokenBucket(rule) => {

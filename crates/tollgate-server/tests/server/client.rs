@@ -22,6 +22,8 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_794_721_500);
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) resp: SocketAddr,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) app: Arc<App>,
     pub(crate) clock: ManualClock,
     stop: oneshot::Sender<()>,
     done: JoinHandle<Drained>,
@@ -55,17 +57,19 @@ impl Server {
     pub(crate) async fn around(wrap: impl FnOnce(Arc<dyn Gate>) -> Arc<dyn Gate>) -> Self {
         let clock = ManualClock::at(START);
         let gate = Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 1_024)));
-        let app = App::new(wrap(gate), policies(), KEY, Arc::new(clock.clone()));
+        let app = Arc::new(App::new(wrap(gate), policies(), KEY, Arc::new(clock.clone())));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let resp = resp_listener.local_addr().unwrap();
-        let listeners = Listeners::http(listener).resp(resp_listener);
+        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let grpc = grpc_listener.local_addr().unwrap();
+        let listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
         let (stop, stopped) = oneshot::channel();
-        let done = tokio::spawn(run(listeners, app, async {
+        let done = tokio::spawn(run(listeners, Arc::clone(&app), async {
             stopped.await.ok();
         }));
-        Self { address, resp, clock, stop, done }
+        Self { address, resp, grpc, app, clock, stop, done }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -3,7 +3,9 @@
 
 mod calls;
 mod client;
+mod envoy;
 mod errors;
+mod grpc;
 mod pages;
 mod resp;
 mod shutdown;

@@ -16,6 +16,7 @@
 
 mod authority;
 pub mod dynamodb;
+mod envoy;
 mod lossy;
 mod ministack;
 mod ports;
@@ -27,6 +28,7 @@ mod snippet;
 
 pub use authority::Authority;
 pub use dynamodb::DynamoDb;
+pub use envoy::Envoy;
 pub use lossy::Lossy;
 pub use ministack::Ministack;
 pub use ports::{Port, free_ports};
