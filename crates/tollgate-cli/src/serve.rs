@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate::{Clock, ErrorKind, Policy, SystemClock};
-use tollgate_server::App;
+use tollgate_server::{App, Listeners};
 
 use crate::config::{Config, StoreConfig};
 use crate::failure::Failure;
@@ -35,13 +35,23 @@ pub(crate) async fn run(
     let address =
         listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
     let url = url_of(address);
+    let mut listeners = Listeners::http(listener);
+    let grpc = match config.grpc {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let grpc_at = grpc.as_ref().and_then(|listener| listener.local_addr().ok());
+    if let Some(grpc) = grpc {
+        listeners = listeners.grpc(grpc);
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let opened = open::for_server(&store, &config.fallback, &url, Arc::clone(&clock)).await?;
-    let place = Place::of(&config, &store, address);
+    let place = Place::of(&config, &store, address, grpc_at);
     output::answer(reader, &place, || place.for_people(&config))?;
 
     let app = App::new(opened.gate(), config.policies, *opened.key(), clock);
-    tollgate_server::run(listener, app, stop).await;
+    app.replace_envoy(config.envoy);
+    tollgate_server::run(listeners, app, stop).await;
     opened.close().await?;
     if reader == Reader::Person {
         output::line("stopped")?;
@@ -53,6 +63,8 @@ pub(crate) async fn run(
 #[derive(Debug, Serialize)]
 struct Place {
     http: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc: Option<String>,
     dashboard: String,
     config: Option<PathBuf>,
     store: &'static str,
@@ -63,7 +75,12 @@ struct Place {
 }
 
 impl Place {
-    fn of(config: &Config, store: &StoreConfig, address: SocketAddr) -> Self {
+    fn of(
+        config: &Config,
+        store: &StoreConfig,
+        address: SocketAddr,
+        grpc: Option<SocketAddr>,
+    ) -> Self {
         let url = url_of(address);
         let (kind, data) = match store {
             StoreConfig::Memory => ("memory", None),
@@ -75,9 +92,11 @@ impl Place {
         Self {
             dashboard: format!("{url}/"),
             http: url,
+            grpc: grpc.map(url_of),
             config: config.file.clone(),
             store: kind,
-            loopback: address.ip().is_loopback(),
+            loopback: address.ip().is_loopback()
+                && grpc.is_none_or(|address| address.ip().is_loopback()),
             data,
         }
     }
@@ -99,9 +118,14 @@ impl Place {
             "There is no authentication yet: whoever reaches this address can use and reset quotas.\n"
         };
         let Self { http, dashboard, .. } = self;
+        let grpc = match &self.grpc {
+            Some(grpc) => format!("  grpc       {grpc}\n"),
+            None => String::new(),
+        };
         format!(
             "tollgate {} serves\n\
              \x20 http       {http}\n\
+             {grpc}\
              \x20 dashboard  {dashboard}\n\
              \x20 config     {file}\n\
              \x20 data       {data}\n\

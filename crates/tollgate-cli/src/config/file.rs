@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use tollgate::spec::PolicySpec;
 
+use super::envoy::EnvoyTable;
+
 /// All of `tollgate.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,12 +18,15 @@ pub(super) struct File {
     pub(super) fallback: Option<FallbackTable>,
     #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
+    #[serde(default)]
+    pub(super) envoy: Vec<EnvoyTable>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerTable {
     pub(super) http: Option<String>,
+    pub(super) grpc: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,4 +89,4 @@ pub(super) struct FallbackTable {
 }
 
 /// Keys that a later version has, so that whoever reads of them is told rather than puzzled.
-pub(super) const LATER: [(&str, &str); 2] = [("server", "grpc"), ("server", "resp")];
+pub(super) const LATER: [(&str, &str); 1] = [("server", "resp")];

@@ -4,6 +4,7 @@
 //! structure has a path, and the tree turns the path into a line.
 
 mod blame;
+mod envoy;
 mod fallback;
 mod file;
 mod place;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::Policies;
 use tollgate::spec::Step;
+use tollgate_server::EnvoyMap;
 
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
@@ -31,6 +33,7 @@ const DEFAULT_FILE: &str = "tollgate.toml";
 const SAMPLE: &str = include_str!("sample.toml");
 
 const HTTP_DEFAULT: &str = "127.0.0.1:8080";
+const GRPC_EXAMPLE: &str = "127.0.0.1:8081";
 const PATH_DEFAULT: &str = "tollgate-data";
 const TABLE_DEFAULT: &str = "tollgate";
 
@@ -44,12 +47,16 @@ pub(crate) struct Config {
     pub(crate) file: Option<PathBuf>,
     /// Where the broker listens.
     pub(crate) http: SocketAddr,
+    /// Where it serves gRPC, if it does.
+    pub(crate) grpc: Option<SocketAddr>,
     /// Where the state is.
     pub(crate) store: StoreConfig,
     /// What happens while the store is away.
     pub(crate) fallback: FallbackConfig,
     /// What is enforced.
     pub(crate) policies: Policies,
+    /// What Envoy's descriptors mean.
+    pub(crate) envoy: EnvoyMap,
 }
 
 /// Where the state is.
@@ -157,7 +164,7 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, policy } = text.structure()?;
+        let File { server, store, strategy, fallback, policy, envoy } = text.structure()?;
         if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
             let what = match kind {
                 "optimistic" | "leased" => {
@@ -167,20 +174,23 @@ impl Config {
             };
             return Err(text.blame(&["strategy", "kind"], format!("{what}; use \"atomic\"")));
         }
-        let http = server.http.as_deref().unwrap_or(HTTP_DEFAULT);
-        let http = http.parse().map_err(|_| {
-            text.blame(
-                &["server", "http"],
-                format!("http {http:?} is not an address and port, as in {HTTP_DEFAULT:?}"),
-            )
-        })?;
+        let address = |key: &str, given: &str, example: &str| {
+            given.parse::<SocketAddr>().map_err(|_| {
+                let what = format!("{key} {given:?} is not an address and port, as in {example:?}");
+                text.blame(&["server", key], what)
+            })
+        };
+        let http = address("http", server.http.as_deref().unwrap_or(HTTP_DEFAULT), HTTP_DEFAULT)?;
+        let grpc = server.grpc.as_deref().map(|given| address("grpc", given, GRPC_EXAMPLE));
+        let grpc = grpc.transpose()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let timeout = fallback::attempt_timeout(&text, &store)?;
         let store = resolve_store(&text, &store, folder)?;
         let policies = resolve_policies(&text, &policy)?;
+        let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
-        Ok(Self { file: file.map(Path::to_owned), http, store, fallback, policies })
+        Ok(Self { file: file.map(Path::to_owned), http, grpc, store, fallback, policies, envoy })
     }
 }
 

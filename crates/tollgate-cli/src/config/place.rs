@@ -65,9 +65,20 @@ impl<'a> Text<'a> {
         path: &[Step],
         text: impl Into<String>,
     ) -> Blame {
-        let policies = self.tree.get_ref().get("policy");
-        let policy = policies.and_then(|policies| policies.get_ref().get(index));
-        let span = policy.map_or(self.tree.span(), |policy| span_of(policy, path));
+        self.blame_block("policy", index, path, text)
+    }
+
+    /// A message about the value that `path` leads to from the block at `index` of those called `name`.
+    pub(super) fn blame_block(
+        &self,
+        name: &str,
+        index: usize,
+        path: &[Step],
+        text: impl Into<String>,
+    ) -> Blame {
+        let blocks = self.tree.get_ref().get(name);
+        let block = blocks.and_then(|blocks| blocks.get_ref().get(index));
+        let span = block.map_or(self.tree.span(), |block| span_of(block, path));
         Blame::at(self.file, self.source, span, text)
     }
 }

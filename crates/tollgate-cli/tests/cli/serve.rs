@@ -4,6 +4,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
+use tollgate_client::{Client, Settings};
+
 use crate::folder::Folder;
 
 /// A broker that runs, and is ended with the test.
@@ -88,6 +91,29 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
         let (code, out, err) = broker.end(signal);
         assert_eq!((code, &*out, &*err), (Some(0), "stopped\n", ""), "{signal}");
     }
+}
+
+/// R002.4: an application reaches the broker by gRPC, and the command line sees what it used.
+#[test]
+fn r002_4_serve_answers_grpc_where_the_configuration_says() {
+    let folder = Folder::with(
+        "[server]\ngrpc = \"127.0.0.1:0\"\n[[policy]]\nname = \"api\"\n\
+         limits = [{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }]\n\
+         [[envoy]]\ndomain = \"shop\"\ndescriptor = [{ key = \"client\" }]\npolicy = \"api\"\nsubject = \"{client}\"\n",
+    );
+    let broker = Broker::start(&folder, "");
+    let mut lines = broker.printed.lines();
+    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
+    let client = Client::new(&Settings::new().grpc(grpc.trim())).expect("an address");
+    let day = CalendarWindow::new(5, Period::Day);
+    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let ask = Ask::new(&policy, "alice").cost("requests", 2);
+    let decision = runtime.block_on(client.acquire(&ask)).expect("the broker answers");
+    assert!(decision.is_admitted());
+    let ran = folder.run(&format!("standing api alice --server {}", broker.url));
+    assert!(ran.out.contains("day: used 2 of 5, 3 left"), "{}", ran.out);
 }
 
 /// Every call means the same at a broker, and what it decided is there when the folder is opened again.
