@@ -85,7 +85,7 @@ impl fmt::Display for NotServed {
 impl StdError for NotServed {}
 
 pub(crate) fn is_not_served(error: &Error) -> bool {
-    error.source().is_some_and(|source| source.is::<NotServed>())
+    error.source().is_some_and(<dyn StdError>::is::<NotServed>)
 }
 
 /// The seal to send for `permit`.

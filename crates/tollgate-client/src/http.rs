@@ -57,7 +57,7 @@ impl HttpGate {
         path: &str,
         body: &impl Serialize,
     ) -> Result<Answer, Error> {
-        let body = serde_json::to_vec(body).map_err(|error| unsendable(error.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|error| unsendable(&error))?;
         self.exchange(method, path, body.into()).await
     }
 
@@ -70,8 +70,7 @@ impl HttpGate {
         if let Some(value) = &self.caller.authorization {
             request = request.header(AUTHORIZATION, value);
         }
-        let request =
-            request.body(Full::new(body)).map_err(|error| unsendable(error.to_string()))?;
+        let request = request.body(Full::new(body)).map_err(|error| unsendable(&error))?;
         let call = async {
             let response = self.hyper.request(request).await.map_err(|error| {
                 if error.is_connect() {
@@ -124,8 +123,8 @@ impl Answer {
     }
 }
 
-fn unsendable(text: String) -> Error {
-    Error::new(ErrorKind::Invalid, format!("the request cannot be sent: {text}"))
+fn unsendable(why: &impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the request cannot be sent: {why}"))
 }
 
 /// `text` for a query.

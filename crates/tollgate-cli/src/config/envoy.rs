@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tollgate::core::REQUESTS;
 use tollgate::spec::Step;
-use tollgate::{Policies, Policy, Rule};
+use tollgate::{Limit, Policies, Policy, Rule};
 use tollgate_server::{EnvoyMap, EnvoyRule};
 
 use super::Blame;
@@ -68,7 +68,7 @@ fn rule_of(table: &EnvoyTable, policies: &Policies) -> Result<EnvoyRule, (&'stat
 
 fn slots_of(policy: &Policy) -> Option<&str> {
     let mut limits = policy.limits();
-    limits.find(|limit| matches!(limit.rule(), Rule::Concurrency(_))).map(|limit| limit.name())
+    limits.find(|limit| matches!(limit.rule(), Rule::Concurrency(_))).map(Limit::name)
 }
 
 #[cfg(test)]

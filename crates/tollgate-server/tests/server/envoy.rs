@@ -10,8 +10,10 @@ use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitD
 use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus,
+};
 use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tollgate_server::{EnvoyMap, EnvoyRule};
@@ -69,7 +71,7 @@ impl Server {
 }
 
 fn codes(response: &RateLimitResponse) -> Vec<Code> {
-    response.statuses.iter().map(|status| status.code()).collect()
+    response.statuses.iter().map(DescriptorStatus::code).collect()
 }
 
 /// One status per descriptor in their order; one that no rule knows is OK and has no limit.
@@ -176,7 +178,7 @@ async fn upstream() -> SocketAddr {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut request = [0; 4_096];
-                stream.read(&mut request).await.ok();
+                let Ok(1..) = stream.read(&mut request).await else { return };
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
                 stream.write_all(answer).await.ok();
             });

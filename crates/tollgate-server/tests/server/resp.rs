@@ -44,7 +44,7 @@ impl Line {
 
     /// Whether the server closes the connection without another word. If it does so while there is something left to
     /// read, that is a reset.
-    async fn is_closed(mut self) -> bool {
+    async fn closes(mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).await.ok();
         rest.is_empty()
@@ -214,7 +214,7 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
     assert!(line.ask(&["INFO"]).await.contains("jobs:admitted=1,refused=0,"));
     line.says(&request(&["QUIT"]), "+OK\r\n").await;
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }
 
 /// A frame that is malformed or too large is answered and ends the connection, before its content is read.
@@ -243,7 +243,7 @@ async fn a_silent_connection_is_closed_in_the_end() {
     }
     server.clock.advance(IDLE_MAX);
     server.clock.advance(IDLE_MAX);
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }
 
 #[tokio::test]
@@ -262,5 +262,5 @@ async fn stopping_does_not_wait_for_idle_connections() {
     let mut line = Line::to(&server).await;
     line.says("PING\r\n", "+PONG\r\n").await;
     assert_eq!(server.stop().done.await.unwrap().cut, 0);
-    assert!(line.is_closed().await);
+    assert!(line.closes().await);
 }

@@ -120,7 +120,7 @@ impl Answers {
         self.statuses.push(DescriptorStatus { code, ..DescriptorStatus::default() });
     }
 
-    pub(super) fn add(&mut self, found: Found, rule: &EnvoyRule, now: Timestamp) {
+    pub(super) fn add(&mut self, found: &Found, rule: &EnvoyRule, now: Timestamp) {
         self.is_over |= found.is_over;
         self.statuses.push(found.status(now));
         let remaining = found.standing().map_or(0, |standing| standing.remaining);
@@ -129,7 +129,7 @@ impl Answers {
             .as_ref()
             .is_none_or(|(is_over, least, _)| (!found.is_over, remaining) < (!*is_over, *least));
         if matters_more {
-            self.shown = Some((found.is_over, remaining, fields_of(&found, rule, now)));
+            self.shown = Some((found.is_over, remaining, fields_of(found, rule, now)));
         }
     }
 

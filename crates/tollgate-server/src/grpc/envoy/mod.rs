@@ -67,7 +67,7 @@ async fn decide(app: &App, request: &RateLimitRequest) -> Result<RateLimitRespon
         match one.decide(app, answers.is_over()).await {
             Ok((found, permit)) => {
                 taken.extend(permit);
-                answers.add(found, rule, app.now());
+                answers.add(&found, rule, app.now());
             }
             Err(error) => {
                 give_back(app, &taken).await;
