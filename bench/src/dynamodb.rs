@@ -23,8 +23,7 @@ pub(crate) fn run() {
     let mut server = servers::DynamoDb::start().expect("a server");
     let runtime = runtime();
     let at_proxy = server.endpoint();
-    let made = runtime.block_on(create_table(options(&at_proxy, Arc::new(SystemClock))));
-    made.expect("a table");
+    runtime.block_on(table(&at_proxy));
     println!("\n# DynamoDB: requests counted at the server\n");
     uncontended(&runtime, &server);
     let minute = Span::from_mins(1);
@@ -66,7 +65,11 @@ fn options(endpoint: &str, clock: Arc<dyn Clock>) -> Options {
     options.credentials("test", "test").clock(clock).skew_max(None)
 }
 
-async fn connect(endpoint: &str, clock: Arc<dyn Clock>) -> Atomic<DynamoDb> {
+pub(crate) async fn table(endpoint: &str) {
+    create_table(options(endpoint, Arc::new(SystemClock))).await.expect("a table");
+}
+
+pub(crate) async fn connect(endpoint: &str, clock: Arc<dyn Clock>) -> Atomic<DynamoDb> {
     Atomic::new(DynamoDb::connect(options(endpoint, clock)).await.expect("the server answers"))
 }
 

@@ -17,11 +17,11 @@ use tollgate::{
 use crate::measure::{Contender, compare, print_rows};
 
 const OPERATIONS: u64 = 100_000;
-const INSTANCES: usize = 8;
+pub(crate) const INSTANCES: usize = 8;
 
 /// What the issue asks for: store writes per admitted ask, and use of the limit when more is asked for than it has.
-const WRITES_MAX: f64 = 0.02;
-const USE_MIN: f64 = 0.95;
+pub(crate) const WRITES_MAX: f64 = 0.02;
+pub(crate) const USE_MIN: f64 = 0.95;
 
 /// How the fleet asks: every instance so many times in each step of virtual time.
 const STEP: Span = Span::from_millis(1);
@@ -54,7 +54,7 @@ pub(crate) fn run() {
     }
 }
 
-fn policy(rule: Rule, ttl: Span) -> Policy {
+pub(crate) fn policy(rule: Rule, ttl: Span) -> Policy {
     let builder = Policy::builder("bench").limit(Limit::new("hot", "requests", rule));
     builder.block_ttl(ttl).build().expect("the numbers are in bounds")
 }
@@ -96,18 +96,22 @@ fn local() {
 
 /// A store that counts what reaches it: leases, refused ones included, and returns.
 #[derive(Debug)]
-struct Counted {
-    gate: Atomic<Memory>,
-    writes: AtomicU64,
+pub(crate) struct Counted<G> {
+    gate: G,
+    writes: Arc<AtomicU64>,
 }
 
-impl Counted {
+impl<G> Counted<G> {
+    pub(crate) const fn new(gate: G, writes: Arc<AtomicU64>) -> Self {
+        Self { gate, writes }
+    }
+
     fn count(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Gate for Counted {
+impl<G: Gate> Gate for Counted<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
         self.count();
         self.gate.acquire(ask)
@@ -225,7 +229,8 @@ fn fleet(name: &str, rule: Rule, ttl: Span, per_step: u64) {
 async fn drive(policy: Policy, per_step: u64) -> (Vec<u64>, u64, Arc<Blocks>) {
     let clock = ManualClock::new();
     let gate = Atomic::new(Memory::with(Arc::new(clock.clone()), 100));
-    let store = Arc::new(Counted { gate, writes: AtomicU64::new(0) });
+    let writes = Arc::new(AtomicU64::new(0));
+    let store = Arc::new(Counted::new(gate, Arc::clone(&writes)));
     let blocks = Arc::new(Blocks::default());
     let observer: Arc<dyn Observer> = blocks.clone();
     let options = LeasedOptions { observer: Some(observer), ..LeasedOptions::default() };
@@ -251,5 +256,5 @@ async fn drive(policy: Policy, per_step: u64) -> (Vec<u64>, u64, Arc<Blocks>) {
     for gate in &fleet {
         gate.shutdown().await;
     }
-    (times, store.writes.load(Ordering::Relaxed), blocks)
+    (times, writes.load(Ordering::Relaxed), blocks)
 }

@@ -30,6 +30,15 @@ impl<'a> Line<'a> {
     ) -> Self {
         Self { name, work: Arc::new(move |caller, done| Box::pin(work(caller, done))) }
     }
+
+    pub(crate) const fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Lets each of `callers` make so many calls.
+    pub(crate) async fn turns(&self, callers: usize, calls: usize) {
+        callers_until(callers, &self.work, move |done| done < calls).await;
+    }
 }
 
 /// A line that must reach so many times the rate of another.
@@ -76,12 +85,22 @@ pub(crate) fn compare(
 
 async fn rate(callers: usize, work: &Work) -> f64 {
     let begun = Instant::now();
+    let done = callers_until(callers, work, move |_| begun.elapsed() < ROUND).await;
+    done as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Lets callers work side by side, each as long as `goes_on` says so of its calls; how many calls they made.
+async fn callers_until(
+    callers: usize,
+    work: &Work,
+    goes_on: impl Fn(usize) -> bool + Copy + Send + 'static,
+) -> usize {
     let tasks: Vec<_> = (0..callers)
         .map(|caller| {
             let work = Arc::clone(work);
             tokio::spawn(async move {
                 let mut done = 0;
-                while begun.elapsed() < ROUND {
+                while goes_on(done) {
                     work(caller, done).await;
                     done += 1;
                 }
@@ -93,7 +112,7 @@ async fn rate(callers: usize, work: &Work) -> f64 {
     for task in tasks {
         done += task.await.expect("no caller fails");
     }
-    done as f64 / begun.elapsed().as_secs_f64()
+    done
 }
 
 /// Makes `calls` calls one after the other and prints how long they took; `p99_max` is what the 99th of 100 is held to.

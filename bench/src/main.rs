@@ -7,7 +7,9 @@
 //! cargo xtask bench keys        memory per key, and allocations
 //! cargo xtask bench embedded    the embedded store beside the disk and memory
 //! cargo xtask bench leased      the leased strategy beside memory, and a fleet of it
+//! cargo xtask bench leased-real a fleet of it on Redis and on DynamoDB
 //! cargo xtask bench optimistic  the optimistic strategy beside memory
+//! cargo xtask bench observation a watched gate beside an unwatched one
 //! cargo xtask bench redis       Redis beside INCR and a minimal script
 //! cargo xtask bench dynamodb    DynamoDB: requests per decision, and their time
 //! cargo xtask bench postgres    PostgreSQL beside SELECT FOR UPDATE + UPDATE
@@ -27,9 +29,11 @@ mod dynamodb;
 mod embedded;
 mod keys;
 mod leased;
+mod leased_real;
 mod load;
 mod measure;
 mod memory;
+mod observation;
 mod optimistic;
 mod postgres;
 mod redis;
@@ -40,12 +44,14 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 9] = [
+    let sections: [(&str, fn()); 10] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
         ("leased", leased::run),
+        ("leased-real", leased_real::run),
         ("optimistic", optimistic::run),
+        ("observation", observation::run),
         ("redis", redis::run),
         ("dynamodb", dynamodb::run),
         ("postgres", postgres::run),

@@ -57,8 +57,8 @@ pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
 pub(crate) fn print_rows(case: &str, figures: &[Figure<'_>], bound: impl Fn(&str) -> Option<f64>) {
     for figure in figures {
         let held_to = match bound(figure.name) {
-            Some(bound) if figure.ratio <= bound => format!("<= {bound:.1}  ok"),
-            Some(bound) => format!("<= {bound:.1}  MISSED"),
+            Some(bound) if figure.ratio <= bound => format!("<= {bound:.2}  ok"),
+            Some(bound) => format!("<= {bound:.2}  MISSED"),
             None => String::new(),
         };
         println!(

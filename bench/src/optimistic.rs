@@ -24,7 +24,7 @@ pub(crate) fn run() {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().expect("one thread");
     let _inside = runtime.enter();
-    for keys in [1_usize, 1_000] {
+    for keys in [1_usize, 1_000, 10_000] {
         for (name, policy) in [("one limit", one()), ("three limits", three())] {
             let subjects: Vec<String> =
                 (0..keys).map(|number| format!("subject-{number}")).collect();

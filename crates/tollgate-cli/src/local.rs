@@ -4,15 +4,19 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Rule};
+use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Rule, Span};
 use tollgate_server::token;
-use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
+use tollgate_server::wire::{
+    Answer, Changed, PoliciesResponse, Renewed, StandingResponse, ViolationRequest,
+};
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::intent::Call;
 use crate::open::{self, Opened};
-use crate::plan::Call;
 use crate::reply::Reply;
+use crate::telemetry;
 
 /// The configured store and policies.
 #[derive(Debug)]
@@ -57,7 +61,9 @@ impl Local {
         let Config { store, fallback, .. } = &self.config;
         let clock = Arc::clone(&self.clock);
         match (open::missing(store)?, call) {
-            (None, _) | (_, Call::Acquire(_)) => open::for_command(store, fallback, clock).await,
+            (None, _) | (_, Call::Acquire(_) | Call::Violation(_)) => {
+                open::for_command(store, fallback, clock).await
+            }
             (Some(_), Call::Standing(_) | Call::Reset(_) | Call::Policies) => open::empty(clock),
             (Some(path), Call::Settle(_) | Call::Release(_) | Call::Renew(_)) => Err(Error::new(
                 ErrorKind::Invalid,
@@ -79,6 +85,10 @@ impl Local {
             Call::Standing(query) | Call::Reset(query) => {
                 let policy = self.config.policies.get(&query.policy)?;
                 Ok(Ask::new(policy, query.subject.as_str()).check()?)
+            }
+            Call::Violation(request) => {
+                let policy = self.config.policies.get(&request.policy)?;
+                Ok(Ask::new(policy, request.subject.as_str()).check()?)
             }
             Call::Settle(request) => token::check_shape(&request.permit),
             Call::Release(request) | Call::Renew(request) => token::check_shape(&request.permit),
@@ -118,7 +128,30 @@ impl Local {
                 let policy = policies.get(&query.policy)?;
                 Reply::Changed(Changed { changed: gate.reset(policy, &query.subject).await? })
             }
+            Call::Violation(request) => {
+                Reply::Incident(Box::new(self.violation(request, &*gate).await?))
+            }
             Call::Policies => Reply::Policies(policies.iter().collect()),
         })
+    }
+
+    /// Tells the sinks itself, since no broker does.
+    async fn violation(
+        &self,
+        request: &ViolationRequest,
+        gate: &dyn Gate,
+    ) -> Result<Incident, Error> {
+        let policy = self.config.policies.get(&request.policy)?;
+        let ask = Ask::new(policy, request.subject.as_str());
+        let violation = Violation {
+            ask: &ask,
+            limit: request.limit.as_deref(),
+            retry_after: Span::from_millis(request.retry_after_ms),
+        };
+        let running = telemetry::start(&self.config.telemetry, &self.clock).await?;
+        let (recorder, observer) = (&running.recorder, &*running.telemetry);
+        let incident = report_violation(gate, recorder, observer, &*self.clock, &violation).await;
+        running.drain().await;
+        incident
     }
 }

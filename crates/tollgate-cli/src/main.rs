@@ -6,16 +6,22 @@ mod backend;
 mod config;
 mod dynamodb;
 mod failure;
+mod incidents;
+mod intent;
+mod keys;
 mod local;
 mod open;
 mod output;
+mod place;
 mod plan;
 mod postgres;
+mod reload;
 mod remote;
 mod reply;
 mod serve;
 mod show;
 mod strategy;
+mod telemetry;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,6 +29,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use tokio::runtime::{Builder, Runtime};
+use tollgate::edge::environment;
 use tollgate::{Clock, ErrorKind, Policy, SystemClock};
 use tollgate_server::wire::{PoliciesResponse, Problem};
 
@@ -30,10 +37,13 @@ use args::Cli;
 use backend::Backend;
 use config::Config;
 use failure::Failure;
+use intent::{Action, Call, Intent};
 use local::Local;
 use output::Reader;
-use plan::{Action, Call, Plan};
-use remote::{BrokerUrl, Remote};
+use remote::{Remote, Server};
+
+/// The variable with the key for a broker that asks for one. A flag would be seen by everybody who lists processes.
+const KEY_VARIABLE: &str = "TOLLGATE_KEY";
 
 /// The exit status of a denial.
 const DENIED: u8 = 1;
@@ -42,6 +52,16 @@ const DENIED: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    // A process of `plan --measure` is no command of its own: it gets its work from its parent.
+    if std::env::args_os().nth(1).is_some_and(|word| word == plan::WORKER) {
+        return match plan::work() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::from(FAILED)
+            }
+        };
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && args::asks_for_json(std::env::args_os()) => {
@@ -66,7 +86,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let Plan { config, action, reader } = Plan::of(cli)?;
+    let Intent { config, action, reader } = Intent::of(cli)?;
     match action {
         Action::Completions(shell) => {
             let mut script = Vec::new();
@@ -74,11 +94,12 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             output::bytes(&script)?;
         }
         Action::Check(file) => check(&file, reader)?,
-        Action::Serve { http, data } => {
-            let config = Config::load(config.as_deref())?;
-            runtime(Builder::new_multi_thread())?
-                .block_on(serve::run(config, http, data, reader))?;
+        Action::Serve(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            let work = serve::run(config, loaded, flags, reader);
+            runtime(Builder::new_multi_thread())?.block_on(work)?;
         }
+        Action::KeysNew(wanted) => keys::new(wanted, reader)?,
         Action::DynamodbCreateTable => {
             let work = dynamodb::create(config.as_deref(), reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
@@ -91,6 +112,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let work = postgres::history(history, config.as_deref(), reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
         }
+        Action::AuditIncidents(incidents) => {
+            incidents::list(&incidents, config.as_deref(), reader)?;
+        }
+        Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }
     Ok(ExitCode::SUCCESS)
@@ -107,13 +132,13 @@ fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
 
 fn answer(
     call: Call,
-    server: Option<BrokerUrl>,
+    server: Option<Server>,
     config: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let backend = match server {
-        Some(url) => Backend::Remote(Remote::new(url)),
+        Some(server) => Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?),
         None => Backend::Local(Box::new(Local::new(Config::load(config)?, Arc::clone(&clock)))),
     };
     let question = show::Question::of(&call);

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
-use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Resend, Span};
+use tollgate::{
+    Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
+};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 use tollgate_postgres::{CLEAN_UP_EVERY, Postgres};
@@ -12,7 +14,7 @@ use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 
 use crate::config::{
-    self, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
+    self, Config, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
 };
 use crate::strategy::{self, Resilient};
 
@@ -32,7 +34,7 @@ enum Kept {
     /// On a server, asked by a command.
     Remote(Arc<dyn Gate>),
     /// On a server that may be away.
-    Resilient(Arc<Resilient>),
+    Resilient(Box<Resilient>),
 }
 
 impl Opened {
@@ -42,7 +44,7 @@ impl Opened {
             Kept::Memory(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Remote(gate) => Arc::clone(gate),
-            Kept::Resilient(gate) => Arc::clone(gate) as Arc<dyn Gate>,
+            Kept::Resilient(resilient) => resilient.gate(),
         }
     }
 
@@ -61,14 +63,7 @@ impl Opened {
         match &self.store {
             Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
-            Kept::Resilient(gate) if gate.is_degraded() => gate.drain().await.map_err(|error| {
-                let text = format!(
-                    "the store is away, so what {} subjects were let through without it is not counted",
-                    gate.owing()
-                );
-                Error::new(error.kind(), text).caused_by(error)
-            }),
-            Kept::Resilient(_) => Ok(()),
+            Kept::Resilient(resilient) => resilient.close().await,
         }
     }
 }
@@ -90,7 +85,7 @@ pub(crate) async fn for_command(
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
-            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock), None)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
             let gate = Resend::new(remote.gate, attempts, clock);
             Ok(Opened { store: Kept::Remote(Arc::new(gate)), key: remote.key, chore: None })
@@ -112,12 +107,13 @@ pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
     Ok(Opened { store, key: fresh_key()?, chore: None })
 }
 
-/// Opens `store` for a broker at `url`, which keeps it until it ends.
+/// Opens `store` for a broker at `url`, which keeps it until it ends. What happens between the two is told to `observer`.
 pub(crate) async fn for_server(
     store: &StoreConfig,
-    fallback: &FallbackConfig,
+    Config { strategy, fallback, .. }: &Config,
     url: &str,
     clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
 ) -> Result<Opened, Error> {
     match store {
         StoreConfig::Memory => empty(clock),
@@ -127,14 +123,20 @@ pub(crate) async fn for_server(
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
+            let heard = Some(Arc::clone(&observer));
             let Remote { gate, key, tidy } =
-                Box::pin(remote(store, timeout, Arc::clone(&clock))).await?;
+                Box::pin(remote(store, timeout, Arc::clone(&clock), heard)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
-            let gate = strategy::resilient(gate, attempts, fallback.settings, &clock)?;
+            // DynamoDB tells of its own attempts.
+            let tells = !matches!(store, StoreConfig::DynamoDb(_));
+            let tried = Resend::new(gate, attempts, Arc::clone(&clock));
+            let tried = if tells { tried.observer(Arc::clone(&observer)) } else { tried };
+            let gate =
+                Resilient::new(tried, attempts, strategy, fallback.settings, clock, observer)?;
             let chore = tidy.map(|postgres| {
                 tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
             });
-            Ok(Opened { store: Kept::Resilient(Arc::new(gate)), key, chore })
+            Ok(Opened { store: Kept::Resilient(Box::new(gate)), key, chore })
         }
     }
 }
@@ -153,10 +155,16 @@ async fn remote(
     store: &StoreConfig,
     timeout: Span,
     clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
 ) -> Result<Remote, Error> {
     match store {
         StoreConfig::DynamoDb(config) => {
-            dynamodb(dynamodb_options(config).attempt_timeout(timeout).clock(clock)).await
+            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            dynamodb(match observer {
+                Some(observer) => options.observer(observer),
+                None => options,
+            })
+            .await
         }
         StoreConfig::Postgres(config) => postgres(config, timeout).await,
         StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,
@@ -260,9 +268,14 @@ fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>
 
 /// A key that nobody can guess. The permits of a memory store end with it, so its key does too.
 fn fresh_key() -> Result<[u8; KEY_BYTES], Error> {
-    let mut key = [0; KEY_BYTES];
-    getrandom::fill(&mut key).map_err(|error| {
+    random_bytes()
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
         Error::new(ErrorKind::Unavailable, "the system gave no random numbers").caused_by(error)
     })?;
-    Ok(key)
+    Ok(bytes)
 }

@@ -1,9 +1,12 @@
 //! Calls that a running broker answers.
 //!
-//! A command makes one call and ends, so the client is a blocking one without a connection pool, TLS or proxies.
+//! A command makes one call and ends, so the client is a blocking one without a connection pool or proxies.
 
+use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,10 +15,11 @@ use tollgate::{Error, ErrorKind};
 use tollgate_server::wire::{AcquireRequest, Answer, StandingQuery};
 use ureq::Agent;
 use ureq::http::{Response, StatusCode};
-use ureq::{Body, Error as HttpError};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Body, Error as HttpError, RequestBuilder};
 
 use crate::failure::Failure;
-use crate::plan::Call;
+use crate::intent::Call;
 use crate::reply::Reply;
 
 /// How long a connection may take to open.
@@ -27,7 +31,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The largest answer that is read: the list of a great many policies fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Where a broker listens: `http://`, a host, perhaps a port and a path.
+/// Where a broker listens: `http://` or `https://`, a host, perhaps a port and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerUrl(String);
 
@@ -41,11 +45,9 @@ impl FromStr for BrokerUrl {
                 format!("--server {text:?} {what}; write it as in http://127.0.0.1:8080"),
             ))
         };
-        if text.starts_with("https://") {
-            return wrong("needs https, which is not available in this version");
-        }
-        let Some(rest) = text.strip_prefix("http://") else {
-            return wrong("does not start with http://");
+        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let Some(rest) = rest else {
+            return wrong("starts with neither http:// nor https://");
         };
         if rest.is_empty() || rest.starts_with('/') {
             return wrong("names no host");
@@ -57,15 +59,33 @@ impl FromStr for BrokerUrl {
     }
 }
 
-/// A broker.
+impl BrokerUrl {
+    pub(crate) fn is_https(&self) -> bool {
+        self.0.starts_with("https://")
+    }
+}
+
+/// Which broker to ask.
 #[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) url: BrokerUrl,
+    /// Whom to trust instead of the machine's authorities.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// A broker.
 pub(crate) struct Remote {
     url: BrokerUrl,
+    /// What the field Authorization says, if the broker asks for a key.
+    authorization: Option<String>,
+    tls: Option<TlsConfig>,
 }
 
 impl Remote {
-    pub(crate) const fn new(url: BrokerUrl) -> Self {
-        Self { url }
+    pub(crate) fn new(server: Server, key: Option<String>) -> Result<Self, Error> {
+        let Server { url, authority } = server;
+        let tls = url.is_https().then(|| trusting(authority.as_deref())).transpose()?;
+        Ok(Self { url, authorization: key.map(|key| format!("Bearer {key}")), tls })
     }
 
     /// Asks the broker.
@@ -77,17 +97,22 @@ impl Remote {
             Call::Renew(request) => Reply::Renewed(self.post("/v1/renew", request)?),
             Call::Standing(query) => {
                 let url = self.at("/v1/standing");
-                let request = self.agent(Duration::ZERO).get(url).query_pairs(pairs(query));
+                let request = self.agent(Duration::ZERO).get(url);
+                let request = self.signed(request).query_pairs(pairs(query));
                 Reply::Standing(self.read(request.call())?)
             }
             Call::Reset(query) => {
                 let url = self.at("/v1/standing");
-                let request = self.agent(Duration::ZERO).delete(url).query_pairs(pairs(query));
+                let request = self.agent(Duration::ZERO).delete(url);
+                let request = self.signed(request).query_pairs(pairs(query));
                 Reply::Changed(self.read(request.call())?)
+            }
+            Call::Violation(request) => {
+                Reply::Incident(Box::new(self.post("/v1/violations", request)?))
             }
             Call::Policies => {
                 let request = self.agent(Duration::ZERO).get(self.at("/v1/policies"));
-                Reply::Policies(self.read(request.call())?)
+                Reply::Policies(self.read(self.signed(request).call())?)
             }
         })
     }
@@ -115,7 +140,15 @@ impl Remote {
         wait: Duration,
     ) -> Result<Response<Body>, HttpError> {
         let body = serde_json::to_vec(body).map_err(|error| HttpError::Io(error.into()))?;
-        self.agent(wait).post(self.at(path)).content_type("application/json").send(body)
+        let request = self.agent(wait).post(self.at(path));
+        self.signed(request).content_type("application/json").send(body)
+    }
+
+    fn signed<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(value) => request.header("authorization", value),
+            None => request,
+        }
     }
 
     fn read<T: DeserializeOwned>(
@@ -174,7 +207,12 @@ impl Remote {
     }
 
     fn agent(&self, wait: Duration) -> Agent {
-        Agent::config_builder()
+        let builder = Agent::config_builder();
+        let builder = match &self.tls {
+            Some(tls) => builder.tls_config(tls.clone()),
+            None => builder,
+        };
+        builder
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -183,6 +221,45 @@ impl Remote {
             .timeout_global(Some(ANSWER_MAX + wait))
             .build()
             .new_agent()
+    }
+}
+
+/// TLS that trusts the certificates in `authority`, or the machine's own.
+fn trusting(authority: Option<&Path>) -> Result<TlsConfig, Error> {
+    let roots: Vec<Certificate<'static>> = match authority {
+        Some(path) => {
+            let wrong = |what: String| {
+                Error::new(ErrorKind::Invalid, format!("--authority {} {what}", path.display()))
+            };
+            let pem =
+                std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
+            let items = items.map_err(|error| wrong(format!("is not PEM: {error}")))?;
+            let certificates = items.into_iter().filter_map(|item| match item {
+                PemItem::Certificate(certificate) => Some(certificate),
+                _ => None,
+            });
+            let certificates: Vec<_> = certificates.collect();
+            if certificates.is_empty() {
+                return Err(wrong("has no certificate in PEM form in it".to_owned()));
+            }
+            certificates
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs().certs;
+            found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
+        }
+    };
+    Ok(TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build())
+}
+
+/// Without the key.
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
@@ -199,8 +276,7 @@ mod tests {
         let good: BrokerUrl = "http://127.0.0.1:8080/".parse().unwrap();
         assert_eq!(good, BrokerUrl("http://127.0.0.1:8080".to_owned()));
         let rows = [
-            ("https://broker", "needs https, which is not available in this version"),
-            ("localhost:8080", "does not start with http://"),
+            ("localhost:8080", "starts with neither http:// nor https://"),
             ("http://", "names no host"),
             ("http://broker/?policy=api", "has more than a host, a port and a path"),
         ];

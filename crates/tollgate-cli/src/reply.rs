@@ -1,9 +1,10 @@
 //! What a call answered: the body of the HTTP API, whoever made it.
 
 use serde::Serialize;
+use tollgate::incident::Incident;
 use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
 
-/// The answer to a [`Call`](crate::plan::Call).
+/// The answer to a [`Call`](crate::intent::Call).
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Reply {
@@ -15,6 +16,8 @@ pub(crate) enum Reply {
     Renewed(Renewed),
     /// To standing.
     Standing(StandingResponse),
+    /// To violation.
+    Incident(Box<Incident>),
     /// To policies.
     Policies(PoliciesResponse),
 }

@@ -1,26 +1,31 @@
 //! `tollgate serve`: the broker, from binding its address to closing its store.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tollgate::{Clock, ErrorKind, Policy, SystemClock};
-use tollgate_server::{App, Listeners};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
+use tollgate_server::keys::Keys;
+use tollgate_server::{App, Listeners, MetricsPage, Tls};
+use tollgate_telemetry::sinks::prometheus;
 
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, KeyConfig, StoreConfig};
 use crate::failure::Failure;
+use crate::intent::Serving;
 use crate::open;
 use crate::output::{self, Reader};
+use crate::place::{Place, callable};
+use crate::reload::Reload;
+use crate::telemetry::{self, Running};
 
-/// Serves `config` until SIGINT or SIGTERM.
+/// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP, as `named`.
 pub(crate) async fn run(
-    config: Config,
-    http: Option<SocketAddr>,
-    data: Option<PathBuf>,
+    named: Option<PathBuf>,
+    mut config: Config,
+    flags: Serving,
     reader: Reader,
 ) -> Result<(), Failure> {
     // What goes wrong between requests has no answer to stand in, so it is logged.
@@ -28,30 +33,64 @@ pub(crate) async fn run(
         .with_writer(io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
+    let Serving { http, resp, grpc, data, allow_anonymous } = flags;
+    let http = http.unwrap_or(config.server.http);
+    let resp = resp.unwrap_or(config.server.resp).address();
+    let grpc = grpc.unwrap_or(config.server.grpc).address();
+    let keys = keys_of(&config)?;
+    let tls = config.server.tls.clone().map(Tls::open).transpose()?;
+    let exposed = [Some(http), resp, grpc].into_iter().flatten().find(|at| !at.ip().is_loopback());
+    // Without a certificate that clients must have, only keys keep others out.
+    let open = exposed.filter(|_| !has_client_authority(&config));
+    let needs_keys = open.is_some() && !(allow_anonymous || config.server.anonymous);
+    if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
+        return Err(refuse_exposed(address));
+    }
     let store = store_of(&config, data)?;
     // From here on a signal ends the broker in order, however early it comes.
-    let stop = stop_signal()?;
-    let listener = bind(http.unwrap_or(config.http)).await?;
-    let address =
-        listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
-    let url = url_of(address);
-    let mut listeners = Listeners::http(listener);
-    let grpc = match config.grpc {
-        Some(address) => Some(bind(address).await?),
-        None => None,
-    };
-    let grpc_at = grpc.as_ref().and_then(|listener| listener.local_addr().ok());
-    if let Some(grpc) = grpc {
+    let (stop, hang_up) = (stop_signal()?, handler(SignalKind::hangup())?);
+    let (http, http_at) = bind("--http", http).await?;
+    let mut place = Place::of(&config, &store, http_at, open.is_some());
+    let mut listeners = Listeners::http(http);
+    if let Some(address) = resp {
+        let (resp, resp_at) = bind("--resp", address).await?;
+        place.resp = Some(callable(resp_at));
+        listeners = listeners.resp(resp);
+    }
+    if let Some(address) = grpc {
+        let (grpc, grpc_at) = bind("--grpc", address).await?;
+        place.serves_grpc(grpc_at);
         listeners = listeners.grpc(grpc);
     }
+    if let Some(tls) = &tls {
+        listeners = listeners.tls(tls.clone());
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let opened = open::for_server(&store, &config.fallback, &url, Arc::clone(&clock)).await?;
-    let place = Place::of(&config, &store, address, grpc_at);
+    let running = telemetry::start(&config.telemetry, &clock).await?;
+    let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    let opened = open::for_server(&store, &config, &place.http, Arc::clone(&clock), told).await?;
     output::answer(reader, &place, || place.for_people(&config))?;
 
-    let app = App::new(opened.gate(), config.policies, *opened.key(), clock);
-    app.replace_envoy(config.envoy);
-    tollgate_server::run(listeners, app, stop).await;
+    let gate = watched(opened.gate(), &running, &clock);
+    let policies = std::mem::take(&mut config.policies);
+    let mut app = App::new(gate, policies, *opened.key(), clock)
+        .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
+    if config.telemetry.prometheus {
+        let meters = Arc::clone(running.telemetry.meters());
+        let media_type = prometheus::OPENMETRICS;
+        app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
+    }
+    let app = Arc::new(app);
+    app.replace_keys(keys);
+    app.replace_envoy(std::mem::take(&mut config.envoy));
+    let reload = Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys };
+    tokio::select! {
+        _ = tollgate_server::run(listeners, app, stop) => {}
+        () = reload.on(hang_up, reader) => {}
+    }
+    if !running.drain().await {
+        tracing::warn!("a telemetry sink did not finish in time");
+    }
     opened.close().await?;
     if reader == Reader::Person {
         output::line("stopped")?;
@@ -59,83 +98,33 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Where everything is.
-#[derive(Debug, Serialize)]
-struct Place {
-    http: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grpc: Option<String>,
-    dashboard: String,
-    config: Option<PathBuf>,
-    store: &'static str,
-    data: Option<PathBuf>,
-    /// Whether only this machine can reach it.
-    #[serde(skip)]
-    loopback: bool,
+/// `gate`, with everything that happens at it told to the sinks.
+fn watched(gate: Arc<dyn Gate>, running: &Running, clock: &Arc<dyn Clock>) -> Arc<dyn Gate> {
+    let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    Arc::new(Observed::new(gate, observer, Arc::clone(clock)))
 }
 
-impl Place {
-    fn of(
-        config: &Config,
-        store: &StoreConfig,
-        address: SocketAddr,
-        grpc: Option<SocketAddr>,
-    ) -> Self {
-        let url = url_of(address);
-        let (kind, data) = match store {
-            StoreConfig::Memory => ("memory", None),
-            StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
-            StoreConfig::DynamoDb(_) => ("dynamodb", None),
-            StoreConfig::Postgres(_) => ("postgres", None),
-            StoreConfig::Redis(_) => ("redis", None),
-        };
-        Self {
-            dashboard: format!("{url}/"),
-            http: url,
-            grpc: grpc.map(url_of),
-            config: config.file.clone(),
-            store: kind,
-            loopback: address.ip().is_loopback()
-                && grpc.is_none_or(|address| address.ip().is_loopback()),
-            data,
-        }
-    }
+fn has_client_authority(config: &Config) -> bool {
+    config.server.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some())
+}
 
-    fn for_people(&self, config: &Config) -> String {
-        let file = match &self.config {
-            Some(file) => file.display().to_string(),
-            None => "built-in sample policies; write a tollgate.toml for your own".to_owned(),
-        };
-        let data = match &self.data {
-            Some(path) => path.display().to_string(),
-            None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
-            None => format!("on the configured {} server", self.store),
-        };
-        let policy = config.policies.iter().next().map_or("api", Policy::name);
-        let open = if self.loopback {
-            ""
-        } else {
-            "There is no authentication yet: whoever reaches this address can use and reset quotas.\n"
-        };
-        let Self { http, dashboard, .. } = self;
-        let grpc = match &self.grpc {
-            Some(grpc) => format!("  grpc       {grpc}\n"),
-            None => String::new(),
-        };
-        format!(
-            "tollgate {} serves\n\
-             \x20 http       {http}\n\
-             {grpc}\
-             \x20 dashboard  {dashboard}\n\
-             \x20 config     {file}\n\
-             \x20 data       {data}\n\
-             Try it:\n\
-             \x20 curl {http}/v1/acquire -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
-             \x20 tollgate acquire {policy} alice --server {http}\n\
-             {open}Ctrl-C stops it.",
-            env!("CARGO_PKG_VERSION")
-        )
+/// The keys of `config`, read from where they are; nothing if everybody is let in.
+pub(crate) fn keys_of(config: &Config) -> Result<Option<Keys>, Error> {
+    if config.keys.is_empty() {
+        return Ok(None);
     }
+    config.keys.iter().map(KeyConfig::read).collect::<Result<Keys, _>>().map(Some)
+}
+
+/// An address that others can reach, where nobody would be asked for a key, must have been meant.
+fn refuse_exposed(address: SocketAddr) -> Failure {
+    Failure::new(
+        ErrorKind::Invalid,
+        format!(
+            "others than this machine can reach {address}, and there is no [[key]]; make one with tollgate keys new, or let \
+             everybody in with --allow-anonymous or anonymous = true in [server]"
+        ),
+    )
 }
 
 fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failure> {
@@ -157,39 +146,31 @@ fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failu
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// Listens on `address`, which `flag` can change, and says where that is.
+async fn bind(flag: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let listener = TcpListener::bind(address).await.map_err(|error| {
         let next = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                "; stop what runs there, or choose another address with --http"
+                format!("; stop what runs there, or choose another address with {flag}")
             }
             io::ErrorKind::AddrNotAvailable => {
-                "; it is not an address of this machine, choose another with --http"
+                format!("; it is not an address of this machine, choose another with {flag}")
             }
-            io::ErrorKind::PermissionDenied => "; choose a port from 1024 on with --http",
-            _ => "",
+            io::ErrorKind::PermissionDenied => format!("; choose a port from 1024 on with {flag}"),
+            _ => String::new(),
         };
         let what = match error.kind() {
             io::ErrorKind::AddrInUse => "the address is in use".to_owned(),
             _ => error.to_string(),
         };
         Failure::new(ErrorKind::Unavailable, format!("could not listen on {address}: {what}{next}"))
-    })
-}
-
-/// Where somebody on this machine can call: an address that means "every address" is none to call.
-fn url_of(address: SocketAddr) -> String {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    })?;
+    let at = listener.local_addr().map_err(|error| unable("could not read the address", &error))?;
+    Ok((listener, at))
 }
 
 /// Resolves when the process is told to end. The handlers are in place when this returns.
 fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
-    let handler = |kind| signal(kind).map_err(|error| unable("could not handle signals", &error));
     let (mut interrupt, mut terminate) =
         (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
     Ok(async move {
@@ -198,6 +179,10 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+fn handler(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| unable("could not handle signals", &error))
 }
 
 fn unable(what: &str, error: &io::Error) -> Failure {

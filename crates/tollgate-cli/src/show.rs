@@ -8,7 +8,8 @@ use tollgate_server::wire::{
     StandingResponse,
 };
 
-use crate::plan::Call;
+use crate::incidents;
+use crate::intent::Call;
 use crate::reply::Reply;
 
 /// What `reply` says in answer to `question`, without a line break at the end.
@@ -20,6 +21,7 @@ pub(crate) fn reply(question: &Question, reply: &Reply) -> String {
         Reply::Changed(changed) => question.done(changed.changed),
         Reply::Renewed(renewed) => self::renewed(renewed),
         Reply::Standing(standing) => self::standing(standing),
+        Reply::Incident(incident) => incidents::detail(incident),
         Reply::Policies(policies) => self::policies(policies),
     }
 }
@@ -50,7 +52,8 @@ impl Question {
             (Self::Settle, true) => "settled".to_owned(),
             (Self::Release, true) => "released".to_owned(),
             (Self::Settle | Self::Release, false) => {
-                "nothing changed: the permit was settled or released before, or charged nothing"
+                "nothing changed: the permit was settled or released before, charged nothing, or was given by \
+                 another broker, which alone can give it back"
                     .to_owned()
             }
             (Self::Reset { policy, subject }, true) => {
@@ -152,7 +155,13 @@ fn policies(policies: &PoliciesResponse) -> String {
             let _ = write!(text, "; issues at most {effective}");
         }
         if let Some(ttl) = &policy.block_ttl {
-            let _ = write!(text, "\n  block_ttl {ttl}");
+            let has_slots = policy.limits.iter().any(|limit| limit.rule == "concurrency");
+            let why = match (policy.shadow, has_slots) {
+                (true, _) => ", never leased: it is in shadow mode",
+                (_, true) => ", never leased: it has a concurrency limit",
+                _ => "",
+            };
+            let _ = write!(text, "\n  block_ttl {ttl}{why}");
         }
         match policy.overrides {
             0 => {}
@@ -167,7 +176,7 @@ fn policies(policies: &PoliciesResponse) -> String {
 }
 
 /// `text` with its control characters escaped, which a terminal would obey. A subject may be anything.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() {

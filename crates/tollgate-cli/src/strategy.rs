@@ -1,4 +1,8 @@
-//! What stands between the faces and the store: trying again, and fallback. Other strategies belong here too.
+//! What stands between the faces and the store: trying again, a strategy, and fallback, from the inside out.
+//!
+//! The strategy is inside fallback, so that it only ever sees the store: an instance that is cut off decides by its share
+//! alone, and what it owes passes through the strategy as a charge. A permit that a strategy gave by itself is settled
+//! there, at once or, if the store is away, when it is back.
 //!
 //! One layer tries again. Redis and PostgreSQL are asked once per attempt and tried again here; DynamoDB marks each write
 //! and sends it again by itself, so it is tried here once, with a deadline over all of it.
@@ -6,10 +10,11 @@
 use std::sync::Arc;
 
 use tollgate::{
-    Attempts, Clock, Error, Event, Fallback, FallbackSettings, Gate, Observer, Resend, Span,
+    Attempts, Clock, Error, Event, Fallback, FallbackSettings, Gate, Leased, LeasedOptions,
+    Observer, Optimistic, OptimisticOptions, Resend, Span,
 };
 
-use crate::config::StoreConfig;
+use crate::config::{StoreConfig, StrategyConfig};
 
 /// How long one attempt may take where nothing is set: a slow store is as bad as a dead one.
 const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
@@ -46,26 +51,111 @@ pub(crate) fn attempt_timeout(store: &StoreConfig, timeout: Option<Span>, is_bro
     }
 }
 
-/// The gate of a broker, which outlives its store's outages.
-pub(crate) type Resilient = Fallback<Resend<Arc<dyn Gate>>>;
+/// How long a broker that ends waits for its store to take what it still has to be told.
+const SHUTDOWN_WAIT: Span = Span::from_secs(5);
 
-/// `store` with everything around it that a broker needs.
-pub(crate) fn resilient(
-    store: Arc<dyn Gate>,
-    attempts: Attempts,
-    settings: FallbackSettings,
-    clock: &Arc<dyn Clock>,
-) -> Result<Resilient, Error> {
-    let resend = Resend::new(store, attempts, Arc::clone(clock));
-    Ok(Fallback::new(resend, settings, Arc::clone(clock))?.observer(Arc::new(Log)))
+/// A shared store that is tried again.
+pub(crate) type Tried = Resend<Arc<dyn Gate>>;
+
+/// The gate of a broker, which outlives its store's outages.
+#[derive(Debug)]
+pub(crate) struct Resilient {
+    gate: Arc<Fallback<Arc<dyn Gate>>>,
+    strategy: Strategy,
+    clock: Arc<dyn Clock>,
 }
 
-/// Says in the log when degradation begins and ends.
 #[derive(Debug)]
-struct Log;
+enum Strategy {
+    Atomic,
+    Optimistic(Arc<Optimistic<Tried>>),
+    Leased(Arc<Leased<Tried>>),
+}
 
-impl Observer for Log {
+impl Resilient {
+    /// `tried`, which makes `attempts`, with everything around it that a broker needs.
+    pub(crate) fn new(
+        tried: Tried,
+        attempts: Attempts,
+        strategy: &StrategyConfig,
+        settings: FallbackSettings,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, Error> {
+        let (inner, strategy): (Arc<dyn Gate>, _) = match strategy {
+            StrategyConfig::Atomic => (Arc::new(tried), Strategy::Atomic),
+            StrategyConfig::Optimistic(options) => {
+                // The store is tried under a deadline already.
+                let attempt_timeout = attempts.deadline;
+                let options = OptimisticOptions { attempt_timeout, ..options.clone() };
+                let observer = Arc::clone(&observer);
+                let gate = Optimistic::observed(tried, options, Arc::clone(&clock), observer);
+                let gate = Arc::new(gate);
+                (Arc::clone(&gate) as _, Strategy::Optimistic(gate))
+            }
+            StrategyConfig::Leased(options) => {
+                let observer = Some(Arc::clone(&observer));
+                let options = LeasedOptions { observer, ..options.clone() };
+                let gate = Arc::new(Leased::new(tried, options, Arc::clone(&clock)));
+                (Arc::clone(&gate) as _, Strategy::Leased(gate))
+            }
+        };
+        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?
+            .observer(Arc::new(Logged(observer)));
+        Ok(Self { gate: Arc::new(gate), strategy, clock })
+    }
+
+    /// What is asked.
+    pub(crate) fn gate(&self) -> Arc<dyn Gate> {
+        Arc::clone(&self.gate) as Arc<dyn Gate>
+    }
+
+    /// Tells the store what it does not know yet, or says what it will never know.
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        let deadline = self.clock.now() + SHUTDOWN_WAIT;
+        // What was spent without the store comes first: it passes through the strategy.
+        let owed = self.pay_debt().await;
+        let posted = match &self.strategy {
+            Strategy::Atomic => Ok(()),
+            Strategy::Optimistic(gate) => gate.shutdown(deadline).await,
+            Strategy::Leased(gate) => {
+                if let Err(error) = gate.shutdown_by(deadline).await {
+                    // Nobody was let through uncounted, so this is no failure.
+                    tracing::warn!("{error}");
+                }
+                Ok(())
+            }
+        };
+        match (owed, posted) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
+            (Err(owed), Err(posted)) => {
+                Err(Error::new(owed.kind(), format!("{owed}; {posted}")).caused_by(owed))
+            }
+        }
+    }
+
+    async fn pay_debt(&self) -> Result<(), Error> {
+        if !self.gate.is_degraded() {
+            return Ok(());
+        }
+        self.gate.drain().await.map_err(|error| {
+            let text = format!(
+                "the store is away, so what {} subjects were let through without it is not counted",
+                self.gate.owing()
+            );
+            Error::new(error.kind(), text).caused_by(error)
+        })
+    }
+}
+
+/// Says in the log when degradation begins and ends, and tells the observer inside.
+#[derive(Debug)]
+struct Logged(Arc<dyn Observer>);
+
+impl Observer for Logged {
     fn observe(&self, event: &Event<'_>) {
+        self.0.observe(event);
         match event {
             Event::DegradedBegan { error } => tracing::error!(
                 metric = "RateLimiterFallbackActivated",

@@ -1,6 +1,7 @@
 //! The broker over HTTP: the same calls in JSON, on a pool of connections.
 
 use std::fmt;
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
@@ -23,6 +24,10 @@ use crate::call::{ANSWER_BYTES_MAX, Caller, seal_of};
 use crate::convert::{self, json, odd};
 use crate::grpc::{connector, id_ttl_ms, named};
 
+/// How long a connection is kept that nothing goes over: less than the 75 s after which the broker closes it, so that
+/// no request crosses with that.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// The broker over HTTP.
 pub struct HttpGate {
     caller: Caller,
@@ -38,8 +43,11 @@ struct Answer {
 impl HttpGate {
     pub(crate) fn new(caller: Caller) -> Self {
         let mut builder = Hyper::builder(TokioExecutor::new());
-        let hyper =
-            builder.timer(TokioTimer::new()).pool_timer(TokioTimer::new()).build(connector());
+        let hyper = builder
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .build(connector());
         Self { caller, hyper }
     }
 

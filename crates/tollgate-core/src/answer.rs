@@ -165,8 +165,8 @@ impl Permit {
         self.shadow_denied.is_none() && self.grant.stamp != 0 && !self.is_local()
     }
 
-    /// Whether a strategy gave it out of tokens it had taken in advance. Only the gate that gave it can settle it; to
-    /// any store it is a permit that charged nothing.
+    /// Whether a strategy gave it by itself, out of tokens it had taken in advance or to be posted afterwards. Only the
+    /// gate that gave it can settle it; to any store it is a permit that charged nothing.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         LOCAL_STAMPS <= self.grant.stamp

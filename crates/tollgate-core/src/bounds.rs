@@ -12,8 +12,8 @@ pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// [`NUMBER_MAX`], so that a full bucket still has as much room again for debt.
 pub const FINE_CAPACITY_MAX: u64 = 1 << 52;
 
-/// Stamps from here on mark permits that a strategy gave out of tokens it had taken in advance. No store makes such a
-/// stamp or settles one: it is above [`NUMBER_MAX`].
+/// Stamps from here on mark permits that a strategy gave by itself: out of tokens it had taken in advance, or to be posted
+/// afterwards. No store makes such a stamp or settles one: it is above [`NUMBER_MAX`].
 pub const LOCAL_STAMPS: u64 = 1 << 63;
 
 /// The most limits one policy may have.

@@ -5,8 +5,43 @@
 use tollgate::core::{Amounts, Derived};
 use tollgate::{Policy, Timestamp};
 
+use crate::entry::VERSION;
+
 /// How many bytes a number has.
 pub(crate) const WORD: usize = 7;
+
+/// Where the limits begin in the first argument: behind the time and four numbers of the verb.
+pub(crate) const LIMITS_AT: usize = 5 * WORD;
+
+/// How many bytes a limit of this kind has in the first argument.
+pub(crate) const fn width(kind: u8) -> usize {
+    1 + WORD * if kind == 4 { 9 } else { 4 }
+}
+
+/// The rule of a limit, in one byte.
+pub(crate) const fn kind(derived: &Derived) -> u8 {
+    match derived {
+        Derived::Continuous { .. } => 1,
+        Derived::Interval { .. } => 2,
+        Derived::Window { .. } => 3,
+        Derived::Calendar { .. } => 4,
+        Derived::Slots { .. } => 5,
+        // A rule that this crate does not know yet; scripts refuse it.
+        _ => 0,
+    }
+}
+
+/// Stands for the layout of entries and the shape of `policy`, so that a script compares one number: never nought, and
+/// below 2^53. Programs of all machines and times must agree on it.
+pub(crate) fn digest(policy: &Policy) -> u64 {
+    let mixed = policy.shape_bytes().chunks(8).fold(u64::from(VERSION), |hash, chunk| {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(chunk).for_each(|(byte, given)| *byte = *given);
+        let hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 29
+    });
+    (mixed >> 11).max(1)
+}
 
 /// When a script decides, and the windows it is sent.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +61,7 @@ pub(crate) fn limits(
     times: Times,
     numbers: [u64; 4],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(35 + 64 * policy.limits().len());
+    let mut bytes = Vec::with_capacity(LIMITS_AT + width(4) * policy.limits().len());
     put(&mut bytes, &[times.told.map_or(0, Timestamp::as_micros)]);
     put(&mut bytes, &numbers);
     let mut windows = policy.windows_at(times.windows_at);
@@ -35,29 +70,29 @@ pub(crate) fn limits(
         let cost = amounts.at(place);
         let windows = windows.next().flatten();
         let given = given.as_mut().and_then(Iterator::next).flatten();
+        bytes.push(kind(&derived));
         match derived {
             Derived::Continuous { capacity, token, rate } => {
-                put_limit(&mut bytes, 1, [cost, capacity, token, rate]);
+                put(&mut bytes, &[cost, capacity, token, rate]);
             }
             Derived::Interval { capacity, refill, period } => {
-                put_limit(&mut bytes, 2, [cost, capacity, refill, period.as_micros()]);
+                put(&mut bytes, &[cost, capacity, refill, period.as_micros()]);
             }
             Derived::Window { limit, window, slot } => {
-                put_limit(&mut bytes, 3, [cost, limit, window.as_micros(), slot.as_micros()]);
+                put(&mut bytes, &[cost, limit, window.as_micros(), slot.as_micros()]);
             }
             Derived::Calendar { limit, margin } => {
                 let [open, next] = windows.map_or([(0, 0); 2], |windows| {
                     windows.map(|window| (window.start.as_micros(), window.end.as_micros()))
                 });
                 let given = given.map_or(0, |[window, _]| window.end.as_micros());
-                put_limit(&mut bytes, 4, [cost, limit, margin.as_micros(), 0]);
+                put(&mut bytes, &[cost, limit, margin.as_micros(), 0]);
                 put(&mut bytes, &[open.0, open.1, next.0, next.1, given]);
             }
             Derived::Slots { limit, ttl } => {
-                put_limit(&mut bytes, 5, [cost, limit, ttl.as_micros(), 0]);
+                put(&mut bytes, &[cost, limit, ttl.as_micros(), 0]);
             }
-            // A rule that this crate does not know yet; the script refuses its kind.
-            _ => put_limit(&mut bytes, 0, [cost, 0, 0, 0]),
+            _ => put(&mut bytes, &[cost, 0, 0, 0]),
         }
     }
     bytes
@@ -73,11 +108,6 @@ pub(crate) fn words(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     numbers.into_iter().for_each(|number| put(&mut bytes, &[number]));
     bytes
-}
-
-fn put_limit(bytes: &mut Vec<u8>, kind: u8, numbers: [u64; 4]) {
-    bytes.push(kind);
-    put(bytes, &numbers);
 }
 
 /// Appends numbers, all of them below 2^53.

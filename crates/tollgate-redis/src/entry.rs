@@ -6,11 +6,11 @@
 use tollgate::core::{Amounts, Derived, Entry, IdPart, Part, Parts, SlotPart, bounds};
 use tollgate::{Costs, Error, ErrorKind, Policy, Timestamp};
 
-use crate::args::{WORD, first_word, words};
+use crate::args::{self, WORD, first_word, words};
 use crate::msgpack::{Value, numbers, read};
 
 /// The version of the layout that is written. It is the first byte of an entry.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// The bytes of how often it was written, of how many ids it has and when they are looked through, and of when its key goes; other numbers are words.
 const WRITES: usize = 4;
 const IDS: usize = 2 + 2;
@@ -95,6 +95,7 @@ impl Fields {
         hot.extend(words([ids_end().min().unwrap_or(0), ids_end().max().unwrap_or(0)]));
         hot.extend(words([settled.unwrap_or(0), changed, changed_at]));
         hot.extend(goes.to_le_bytes().iter().take(GOES));
+        hot.extend(words([args::digest(policy)]));
         for (place, part) in parts.states.iter().enumerate() {
             let closed = parts.closed.iter().find(|(closed, _)| *closed == place);
             let closed = closed.map_or(0, |(_, until)| micros(*until));
@@ -189,7 +190,7 @@ pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
     let [at, next_stamp] = hot.take()?;
     hot.skip(WRITES + IDS)?;
     let [_ids_first, _ids_until, _settled_until, changed, changed_at] = hot.take()?;
-    hot.skip(GOES)?;
+    hot.skip(GOES + WORD)?;
     let mut parts = Parts {
         at: Timestamp::from_micros(at),
         next_stamp,

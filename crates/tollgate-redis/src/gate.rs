@@ -186,7 +186,7 @@ impl Redis {
 
 /// One call of a script.
 pub(crate) struct Call<'a> {
-    pub(crate) script: &'static Script,
+    pub(crate) script: &'a Script,
     pub(crate) policy: &'a Policy,
     pub(crate) subject: &'a str,
     pub(crate) amounts: Amounts,
@@ -202,7 +202,7 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A call without costs or further arguments that may be repeated.
-    pub(crate) fn new(script: &'static Script, policy: &'a Policy, subject: &'a str) -> Self {
+    pub(crate) fn new(script: &'a Script, policy: &'a Policy, subject: &'a str) -> Self {
         Self {
             script,
             policy,

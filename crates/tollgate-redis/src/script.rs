@@ -1,7 +1,12 @@
-//! The scripts, one per verb, put together from the files in `lua/`.
+//! The scripts, one per verb, put together from the files in `lua/`; that of acquire anew for each sequence of rules.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use tollgate::Policy;
+
+use crate::args::{self, LIMITS_AT};
 
 /// A script and the name under which the server knows it.
 pub(crate) struct Script {
@@ -28,8 +33,6 @@ fn script(verb: &'static str, parts: &[&str]) -> Script {
     Script { verb, source, sha }
 }
 
-pub(crate) static ACQUIRE: LazyLock<Script> =
-    LazyLock::new(|| script("acquire", &[SHORTEN, include_str!("lua/acquire.lua")]));
 pub(crate) static SETTLE: LazyLock<Script> =
     LazyLock::new(|| script("settle", &[HEAD, LOAD, CHANGE, include_str!("lua/settle.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
@@ -47,3 +50,62 @@ pub(crate) static REPLACE: LazyLock<Script> =
 pub(crate) static PERMIT_KEY: LazyLock<Script> = LazyLock::new(|| {
     script("read the key of permits", &[HEAD, include_str!("lua/permit_key.lua")])
 });
+
+/// The scripts of acquire by the kinds of limits. There are as many as sequences of rules in use, whatever their numbers.
+static ACQUIRE: LazyLock<RwLock<HashMap<Vec<u8>, Arc<Script>>>> = LazyLock::new(Default::default);
+
+/// The script that decides asks of `policy`.
+pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
+    let kinds: Vec<u8> = policy.derived().map(|derived| args::kind(&derived)).collect();
+    let known = ACQUIRE.read().unwrap_or_else(PoisonError::into_inner).get(&kinds).cloned();
+    known.unwrap_or_else(|| {
+        let made = Arc::new(script("acquire", &[&acquire_source(&kinds)]));
+        let mut all = ACQUIRE.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(kinds).or_insert(made))
+    })
+}
+
+/// How the state of a limit is kept: its locals, what they are at first, their layout, and what is packed.
+type Kept = [&'static str; 4];
+
+const BUCKET: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
+const LOG: Kept = ["used$, closed$, log$", "0, 0, ''", "I7I7I4c0", "used$, closed$, #log$, log$"];
+const WINDOW: Kept =
+    ["used$, closed$, ends$, late$", "0, 0, 0, 0", "I7I7I7I7", "used$, closed$, ends$, late$"];
+
+fn acquire_source(kinds: &[u8]) -> String {
+    let mut kept: [Vec<String>; 4] = Default::default();
+    let (mut limits, mut held, mut place) = (String::new(), String::new(), LIMITS_AT);
+    for (number, kind) in kinds.iter().enumerate() {
+        let (rule, keeps) = match kind {
+            1 => (include_str!("lua/acquire/continuous.lua"), BUCKET),
+            2 => (include_str!("lua/acquire/interval.lua"), BUCKET),
+            3 => (include_str!("lua/acquire/window.lua"), LOG),
+            4 => (include_str!("lua/acquire/calendar.lua"), WINDOW),
+            5 => (include_str!("lua/acquire/slots.lua"), LOG),
+            _ => (include_str!("lua/acquire/unknown.lua"), BUCKET),
+        };
+        // Lua counts from one, and the kind comes first.
+        let numbers = (place + 2).to_string();
+        let own =
+            |text: &str| text.replace("$place", &numbers).replace('$', &(number + 1).to_string());
+        kept.iter_mut().zip(keeps).for_each(|(all, text)| all.push(own(text)));
+        limits += &own(&include_str!("lua/acquire/limit.lua").replace("$rule", rule));
+        if *kind == 5 {
+            held += &own(include_str!("lua/acquire/held.lua"));
+        }
+        place += args::width(*kind);
+    }
+    let [names, zeros, layout, values] = kept;
+    let all = [
+        ("$names", names.join(", ")),
+        ("$zeros", zeros.join(", ")),
+        ("$layout", layout.concat()),
+        ("$values", values.join(", ")),
+        ("$limits", limits),
+        ("$held", held),
+        ("$shorten", SHORTEN.to_owned()),
+    ];
+    let begin = include_str!("lua/acquire/acquire.lua").to_owned();
+    all.iter().fold(begin, |source, (name, text)| source.replace(name, text))
+}

@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use crate::answer::{Answer, Status};
-use crate::args::words;
+use crate::args::{self, words};
 use crate::entry::corrupt;
 use crate::gate::{Call, Redis};
 use crate::link::Repeat;
@@ -108,13 +108,14 @@ impl Redis {
             return self.look(operation).await;
         }
         let id = ask.id_text().unwrap_or("");
+        let script = script::acquire(policy);
         let call = Call {
             amounts: *amounts,
             id_field: if id.is_empty() { String::new() } else { format!("i{id}") },
             repeat: if id.is_empty() { Repeat::Unsafe } else { Repeat::Safe },
-            numbers: [ask.id_ttl().as_micros(), u64::from(force), 0, 0],
+            numbers: [ask.id_ttl().as_micros(), u64::from(force), args::digest(policy), 0],
             list: words((0..policy.units().len()).map(|place| amounts.at(place))),
-            ..Call::new(&script::ACQUIRE, policy, ask.subject())
+            ..Call::new(&script, policy, ask.subject())
         };
         let answer = self.call(&call).await?;
         match answer.status {

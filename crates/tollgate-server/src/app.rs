@@ -8,17 +8,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+use tollgate::incident::{Incident, Recorder, Violation, report_violation};
 use tollgate::{
-    Ask, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policies, Policy, Queue, Span,
-    Standing, Timestamp,
+    Ask, Clock, Costs, Decision, Error, ErrorKind, Event, Gate, Observer, Permit, Policies, Policy,
+    Queue, Span, Standing, Timestamp,
 };
 
+use crate::access::Access;
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
+use crate::keys::{KeyHash, Keys, Refused, Scopes};
 use crate::stats::Stats;
 use crate::token;
-use crate::wire::{AcquireRequest, CloseRequest, StandingQuery, StatsResponse};
+use crate::wire::{AcquireRequest, CloseRequest, StandingQuery, StatsResponse, ViolationRequest};
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";
@@ -29,13 +32,39 @@ pub struct App {
     policies: RwLock<Arc<Policies>>,
     envoy: RwLock<Arc<EnvoyMap>>,
     key: [u8; token::KEY_BYTES],
+    access: Access,
     clock: Arc<dyn Clock>,
     stats: Stats,
     closing: watch::Sender<bool>,
+    watching: Watching,
+    metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
+}
+
+/// Who hears of incidents, and remembers what led to them.
+#[derive(Debug)]
+struct Watching {
+    recorder: Arc<Recorder>,
+    observer: Arc<dyn Observer>,
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+/// A page of metrics, in the format that its media type says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsPage {
+    /// The media type.
+    pub media_type: &'static str,
+    /// The page.
+    pub text: String,
 }
 
 impl App {
-    /// Serves `gate` under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
+    /// Serves `gate` to everybody under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
     /// all servers of one store share.
     #[must_use]
     pub fn new(
@@ -51,10 +80,31 @@ impl App {
             policies: RwLock::new(Arc::new(policies)),
             envoy: RwLock::default(),
             key,
+            access: Access::open(),
             stats: Stats::since(clock.now()),
             clock,
             closing,
+            watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
+            metrics: None,
         }
+    }
+
+    /// Tells `observer` of every incident, with what `recorder` remembers. Both should watch the gate too.
+    #[must_use]
+    pub fn incidents(mut self, recorder: Arc<Recorder>, observer: Arc<dyn Observer>) -> Self {
+        self.watching = Watching { recorder, observer };
+        self
+    }
+
+    /// Answers `GET /metrics` with what `page` makes; without it there is nothing there.
+    #[must_use]
+    pub fn metrics(mut self, page: impl Fn() -> MetricsPage + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Box::new(page));
+        self
+    }
+
+    pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {
+        self.metrics.as_ref().map(|page| page())
     }
 
     /// Adds up to `jitter` to each wait, for servers that share a store.
@@ -83,6 +133,25 @@ impl App {
     /// Gives Envoy's descriptors another meaning; without any, no descriptor is limited.
     pub fn replace_envoy(&self, map: EnvoyMap) {
         *self.envoy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+    }
+
+    /// Lets in only who has one of `keys`, from now on; with none, everybody.
+    pub fn replace_keys(&self, keys: Option<Keys>) {
+        self.access.replace(keys);
+    }
+
+    /// What whoever sent `key` may do.
+    ///
+    /// # Errors
+    /// If the server has keys and this is none of them, or is no longer valid.
+    pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
+        // Where everybody may do everything, nothing is hashed.
+        let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
+        self.access.find(hash.as_ref(), self.now()).map(|grant| grant.scopes)
+    }
+
+    pub(crate) const fn access(&self) -> &Access {
+        &self.access
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -165,6 +234,19 @@ impl App {
 
     pub(crate) async fn standing(&self, query: &StandingQuery) -> Result<Vec<Standing>, Error> {
         self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Writes down that a provider refused what was admitted, and closes the limit.
+    pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        let violation = Violation {
+            ask: &ask,
+            limit: request.limit.as_deref(),
+            retry_after: Span::from_millis(request.retry_after_ms),
+        };
+        let Watching { recorder, observer } = &self.watching;
+        report_violation(&self.gate, recorder, &**observer, &*self.clock, &violation).await
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {

@@ -17,7 +17,16 @@ pub const WAIT_MAX: Span = Span::from_secs(300);
 pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// The longest that a connection may be idle, or take to send the head of a request.
-pub const HEAD_WAIT_MAX: Span = Span::from_secs(60);
+pub const HEAD_WAIT_MAX: Span = Span::from_secs(75);
+
+/// The largest head of a request, in bytes.
+pub const HEAD_BYTES_MAX: usize = 32 * 1_024;
+
+/// The most requests at once on one connection of HTTP/2.
+pub const STREAMS_MAX: u32 = 128;
+
+/// The longest that a handshake of TLS may take.
+pub const HANDSHAKE_WAIT_MAX: Span = Span::from_secs(10);
 
 /// The longest that the body of a request may take to arrive.
 pub const BODY_WAIT_MAX: Span = Span::from_secs(30);
@@ -32,10 +41,10 @@ pub const DRAIN_MAX: Span = Span::from_secs(10);
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 /// The most calls at once on one connection of gRPC; further ones wait at the client.
-pub const STREAMS_MAX: u32 = 256;
+pub const CALLS_MAX: u32 = 256;
 
 /// The most bytes of header fields that a call of gRPC may have.
-pub const HEAD_BYTES_MAX: u32 = 16 * 1_024;
+pub const CALL_HEAD_BYTES_MAX: u32 = 16 * 1_024;
 
 /// The longest that a connection of gRPC may take to answer a ping, which it gets when nothing else comes.
 pub const PING_WAIT_MAX: Span = Span::from_secs(20);

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(feature = "serve")]
+mod access;
+#[cfg(feature = "serve")]
 mod app;
 #[cfg(feature = "serve")]
 pub mod bounds;
@@ -12,6 +14,8 @@ mod dashboard;
 mod grpc;
 #[cfg(feature = "serve")]
 mod http;
+#[cfg(feature = "serve")]
+pub mod keys;
 pub mod proto;
 #[cfg(feature = "serve")]
 mod resp;
@@ -19,12 +23,16 @@ mod resp;
 mod server;
 #[cfg(feature = "serve")]
 mod stats;
+#[cfg(feature = "serve")]
+mod tls;
 pub mod token;
 pub mod wire;
 
 #[cfg(feature = "serve")]
-pub use app::App;
+pub use app::{App, MetricsPage};
 #[cfg(feature = "serve")]
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
 #[cfg(feature = "serve")]
 pub use server::{Drained, Listeners, run};
+#[cfg(feature = "serve")]
+pub use tls::{Tls, TlsFiles};

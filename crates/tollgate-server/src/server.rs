@@ -8,22 +8,19 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tollgate::Clock;
 
 use crate::app::App;
-use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX, HEAD_WAIT_MAX};
+use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX};
 use crate::grpc;
 use crate::http;
 use crate::resp::{self, Resp};
+use crate::tls::Tls;
 
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +35,14 @@ pub struct Listeners {
     http: TcpListener,
     resp: Option<TcpListener>,
     grpc: Option<TcpListener>,
+    tls: Option<Tls>,
 }
 
 impl Listeners {
     /// HTTP on `http`, and nothing else.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        Self { http, resp: None, grpc: None }
+        Self { http, resp: None, grpc: None, tls: None }
     }
 
     /// The same, with the Redis protocol on `resp`.
@@ -60,6 +58,13 @@ impl Listeners {
         self.grpc = Some(grpc);
         self
     }
+
+    /// The same, with TLS on every listener.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
 }
 
 impl From<TcpListener> for Listeners {
@@ -68,8 +73,8 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// Serves `app` on `listeners` until `shutdown` resolves, then finishes what is in flight. Whoever wants to replace the
-/// policies meanwhile keeps an `Arc` of it.
+/// Serves `app` on `listeners` until `shutdown` resolves, then finishes what is in flight. Whoever wants to replace
+/// policies or keys meanwhile keeps an `Arc` of it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -99,9 +104,11 @@ pub async fn run(
         grpc: grpc::router(&app),
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
+        tls: None,
         app,
     };
     let listeners = listeners.into();
+    server.tls.clone_from(&listeners.tls);
     tokio::select! {
         () = shutdown => {}
         () = server.accept(&listeners) => {}
@@ -117,6 +124,7 @@ struct Server {
     grpc: axum::Router,
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
+    tls: Option<Tls>,
 }
 
 impl Server {
@@ -140,31 +148,46 @@ impl Server {
     }
 
     fn serve_http(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(Duration::from(HEAD_WAIT_MAX))
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(self.router.clone()));
-        let connection = self.graceful.watch(connection);
+        let (router, watcher) = (self.router.clone(), self.graceful.watcher());
+        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
+            match tls {
+                None => http::serve(stream, router, app, watcher).await,
+                Some(tls) => match tls.accept(stream, &app).await {
+                    Ok(stream) => http::serve(stream, router, app, watcher).await,
+                    Err(error) => no_handshake(&error),
+                },
             }
             drop(place);
         });
     }
 
     fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let connection = grpc::serve(stream, self.grpc.clone(), self.graceful.watcher());
+        let (router, watcher) = (self.grpc.clone(), self.graceful.watcher());
+        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
-            connection.await;
+            match tls {
+                None => grpc::serve(stream, router, watcher).await,
+                Some(tls) => match tls.accept(stream, &app).await {
+                    Ok(stream) => grpc::serve(stream, router, watcher).await,
+                    Err(error) => no_handshake(&error),
+                },
+            }
             drop(place);
         });
     }
 
     fn serve_resp(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let connection = resp::serve(stream, Arc::clone(&self.resp), self.app.closing());
+        let (resp, closing) = (Arc::clone(&self.resp), self.app.closing());
+        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
-            connection.await;
+            match tls {
+                None => resp::serve(stream, resp, closing).await,
+                Some(tls) => match tls.accept(stream, &app).await {
+                    Ok(stream) => resp::serve(stream, resp, closing).await,
+                    Err(error) => no_handshake(&error),
+                },
+            }
             drop(place);
         });
     }
@@ -191,6 +214,10 @@ impl Server {
         }
         Drained { cut }
     }
+}
+
+fn no_handshake(error: &std::io::Error) {
+    tracing::debug!(%error, "a client and the server did not agree on TLS");
 }
 
 /// A listener with room for so many connections.

@@ -8,4 +8,5 @@ pub mod model;
 pub mod sabotage;
 pub mod script;
 pub mod servers;
+pub mod sim;
 pub mod vectors;

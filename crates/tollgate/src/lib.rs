@@ -6,6 +6,7 @@ pub mod edge;
 mod error;
 mod gate;
 mod guard;
+pub mod incident;
 mod layer;
 mod local;
 mod memory;

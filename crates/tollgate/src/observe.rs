@@ -4,7 +4,9 @@
 //! that is slow slows the caller, so sinks that write elsewhere hand events to a bounded queue of their own.
 
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tollgate_core::{
     Amounts, Ask, Costs, Decision, Denial, Permit, Policy, Span, Standing, Timestamp,
@@ -13,6 +15,7 @@ use tollgate_core::{
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
+use crate::incident::Incident;
 
 /// What happened at a gate.
 #[derive(Clone, Debug)]
@@ -139,6 +142,13 @@ pub enum Event<'a> {
         /// The most that this instance lets them become: its share of the possible over-issue.
         unposted_max: u64,
     },
+    /// A provider refused what was admitted.
+    Violated {
+        /// The policy.
+        policy: &'a Policy,
+        /// What was known about it.
+        incident: &'a Incident,
+    },
 }
 
 /// How one try of a store ended.
@@ -198,17 +208,8 @@ fn of_permit(permit: &Permit) -> (&Policy, &str) {
 
 impl<G: Gate> Gate for Observed<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(async move {
-            let since = self.clock.now();
-            let answer = self.gate.acquire(ask).await;
-            let decision = self.checked(of_ask(ask), since, answer)?;
-            let took = self.clock.now().since(since);
-            self.observer.observe(&match &decision {
-                Decision::Admitted(permit) => Event::Admitted { ask, permit, took },
-                Decision::Denied(denial) => Event::Denied { ask, denial, took },
-            });
-            Ok(decision)
-        })
+        let since = self.clock.now();
+        Box::pin(Watched { observed: self, ask, since, answer: self.gate.acquire(ask) })
     }
 
     fn settle<'a>(
@@ -294,5 +295,35 @@ impl<G: Gate> Gate for Observed<G> {
             self.observer.observe(&Event::Reset { policy, subject });
             Ok(done)
         })
+    }
+}
+
+/// The answer to an ask, on its way through. Written by hand, because the answer is large, and a block of `async` would
+/// move it several times.
+struct Watched<'a, G> {
+    observed: &'a Observed<G>,
+    ask: &'a Ask<'a>,
+    since: Timestamp,
+    answer: BoxFuture<'a, Result<Decision, Error>>,
+}
+
+impl<G> Future for Watched<'_, G> {
+    type Output = Result<Decision, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.answer.as_mut().poll(context);
+        if let Poll::Ready(answer) = &answer {
+            let Self { observed: Observed { observer, clock, .. }, ask, since, .. } = &*self;
+            let took = clock.now().since(*since);
+            observer.observe(&match answer {
+                Ok(Decision::Admitted(permit)) => Event::Admitted { ask, permit, took },
+                Ok(Decision::Denied(denial)) => Event::Denied { ask, denial, took },
+                Err(error) => {
+                    let (policy, subject) = of_ask(ask);
+                    Event::Failed { policy, subject, error, took }
+                }
+            });
+        }
+        answer
     }
 }

@@ -51,8 +51,19 @@ Examples:
 pub(super) const SERVE: &str = "\
 Examples:
   tollgate serve
-  tollgate serve --http 127.0.0.1:9000 --data /var/lib/tollgate
+  tollgate serve --http 127.0.0.1:9000 --resp off --data /var/lib/tollgate
   tollgate serve --config tollgate.toml";
+
+pub(super) const PLAN: &str = "\
+Examples:
+  tollgate plan --policy api --instances 50 --rate 2000
+  tollgate plan --policy api --instances 8 --rate 400 --store dynamodb --burstiness 10 --svg plan.svg
+  tollgate plan --policy api --instances 4 --rate 200 --measure --config tollgate.toml";
+
+pub(super) const KEYS_NEW: &str = "\
+Examples:
+  tollgate keys new workers --scope acquire
+  tollgate keys new grafana --scope inspect --expires 2027-01-01T00:00:00Z";
 
 pub(super) const DYNAMODB_CREATE_TABLE: &str = "\
 Examples:
@@ -74,3 +85,13 @@ Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
   tollgate completions zsh > ~/.zfunc/_tollgate
   tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
+
+pub(super) const VIOLATION: &str = "\
+Examples:
+  tollgate violation gemini-free project-7 --limit rpm --retry-after 30s
+  tollgate violation gemini-free project-7 --retry-after 30s --server http://127.0.0.1:8080";
+
+pub(super) const AUDIT_INCIDENTS: &str = "\
+Examples:
+  tollgate audit incidents --since 24h
+  tollgate audit incidents --policy gemini-free --json";

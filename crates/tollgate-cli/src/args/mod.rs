@@ -1,8 +1,11 @@
-//! The flags as they are typed. Nothing here is read, opened or resolved; [`crate::plan`] does the next step.
+//! The flags as they are typed. Nothing here is read, opened or resolved; [`crate::intent`] does the next step.
 //!
 //! Help, completions and parsing come from these structures alone, so they cannot drift apart.
 
 mod examples;
+mod plan;
+
+pub(crate) use plan::{PlanFlags, PlanStore};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +35,10 @@ pub(crate) struct Global {
     /// Ask a running broker, as in http://127.0.0.1:8080, instead of opening the store
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) server: Option<String>,
+
+    /// Certificates to trust for a broker with https, as PEM; without it the machine's own
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) authority: Option<PathBuf>,
 
     /// Print JSON for programs: the bodies of the HTTP API, one line each
     #[arg(long, global = true)]
@@ -78,13 +85,31 @@ pub(crate) enum Command {
     #[command(after_help = examples::RESET)]
     Reset(OfSubject),
 
+    /// Report that a provider refused what was admitted
+    ///
+    /// Closes the limit until the provider wants to be asked again, and writes an incident: where every limit stood, what
+    /// was in flight, what was acquired last. With --server the broker does it, which knows what it admitted.
+    #[command(after_help = examples::VIOLATION)]
+    Violation(Violation),
+
     /// List the policies in force, or check a file
     #[command(after_help = examples::POLICIES)]
     Policies(Policies),
 
-    /// Run the broker: HTTP and a dashboard
+    /// Run the broker: HTTP, the Redis protocol and a dashboard
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
+
+    /// Compare the strategies for a policy, a fleet and its traffic
+    ///
+    /// Simulates every strategy with the same arrivals and prints what each admits, issues too much, refuses though there
+    /// was room, adds in latency and costs in store operations, also while the store is away, and which to take.
+    #[command(after_help = examples::PLAN)]
+    Plan(Box<PlanFlags>),
+
+    /// Make keys for a broker that asks for them
+    #[command(subcommand)]
+    Keys(KeysCommand),
 
     /// Set up a DynamoDB table
     #[command(subcommand)]
@@ -94,7 +119,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Postgres(PostgresCommand),
 
-    /// Look back at who reached a limit
+    /// Look back: who reached a limit, and what providers refused
     #[command(subcommand)]
     Audit(AuditCommand),
 
@@ -104,6 +129,28 @@ pub(crate) enum Command {
         /// Which shell
         shell: Shell,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key, and print it once together with what to put into the configuration
+    ///
+    /// Programs send it as Authorization: Bearer KEY, Redis clients as their password, and this command line takes it from
+    /// the variable TOLLGATE_KEY.
+    #[command(after_help = examples::KEYS_NEW)]
+    New(KeysNew),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysNew {
+    /// What to call it
+    pub(crate) name: String,
+    /// What it allows: acquire, inspect or administer; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    pub(crate) scopes: Vec<String>,
+    /// From when on it is refused, as in 2027-01-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -131,6 +178,10 @@ pub(crate) enum AuditCommand {
     /// Users who reached the limit of a quota over a table in PostgreSQL
     #[command(after_help = examples::AUDIT_HISTORY)]
     History(AuditHistory),
+
+    /// Refusals by a provider of what was admitted
+    #[command(after_help = examples::AUDIT_INCIDENTS)]
+    Incidents(AuditIncidents),
 }
 
 /// Which database, if not the configured store.
@@ -195,6 +246,33 @@ pub(crate) struct AuditHistory {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AuditIncidents {
+    /// The file; without it, the one in the configuration
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Only from this time on, as in 2026-11-01T00:00:00Z, or this long ago, as in 24h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only of this policy
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Violation {
+    /// The name of the policy
+    pub(crate) policy: String,
+    /// For whom
+    pub(crate) subject: String,
+    /// The limit that the provider named; without one the first, which closes the policy just as well
+    #[arg(long)]
+    pub(crate) limit: Option<String>,
+    /// How long the provider wants to be left alone, as in 30s
+    #[arg(long, value_name = "TIME")]
+    pub(crate) retry_after: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Acquire {
     /// The name of the policy
     pub(crate) policy: String,
@@ -253,9 +331,18 @@ pub(crate) enum PoliciesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Where to listen, as in 127.0.0.1:8080; port 0 takes a free one
+    /// Where to listen for HTTP, as in 127.0.0.1:8080; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
+    /// Where to listen for the Redis protocol, as in 127.0.0.1:6380, or off
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) resp: Option<String>,
+    /// Where to serve gRPC and Envoy's rate limit service, as in 127.0.0.1:8081, or off
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) grpc: Option<String>,
+    /// Let everybody in who reaches an address beyond this machine, without a key
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
     /// The folder of the embedded store
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,

@@ -38,7 +38,7 @@ pub(super) fn resolve(
 ) -> Result<EnvoyMap, Blame> {
     let one = |(index, table): (usize, &EnvoyTable)| {
         rule_of(table, policies)
-            .map_err(|(key, what)| text.blame_block("envoy", index, &[Step::Field(key)], what))
+            .map_err(|(key, what)| text.blame_element("envoy", index, &[Step::Field(key)], what))
     };
     tables.iter().enumerate().map(one).collect()
 }

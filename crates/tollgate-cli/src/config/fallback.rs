@@ -104,7 +104,12 @@ fn check_shares(
     Ok(())
 }
 
-fn span(text: &Text<'_>, path: [&str; 2], given: &str, range: [Span; 2]) -> Result<Span, Blame> {
+pub(super) fn span(
+    text: &Text<'_>,
+    path: [&str; 2],
+    given: &str,
+    range: [Span; 2],
+) -> Result<Span, Blame> {
     let blame = |what: String| text.blame(&path, format!("{} {what}", path[1]));
     let span: Span =
         given.parse().map_err(|error: tollgate::core::Error| blame(error.to_string()))?;

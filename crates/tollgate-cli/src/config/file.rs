@@ -1,5 +1,7 @@
 //! The file as it is written: one structure per table, nothing resolved yet.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use tollgate::spec::PolicySpec;
 
@@ -17,6 +19,10 @@ pub(super) struct File {
     pub(super) strategy: StrategyTable,
     pub(super) fallback: Option<FallbackTable>,
     #[serde(default)]
+    pub(super) telemetry: TelemetryTable,
+    #[serde(default)]
+    pub(super) key: Vec<KeyTable>,
+    #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
     #[serde(default)]
     pub(super) envoy: Vec<EnvoyTable>,
@@ -27,6 +33,17 @@ pub(super) struct File {
 pub(super) struct ServerTable {
     pub(super) http: Option<String>,
     pub(super) grpc: Option<String>,
+    pub(super) resp: Option<String>,
+    pub(super) anonymous: Option<bool>,
+    pub(super) tls: Option<TlsTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsTable {
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) client_authority: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -78,6 +95,29 @@ impl StoreTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct StrategyTable {
     pub(super) kind: Option<String>,
+    pub(super) unposted_max: Option<u64>,
+    pub(super) unposted_max_of: Option<BTreeMap<String, u64>>,
+    pub(super) post_every: Option<String>,
+    pub(super) recheck_after: Option<String>,
+    pub(super) skew: Option<String>,
+    pub(super) settle_wait: Option<String>,
+    pub(super) subjects_max: Option<u64>,
+}
+
+impl StrategyTable {
+    /// The keys that are given, apart from `kind`.
+    pub(super) fn given(&self) -> Vec<&'static str> {
+        let keys = [
+            ("unposted_max", self.unposted_max.is_some()),
+            ("unposted_max_of", self.unposted_max_of.is_some()),
+            ("post_every", self.post_every.is_some()),
+            ("recheck_after", self.recheck_after.is_some()),
+            ("skew", self.skew.is_some()),
+            ("settle_wait", self.settle_wait.is_some()),
+            ("subjects_max", self.subjects_max.is_some()),
+        ];
+        keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,5 +128,57 @@ pub(super) struct FallbackTable {
     pub(super) probe_max: Option<String>,
 }
 
-/// Keys that a later version has, so that whoever reads of them is told rather than puzzled.
-pub(super) const LATER: [(&str, &str); 1] = [("server", "resp")];
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TelemetryTable {
+    pub(super) prometheus: Option<bool>,
+    pub(super) incident_file: Option<String>,
+    pub(super) log: Option<String>,
+    pub(super) cloudwatch: Option<CloudWatchTable>,
+    pub(super) emf: Option<EmfTable>,
+    pub(super) sns: Option<SnsTable>,
+    pub(super) otlp: Option<OtlpTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CloudWatchTable {
+    pub(super) namespace: Option<String>,
+    pub(super) interval: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EmfTable {
+    pub(super) namespace: Option<String>,
+    pub(super) interval: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnsTable {
+    pub(super) topic: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OtlpTable {
+    pub(super) endpoint: Option<String>,
+    pub(super) interval: Option<String>,
+    pub(super) traces: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyTable {
+    pub(super) name: String,
+    pub(super) scopes: Vec<String>,
+    pub(super) hash: Option<String>,
+    pub(super) hash_env: Option<String>,
+    pub(super) hash_file: Option<String>,
+    pub(super) expires: Option<String>,
+}

@@ -7,12 +7,15 @@ mod blame;
 mod envoy;
 mod fallback;
 mod file;
+mod keys;
 mod place;
 mod secret;
+mod server;
+mod strategy;
+mod telemetry;
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tollgate::Policies;
@@ -21,7 +24,11 @@ use tollgate_server::EnvoyMap;
 
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
+pub(crate) use keys::KeyConfig;
 pub(crate) use secret::Secret;
+pub(crate) use server::{Listen, ServerConfig};
+pub(crate) use strategy::StrategyConfig;
+pub(crate) use telemetry::TelemetryConfig;
 
 use file::File;
 use place::Text;
@@ -32,8 +39,6 @@ const DEFAULT_FILE: &str = "tollgate.toml";
 /// What runs when there is no file; it is also the documented example.
 const SAMPLE: &str = include_str!("sample.toml");
 
-const HTTP_DEFAULT: &str = "127.0.0.1:8080";
-const GRPC_EXAMPLE: &str = "127.0.0.1:8081";
 const PATH_DEFAULT: &str = "tollgate-data";
 const TABLE_DEFAULT: &str = "tollgate";
 
@@ -46,13 +51,17 @@ pub(crate) struct Config {
     /// The file it came from, or nothing for the built-in sample.
     pub(crate) file: Option<PathBuf>,
     /// Where the broker listens.
-    pub(crate) http: SocketAddr,
-    /// Where it serves gRPC, if it does.
-    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) server: ServerConfig,
     /// Where the state is.
     pub(crate) store: StoreConfig,
+    /// How often a broker asks it.
+    pub(crate) strategy: StrategyConfig,
     /// What happens while the store is away.
     pub(crate) fallback: FallbackConfig,
+    /// Who is told what happens.
+    pub(crate) telemetry: TelemetryConfig,
+    /// Who is let in; with none, everybody.
+    pub(crate) keys: Vec<KeyConfig>,
     /// What is enforced.
     pub(crate) policies: Policies,
     /// What Envoy's descriptors mean.
@@ -164,33 +173,26 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, policy, envoy } = text.structure()?;
-        if let Some(kind) = strategy.kind.as_deref().filter(|kind| *kind != "atomic") {
-            let what = match kind {
-                "optimistic" | "leased" => {
-                    format!("strategy {kind:?} is not available in this version")
-                }
-                _ => format!("there is no strategy {kind:?}"),
-            };
-            return Err(text.blame(&["strategy", "kind"], format!("{what}; use \"atomic\"")));
-        }
-        let address = |key: &str, given: &str, example: &str| {
-            given.parse::<SocketAddr>().map_err(|_| {
-                let what = format!("{key} {given:?} is not an address and port, as in {example:?}");
-                text.blame(&["server", key], what)
-            })
-        };
-        let http = address("http", server.http.as_deref().unwrap_or(HTTP_DEFAULT), HTTP_DEFAULT)?;
-        let grpc = server.grpc.as_deref().map(|given| address("grpc", given, GRPC_EXAMPLE));
-        let grpc = grpc.transpose()?;
+        let File { server, store, strategy, fallback, telemetry, key, policy, envoy } =
+            text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+        let server = ServerConfig::resolve(&text, &server, folder)?;
+        let keys = KeyConfig::resolve_all(&text, &key, folder)?;
+        if server.anonymous && !keys.is_empty() {
+            let what =
+                "anonymous = true lets everybody in, but there are keys; keep one of the two";
+            return Err(text.blame(&["server", "anonymous"], what));
+        }
         let timeout = fallback::attempt_timeout(&text, &store)?;
         let store = resolve_store(&text, &store, folder)?;
+        let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
-        Ok(Self { file: file.map(Path::to_owned), http, grpc, store, fallback, policies, envoy })
+        let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
+        let file = file.map(Path::to_owned);
+        Ok(Self { file, server, store, strategy, fallback, telemetry, keys, policies, envoy })
     }
 }
 
@@ -266,9 +268,8 @@ fn resolve_postgres(
     table: &file::StoreTable,
     folder: &Path,
 ) -> Result<StoreConfig, Blame> {
-    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
     Ok(StoreConfig::Postgres(PostgresConfig {
-        url: Secret::resolve(text, "url", url, folder)?,
+        url: resolve_url(text, table, folder)?,
         schema: table.schema.clone(),
         transaction_pooling: table.transaction_pooling.unwrap_or(false),
         authority: table.authority_file.as_ref().map(|path| folder.join(path)),
@@ -280,14 +281,19 @@ fn resolve_redis(
     table: &file::StoreTable,
     folder: &Path,
 ) -> Result<StoreConfig, Blame> {
-    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
     Ok(StoreConfig::Redis(RedisConfig {
-        url: Secret::resolve(text, "url", url, folder)?,
+        url: resolve_url(text, table, folder)?,
         cluster: table.cluster.unwrap_or(false),
         prefix: table.prefix.clone(),
         wait_replicas: table.wait_replicas.unwrap_or(0),
         authority: table.authority_file.as_ref().map(|path| folder.join(path)),
     }))
+}
+
+fn resolve_url(text: &Text<'_>, table: &file::StoreTable, folder: &Path) -> Result<Secret, Blame> {
+    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
+    Secret::resolve("the store", "url", url, folder)
+        .map_err(|what| text.blame(&["store", "kind"], what))
 }
 
 fn resolve_embedded(
@@ -347,8 +353,9 @@ mod tests {
         let sample = Config::parse(None, SAMPLE).unwrap();
         let policies = &SAMPLE[SAMPLE.find("[[policy]]").unwrap()..];
         let bare = Config::parse(None, policies).unwrap();
-        assert_eq!(sample.http, bare.http);
+        assert_eq!(sample.server, bare.server);
         assert_eq!(sample.store, bare.store);
+        assert_eq!(sample.telemetry, bare.telemetry);
         let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
         assert_eq!(names, ["gemini-free", "api", "video-requests"]);
     }

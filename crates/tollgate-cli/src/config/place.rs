@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::blame::Blame;
-use super::file::{File, LATER};
+use super::file::File;
 
 /// A text that is valid TOML, and the place of each of its values.
 #[derive(Debug)]
@@ -31,17 +31,12 @@ impl<'a> Text<'a> {
 
     /// The text as structures.
     pub(super) fn structure(&self) -> Result<File, Blame> {
-        for (table, key) in LATER {
-            let found = self.tree.get_ref().get(table).and_then(|table| table.get_ref().as_table());
-            if let Some((name, _)) = found.and_then(|table| table.get_key_value(key)) {
-                let what = format!("{key} is not available in this version; remove it");
-                return Err(Blame::at(self.file, self.source, name.span(), what));
+        for name in ["policy", "key"] {
+            let found = self.tree.get_ref().get(name);
+            if let Some(table) = found.filter(|it| it.get_ref().is_table()) {
+                let what = format!("a {name} is written with two brackets, as in [[{name}]]");
+                return Err(Blame::at(self.file, self.source, table.span(), what));
             }
-        }
-        if let Some(policy) = self.tree.get_ref().get("policy").filter(|it| it.get_ref().is_table())
-        {
-            let what = "a policy is written with two brackets, as in [[policy]]";
-            return Err(Blame::at(self.file, self.source, policy.span(), what));
         }
         toml::from_str(self.source).map_err(|error| of_toml(self.file, self.source, &error))
     }
@@ -65,20 +60,20 @@ impl<'a> Text<'a> {
         path: &[Step],
         text: impl Into<String>,
     ) -> Blame {
-        self.blame_block("policy", index, path, text)
+        self.blame_element("policy", index, path, text)
     }
 
-    /// A message about the value that `path` leads to from the block at `index` of those called `name`.
-    pub(super) fn blame_block(
+    /// A message about the value that `path` leads to from the element at `index` of the list `name`.
+    pub(super) fn blame_element(
         &self,
         name: &str,
         index: usize,
         path: &[Step],
         text: impl Into<String>,
     ) -> Blame {
-        let blocks = self.tree.get_ref().get(name);
-        let block = blocks.and_then(|blocks| blocks.get_ref().get(index));
-        let span = block.map_or(self.tree.span(), |block| span_of(block, path));
+        let list = self.tree.get_ref().get(name);
+        let element = list.and_then(|list| list.get_ref().get(index));
+        let span = element.map_or(self.tree.span(), |element| span_of(element, path));
         Blame::at(self.file, self.source, span, text)
     }
 }

@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use tollgate::edge::environment;
 use tollgate::{Error, ErrorKind};
 
-use super::Blame;
-use super::place::Text;
-
 /// Where a secret is. It is read when it is needed, and never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
@@ -21,25 +18,21 @@ pub(crate) enum Secret {
 }
 
 impl Secret {
-    /// The secret `key` of the store: `key`, `key_env` or `key_file`, exactly one of them.
+    /// The secret `key` of `owner`: `key`, `key_env` or `key_file`, exactly one of them. Otherwise what to do.
     pub(super) fn resolve(
-        text: &Text<'_>,
+        owner: &str,
         key: &str,
         [here, variable, file]: [Option<&str>; 3],
         folder: &Path,
-    ) -> Result<Self, Blame> {
+    ) -> Result<Self, String> {
         match (here, variable, file) {
             (Some(here), None, None) => Ok(Self::Here(here.to_owned())),
             (None, Some(name), None) => Ok(Self::Environment(name.to_owned())),
             (None, None, Some(path)) => Ok(Self::File(folder.join(path))),
-            (None, None, None) => Err(text.blame(
-                &["store", "kind"],
-                format!("the store needs a {key}; add {key}, {key}_env (a variable) or {key}_file (a file)"),
+            (None, None, None) => Err(format!(
+                "{owner} needs a {key}; add {key}, {key}_env (a variable) or {key}_file (a file)"
             )),
-            _ => Err(text.blame(
-                &["store", "kind"],
-                format!("{key}, {key}_env and {key}_file exclude each other; keep one"),
-            )),
+            _ => Err(format!("{key}, {key}_env and {key}_file exclude each other; keep one")),
         }
     }
 

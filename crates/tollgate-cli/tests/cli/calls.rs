@@ -139,7 +139,8 @@ fn settle_replaces_the_estimate_once() {
     assert_eq!(ran.code, 0);
     assert_eq!(
         ran.out,
-        "nothing changed: the permit was settled or released before, or charged nothing\n"
+        "nothing changed: the permit was settled or released before, charged nothing, or was given by another broker, \
+         which alone can give it back\n"
     );
     assert_eq!(folder.json(&settle).1["changed"], false);
 }

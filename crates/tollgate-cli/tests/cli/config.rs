@@ -171,13 +171,13 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     let rows = [
         (
             "[server]\ngrpc = \"8081\"",
-            "2: grpc \"8081\" is not an address and port, as in \"127.0.0.1:8081\"",
+            "2: grpc \"8081\" is neither an address and port, as in \"127.0.0.1:8081\", nor \"off\"",
             "\"8081\"",
         ),
         (
-            "[server]\nresp = \"127.0.0.1:6380\"",
-            "2: resp is not available in this version; remove it",
-            "resp",
+            "[server]\nresp = \"6380\"",
+            "2: resp \"6380\" is neither an address and port, as in \"127.0.0.1:6380\", nor \"off\"",
+            "\"6380\"",
         ),
         (
             "[server]\nhttp = \"8080\"",
@@ -197,12 +197,22 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[strategy]\nkind = \"leased\"",
-            "2: strategy \"leased\" is not available in this version; use \"atomic\"",
+            "2: this store is inside the process that asks it, so there is no way to save; use \"atomic\"",
             "\"leased\"",
         ),
         (
+            "[strategy]\nkind = \"hopeful\"",
+            "2: there is no strategy \"hopeful\"; use \"atomic\", \"optimistic\" or \"leased\"",
+            "\"hopeful\"",
+        ),
+        (
+            "[strategy]\nunposted_max = 3",
+            "2: the atomic strategy takes no unposted_max; remove it",
+            "3",
+        ),
+        (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, policy, envoy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, policy, envoy",
             "sever",
         ),
     ];
@@ -210,6 +220,60 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         let line: usize = message[..1].parse().unwrap();
         let shown = tables.lines().nth(line - 1).unwrap();
         assert_refused(&with_tables(tables), message, shown, marked);
+    }
+}
+
+/// What is wrong about a strategy is said before anything is opened, with the line.
+#[test]
+fn strategies_are_checked_with_the_rest() {
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1/\"\n[strategy]\n";
+    let jobs = r#"{ name = "jobs", unit = "jobs", rule = "concurrency", limit = 3, ttl = "5m" }"#;
+    let leased_jobs = with_limit(jobs).replace("limits", "block_ttl = \"1s\"\nlimits");
+    let rows = [
+        (
+            format!("{redis}kind = \"optimistic\"\n{}", with_limit(RPM)),
+            "4: the optimistic strategy needs unposted_max: each broker may be that far over a limit; as in \
+             unposted_max = 25",
+        ),
+        (
+            format!(
+                "{redis}kind = \"optimistic\"\nunposted_max = 5\nunposted_max_of = {{ bananas = 3 }}\n{}",
+                with_limit(RPM)
+            ),
+            "7: no policy counts \"bananas\"; name a unit of a limit",
+        ),
+        (
+            format!(
+                "{redis}kind = \"optimistic\"\nunposted_max = 5\npost_every = \"1h\"\n{}",
+                with_limit(RPM)
+            ),
+            "7: post_every 1h must be between 1ms and 10s",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\nunposted_max = 5\n{}", with_limit(RPM)),
+            "6: the leased strategy takes no unposted_max; remove it",
+        ),
+        (
+            format!(
+                "{redis}kind = \"leased\"\nsubjects_max = 0\n{}",
+                with_limit(RPM).replace("limits", "block_ttl = \"1s\"\nlimits")
+            ),
+            "6: subjects_max 0 must be between 1 and 1000000000",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\n{}", with_limit(RPM)),
+            "5: no policy can be leased: give one a block_ttl, as in block_ttl = \"250ms\", or use \"atomic\"",
+        ),
+        (
+            format!("{redis}kind = \"leased\"\n{leased_jobs}"),
+            "8: a policy with a concurrency limit or in shadow mode is not leased, and no other has a block_ttl; use \
+             strategy \"atomic\"",
+        ),
+    ];
+    for (text, message) in rows {
+        let ran = Folder::with(&text).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{text}");
+        assert_eq!(ran.err.lines().next(), Some(&*format!("tollgate.toml:{message}")), "{text}");
     }
 }
 
@@ -347,10 +411,33 @@ fn the_examples_of_the_documentation_are_valid() {
     let text = include_str!("../../../../docs/configuration.md");
     let blocks: Vec<&str> =
         text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 7);
+    assert_eq!(blocks.len(), 10);
     for block in blocks {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");
         assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+}
+
+/// `[telemetry]` is refused with the line, like everything else.
+#[test]
+fn wrong_telemetry_is_refused_with_its_line() {
+    let rows = [
+        ("log = \"loud\"", "none of"),
+        ("incident_file = \"\"", "incident_file is empty"),
+        ("cloudwatch = { interval = \"10ms\" }", "must be 1s to 1h"),
+        ("cloudwatch = { namespace = \"AWS/X\" }", "which is for services of AWS"),
+        ("emf = { namespace = \"\" }", "must have 1 to 255 characters"),
+        ("sns = { topic = \"alerts\" }", "is not an ARN"),
+        ("sns = {}", "sns needs a topic"),
+        ("otlp = { endpoint = \"127.0.0.1:4318\" }", "starts with http://"),
+        ("otel = {}", "otel"),
+    ];
+    for (line, expected) in rows {
+        let folder = Folder::with(&format!("[telemetry]\n{line}\n"));
+        let ran = folder.run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{line}");
+        assert!(ran.err.starts_with("tollgate.toml:2: "), "{}", ran.err);
+        assert!(ran.err.contains(expected), "{}", ran.err);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::serve::{Broker, get};
 
 /// How many callers ask at once, and how often each in every phase.
 const CALLERS: u64 = 4;
@@ -114,6 +114,14 @@ fn r000_10_redis_goes_away_and_comes_back() {
         || process.borrow_mut().kill().expect("it is killed"),
         || process.borrow_mut().restart().expect("it starts"),
     );
+    // What happened between the broker and its store is told to telemetry too.
+    let page = get(&desk.broker.url, "/metrics");
+    for line in ["tollgate_fallback_activated_total 2", "tollgate_fallback_active 0"] {
+        assert!(page.lines().any(|other| other == line), "{page}");
+    }
+    let failed = "tollgate_store_tries_total{policy=\"open\",result=\"failed\"} ";
+    let failed = page.lines().find_map(|line| line.strip_prefix(failed)).map(str::parse);
+    assert!(failed.is_some_and(|count| count.is_ok_and(|count: u64| 2 * 3 <= count)), "{page}");
     let (code, _, err) = desk.broker.end("-TERM");
     assert_eq!(code, Some(0));
     assert_eq!(err.matches("RateLimiterFallbackActivated").count(), 2, "{err}");

@@ -57,6 +57,11 @@ impl Folder {
         self.command("").args(arguments).output().expect("the binary starts").into()
     }
 
+    /// Runs the binary with `arguments` and a key for the broker.
+    pub(crate) fn run_as(&self, key: &str, arguments: &str) -> Ran {
+        self.command(arguments).env("TOLLGATE_KEY", key).output().expect("the binary starts").into()
+    }
+
     /// Runs the binary with `arguments` and `--json`; what it printed is one line of JSON.
     pub(crate) fn json(&self, arguments: &str) -> (i32, Value) {
         let ran = self.run(&format!("{arguments} --json"));

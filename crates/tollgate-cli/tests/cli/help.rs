@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 17] = [
     "acquire",
     "settle",
     "release",
@@ -14,7 +14,11 @@ const COMMANDS: [&str; 13] = [
     "policies",
     "policies check",
     "serve",
+    "violation",
+    "plan",
+    "keys new",
     "audit history",
+    "audit incidents",
     "dynamodb create-table",
     "postgres install",
     "completions",
@@ -65,7 +69,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, policies, serve, dynamodb, postgres, audit, completions, help]",
+             standing, reset, violation, policies, serve, plan, keys, dynamodb, postgres, audit, completions, help]",
         ),
         (
             "aquire api u1",

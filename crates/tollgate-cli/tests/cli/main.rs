@@ -1,14 +1,20 @@
 //! The binary as people and programs use it: each test runs it in a folder of its own.
 
 mod calls;
+mod clients;
 mod config;
 mod degraded;
 mod dynamodb;
 mod folder;
 mod help;
+mod keys;
 mod mistakes;
+mod outages;
+mod plan;
 mod postgres;
 mod processes;
 mod redis;
 mod serve;
 mod stores;
+mod strategies;
+mod tls;

@@ -35,9 +35,19 @@ fn mistakes_in_a_question_are_explained() {
         ),
         ("acquire api u1 --wait 2d", "invalid", "--wait 2d is too long; at most 1d"),
         (
-            "standing api u1 --server https://broker",
+            "standing api u1 --server ftp://broker",
             "invalid",
-            "--server \"https://broker\" needs https, which is not available in this version; write it as in http://127.0.0.1:8080",
+            "--server \"ftp://broker\" starts with neither http:// nor https://; write it as in http://127.0.0.1:8080",
+        ),
+        (
+            "standing api u1 --server http://broker --authority ca.crt",
+            "invalid",
+            "--authority is for a broker with TLS; add --server https://…",
+        ),
+        (
+            "standing api u1 --server https://broker --authority ca.crt",
+            "invalid",
+            "--authority ca.crt cannot be read: No such file or directory (os error 2)",
         ),
         (
             "standing api u1 --server http://127.0.0.1:1",
@@ -53,6 +63,16 @@ fn mistakes_in_a_question_are_explained() {
             "serve --http 8080",
             "invalid",
             "--http \"8080\" is not an address and port, as in 127.0.0.1:8080",
+        ),
+        (
+            "serve --resp 6380",
+            "invalid",
+            "--resp \"6380\" is neither an address and port, as in 127.0.0.1:6380, nor off",
+        ),
+        (
+            "serve --grpc 8081",
+            "invalid",
+            "--grpc \"8081\" is neither an address and port, as in 127.0.0.1:8081, nor off",
         ),
     ];
     for (arguments, kind, detail) in rows {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
 use tollgate_client::{Client, Settings};
@@ -13,48 +13,85 @@ use crate::folder::Folder;
 pub(crate) struct Broker {
     child: Child,
     out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
     /// What it printed until it was ready.
-    printed: String,
+    pub(crate) printed: String,
     pub(crate) url: String,
+    /// The address of the Redis protocol, if it is on.
+    pub(crate) resp: Option<String>,
 }
 
 impl Broker {
     /// Starts a broker in `folder` on a free port and waits until it said where it is.
     pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
-        let mut command = folder.command(&format!("serve --http 127.0.0.1:0 {arguments}"));
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
+        let mut command =
+            folder.command(&format!("serve --http 127.0.0.1:0 --resp 127.0.0.1:0 {arguments}"));
         let mut child = command
-            // For the one store that wants them.
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "s3cret")
+            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let err = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut printed = String::new();
         while !printed.ends_with("stops it.\n") {
             let read = out.read_line(&mut printed).expect("the broker prints text");
             assert_ne!(read, 0, "the broker ended early: {printed}");
         }
-        let url = printed
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("http  "))
-            .expect("it says where");
-        let url = url.trim().to_owned();
-        Self { child, out, printed, url }
+        let place = |name: &str| {
+            let found = printed.lines().find_map(|line| line.trim().strip_prefix(name));
+            found.map(|place| place.trim().to_owned())
+        };
+        let (url, resp) = (place("http  ").expect("it says where"), place("resp  "));
+        Self { child, out, err, printed, url, resp }
+    }
+
+    /// What it printed until it was ready.
+    pub(crate) fn printed(&self) -> &str {
+        &self.printed
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(crate) fn kill(&self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
+        assert!(sent.success());
     }
 
     /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.
     pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
-        assert!(sent.success());
+        self.signal(signal);
         let status = self.child.wait().expect("the broker ends");
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).expect("the broker prints text");
-        let errors = self.child.stderr.take().expect("it is piped");
-        BufReader::new(errors).read_to_string(&mut err).expect("the broker prints text");
+        self.err.read_to_string(&mut err).expect("the broker prints text");
         (status.code(), out, err)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("the broker prints text");
+        line
+    }
+
+    /// The next line of its log.
+    pub(crate) fn error_line(&mut self) -> String {
+        let mut line = String::new();
+        self.err.read_line(&mut line).expect("the broker logs text");
+        line
     }
 }
 
@@ -71,10 +108,11 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
     for signal in ["-TERM", "-INT"] {
         let folder = Folder::new();
         let broker = Broker::start(&folder, "");
-        let url = broker.url.clone();
+        let (url, resp) = (broker.url.clone(), broker.resp.clone().expect("it is on"));
         let expected = format!(
-            "tollgate {} serves\n  http       {url}\n  dashboard  {url}/\n  \
-             config     built-in sample policies; write a tollgate.toml for your own\n  data       tollgate-data\n",
+            "tollgate {} serves\n  http       {url}\n  resp       {resp}\n  dashboard  {url}/\n  \
+             config     built-in sample policies; write a tollgate.toml for your own\n  data       tollgate-data\n  \
+             strategy   atomic: the store decides every ask\n",
             env!("CARGO_PKG_VERSION")
         );
         assert!(broker.printed.starts_with(&expected), "{}", broker.printed);
@@ -88,6 +126,9 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
                 .printed
                 .contains(&format!("\n  tollgate acquire gemini-free alice --server {url}\n"))
         );
+        let port = resp.strip_prefix("127.0.0.1:").expect("it listens on loopback");
+        let redis_cli = format!("\n  redis-cli -p {port} CL.THROTTLE alice 15 30 60\n");
+        assert!(broker.printed.contains(&redis_cli), "{}", broker.printed);
         let (code, out, err) = broker.end(signal);
         assert_eq!((code, &*out, &*err), (Some(0), "stopped\n", ""), "{signal}");
     }
@@ -114,6 +155,35 @@ fn r002_4_serve_answers_grpc_where_the_configuration_says() {
     assert!(decision.is_admitted());
     let ran = folder.run(&format!("standing api alice --server {}", broker.url));
     assert!(ran.out.contains("day: used 2 of 5, 3 left"), "{}", ran.out);
+}
+
+/// The flag goes before the file, and keys are asked for here as everywhere.
+#[test]
+fn serve_asks_for_keys_over_grpc() {
+    let made = Folder::new().run("keys new workers --scope acquire --json").out;
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    let text = |name: &str| made[name].as_str().expect("text").to_owned();
+    let folder = Folder::with(&format!(
+        "[server]\ngrpc = \"off\"\n[[key]]\nname = \"workers\"\nscopes = [\"acquire\"]\nhash = \"{}\"\n[[policy]]\nname = \"api\"\n\
+         limits = [{{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }}]\n",
+        text("hash")
+    ));
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    let mut lines = broker.printed.lines();
+    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
+    let settings = Settings::new().grpc(grpc.trim());
+    let day = CalendarWindow::new(5, Period::Day);
+    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
+    let ask = Ask::new(&policy, "alice");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let stranger = Client::new(&settings).expect("an address");
+    let refused = runtime.block_on(stranger.acquire(&ask)).expect_err("it has no key");
+    assert!(refused.to_string().contains("this needs a key"), "{refused}");
+    let worker = Client::new(&settings.key(&text("key")).expect("a key")).expect("an address");
+    assert!(runtime.block_on(worker.acquire(&ask)).expect("the broker answers").is_admitted());
+    let refused = runtime.block_on(worker.reset(&policy, "alice")).expect_err("it may only ask");
+    assert!(refused.to_string().contains("it needs the scope administer"), "{refused}");
 }
 
 /// Every call means the same at a broker, and what it decided is there when the folder is opened again.
@@ -169,7 +239,7 @@ fn a_folder_held_by_a_broker_is_refused_and_names_its_address() {
     let ran = folder.run("acquire api u1");
     assert_eq!((ran.code, &*ran.out), (2, ""));
     assert!(ran.err.contains(&format!("--server {}", broker.url)), "{}", ran.err);
-    let ran = folder.run("serve --http 127.0.0.1:0");
+    let ran = folder.run("serve --http 127.0.0.1:0 --resp off");
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("--server"), "{}", ran.err);
     assert_eq!(broker.end("-TERM").0, Some(0));
@@ -181,15 +251,21 @@ fn an_address_in_use_is_refused_before_the_store_is_opened() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let ran = folder.run(&format!("serve --http {address}"));
-    assert_eq!((ran.code, &*ran.out), (2, ""));
-    assert_eq!(
-        ran.err,
-        format!(
-            "tollgate: could not listen on {address}: the address is in use; stop what runs there, or choose another \
-             address with --http\n"
-        )
-    );
+    for (flag, others) in [
+        ("--http", "--resp off"),
+        ("--resp", "--http 127.0.0.1:0"),
+        ("--grpc", "--http 127.0.0.1:0 --resp off"),
+    ] {
+        let ran = folder.run(&format!("serve {flag} {address} {others}"));
+        assert_eq!((ran.code, &*ran.out), (2, ""));
+        assert_eq!(
+            ran.err,
+            format!(
+                "tollgate: could not listen on {address}: the address is in use; stop what runs there, or choose \
+                 another address with {flag}\n"
+            )
+        );
+    }
     assert!(!folder.path().join("tollgate-data").exists());
 }
 
@@ -264,7 +340,7 @@ fn a_memory_store_is_served_but_not_opened_by_commands() {
 #[test]
 fn serve_tells_programs_where_it_is() {
     let folder = Folder::new();
-    let mut command = folder.command("serve --http 127.0.0.1:0 --data here --json");
+    let mut command = folder.command("serve --http 127.0.0.1:0 --resp off --data here --json");
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
@@ -275,7 +351,73 @@ fn serve_tells_programs_where_it_is() {
     let url = place["http"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     let expected = serde_json::json!({
-        "http": url, "dashboard": format!("{url}/"), "config": null, "store": "embedded", "data": "here",
+        "http": url, "resp": null, "grpc": null, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
+        "strategy": "atomic", "passed_through": {}, "data": "here",
     });
     assert_eq!(place, expected);
+}
+
+/// R000.13: the page counts what the broker decided.
+#[test]
+fn r000_13_serve_has_a_page_for_prometheus() {
+    let folder = Folder::new();
+    let broker = Broker::start(&folder, "");
+    let at = format!("--server {}", broker.url);
+    assert_eq!(folder.run(&format!("acquire gemini-free p7 --cost tokens=3750 {at}")).code, 0);
+    let page = get(&broker.url, "/metrics");
+    let line = "tollgate_tokens_acquired_total{policy=\"gemini-free\",limit=\"tpm\"} 3750";
+    assert!(page.lines().any(|other| other == line), "{page}");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+
+    let silent = Folder::with(&format!("[telemetry]\nprometheus = false\n\n{API}"));
+    let broker = Broker::start(&silent, "");
+    assert!(get(&broker.url, "/metrics").contains("not-found"));
+}
+
+const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", unit = \"requests\", \
+                   rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]\n";
+
+/// The whole answer to a request, head and body.
+pub(crate) fn get(url: &str, path: &str) -> String {
+    use std::io::Write as _;
+    let address = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("the broker listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the broker reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the broker answers with text");
+    answer
+}
+
+/// R000.14, from the report to the audit: the broker closes the limit, logs, and keeps what it knew.
+#[test]
+fn r000_14_an_incident_is_reported_to_a_broker_and_audited() {
+    let folder = Folder::with(&format!("[telemetry]\nlog = \"warn\"\n\n{API}"));
+    assert_eq!(folder.run("audit incidents").out, "no incidents\n");
+    let broker = Broker::start(&folder, "");
+    let at = format!("--server {}", broker.url);
+    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 0);
+    let (code, incident) =
+        folder.json(&format!("violation api alice --limit burst --retry-after 10m {at}"));
+    assert_eq!((code, &incident["closed"], &incident["in_flight"]), (0, &true.into(), &1.into()));
+    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 1);
+    let (status, _, logged) = broker.end("-TERM");
+    assert_eq!(status, Some(0));
+    let events: Vec<serde_json::Value> =
+        logged.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(words, ["closed", "violated", "denied"]);
+
+    // Without a broker the command does it itself.
+    assert_eq!(folder.run("violation api bob --retry-after 1m").code, 0);
+    assert_eq!(folder.run("acquire api bob").code, 1);
+    let (_, all) = folder.json("audit incidents --since 1h --policy api");
+    assert_eq!(all.as_array().map(Vec::len), Some(2));
+    assert_eq!(all[0], incident);
+    assert_eq!(folder.json("audit incidents --policy other").1, serde_json::json!([]));
+    let table = folder.run("audit incidents").out;
+    assert!(table.lines().nth(1).is_some_and(|row| row.contains("alice")), "{table}");
+    let wrong = folder.run("audit incidents --since yesterday");
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("nor a length of time, as in 24h"), "{}", wrong.err);
 }

@@ -97,8 +97,8 @@ end
 local function write(...)
   local was = E.goes
   if told == 0 then E.goes = ceil(absent_at() / 1000) end
-  local e = pack('<BI7I7I4I2I2I7I7I7I7I7I6', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.ids, E.ids_look,
-    E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at, E.goes)
+  local e = pack('<BI7I7I4I2I2I7I7I7I7I7I6I7', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.ids, E.ids_look,
+    E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at, E.goes, E.digest)
   for i, s in ipairs(S) do
     e = e .. pack('<I7I7', s.used, s.closed)
     if L[i].kind == 4 then

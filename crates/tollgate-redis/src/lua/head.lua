@@ -15,7 +15,7 @@
 -- The hash has the fields p for the shape, s for settled permits (msgpack), i<id> for remembered asks (stamp, when it
 -- was admitted, until when it is remembered, the costs by unit), and e, which has all that a decision changes:
 --   version (one byte), at, next stamp, writes (four), ids (two), ids look (two), ids first, ids until, settled until,
---   changed stamp, changed at, goes (six)
+--   changed stamp, changed at, goes (six), digest of the shape
 -- and for each limit, by kind:
 --   a bucket    used, closed until
 --   a window    used, closed until, the length of its log in bytes (four), and the log: time and amount
@@ -26,12 +26,13 @@
 -- the last at `ids until`. Permits below `changed
 -- stamp` give nothing back: the numbers changed, and the entry was last written before that at `changed at`; a stamp of 0
 -- says that they did not. `goes` is the millisecond in which the key expires, so that it is set only when it changes.
+-- A digest of 0 stands for none: then the field p tells.
 --
 -- An answer is a status of one byte, the time, the length of what follows it (four), that, and the field e. A charge that
 -- was made is answered with e alone, whose first byte is its version and none of a status.
 local KEY, SHAPE = KEYS[1], ARGV[2]
 local MAX, PERMIT_TTL = 9007199254740991, 3600000000
-local VERSION, LOG_BYTES_MAX, RUNS_MAX = 2, 14 * 1024, 256
+local VERSION, LOG_BYTES_MAX, RUNS_MAX = 3, 14 * 1024, 256
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 

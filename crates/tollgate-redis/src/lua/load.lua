@@ -11,13 +11,13 @@ local function load()
   if e then
     present = true
     _, E.at, E.stamp, E.writes, E.ids, E.ids_look, E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at,
-      E.goes, from = read('<BI7I7I4I2I2I7I7I7I7I7I6', e)
+      E.goes, E.digest, from = read('<BI7I7I4I2I2I7I7I7I7I7I6I7', e)
     now = max(now, E.at)
     -- Every permit from before the change is too old to be settled.
     if E.changed_at + PERMIT_TTL <= now then E.changed, E.changed_at = 0, 0 end
   else
     E.at, E.stamp, E.writes, E.ids, E.ids_look, E.ids_first, E.ids_until = now, max(now, 1), 0, 0, 32, 0, 0
-    E.settled_until, E.changed, E.changed_at, E.goes = 0, 0, 0, 0
+    E.settled_until, E.changed, E.changed_at, E.goes, E.digest = 0, 0, 0, 0, 0
   end
   local place = 36
   while place <= #ARGV[1] do

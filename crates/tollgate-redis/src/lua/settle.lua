@@ -54,7 +54,7 @@ end
 
 -- The call of a released permit was not made, so a repeat of its ask is a new one.
 local function forget_id()
-  if not RELEASE or E.ids == 0 then return end
+  if not RELEASE or E.ids == 0 or E.ids_until <= now then return end
   local dead = look_at_ids(STAMP)
   if #dead > 0 then redis.call('HDEL', KEY, unpack(dead)) end
 end

@@ -2,7 +2,7 @@
 -- what stands behind that is one entry.
 local function shortened(e, now)
   local args, read, pack, sub = ARGV[1], struct.unpack, struct.pack, string.sub
-  local out, place, from = sub(e, 1, 64), 36, 65
+  local out, place, from = sub(e, 1, 71), 36, 72
   now = math.max(now, (read('<I7', e, 2)))
   while place <= #args do
     local kind, cost, most, x, _

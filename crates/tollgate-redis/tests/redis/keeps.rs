@@ -137,20 +137,20 @@ async fn a_key_expires_when_it_equals_an_absent_one() {
 }
 
 /// A core on the client's side, to compare with step by step.
-struct Both {
+pub(crate) struct Both {
     gate: Redis,
-    clock: ManualClock,
+    pub(crate) clock: ManualClock,
     core: Single,
 }
 
 impl Both {
-    async fn new(redis: &servers::Redis) -> Self {
+    pub(crate) async fn new(redis: &servers::Redis) -> Self {
         let clock = ManualClock::new();
         let gate = told(Options::single(redis.url()), &clock).await;
         Self { gate, clock, core: Single::default() }
     }
 
-    async fn acquire(&mut self, ask: &Ask<'_>) -> Result<Decision, ErrorKind> {
+    pub(crate) async fn acquire(&mut self, ask: &Ask<'_>) -> Result<Decision, ErrorKind> {
         let got = self.gate.acquire(ask).await;
         let expected = self.core.run(self.clock.now(), &Operation::Acquire(ask));
         match (got, expected) {
@@ -201,31 +201,6 @@ async fn a_long_log_merges_as_in_the_core() {
             both.acquire(&Ask::new(&policy, "p").cost("requests", 2_400)).await.unwrap();
         }
     }
-}
-
-/// As many ids as an entry remembers; then Contended, until they expire.
-#[tokio::test]
-async fn too_many_ids_are_contended_until_they_expire() {
-    let redis = server();
-    let mut both = Both::new(&redis).await;
-    let policy = slow_bucket(10_000);
-    for number in 0..bounds::IDS_MAX {
-        let ask = Ask::new(&policy, "p").id(format!("id-{number}"));
-        assert!(both.acquire(&ask).await.unwrap().is_admitted());
-        if number == 499 {
-            both.clock.advance(Span::from_secs(60));
-        }
-    }
-    let one_more = Ask::new(&policy, "p").id("one-more");
-    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
-    assert!(both.acquire(&Ask::new(&policy, "p").id("id-700")).await.unwrap().is_admitted());
-    assert!(both.acquire(&Ask::new(&policy, "p")).await.unwrap().is_admitted());
-    both.clock.advance(Span::from_secs(60));
-    for number in 0..500 {
-        let ask = Ask::new(&policy, "p").id(format!("late-{number}"));
-        assert!(both.acquire(&ask).await.unwrap().is_admitted());
-    }
-    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
 }
 
 /// Permits that are settled with gaps in between: runs are bounded, and nothing is settled twice.

@@ -6,6 +6,7 @@ mod cluster;
 mod conforms;
 mod contention;
 mod faults;
+mod ids;
 mod keeps;
 mod lost;
 mod sabotage;

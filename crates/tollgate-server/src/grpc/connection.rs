@@ -9,7 +9,7 @@ use hyper_util::server::graceful::Watcher;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX, STREAMS_MAX};
+use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX};
 
 /// Answers the calls on `stream` until its client leaves, or until `watcher` hears that the server stops and those in
 /// flight are done.
@@ -19,8 +19,8 @@ where
 {
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_concurrent_streams(CALLS_MAX)
+        .max_header_list_size(CALL_HEAD_BYTES_MAX)
         .keep_alive_interval(Duration::from(HEAD_WAIT_MAX))
         .keep_alive_timeout(Duration::from(PING_WAIT_MAX))
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Error, ErrorKind, Span, Standing};
+use tollgate::{Error, ErrorKind, Standing};
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
@@ -15,7 +15,7 @@ use crate::proto::tollgate::v1::{
 };
 use crate::proto::{instant, time};
 use crate::token;
-use crate::wire::{self, CloseRequest, StandingQuery};
+use crate::wire::{self, CloseRequest, StandingQuery, ViolationRequest};
 
 /// The methods.
 pub(super) struct GateCalls {
@@ -71,25 +71,25 @@ impl GateCalls {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let query = StandingQuery { policy, subject };
+        // A refusal is written down even if the store does not say where the subject stands.
         let limit = match limit {
-            Some(limit) => limit,
-            None => tightest(&self.app.standing(&query).await?),
+            None => self.app.standing(&query).await.ok().as_deref().and_then(tightest),
+            named => named,
         };
-        let until = self.app.now() + Span::from_millis(retry_after_ms);
         let StandingQuery { policy, subject } = query;
-        tracing::warn!(policy, limit, %until, "a provider refused what was admitted");
-        let close = CloseRequest { policy, subject, limit, until };
-        self.app.close_until(&close).await?;
-        Ok(ReportViolationResponse { limit: close.limit, closed_until: Some(time(until)) })
+        let report = ViolationRequest { policy, subject, limit, retry_after_ms };
+        let incident = self.app.violation(&report).await?;
+        let closed_until = incident.closed.then(|| time(incident.until));
+        Ok(ReportViolationResponse { limit: incident.limit, closed_until })
     }
 }
 
 /// The name of the limit with the smallest part left; the first of several.
-fn tightest(standings: &[Standing]) -> String {
+fn tightest(standings: &[Standing]) -> Option<String> {
     let part = |standing: &&Standing| {
         u128::from(standing.remaining) * u128::from(u64::MAX) / u128::from(standing.limit.max(1))
     };
-    standings.iter().min_by_key(part).map(|standing| standing.name.to_string()).unwrap_or_default()
+    standings.iter().min_by_key(part).map(|standing| standing.name.to_string())
 }
 
 fn answer<T>(done: Result<T, Error>) -> Result<Response<T>, Status> {

@@ -8,12 +8,14 @@ mod convert;
 mod deadline;
 pub(crate) mod envoy;
 mod gate;
+mod guard;
 mod health;
 mod status;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use tonic::Status;
 use tonic::server::NamedService;
@@ -37,16 +39,17 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .max_decoding_message_size(BODY_BYTES_MAX);
     let health = HealthServer::new(HealthCalls::new(Arc::clone(app)))
         .max_decoding_message_size(BODY_BYTES_MAX);
-    let router = Router::new()
-        .route_service(&path_of(&gate), gate)
-        .route_service(&path_of(&limits), limits)
-        .route_service(&path_of(&health), health);
-    with_reflection(router)
+    let calls =
+        Router::new().route_service(&path_of(&gate), gate).route_service(&path_of(&limits), limits);
+    with_reflection(calls)
+        .route_layer(from_fn_with_state(Arc::clone(app), guard::guard))
+        // Whoever runs the server asks it, and learns nothing but that it runs.
+        .route_service(&path_of(&health), health)
         .fallback(async || -> Response {
             let text = "there is no such method; reflection lists what there is";
             Status::unimplemented(text).into_http()
         })
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(app), deadline::keep))
+        .layer(from_fn_with_state(Arc::clone(app), deadline::keep))
 }
 
 /// Clients of two ages ask for reflection under two names.

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::Uri;
 use axum::response::Response;
 use serde::Serialize;
 
 use super::input::{Json, Named};
-use super::reply;
+use super::{reply, unknown_path};
 use crate::app::App;
 use crate::wire::{
     AcquireRequest, Admitted, Changed, CloseRequest, PoliciesResponse, StandingResponse,
+    ViolationRequest,
 };
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
@@ -57,6 +59,22 @@ pub(super) async fn policies(State(app): State<Arc<App>>) -> Response {
 /// `GET /v1/stats`: what this server answered since it started.
 pub(super) async fn stats(State(app): State<Arc<App>>) -> Response {
     reply::ok(&app.stats())
+}
+
+/// `POST /v1/violations`: a provider refused what was admitted, so the limit is closed and people are told.
+pub(super) async fn violation(
+    State(app): State<Arc<App>>,
+    Json(request): Json<ViolationRequest>,
+) -> Response {
+    reply::result(app.violation(&request).await)
+}
+
+/// `GET /metrics`: what was counted, for Prometheus.
+pub(super) async fn metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    match app.metrics_page() {
+        Some(page) => reply::text(page.media_type, page.text),
+        None => unknown_path(uri).await,
+    }
 }
 
 #[derive(Serialize)]

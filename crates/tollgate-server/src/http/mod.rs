@@ -4,7 +4,9 @@
 //! right, an unknown path included.
 
 mod acquire;
+mod connection;
 pub(crate) mod fields;
+mod guard;
 mod input;
 mod manage;
 mod permits;
@@ -15,32 +17,50 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 
 use crate::app::App;
 use crate::bounds::BODY_BYTES_MAX;
 use crate::dashboard;
+use crate::keys::Scope;
 use crate::wire::Problem;
+pub(crate) use guard::bearer;
+use guard::{Needs, guard};
 
-/// Every call that `app` answers.
+pub(crate) use connection::serve;
+
+/// Every call that `app` answers, by the scope that its key needs.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let acquire = Router::new()
         .route("/v1/acquire", post(acquire::one))
         .route("/v1/acquire/batch", post(acquire::batch))
         .route("/v1/settle", post(permits::settle))
         .route("/v1/release", post(permits::release))
         .route("/v1/renew", post(permits::renew))
-        .route("/v1/charge", post(manage::charge))
-        .route("/v1/close", post(manage::close))
-        .route("/v1/standing", get(manage::standing).delete(manage::reset))
+        .route("/v1/violations", post(manage::violation));
+    let inspect = Router::new()
+        .route("/v1/standing", get(manage::standing))
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))
-        .route("/healthz", get(manage::health))
-        .route("/readyz", get(manage::ready))
+        .route("/metrics", get(manage::metrics))
         .route("/", get(dashboard::page))
         .route("/dashboard.css", get(dashboard::style))
-        .route("/dashboard.js", get(dashboard::script))
+        .route("/dashboard.js", get(dashboard::script));
+    let administer = Router::new()
+        .route("/v1/charge", post(manage::charge))
+        .route("/v1/close", post(manage::close))
+        .route("/v1/standing", delete(manage::reset));
+    // Whoever runs the server asks these, and learns nothing but that it runs.
+    let open =
+        Router::new().route("/healthz", get(manage::health)).route("/readyz", get(manage::ready));
+    let guarded = |calls: Router<Arc<App>>, scope| {
+        calls.route_layer(from_fn_with_state(Needs { app: Arc::clone(&app), scope }, guard))
+    };
+    open.merge(guarded(acquire, Scope::Acquire))
+        .merge(guarded(inspect, Scope::Inspect))
+        .merge(guarded(administer, Scope::Administer))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

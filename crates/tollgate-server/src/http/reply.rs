@@ -22,6 +22,11 @@ pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(200, "application/json", body)
 }
 
+/// `text` of `media_type` with status 200.
+pub(super) fn text(media_type: &'static str, text: String) -> Response {
+    body(200, media_type, text.into())
+}
+
 /// `problem` with its own status.
 pub(super) fn problem(problem: &Problem) -> Response {
     json(problem.status, PROBLEM_JSON, problem)
@@ -80,7 +85,11 @@ pub(super) fn decision(app: &App, policy: &Policy, subject: &str, decision: &Dec
 fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {
     let bytes =
         serde_json::to_vec(body).expect("bodies have string keys and no own serializers that fail");
-    let mut response = Response::new(Body::from(bytes));
+    self::body(status, media_type, bytes.into())
+}
+
+fn body(status: u16, media_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -14,6 +14,7 @@ use tollgate::{BoxFuture, Clock, Timestamp};
 use super::frame::{self, Places};
 use super::reply::Replies;
 use super::{Resp, Words};
+use crate::access::Session;
 use crate::bounds::{IDLE_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX};
 
 /// Serves `stream` until its client leaves, misbehaves or the server closes.
@@ -25,6 +26,7 @@ where
         input: Vec::with_capacity(READ_BYTES_MIN),
         places: Places::new(),
         replies: Replies::default(),
+        session: Session::new(),
         idle: Idle::new(resp.app.clock()),
         stream,
         resp,
@@ -32,6 +34,7 @@ where
     if let Err(error) = connection.run(&mut closing).await {
         tracing::debug!(%error, "a connection ended early");
     }
+    connection.close().await;
 }
 
 struct Connection<S> {
@@ -40,6 +43,7 @@ struct Connection<S> {
     input: Vec<u8>,
     places: Places,
     replies: Replies,
+    session: Session,
     idle: Idle,
 }
 
@@ -79,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     let words =
                         Words { bytes: &self.input[done..done + used], places: &self.places };
                     done += used;
-                    if !self.resp.answer(words, &mut self.replies).await {
+                    if !self.resp.answer(words, &mut self.session, &mut self.replies).await {
                         break false;
                     }
                 }
@@ -94,6 +98,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.input.drain(..done);
         Ok(goes_on)
+    }
+
+    /// Says goodbye, which with TLS tells a client that nothing was cut off.
+    async fn close(&mut self) {
+        let clock = self.resp.app.clock();
+        tokio::select! {
+            biased;
+            _ = self.stream.shutdown() => {}
+            () = clock.sleep_until(clock.now() + WRITE_WAIT_MAX) => {}
+        }
     }
 
     async fn flush(&mut self) -> io::Result<()> {

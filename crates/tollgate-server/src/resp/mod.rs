@@ -3,6 +3,7 @@
 //! A connection's requests are answered in their order, one after the other; those that arrived together are answered in
 //! one write. `CL.THROTTLE` is for programs that know redis-cell, `TG.*` are the calls of the HTTP face.
 
+mod auth;
 mod connection;
 mod frame;
 mod native;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use tollgate::{Error, ErrorKind};
 
+use crate::access::Session;
 use crate::app::App;
 use crate::wire::kind_name;
 use reply::Replies;
@@ -34,11 +36,15 @@ impl Resp {
     }
 
     /// Answers one request. Says whether the connection goes on.
-    async fn answer(&self, words: Words<'_>, replies: &mut Replies) -> bool {
+    async fn answer(&self, words: Words<'_>, session: &mut Session, replies: &mut Replies) -> bool {
         let Some(name) = words.get(0) else { return true };
         let mut upper = [0; LONGEST_NAME];
         let name = upper_case(name, &mut upper);
         let app = &*self.app;
+        if let Err(refused) = auth::check(app, name, session) {
+            auth::refuse(refused, name, replies);
+            return true;
+        }
         let answered = match name {
             b"CL.THROTTLE" => throttle::answer(app, &self.throttles, words, replies).await,
             b"TG.ACQUIRE" => native::acquire(app, words, replies).await,
@@ -50,7 +56,7 @@ impl Resp {
                 replies.simple("OK");
                 return false;
             }
-            _ => self.answer_connection(name, words, replies),
+            _ => self.answer_connection(name, words, session, replies),
         };
         if let Err(error) = answered {
             replies.error(&kind_name(error.kind()).to_ascii_uppercase(), &error.to_string());
@@ -63,6 +69,7 @@ impl Resp {
         &self,
         name: &[u8],
         words: Words<'_>,
+        session: &mut Session,
         replies: &mut Replies,
     ) -> Result<(), Error> {
         match name {
@@ -71,10 +78,15 @@ impl Resp {
                 None => replies.simple("PONG"),
             },
             b"ECHO" => replies.bulk(words.get(1).unwrap_or_default()),
-            b"HELLO" => hello(words, replies),
-            b"AUTH" => replies.error("ERR", "this server asks for no password; leave AUTH out"),
+            b"HELLO" => auth::hello(&self.app, words, session, replies),
+            b"AUTH" => auth::answer(&self.app, words, session, replies),
+            b"RESET" => {
+                *session = Session::new();
+                replies.is_resp3 = false;
+                replies.simple("RESET");
+            }
             // Names of clients and of libraries, a database that does not exist: nothing here depends on them.
-            b"CLIENT" | b"SELECT" | b"RESET" => replies.simple("OK"),
+            b"CLIENT" | b"SELECT" => replies.simple("OK"),
             b"COMMAND" => commands(words, replies),
             b"CONFIG" => replies.map(0),
             b"INFO" => replies.bulk(self.info().as_bytes()),
@@ -110,7 +122,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REDIS_VERSION: &str = "7.0.0";
 
 /// Every command, as `COMMAND` and errors list them.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "CL.THROTTLE",
     "TG.ACQUIRE",
     "TG.SETTLE",
@@ -123,6 +135,7 @@ const NAMES: [&str; 16] = [
     "AUTH",
     "CLIENT",
     "SELECT",
+    "RESET",
     "COMMAND",
     "CONFIG",
     "INFO",
@@ -130,27 +143,6 @@ const NAMES: [&str; 16] = [
 ];
 
 const LONGEST_NAME: usize = 16;
-
-/// `HELLO [2|3 …]`: which version to speak from now on.
-fn hello(words: Words<'_>, replies: &mut Replies) {
-    match words.get(1) {
-        Some(b"3") => replies.is_resp3 = true,
-        Some(b"2") => replies.is_resp3 = false,
-        None => {}
-        Some(_) => {
-            return replies.error("NOPROTO", "unsupported protocol version; 2 and 3 are spoken");
-        }
-    }
-    replies.map(4);
-    for (name, text) in [("server", "tollgate"), ("version", VERSION)] {
-        replies.bulk(name.as_bytes());
-        replies.bulk(text.as_bytes());
-    }
-    replies.bulk(b"proto");
-    replies.integer(if replies.is_resp3 { 3 } else { 2 });
-    replies.bulk(b"mode");
-    replies.bulk(b"standalone");
-}
 
 /// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS`: enough for a client that wants to complete names.
 fn commands(words: Words<'_>, replies: &mut Replies) {

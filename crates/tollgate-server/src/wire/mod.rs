@@ -28,6 +28,6 @@ pub use problem::{
 };
 pub use request::{
     AcquireRequest, BatchRequest, CloseRequest, PermitRequest, SettleRequest, StandingQuery,
-    named_costs,
+    ViolationRequest, named_costs,
 };
 pub use stats::{PolicyCounts, StatsResponse};

@@ -122,6 +122,8 @@ pub fn kind_of(name: &str) -> Option<ErrorKind> {
 const fn title_of(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",

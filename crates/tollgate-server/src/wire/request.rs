@@ -91,6 +91,21 @@ pub struct CloseRequest {
     pub until: Timestamp,
 }
 
+/// The body of `POST /v1/violations`: a provider refused what was admitted here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViolationRequest {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// The limit that the provider named; without one the first, which closes the policy just as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// How long the provider wants to be left alone, in milliseconds.
+    pub retry_after_ms: u64,
+}
+
 /// The query of `GET` and `DELETE /v1/standing`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,10 +9,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::{
-    Atomic, CalendarWindow, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
+    Atomic, CalendarWindow, Clock, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
     Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
-use tollgate_server::{App, Drained, Listeners, run};
+use tollgate_server::keys::Key;
+use tollgate_server::{App, Drained, Listeners, Tls, run};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
@@ -23,8 +24,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) resp: SocketAddr,
     pub(crate) grpc: SocketAddr,
-    pub(crate) app: Arc<App>,
     pub(crate) clock: ManualClock,
+    pub(crate) app: Arc<App>,
     stop: oneshot::Sender<()>,
     done: JoinHandle<Drained>,
 }
@@ -55,21 +56,57 @@ impl Server {
 
     /// A server whose gate is what `wrap` makes of a store in memory.
     pub(crate) async fn around(wrap: impl FnOnce(Arc<dyn Gate>) -> Arc<dyn Gate>) -> Self {
+        Self::with(|gate, _| wrap(gate), |app| app).await
+    }
+
+    /// The same on a clock that the gate may need too, serving what `finish` makes of it.
+    pub(crate) async fn with(
+        wrap: impl FnOnce(Arc<dyn Gate>, Arc<dyn Clock>) -> Arc<dyn Gate>,
+        finish: impl FnOnce(App) -> App,
+    ) -> Self {
+        Self::of(wrap, finish, None).await
+    }
+
+    /// A server that lets in only who has one of `keys`.
+    pub(crate) async fn guarded(keys: impl IntoIterator<Item = Key>) -> Self {
+        let keys = keys.into_iter().collect();
+        let guarded = |app: App| {
+            app.replace_keys(Some(keys));
+            app
+        };
+        Self::of(|gate, _| gate, guarded, None).await
+    }
+
+    /// A server that speaks TLS.
+    pub(crate) async fn secured(tls: Tls) -> Self {
+        Self::of(|gate, _| gate, |app| app, Some(tls)).await
+    }
+
+    async fn of(
+        wrap: impl FnOnce(Arc<dyn Gate>, Arc<dyn Clock>) -> Arc<dyn Gate>,
+        finish: impl FnOnce(App) -> App,
+        tls: Option<Tls>,
+    ) -> Self {
         let clock = ManualClock::at(START);
-        let gate = Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 1_024)));
-        let app = Arc::new(App::new(wrap(gate), policies(), KEY, Arc::new(clock.clone())));
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
+        let gate = wrap(gate, Arc::clone(&shared));
+        let app = Arc::new(finish(App::new(gate, policies(), KEY, shared)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let resp = resp_listener.local_addr().unwrap();
         let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let grpc = grpc_listener.local_addr().unwrap();
-        let listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
+        let mut listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
+        if let Some(tls) = tls {
+            listeners = listeners.tls(tls);
+        }
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(run(listeners, Arc::clone(&app), async {
             stopped.await.ok();
         }));
-        Self { address, resp, grpc, app, clock, stop, done }
+        Self { address, resp, grpc, clock, app, stop, done }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -84,9 +121,19 @@ impl Server {
         self.start_send(method, path, body).await.answer().await
     }
 
+    /// Sends with the field `Authorization`.
+    pub(crate) async fn send_as(&self, who: &str, method: &str, path: &str, body: &str) -> Answer {
+        let fields = format!("authorization: {who}\r\n");
+        self.start_with(method, path, &fields, body).await.answer().await
+    }
+
     /// A request that is on its way.
     pub(crate) async fn start_send(&self, method: &str, path: &str, body: &str) -> Pending {
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close");
+        self.start_with(method, path, "", body).await
+    }
+
+    async fn start_with(&self, method: &str, path: &str, more: &str, body: &str) -> Pending {
+        let head = format!("{method} {path} HTTP/1.1\r\n{more}host: test\r\nconnection: close");
         let length = body.len();
         let fields = format!("content-type: application/json\r\ncontent-length: {length}");
         Pending::send(self.address, &format!("{head}\r\n{fields}\r\n\r\n{body}")).await
@@ -111,6 +158,15 @@ pub(crate) struct Stopping {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
     pub(crate) done: JoinHandle<Drained>,
+}
+
+/// Waits until somebody waits on `clock` for at most `span`, and lets that pass.
+pub(crate) async fn pass(clock: &ManualClock, span: Span) {
+    let at = clock.now() + span;
+    while clock.next_alarm().is_none_or(|alarm| at < alarm) {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(span);
 }
 
 /// A request that was sent.
@@ -146,9 +202,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.fields(name).next()
+    }
+
+    pub(crate) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let fields = self.fields.iter().filter_map(|line| line.split_once(": "));
-        fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+        fields.filter(move |(field, _)| *field == name).map(|(_, value)| value)
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -7,7 +7,7 @@ use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::bounds::{BATCH_ASKS_MAX, BODY_BYTES_MAX};
 use tollgate_server::token;
 
-use crate::client::{Answer, Pending, Server, policies};
+use crate::client::{Answer, Pending, Server, pass, policies};
 use crate::shutdown::Broken;
 
 const ASK: &str = r#"{"policy": "gemini", "subject": "p7"}"#;
@@ -194,10 +194,7 @@ async fn a_body_that_does_not_arrive_times_out() {
     let head = "POST /v1/acquire HTTP/1.1\r\nhost: test\r\nconnection: close";
     let fields = "content-type: application/json\r\ncontent-length: 10";
     let pending = Pending::send(server.address, &format!("{head}\r\n{fields}\r\n\r\n{{")).await;
-    while server.clock.next_alarm().is_none() {
-        tokio::task::yield_now().await;
-    }
-    server.clock.advance(Span::from_secs(30));
+    pass(&server.clock, Span::from_secs(30)).await;
     let answer = pending.answer().await;
     check(&answer, 408, "timeout", "the body did not arrive within 30s");
 }

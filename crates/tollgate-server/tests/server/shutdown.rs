@@ -7,7 +7,7 @@ use tokio::sync::{Notify, Semaphore};
 use tollgate::{Ask, BoxFuture, Costs, Decision, Error, Gate, Permit, Policy, Standing, Timestamp};
 use tollgate_server::bounds::DRAIN_MAX;
 
-use crate::client::Server;
+use crate::client::{Server, pass};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
 
@@ -36,10 +36,7 @@ async fn draining_ends() {
     let _waiting = server.start_send("POST", "/v1/acquire", ASK).await;
     held.entered.notified().await;
     let stopping = server.stop();
-    while stopping.clock.next_alarm().is_none() {
-        tokio::task::yield_now().await;
-    }
-    stopping.clock.advance(DRAIN_MAX);
+    pass(&stopping.clock, DRAIN_MAX).await;
     assert_eq!(stopping.done.await.unwrap().cut, 1);
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::Fault;
 
@@ -20,6 +20,8 @@ impl Authority {
     /// If no key can be made.
     pub fn new() -> Result<Self, Fault> {
         let mut params = CertificateParams::new(Vec::new()).map_err(|error| failed(&error))?;
+        // Under the same name as what it issues, OpenSSL takes that for self-signed.
+        params.distinguished_name.push(DnType::CommonName, "authority for tests");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().map_err(|error| failed(&error))?;
         let pem = params.self_signed(&key).map_err(|error| failed(&error))?.pem();

@@ -15,6 +15,7 @@
 //! ```
 
 mod authority;
+mod clients;
 pub mod dynamodb;
 mod envoy;
 mod lossy;
@@ -27,6 +28,7 @@ mod redis;
 mod snippet;
 
 pub use authority::Authority;
+pub use clients::{node, python};
 pub use dynamodb::DynamoDb;
 pub use envoy::Envoy;
 pub use lossy::Lossy;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 use super::{Fault, Port, Program};
@@ -93,12 +93,17 @@ impl Process {
         }
     }
 
-    /// Stops it in its tracks (SIGSTOP): connections stay open and nobody answers.
+    /// Stops it in its tracks (SIGSTOP), and waits until it stands: connections stay open and nobody answers.
     ///
     /// # Errors
     /// If it is not running.
     pub fn pause(&self) -> Result<(), Fault> {
-        self.signal(Signal::STOP)
+        let Some(child) = &self.child else { return Err(self.fault("is not running")) };
+        signal(child, Signal::STOP)?;
+        // On a busy machine its threads go on for a while after the signal was sent.
+        waitid(WaitId::Pid(id_of(child)?), WaitIdOptions::STOPPED)
+            .map_err(|error| self.fault(&format!("did not stop: {error}")))?;
+        Ok(())
     }
 
     /// Lets it go on after [`pause`](Self::pause).
@@ -172,9 +177,13 @@ impl Drop for Process {
     }
 }
 
-fn signal(child: &Child, kind: Signal) -> Result<(), Fault> {
+fn id_of(child: &Child) -> Result<Pid, Fault> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| Fault::new("the process has no id"))?;
+    id.ok_or_else(|| Fault::new("the process has no id"))
+}
+
+fn signal(child: &Child, kind: Signal) -> Result<(), Fault> {
+    let id = id_of(child)?;
     kill_process(id, kind).map_err(|error| Fault::new(format!("could not signal {id:?}: {error}")))
 }
 

@@ -2,6 +2,7 @@
 //! different ways.
 
 mod chance;
+mod elsewhere;
 mod fallback;
 mod leased;
 mod optimistic;

@@ -244,6 +244,20 @@ async fn down_to_the_last_token_and_then_the_wait_is_true() {
 }
 
 /// Where a block is due soon, a refusal says when, and it is true.
+/// A block that is refused ahead of time says nothing about those who come for less, where no whole block is due.
+#[tokio::test]
+async fn what_is_too_little_for_a_block_is_given_out_all_the_same() {
+    let fleet = Fleet::new();
+    let gate = fleet.instance();
+    let policy = leased(RollingWindow::new(100, Span::from_hours(1)));
+    let mut admitted = 0;
+    while ask(&gate, &policy).await.is_admitted() {
+        admitted += 1;
+        fleet.settle_down().await;
+    }
+    assert_eq!(admitted, 100);
+}
+
 #[tokio::test]
 async fn a_bucket_that_refills_fast_is_asked_once_per_lull() {
     let (fleet, policy) = (Fleet::new(), leased(TokenBucket::per_second(10_000)));

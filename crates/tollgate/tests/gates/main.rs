@@ -1,6 +1,7 @@
 //! The gates of this crate: the shared suite on each, and what each adds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a failed test")]
 
+mod chance;
 mod conformance;
 mod fallback;
 mod fallback_books;

@@ -19,6 +19,7 @@ use tollgate_core::{
 use self::account::Job;
 use self::state::{State, Way, key_of};
 use super::chance::Chance;
+use super::elsewhere::charge_extra;
 use super::resend::within;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -339,13 +340,7 @@ impl<G: Gate> Fallback<G> {
                 .map_or(0, |is: u64| is.saturating_sub(was.get(unit).unwrap_or(0)))
         };
         let costs: Costs = policy.units().map(|unit| (unit, more(unit))).collect();
-        if costs.iter().all(|(_, amount)| amount == 0) {
-            return Ok(false);
-        }
-        let grant = permit.grant();
-        let id = format!("settle-{}-{}", grant.at.as_micros(), grant.stamp);
-        let ask = Ask::new(policy, subject).with_costs(&costs).id_for(id, POSTED_TTL);
-        self.charge(&ask).await.map(|_| true)
+        charge_extra(self, permit, &costs).await
     }
 }
 

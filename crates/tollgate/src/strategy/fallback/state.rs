@@ -1,6 +1,6 @@
 //! Whether the store is asked at all, and the accounts of those who were answered without it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -33,7 +33,8 @@ pub(super) struct State {
     pub(super) is_probing: bool,
     /// Whether a task looks after all this, so that callers need not.
     pub(super) is_tended: bool,
-    accounts: HashMap<Key, Account>,
+    /// In order, so that a run with the same chance posts in the same order.
+    accounts: BTreeMap<Key, Account>,
     /// The calls in all accounts that the store is still to get.
     kept: usize,
     swept_at: Timestamp,

@@ -124,6 +124,12 @@ impl Book {
     pub(super) fn drain(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         self.for_each(|desk| blocks.append(&mut desk.blocks));
+        // In an order that does not depend on how they are hashed.
+        let key = |block: &Block| {
+            let permit = block.permit();
+            (permit.policy().name().to_owned(), permit.subject().to_owned(), block.number())
+        };
+        blocks.sort_by_cached_key(key);
         blocks
     }
 

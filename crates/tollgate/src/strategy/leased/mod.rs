@@ -12,18 +12,20 @@
 mod block;
 mod book;
 mod desk;
+mod gate;
 mod traffic;
 
 use std::sync::Arc;
 
-use tollgate_core::{
-    Amounts, Ask, Costs, Decision, Permit, Policy, Span, Standing, Timestamp, Verdict,
-};
+use tollgate_core::{Amounts, Ask, Decision, Permit, Policy, Span, Timestamp, Verdict};
 
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::gate::{BoxFuture, Gate};
+use crate::error::{Error, ErrorKind};
+use crate::gate::Gate;
 use crate::observe::Observer;
+use crate::strategy::chance::Chance;
+use crate::strategy::elsewhere::charge_extra;
+use crate::strategy::resend::within;
 
 use block::{Block, Moment};
 use book::Settling;
@@ -47,6 +49,9 @@ pub struct LeasedOptions {
     /// How long a block that has ended waits for its permits to be settled for less before what is left goes back. The
     /// store takes one return only, and a permit settled later keeps its estimate.
     pub settle_wait: Span,
+    /// How often a lease is sent before those who wait for it learn that nobody answers. Once is right around a gate that
+    /// sends again by itself, such as [`Resend`](crate::Resend).
+    pub lease_tries: u32,
     /// Is told of every block that is asked for and given back.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -57,6 +62,7 @@ impl Default for LeasedOptions {
             subjects_max: SUBJECTS_MAX_DEFAULT,
             skew: Span::from_millis(10),
             settle_wait: Span::from_secs(10),
+            lease_tries: 2,
             observer: None,
         }
     }
@@ -96,6 +102,15 @@ impl<G: Gate> Leased<G> {
         Self(Arc::new(Shared::new(gate, options, clock)))
     }
 
+    /// The same with another source of ids, block numbers and jitter. For a gate that nobody uses yet.
+    #[must_use]
+    pub fn chance(mut self, chance: Chance) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.chance = chance;
+        }
+        self
+    }
+
     /// The gate inside.
     pub fn inner(&self) -> &G {
         &self.0.gate
@@ -126,6 +141,25 @@ impl<G: Gate> Leased<G> {
     /// Gives every block back and waits until that is done. Afterwards every ask goes to the store.
     pub async fn shutdown(&self) {
         self.0.shut_down().await;
+    }
+
+    /// As [`shutdown`](Self::shutdown), but waits no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store did not take every block by then. Nothing is lost: the rule
+    /// restores what the block held, as after a crash.
+    pub async fn shutdown_by(&self, deadline: Timestamp) -> Result<(), Error> {
+        let late = self.0.clock.sleep_until(deadline);
+        let unreturned = match within(self.0.shut_down(), late).await {
+            Some(0) => return Ok(()),
+            Some(some) => format!("{some} blocks"),
+            None => "some blocks".to_owned(),
+        };
+        self.0.abort();
+        let text = format!(
+            "leased: the store did not take {unreturned} back in time; what they held comes back as the rule restores it"
+        );
+        Err(Error::new(ErrorKind::Unavailable, text))
     }
 
     /// Answers from the desk, and has the next block fetched if the one at hand runs low.
@@ -206,14 +240,9 @@ impl<G: Gate> Leased<G> {
             Settling::Post(extra) => extra,
             Settling::Unknown => actual.minus(permit.charged().amounts),
         };
-        if post.is_zero() {
+        if !charge_extra(&self.0.gate, permit, &permit.policy().costs(&post)).await? {
             return Ok(false);
         }
-        let (grant, policy) = (permit.grant(), permit.policy());
-        // The same at every instance, so that settling twice posts once.
-        let id = format!("extra-{:x}-{:x}", grant.stamp, grant.at.as_micros());
-        let ask = Ask::new(policy, permit.subject()).with_costs(&policy.costs(&post)).id(id);
-        self.0.gate.charge(&ask).await?;
         match self.0.book.settle(permit, actual, self.0.now(), true) {
             Settling::Before => Ok(false),
             Settling::Done(ended) => Ok(self.settled(ended)),
@@ -244,85 +273,5 @@ fn is_plain(ask: &Ask<'_>) -> bool {
 impl<G: Gate> Drop for Leased<G> {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-impl<G: Gate> Gate for Leased<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.decide(ask))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if !permit.is_local() {
-                return self.0.gate.settle(permit, actual).await;
-            }
-            let actual = permit.charged().with_actual(actual)?;
-            self.settle_local(permit, &actual).await
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if !permit.is_local() {
-                return self.0.gate.release(permit).await;
-            }
-            self.settle_local(permit, &Amounts::default()).await
-        })
-    }
-
-    /// A permit out of a block holds no slot and is returned as it is.
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        if permit.is_local() {
-            return Box::pin(async { Ok(permit.clone()) });
-        }
-        self.0.gate.renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.0.gate.charge(ask)
-    }
-
-    /// Blocks of this instance are not spent from now on; those of others end within the `block_ttl`.
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.stop(ask.policy(), ask.subject());
-            let closed = self.0.gate.close_until(ask, limit, until).await;
-            // What was leased while the store was being told.
-            self.stop(ask.policy(), ask.subject());
-            closed
-        })
-    }
-
-    /// As the store says: tokens that lie unspent in blocks, here or elsewhere, count as used.
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.0.gate.standing(policy, subject)
-    }
-
-    /// Blocks of this instance are not spent from now on; what others hold comes on top for up to the `block_ttl`.
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.stop(policy, subject);
-            let done = self.0.gate.reset(policy, subject).await;
-            self.stop(policy, subject);
-            done
-        })
     }
 }

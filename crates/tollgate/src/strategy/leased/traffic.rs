@@ -13,14 +13,14 @@ use super::block::{Block, Moment};
 use super::book::Book;
 use super::desk::{Plan, REMAINING_PARTS, Scarcity};
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::observe::Event;
+use crate::strategy::chance::Chance;
 use crate::sync::{Mutex, lock};
 
-/// How often a lease is sent before those who wait for it learn of the failure. The next lease is the same again.
-const LEASE_TRIES: u32 = 2;
+/// How many blocks are given back at once when everything ends.
+const RETURNS_MAX: usize = 64;
 
 /// How often a return is sent. After that time gives the tokens back.
 const RETURN_TRIES: u32 = 4;
@@ -41,10 +41,12 @@ pub(super) struct Shared<G> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: LeasedOptions,
     pub(super) book: Book,
+    pub(super) chance: Chance,
     leases: Mutex<JoinSet<()>>,
     /// One for each block, asleep until its end.
     lives: Mutex<JoinSet<()>>,
-    returns: Mutex<JoinSet<()>>,
+    /// Each says whether the store was told, or did not need to be.
+    returns: Mutex<JoinSet<bool>>,
 }
 
 /// What a lease came to.
@@ -58,8 +60,10 @@ enum Taken {
 impl<G: Gate> Shared<G> {
     pub(super) fn new(gate: G, options: LeasedOptions, clock: Arc<dyn Clock>) -> Self {
         let book = Book::new(options.subjects_max);
-        let [leases, lives, returns] = std::array::from_fn(|_| Mutex::new(JoinSet::new()));
-        Self { gate, clock, options, book, leases, lives, returns }
+        let [leases, lives] = std::array::from_fn(|_| Mutex::new(JoinSet::new()));
+        let returns = Mutex::new(JoinSet::new());
+        let chance = Chance::default();
+        Self { gate, clock, options, book, chance, leases, lives, returns }
     }
 
     #[inline]
@@ -90,43 +94,55 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    /// Waits for the leases under way, gives back every block, and ends every task.
-    pub(super) async fn shut_down(&self) {
+    /// Waits for the leases under way, gives back every block, and ends every task. Says how many blocks the store did not
+    /// take.
+    pub(super) async fn shut_down(self: &Arc<Self>) -> usize {
         self.book.close();
         let mut leases = std::mem::take(&mut *lock(&self.leases));
         while leases.join_next().await.is_some() {}
         lock(&self.lives).abort_all();
-        for block in self.book.drain() {
-            self.give_back(&block).await;
+        let (mut blocks, mut unreturned) = (self.book.drain().into_iter(), 0);
+        loop {
+            let mut returns = std::mem::take(&mut *lock(&self.returns));
+            for block in blocks.by_ref().take(RETURNS_MAX) {
+                let shared = Arc::clone(self);
+                returns.spawn(async move { shared.give_back(&block).await });
+            }
+            if returns.is_empty() {
+                return unreturned;
+            }
+            while let Some(returned) = returns.join_next().await {
+                unreturned += usize::from(!returned.unwrap_or(false));
+            }
         }
-        let mut returns = std::mem::take(&mut *lock(&self.returns));
-        while returns.join_next().await.is_some() {}
     }
 
     pub(super) fn abort(&self) {
-        for tasks in [&self.leases, &self.lives, &self.returns] {
+        for tasks in [&self.leases, &self.lives] {
             lock(tasks).abort_all();
         }
+        lock(&self.returns).abort_all();
     }
 
-    /// Tells the store what `block` really cost, if that makes any room.
-    async fn give_back(&self, block: &Block) {
+    /// Tells the store what `block` really cost, if that makes any room. Says whether the store knows.
+    async fn give_back(&self, block: &Block) -> bool {
         let owed = block.owed(self.now());
         if let Some(observer) = &self.options.observer {
             let (policy, taken, unspent) = (block.permit().policy(), block.taken(), block.left());
             let posted = owed.is_some();
             observer.observe(&Event::BlockReturned { policy, taken, unspent, posted });
         }
-        let Some(actual) = owed else { return };
+        let Some(actual) = owed else { return true };
         for attempt in 0..RETURN_TRIES {
             match self.gate.settle(block.permit(), &actual).await {
                 Err(error) if error.is_unavailable() => {
-                    let delay = RETURN_BACKOFF.delay(attempt, edge::random());
+                    let delay = RETURN_BACKOFF.delay(attempt, self.chance.draw());
                     self.clock.sleep_until(self.clock.now() + delay).await;
                 }
-                _ => return,
+                _ => return true,
             }
         }
+        false
     }
 
     /// One question to the store, sent again with the same id if nobody answers.
@@ -138,7 +154,9 @@ impl<G: Gate> Shared<G> {
         let mut tries = 1;
         let answer = loop {
             match self.gate.acquire(&ask).await {
-                Err(error) if error.is_unavailable() && tries < LEASE_TRIES => tries += 1,
+                Err(error) if error.is_unavailable() && tries < self.options.lease_tries => {
+                    tries += 1;
+                }
                 answer => break answer,
             }
         };
@@ -162,7 +180,8 @@ impl<G: Gate> Shared<G> {
         let lull = promised.map_or(ttl, |promised| ttl.min(promised.since(whole.decided_at)));
         let scarce = |denial, lull, exact| Scarcity { denial, asked: plan.sent, lull, exact };
         let Some(need) = plan.need.filter(|need| *need != plan.amounts) else {
-            let lull = if plan.need.is_none() { lull } else { Span::ZERO };
+            // Where no whole block is due, those who come next may still find room for themselves.
+            let lull = if plan.need.is_none() && due <= ttl { lull } else { Span::ZERO };
             return Ok(Taken::Refused(scarce(whole, lull, plan.need)));
         };
         if let Some(fitted) = fit(plan, &need, &whole) {
@@ -202,10 +221,10 @@ fn fit(plan: &Plan, need: &Amounts, denial: &Denial) -> Option<Amounts> {
     })
 }
 
-fn spawn(
-    tasks: &Mutex<JoinSet<()>>,
+fn spawn<T: Send + 'static>(
+    tasks: &Mutex<JoinSet<T>>,
     runtime: &Handle,
-    task: impl Future<Output = ()> + Send + 'static,
+    task: impl Future<Output = T> + Send + 'static,
 ) {
     let mut tasks = lock(tasks);
     while tasks.try_join_next().is_some() {}
@@ -224,7 +243,7 @@ impl<G: Gate> Lease<G> {
     async fn run(mut self, mut ahead: bool) {
         let shared = Arc::clone(&self.shared);
         loop {
-            let id = format!("lease-{:08x}{:08x}", edge::random(), edge::random());
+            let id = format!("lease-{}", shared.chance.id());
             let now = shared.now();
             let plan =
                 shared.book.with(&self.policy, &self.subject, |desk| desk.plan(ahead, id, now));
@@ -241,7 +260,8 @@ impl<G: Gate> Lease<G> {
         let (mut born, mut unwanted, mut crowded) = (None, None, None);
         shared.book.with(&self.policy, &self.subject, |desk| match answer {
             Ok(Taken::Block(permit, scarcity)) => {
-                let block = Block::new(permit, edge::random(), plan.sent, shared.options.skew);
+                let number = shared.chance.draw();
+                let block = Block::new(permit, number, plan.sent, shared.options.skew);
                 born = Some((block.number(), block.life_left(now)));
                 crowded = desk.oldest_ended(now).and_then(|number| desk.remove(number));
                 desk.scarcity = scarcity;
@@ -269,7 +289,7 @@ impl<G: Gate> Lease<G> {
         if let Some(permit) = unwanted {
             let shared = Arc::clone(shared);
             spawn(&self.shared.returns, &runtime, async move {
-                drop(shared.gate.release(&permit).await);
+                shared.gate.release(&permit).await.is_ok()
             });
         }
     }

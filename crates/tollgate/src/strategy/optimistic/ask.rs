@@ -23,8 +23,15 @@ impl<G: Gate> Optimistic<G> {
         let sums = sums_of(policy, ask.amounts());
         let (mut version, mut asked) = (0, Sums::default());
         for flushes in 0.. {
-            // If the store cannot be told, asking it may still work, and is within the bound.
-            let flushed = self.flush(policy, subject).await;
+            // If the store cannot be told, asking it may still work, and is within the bound. Who just waited for it in vain
+            // does not wait again.
+            let failing = self.shared.ledger.with(policy, subject, |account| account.is_failing());
+            let flushed = match self.shared.in_time(self.flush(policy, subject)).await {
+                Err(error) if error.is_unavailable() && failing == Some(false) => {
+                    return Err(error);
+                }
+                flushed => flushed,
+            };
             if matches!(flushed, Ok(true))
                 && let Some(decision) = self.local(ask)?
             {

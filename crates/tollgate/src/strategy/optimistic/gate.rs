@@ -11,34 +11,38 @@ use tollgate_core::{
 
 use super::account::{Settled, Sums};
 use super::stamp::Giver;
-use super::view::{Seen, ask_for};
+use super::view::Seen;
 use super::{Optimistic, has_slots};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
+use crate::strategy::elsewhere::charge_extra;
 
 impl<G: Gate> Optimistic<G> {
-    /// Settles a permit of a local decision: `actual`, or nothing at all.
-    async fn settle_here(
+    /// Settles a permit of a local decision, for `actual` or for nothing at all. It has a `number` if it was made here.
+    async fn settle_local(
         &self,
         permit: &Permit,
-        number: u64,
+        number: Option<u64>,
         actual: Option<&Costs>,
     ) -> Result<bool, Error> {
         let (policy, subject) = (permit.policy(), permit.subject());
         self.check(permit, actual)?;
         let (extra, less) = difference(permit, actual);
         let settle = |charged| {
-            let known = self.shared.ledger.with(policy, subject, |account| {
-                account.settle((number, policy), (&extra, &less), charged, self.shared.clock.now())
+            let known = number.and_then(|number| {
+                self.shared.ledger.with(policy, subject, |account| {
+                    let now = self.shared.clock.now();
+                    account.settle((number, policy), (&extra, &less), charged, now)
+                })
             });
             known.unwrap_or(Settled::Unknown)
         };
         let mut settled = settle(false);
-        if settled == Settled::ChargeFirst {
-            // The same id if the caller has to repeat this, so that it is charged once.
-            let id = format!("x{:x}-{:x}", permit.grant().stamp, permit.grant().at.as_micros());
-            let ask = ask_for(policy, subject, &extra).id_for(id, self.shared.options.resend_for);
-            self.charge(&ask).await?;
+        if matches!(settled, Settled::ChargeFirst | Settled::Unknown) {
+            let extra = policy.units().zip(extra).collect();
+            if !charge_extra(self, permit, &extra).await? {
+                return Ok(false);
+            }
             settled = settle(true);
         }
         match settled {
@@ -49,7 +53,7 @@ impl<G: Gate> Optimistic<G> {
                 Ok(true)
             }
             Settled::Before => Ok(false),
-            Settled::ChargeFirst | Settled::Unknown => Err(elsewhere()),
+            Settled::ChargeFirst | Settled::Unknown => Ok(true),
         }
     }
 
@@ -99,14 +103,6 @@ fn difference(permit: &Permit, actual: Option<&Costs>) -> (Sums, Sums) {
     (extra, less)
 }
 
-fn elsewhere() -> Error {
-    Error::new(
-        ErrorKind::Expired,
-        "the permit is too old, or was given by another instance or before a restart; settle it where it was \
-         given; what was charged stays charged",
-    )
-}
-
 impl<G: Gate> Gate for Optimistic<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
         Box::pin(async move {
@@ -124,16 +120,14 @@ impl<G: Gate> Gate for Optimistic<G> {
     ) -> BoxFuture<'a, Result<bool, Error>> {
         match self.stamps.giver(permit) {
             Giver::Store => self.settle_at_store(permit, Some(actual)),
-            Giver::Here(number) => Box::pin(self.settle_here(permit, number, Some(actual))),
-            Giver::Elsewhere => Box::pin(async { Err(elsewhere()) }),
+            Giver::Local(number) => Box::pin(self.settle_local(permit, number, Some(actual))),
         }
     }
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
         match self.stamps.giver(permit) {
             Giver::Store => self.settle_at_store(permit, None),
-            Giver::Here(number) => Box::pin(self.settle_here(permit, number, None)),
-            Giver::Elsewhere => Box::pin(async { Err(elsewhere()) }),
+            Giver::Local(number) => Box::pin(self.settle_local(permit, number, None)),
         }
     }
 
@@ -141,7 +135,7 @@ impl<G: Gate> Gate for Optimistic<G> {
         match self.stamps.giver(permit) {
             Giver::Store => self.shared.gate.renew(permit),
             // A local permit holds no slots, and such a permit is renewed as it is.
-            Giver::Here(_) | Giver::Elsewhere => Box::pin(async { Ok(permit.clone()) }),
+            Giver::Local(_) => Box::pin(async { Ok(permit.clone()) }),
         }
     }
 

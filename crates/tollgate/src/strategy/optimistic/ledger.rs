@@ -100,7 +100,10 @@ impl Ledger {
             let busy = shard.accounts.iter().filter(|account| account.has_errands());
             busy.map(|account| (account.policy().clone(), account.subject.clone())).collect()
         };
-        shards.flat_map(|shard| -> Vec<_> { keys(shard) }).collect()
+        let mut busy: Vec<Key> = shards.flat_map(|shard| -> Vec<_> { keys(shard) }).collect();
+        // In an order that does not depend on how they are hashed.
+        busy.sort_by(|(a, one), (b, other)| (a.name(), one).cmp(&(b.name(), other)));
+        busy
     }
 }
 

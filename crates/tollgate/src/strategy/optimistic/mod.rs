@@ -30,10 +30,10 @@ use tollgate_core::{
 };
 
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::observe::Observer;
+use crate::strategy::chance::Chance;
 use crate::sync::{Mutex, lock};
 
 use account::{Account, Local};
@@ -96,11 +96,21 @@ impl<G: Gate> Optimistic<G> {
 
     fn build(shared: Shared<G>) -> Self {
         Self {
+            stamps: Stamps::new(shared.chance.draw()),
             shared: Arc::new(shared),
             posters: Mutex::new(JoinSet::new()),
-            stamps: Stamps::new(edge::random()),
             closing: AtomicBool::new(false),
         }
+    }
+
+    /// The same with another source of ids, stamps and jitter. For a gate that nobody uses yet.
+    #[must_use]
+    pub fn chance(mut self, chance: Chance) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            (shared.salt, self.stamps) = (chance.id(), Stamps::new(chance.draw()));
+            shared.chance = chance;
+        }
+        self
     }
 
     /// The gate inside.

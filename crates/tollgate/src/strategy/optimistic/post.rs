@@ -19,10 +19,10 @@ use super::ledger::Ledger;
 use super::options::OptimisticOptions;
 use super::view::Seen;
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Gate;
 use crate::observe::{Event, Observer};
+use crate::strategy::chance::Chance;
 
 /// What the gate and its posters share.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ pub(super) struct Shared<G> {
     /// Told after every try of every poster.
     pub(super) progress: Notify,
     posts: Semaphore,
+    pub(super) chance: Chance,
     /// Makes the ids of this instance unlike those of any other.
-    salt: u64,
+    pub(super) salt: String,
     ids: AtomicU64,
 }
 
@@ -44,6 +45,7 @@ pub(super) type Key = (Policy, CompactString);
 
 impl<G: Gate> Shared<G> {
     pub(super) fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {
+        let chance = Chance::default();
         Self {
             gate,
             clock,
@@ -52,7 +54,8 @@ impl<G: Gate> Shared<G> {
             progress: Notify::new(),
             posts: Semaphore::new(options.posts_max.clamp(1, Semaphore::MAX_PERMITS)),
             options,
-            salt: u64::from(edge::random()) << 32 | u64::from(edge::random()),
+            salt: chance.id(),
+            chance,
             ids: AtomicU64::new(0),
         }
     }
@@ -86,7 +89,7 @@ impl<G: Gate> Shared<G> {
                     urgent.notify_one();
                 }
             } else {
-                pause = self.options.backoff.delay(attempt, edge::random());
+                pause = self.options.backoff.delay(attempt, self.chance.draw());
                 attempt = attempt.saturating_add(1);
             }
             self.progress.notify_waiters();
@@ -95,7 +98,7 @@ impl<G: Gate> Shared<G> {
 
     /// What to send now; if nothing, the poster's work is over.
     fn next_errand(&self, key: &Key) -> Option<Errand> {
-        let id = || format!("o{:x}-{:x}", self.salt, self.ids.fetch_add(1, Ordering::Relaxed));
+        let id = || format!("o{}-{:x}", self.salt, self.ids.fetch_add(1, Ordering::Relaxed));
         self.with(key, |account| {
             let errand = account.errand(id, self.options.resend_for);
             account.posting = errand.is_some();
@@ -157,11 +160,14 @@ impl<G: Gate> Shared<G> {
         Ok(())
     }
 
-    async fn in_time<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(super) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let timeout = self.options.attempt_timeout;
         let late = self.clock.sleep_until(self.clock.now() + timeout);
         first(call, late).await.unwrap_or_else(|| {
-            let text = format!("optimistic: the store did not answer a post within {timeout}");
+            let text = format!("optimistic: the store did not answer within {timeout}");
             Err(Error::new(ErrorKind::Unavailable, text))
         })
     }

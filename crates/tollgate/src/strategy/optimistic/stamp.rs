@@ -1,15 +1,14 @@
 //! Permits of local decisions, told apart from those of the store.
 //!
-//! A local permit has a number that means something to the instance that gave it only. The mark keeps it from being
-//! settled at the store, where the same number is another charge, and the instance's own bits keep another instance from
-//! taking it for one of its own.
+//! A local permit has a number that means something to the instance that gave it only. Its stamp is one that no store
+//! makes ([`LOCAL_STAMPS`]), so no store gives anything back for it, and the instance's own bits keep another instance
+//! from taking it for one of its own.
 
 use tollgate_core::Permit;
+use tollgate_core::bounds::LOCAL_STAMPS;
 
-const MARK: u64 = 1 << 62;
 const NUMBER_BITS: u32 = 47;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-const OWNER_MASK: u64 = (1 << (62 - NUMBER_BITS)) - 1;
 
 /// Stamps for the permits of one instance.
 #[derive(Clone, Copy, Debug)]
@@ -22,15 +21,13 @@ pub(super) struct Stamps {
 pub(super) enum Giver {
     /// The store, or nobody: a permit of the shadow mode charged nothing.
     Store,
-    /// This instance, under this number.
-    Here(u64),
-    /// Another instance, or this one before it was restarted.
-    Elsewhere,
+    /// An instance: this one, under this number, or another, or this one before it was restarted.
+    Local(Option<u64>),
 }
 
 impl Stamps {
     pub(super) const fn new(random: u32) -> Self {
-        Self { head: MARK | ((random as u64 & OWNER_MASK) << NUMBER_BITS) }
+        Self { head: LOCAL_STAMPS | (((random as u64) << NUMBER_BITS) & !LOCAL_STAMPS) }
     }
 
     #[inline]
@@ -40,13 +37,10 @@ impl Stamps {
 
     pub(super) fn giver(self, permit: &Permit) -> Giver {
         let stamp = permit.grant().stamp;
-        if stamp & MARK == 0 {
-            Giver::Store
-        } else if stamp & !NUMBER_MASK == self.head {
-            Giver::Here(stamp & NUMBER_MASK)
-        } else {
-            Giver::Elsewhere
+        if !permit.is_local() {
+            return Giver::Store;
         }
+        Giver::Local((stamp & !NUMBER_MASK == self.head).then_some(stamp & NUMBER_MASK))
     }
 }
 

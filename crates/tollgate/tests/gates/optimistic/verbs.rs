@@ -94,16 +94,29 @@ async fn settling_before_the_post_changes_the_post_and_after_it_the_store() {
 }
 
 #[tokio::test]
-async fn a_permit_of_another_instance_or_of_an_hour_ago_is_expired() {
+async fn a_permit_of_another_instance_gives_nothing_back_and_one_of_an_hour_ago_is_expired() {
     let (gate, _, store, clock) = linked(20);
-    let other = Optimistic::new(store, OptimisticOptions::new(20), Arc::new(clock.clone()));
+    let other =
+        Optimistic::new(Arc::clone(&store), OptimisticOptions::new(20), Arc::new(clock.clone()));
     let policy = policy(TokenBucket::per_minute(100));
     let ask = Ask::new(&policy, "alice");
     for gate in [&gate as &dyn Gate, &other] {
         assert!(gate.acquire(&ask).await.unwrap().is_admitted());
     }
     let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
-    assert_eq!(other.release(&permit).await.unwrap_err().kind(), ErrorKind::Expired);
+    gate.flush(&policy, "alice").await.unwrap();
+    // Whoever did not give it changes nothing for it, and says so.
+    for elsewhere in [&other as &dyn Gate, &*store] {
+        assert!(!elsewhere.release(&permit).await.unwrap());
+        assert!(!elsewhere.settle(&permit, &Costs::new().with("requests", 0)).await.unwrap());
+    }
+    assert_eq!(used(&*store, &policy).await, 3);
+    // What the call cost beyond the estimate was spent all the same, and counts once.
+    let more = Costs::new().with("requests", 4);
+    for _ in 0..2 {
+        assert!(other.settle(&permit, &more).await.unwrap());
+    }
+    assert_eq!(used(&*store, &policy).await, 6);
     assert_eq!(gate.renew(&permit).await.unwrap(), permit, "it has no slots");
     clock.advance(tollgate::core::bounds::PERMIT_TTL);
     assert_eq!(gate.release(&permit).await.unwrap_err().kind(), ErrorKind::Expired);

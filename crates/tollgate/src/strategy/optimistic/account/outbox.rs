@@ -107,6 +107,11 @@ impl Account {
         self.cold.progress.notify_waiters();
     }
 
+    /// Whether the last try to tell the store something failed.
+    pub(in super::super) const fn is_failing(&self) -> bool {
+        self.cold.failure.is_some()
+    }
+
     /// Calls whoever waits for the time to post.
     pub(in super::super) fn urge(&self) {
         self.cold.urgent.notify_one();

@@ -1,0 +1,93 @@
+//! Where the broker listens, one key for each protocol.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tollgate_server::TlsFiles;
+
+use super::Blame;
+use super::file::ServerTable;
+use super::place::Text;
+
+const HTTP_DEFAULT: &str = "127.0.0.1:8080";
+const RESP_DEFAULT: &str = "127.0.0.1:6380";
+const GRPC_EXAMPLE: &str = "127.0.0.1:8081";
+
+/// The table `[server]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerConfig {
+    /// HTTP, which is always there: it has the probes and the dashboard.
+    pub(crate) http: SocketAddr,
+    /// The Redis protocol.
+    pub(crate) resp: Listen,
+    /// gRPC, with Envoy's rate limit service.
+    pub(crate) grpc: Listen,
+    /// Whether others than this machine may call without a key.
+    pub(crate) anonymous: bool,
+    /// Where the certificates are, if it speaks TLS.
+    pub(crate) tls: Option<TlsFiles>,
+}
+
+/// Where a protocol listens that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+impl Listen {
+    /// An address and port, or `off`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "off" => Some(Self::Off),
+            _ => text.parse().ok().map(Self::At),
+        }
+    }
+
+    /// Where, if anywhere.
+    pub(crate) const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Off => None,
+            Self::At(address) => Some(address),
+        }
+    }
+}
+
+impl ServerConfig {
+    pub(super) fn resolve(
+        text: &Text<'_>,
+        table: &ServerTable,
+        folder: &Path,
+    ) -> Result<Self, Blame> {
+        let http = table.http.as_deref().unwrap_or(HTTP_DEFAULT);
+        let http = http.parse().map_err(|_| {
+            text.blame(
+                &["server", "http"],
+                format!("http {http:?} is not an address and port, as in {HTTP_DEFAULT:?}"),
+            )
+        })?;
+        let resp = table.resp.as_deref().unwrap_or(RESP_DEFAULT);
+        let resp = listen(text, "resp", resp, RESP_DEFAULT)?;
+        let grpc = match table.grpc.as_deref() {
+            None => Listen::Off,
+            Some(given) => listen(text, "grpc", given, GRPC_EXAMPLE)?,
+        };
+        let tls = table.tls.as_ref().map(|tls| TlsFiles {
+            certificate: folder.join(&tls.certificate),
+            key: folder.join(&tls.key),
+            client_authority: tls.client_authority.as_ref().map(|path| folder.join(path)),
+        });
+        Ok(Self { http, resp, grpc, anonymous: table.anonymous.unwrap_or(false), tls })
+    }
+}
+
+fn listen(text: &Text<'_>, key: &str, value: &str, example: &str) -> Result<Listen, Blame> {
+    Listen::parse(value).ok_or_else(|| {
+        let what = format!(
+            "{key} {value:?} is neither an address and port, as in {example:?}, nor \"off\""
+        );
+        text.blame(&["server", key], what)
+    })
+}

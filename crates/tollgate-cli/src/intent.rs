@@ -1,0 +1,189 @@
+//! The flags made into values: costs, spans, addresses. Still nothing is read or opened.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap_complete::Shell;
+use tollgate::{Error, ErrorKind, Span};
+use tollgate_server::wire::{
+    AcquireRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,
+};
+
+use crate::args::{
+    AuditCommand, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand, KeysCommand,
+    KeysNew, PlanFlags, PoliciesCommand, PostgresCommand, PostgresInstall, Serve,
+};
+use crate::config::Listen;
+use crate::output::Reader;
+use crate::remote::{BrokerUrl, Server};
+
+/// The longest `--wait`: beyond it a schedule is the better tool.
+const WAIT_MAX: Span = Span::from_hours(24);
+
+/// What to do, on what, and how to print it.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    /// The configuration that was named.
+    pub(crate) config: Option<PathBuf>,
+    /// What to do.
+    pub(crate) action: Action,
+    /// Who reads the answer.
+    pub(crate) reader: Reader,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Answer a question, here or at a broker.
+    Call { call: Call, server: Option<Server> },
+    /// Check a file.
+    Check(PathBuf),
+    /// Run the broker.
+    Serve(Serving),
+    /// Make a key.
+    KeysNew(KeysNew),
+    /// Make the DynamoDB table.
+    DynamodbCreateTable,
+    /// Set up a PostgreSQL database.
+    PostgresInstall(PostgresInstall),
+    /// Who reached the limit of a quota over a table.
+    AuditHistory(AuditHistory),
+    /// What providers refused.
+    AuditIncidents(AuditIncidents),
+    /// Compare the strategies.
+    Plan(Box<PlanFlags>),
+    /// Print a completion script.
+    Completions(Shell),
+}
+
+/// What the flags of `serve` put before the configuration.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) resp: Option<Listen>,
+    pub(crate) grpc: Option<Listen>,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) allow_anonymous: bool,
+}
+
+/// One question. It is the same for a store that is opened here and for a broker.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Acquire(AcquireRequest),
+    Settle(SettleRequest),
+    Release(PermitRequest),
+    Renew(PermitRequest),
+    Standing(StandingQuery),
+    Reset(StandingQuery),
+    Violation(ViolationRequest),
+    Policies,
+}
+
+impl Intent {
+    /// What the flags mean.
+    pub(crate) fn of(cli: Cli) -> Result<Self, Error> {
+        let Cli { global, command } = cli;
+        let url: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
+        if global.authority.is_some() && !url.as_ref().is_some_and(BrokerUrl::is_https) {
+            return Err(invalid("--authority is for a broker with TLS; add --server https://…"));
+        }
+        let server = url.map(|url| Server { url, authority: global.authority.clone() });
+        let is_remote = server.is_some();
+        let call = |call| Action::Call { call, server };
+        let action = match command {
+            Command::Acquire(acquire) => call(Call::Acquire(AcquireRequest {
+                costs: named_costs(acquire.costs.iter().map(String::as_str))?,
+                wait_ms: acquire.wait.as_deref().map(wait_ms).transpose()?,
+                policy: acquire.policy,
+                subject: acquire.subject,
+                id: acquire.id,
+                ..AcquireRequest::default()
+            })),
+            Command::Settle(settle) => call(Call::Settle(SettleRequest {
+                permit: settle.permit,
+                actual: named_costs(settle.actual.iter().map(String::as_str))?,
+            })),
+            Command::Release(of) => call(Call::Release(PermitRequest { permit: of.permit })),
+            Command::Renew(of) => call(Call::Renew(PermitRequest { permit: of.permit })),
+            Command::Standing(of) => {
+                call(Call::Standing(StandingQuery { policy: of.policy, subject: of.subject }))
+            }
+            Command::Reset(of) => {
+                call(Call::Reset(StandingQuery { policy: of.policy, subject: of.subject }))
+            }
+            Command::Violation(violation) => call(Call::Violation(ViolationRequest {
+                retry_after_ms: violation.retry_after.parse::<Span>()?.as_millis_ceil(),
+                policy: violation.policy,
+                subject: violation.subject,
+                limit: violation.limit,
+            })),
+            Command::Policies(policies) => match policies.command {
+                None => call(Call::Policies),
+                Some(PoliciesCommand::Check { file }) => Action::Check(file),
+            },
+            Command::Serve(_) if is_remote => {
+                return Err(invalid("serve is the broker itself; leave --server out"));
+            }
+            Command::Serve(Serve { http, resp, grpc, allow_anonymous, data }) => {
+                Action::Serve(Serving {
+                    http: http.as_deref().map(address).transpose()?,
+                    resp: resp
+                        .as_deref()
+                        .map(|text| listen("--resp", text, "127.0.0.1:6380"))
+                        .transpose()?,
+                    grpc: grpc
+                        .as_deref()
+                        .map(|text| listen("--grpc", text, "127.0.0.1:8081"))
+                        .transpose()?,
+                    data,
+                    allow_anonymous,
+                })
+            }
+            Command::Keys(KeysCommand::New(new)) => Action::KeysNew(new),
+            Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
+                return Err(invalid("this reads the file of incidents itself; leave --server out"));
+            }
+            Command::Dynamodb(_) | Command::Postgres(_) | Command::Audit(_) if is_remote => {
+                return Err(invalid("this talks to the database itself; leave --server out"));
+            }
+            Command::Dynamodb(DynamodbCommand::CreateTable) => Action::DynamodbCreateTable,
+            Command::Postgres(PostgresCommand::Install(install)) => {
+                Action::PostgresInstall(install)
+            }
+            Command::Audit(AuditCommand::History(history)) => Action::AuditHistory(history),
+            Command::Audit(AuditCommand::Incidents(incidents)) => Action::AuditIncidents(incidents),
+            Command::Plan(_) if is_remote => {
+                return Err(invalid(
+                    "plan simulates, or measures the configured store; leave --server out",
+                ));
+            }
+            Command::Plan(flags) => Action::Plan(flags),
+            Command::Completions { shell } => Action::Completions(shell),
+        };
+        Ok(Self { reader: global.reader(), config: global.config, action })
+    }
+}
+
+fn wait_ms(text: &str) -> Result<u64, Error> {
+    let wait: Span = text.parse()?;
+    if WAIT_MAX < wait {
+        return Err(invalid(format!("--wait {text} is too long; at most {WAIT_MAX}")));
+    }
+    Ok(wait.as_millis_ceil())
+}
+
+fn address(text: &str) -> Result<SocketAddr, Error> {
+    let wrong =
+        || invalid(format!("--http {text:?} is not an address and port, as in 127.0.0.1:8080"));
+    text.parse().map_err(|_| wrong())
+}
+
+fn listen(flag: &str, text: &str, example: &str) -> Result<Listen, Error> {
+    Listen::parse(text).ok_or_else(|| {
+        invalid(format!("{flag} {text:?} is neither an address and port, as in {example}, nor off"))
+    })
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, text)
+}

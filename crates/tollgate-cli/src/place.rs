@@ -1,0 +1,169 @@
+//! What `tollgate serve` prints when it is ready: where everything is, and a line to try for each protocol.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use tollgate::Policy;
+
+use crate::config::{Config, StoreConfig, StrategyConfig};
+
+/// Where everything is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Place {
+    pub(crate) http: String,
+    /// The Redis protocol, if it is on.
+    pub(crate) resp: Option<SocketAddr>,
+    /// gRPC, if it is on.
+    grpc: Option<String>,
+    dashboard: String,
+    config: Option<PathBuf>,
+    store: &'static str,
+    data: Option<PathBuf>,
+    strategy: &'static str,
+    /// The policies whose asks go to the store each time although the strategy would not, and why.
+    passed_through: BTreeMap<String, &'static str>,
+    /// Whether calls need a key.
+    #[serde(skip)]
+    keys: bool,
+    /// Whether it speaks TLS.
+    #[serde(skip)]
+    tls: bool,
+    /// Whether others than this machine can reach it, and nothing keeps them out.
+    #[serde(skip)]
+    open: bool,
+}
+
+impl Place {
+    /// A broker with HTTP at `http` and no other protocol yet; `open` if others can reach it and nothing keeps them out.
+    pub(crate) fn of(config: &Config, store: &StoreConfig, http: SocketAddr, open: bool) -> Self {
+        let tls = config.server.tls.is_some();
+        let url = url_of(http, tls);
+        let (kind, data) = match store {
+            StoreConfig::Memory => ("memory", None),
+            StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
+            StoreConfig::DynamoDb(_) => ("dynamodb", None),
+            StoreConfig::Postgres(_) => ("postgres", None),
+            StoreConfig::Redis(_) => ("redis", None),
+        };
+        Self {
+            dashboard: format!("{url}/"),
+            http: url,
+            resp: None,
+            grpc: None,
+            config: config.file.clone(),
+            store: kind,
+            strategy: config.strategy.name(),
+            passed_through: config
+                .policies
+                .iter()
+                .filter_map(|policy| {
+                    let why = config.strategy.passes_through(policy)?;
+                    Some((policy.name().to_owned(), why))
+                })
+                .collect(),
+            keys: !config.keys.is_empty(),
+            tls,
+            open,
+            data,
+        }
+    }
+
+    /// Says that gRPC is at `address` too.
+    pub(crate) fn serves_grpc(&mut self, address: SocketAddr) {
+        self.grpc = Some(url_of(address, self.tls));
+    }
+
+    /// The same, as lines.
+    pub(crate) fn for_people(&self, config: &Config) -> String {
+        let file = match &self.config {
+            Some(file) => file.display().to_string(),
+            None => "built-in sample policies; write a tollgate.toml for your own".to_owned(),
+        };
+        let data = match &self.data {
+            Some(path) => path.display().to_string(),
+            None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
+            None => format!("on the configured {} server", self.store),
+        };
+        let strategy = self.strategy_for_people(config);
+        let policy = config.policies.iter().next().map_or("api", Policy::name);
+        let note = match (self.keys, self.open) {
+            (true, _) => "TOLLGATE_KEY is a key, as tollgate keys new printed it.\n",
+            (false, false) => "",
+            (false, true) => {
+                "Nobody is asked for a key: whoever reaches this address can use and reset quotas.\n"
+            }
+        };
+        let bearer = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
+        let Self { http, dashboard, .. } = self;
+        let (resp, try_resp) = self.resp.map_or_else(Default::default, |address| {
+            (
+                format!("  resp       {address}\n"),
+                format!("  {}\n", redis_cli(address, self.keys, self.tls)),
+            )
+        });
+        let grpc =
+            self.grpc.as_ref().map(|url| format!("  grpc       {url}\n")).unwrap_or_default();
+        format!(
+            "tollgate {} serves\n\
+             \x20 http       {http}\n\
+             {resp}\
+             {grpc}\
+             \x20 dashboard  {dashboard}\n\
+             \x20 config     {file}\n\
+             \x20 data       {data}\n\
+             \x20 strategy   {strategy}\n\
+             Try it:\n\
+             \x20 curl {http}/v1/acquire{bearer} -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
+             \x20 tollgate acquire {policy} alice --server {http}\n\
+             {try_resp}\
+             {note}Ctrl-C stops it.",
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    /// The strategy, what it may cost, and which policies do without it.
+    fn strategy_for_people(&self, config: &Config) -> String {
+        let mut text = match &config.strategy {
+            StrategyConfig::Atomic => "atomic: the store decides every ask".to_owned(),
+            StrategyConfig::Optimistic(options) => {
+                let units = options.unposted_max_of.iter();
+                let others: String =
+                    units.map(|(unit, most)| format!(", {most} of {unit}")).collect();
+                let most = options.unposted_max;
+                format!("optimistic: over a limit by at most {most} for each broker{others}")
+            }
+            StrategyConfig::Leased(_) => "leased: blocks of tokens, never over".to_owned(),
+        };
+        for (policy, why) in &self.passed_through {
+            text += &format!("\n\x20            {policy} is asked at the store each time: {why}");
+        }
+        text
+    }
+}
+
+fn redis_cli(address: SocketAddr, keys: bool, tls: bool) -> String {
+    let tls = if tls { "--tls " } else { "" };
+    let key = if keys { "-a \"$TOLLGATE_KEY\" " } else { "" };
+    let host = match address.ip() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => String::new(),
+        ip => format!("-h {ip} "),
+    };
+    format!("redis-cli {tls}{host}-p {} {key}CL.THROTTLE alice 15 30 60", address.port())
+}
+
+fn url_of(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", callable(address))
+}
+
+/// Where somebody on this machine can call: an address that means "every address" is none to call.
+pub(crate) fn callable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

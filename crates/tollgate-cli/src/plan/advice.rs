@@ -1,0 +1,75 @@
+//! Which strategy to take, and why.
+
+use serde::Serialize;
+
+use super::price::DYNAMODB_KEY_WRITES_MAX;
+use super::report::Row;
+use super::shape::Shape;
+use crate::args::PlanStore;
+
+/// A strategy must admit this much of what an exact limiter would, in percent.
+const USE_MIN_PERCENT: f64 = 95.0;
+/// Over-issue up to here counts as exact, in percent.
+const EXACT_MAX_PERCENT: f64 = 0.0;
+/// Fewer operations than this part of atomic's are worth a further moving part.
+const SAVING: f64 = 0.5;
+
+/// A recommendation with its reason.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Advice {
+    pub(super) strategy: String,
+    pub(super) reason: String,
+}
+
+/// The recommendation for `rows`, of which the first is atomic.
+pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
+    let Some(atomic) = rows.first() else {
+        return Advice { strategy: "none".to_owned(), reason: "there is no strategy".to_owned() };
+    };
+    let exact = |row: &&Row| row.figures.over_issued_percent <= EXACT_MAX_PERCENT;
+    let useful = |row: &&Row| USE_MIN_PERCENT <= row.figures.of_ideal_percent;
+    let ops = |row: &Row| row.figures.store_ops_per_second;
+    let per_key = atomic.figures.store_writes_per_second / shape.subjects as f64;
+    let is_hot = shape.store == PlanStore::Dynamodb && DYNAMODB_KEY_WRITES_MAX < per_key;
+    let cheapest = rows
+        .iter()
+        .skip(1)
+        .filter(exact)
+        .filter(useful)
+        .min_by(|one, other| ops(one).total_cmp(&ops(other)));
+    if let Some(row) = cheapest.filter(|row| is_hot || ops(row) <= ops(atomic) * SAVING) {
+        let reason = format!(
+            "it never issued too much, admits {:.1}% of what an exact limiter would, and needs {:.0} store operations per \
+             second where atomic needs {:.0}",
+            row.figures.of_ideal_percent,
+            ops(row),
+            ops(atomic)
+        );
+        return Advice { strategy: row.name.clone(), reason };
+    }
+    if is_hot {
+        let tuned = rows.iter().skip(1).min_by(|one, other| {
+            one.figures.over_issued_percent.total_cmp(&other.figures.over_issued_percent)
+        });
+        let row = tuned.unwrap_or(atomic);
+        let reason = format!(
+            "one subject gets {per_key:.0} writes per second, and DynamoDB takes {DYNAMODB_KEY_WRITES_MAX:.0} per key; of the \
+             others it issues the least too much, {:.1}%",
+            row.figures.over_issued_percent
+        );
+        return Advice { strategy: row.name.clone(), reason };
+    }
+    let saved = rows.iter().skip(1).filter(exact).find(|row| ops(row) <= ops(atomic) * SAVING);
+    let why = match saved {
+        Some(row) => format!(
+            "{} saves store operations but admits only {:.1}% of what an exact limiter would",
+            row.name, row.figures.of_ideal_percent
+        ),
+        None => "no other exact strategy halves the operations of the store".to_owned(),
+    };
+    let reason = format!(
+        "it never issues too much and is the simplest; {why}; it adds {} to one ask in a hundred",
+        super::text::micros(atomic.figures.p99_us)
+    );
+    Advice { strategy: atomic.name.clone(), reason }
+}

@@ -1,0 +1,198 @@
+//! What a run came to, held against an exact limiter without a network.
+//!
+//! Over-issued is what such a limiter at the provider would have refused of what was admitted. Refused with room is what it
+//! would have admitted of what was refused. Both are counted in asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tollgate::{Ask, Error, Limit, ManualClock, Memory, Policy, Rule, Span, Timestamp, Verdict};
+
+use super::shape::Shape;
+use super::simulate::{Event, Outcome, Run};
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Figures {
+    pub(super) asks: u64,
+    pub(super) admitted: u64,
+    pub(super) admitted_per_second: f64,
+    /// Admitted, in percent of what an exact limiter without a network would have admitted.
+    pub(super) of_ideal_percent: f64,
+    pub(super) over_issued: u64,
+    pub(super) over_issued_percent: f64,
+    /// The most that one subject was over in one window, in percent of the limit.
+    pub(super) worst_window_percent: f64,
+    pub(super) refused_with_room: u64,
+    pub(super) refused_with_room_percent: f64,
+    pub(super) failed: u64,
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
+    pub(super) store_ops_per_second: f64,
+    pub(super) store_writes_per_second: f64,
+    pub(super) store_reads_per_second: f64,
+}
+
+/// The limits of `policy` as the provider has them: nothing held back.
+pub(super) fn bare(policy: &Policy) -> Result<Policy, Error> {
+    let limits =
+        policy.limits().map(|limit| Limit::new(limit.name(), limit.unit(), limit.rule().clone()));
+    Ok(Policy::new(policy.name(), limits)?)
+}
+
+/// Measures `run`.
+pub(super) fn measure(shape: &Shape, run: &Run) -> Result<Figures, Error> {
+    let policy = bare(&shape.policy)?;
+    let mut events = run.events.clone();
+    events.sort_by_key(|event| (event.at, event.subject, event.asked_at));
+    let asks = events.len() as u64;
+    let count = |outcome| events.iter().filter(|event| event.outcome == outcome).count() as u64;
+    let admitted = count(Outcome::Admitted);
+    let ideal = ideal(shape, &policy, &events)?;
+    let judged = judge(shape, &policy, &events)?;
+    let mut took: Vec<u64> = events.iter().map(|event| event.took).collect();
+    took.sort_unstable();
+    let seconds = ratio(run.lasted.as_micros(), 1_000_000);
+    Ok(Figures {
+        asks,
+        admitted,
+        admitted_per_second: admitted as f64 / seconds,
+        of_ideal_percent: percent(admitted, ideal),
+        over_issued: judged.over,
+        over_issued_percent: percent(judged.over, admitted),
+        worst_window_percent: judged.worst_percent,
+        refused_with_room: judged.refused_with_room,
+        refused_with_room_percent: percent(judged.refused_with_room, asks),
+        failed: count(Outcome::Failed),
+        p50_us: quantile(&took, 50),
+        p99_us: quantile(&took, 99),
+        store_ops_per_second: (run.writes + run.reads) as f64 / seconds,
+        store_writes_per_second: run.writes as f64 / seconds,
+        store_reads_per_second: run.reads as f64 / seconds,
+    })
+}
+
+fn ratio(number: u64, of: u64) -> f64 {
+    number as f64 / of as f64
+}
+
+/// `part` of `whole` in percent; nothing of nothing is nothing.
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { ratio(part, whole) * 100.0 }
+}
+
+fn quantile(sorted: &[u64], percent: usize) -> u64 {
+    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(place).copied().unwrap_or(0)
+}
+
+/// The exact limiter, whose time is set by hand.
+struct Exact<'a> {
+    shape: &'a Shape,
+    policy: &'a Policy,
+    clock: ManualClock,
+    start: Timestamp,
+    memory: Memory,
+}
+
+impl<'a> Exact<'a> {
+    fn new(shape: &'a Shape, policy: &'a Policy) -> Self {
+        let clock = ManualClock::new();
+        let keys = usize::try_from(shape.subjects).unwrap_or(usize::MAX).saturating_mul(2);
+        let memory = Memory::with(Arc::new(clock.clone()), keys.max(1_024));
+        Self { shape, policy, start: tollgate::Clock::now(&clock), clock, memory }
+    }
+
+    fn set(&self, at: u64) {
+        self.clock.set(self.start + Span::from_micros(at));
+    }
+
+    fn admits(&self, at: u64, subject: u64) -> Result<bool, Error> {
+        self.set(at);
+        let name = format!("s{subject}");
+        let ask = Ask::new(self.policy, name.as_str()).with_costs(&self.shape.costs);
+        Ok(matches!(self.memory.try_acquire(&ask)?, Verdict::Admitted(_)))
+    }
+
+    fn has_room(&self, at: u64, subject: u64) -> Result<bool, Error> {
+        self.set(at);
+        let name = format!("s{subject}");
+        let costs = Ask::new(self.policy, name.as_str()).with_costs(&self.shape.costs).costs();
+        let standings = self.memory.standing(self.policy, &name)?;
+        Ok(standings
+            .iter()
+            .all(|standing| costs.get(&standing.unit).unwrap_or(0) <= standing.remaining))
+    }
+}
+
+/// How many the exact limiter would have admitted of these arrivals.
+fn ideal(shape: &Shape, policy: &Policy, events: &[Event]) -> Result<u64, Error> {
+    let exact = Exact::new(shape, policy);
+    let mut arrivals: Vec<(u64, u64)> =
+        events.iter().map(|event| (event.asked_at, event.subject)).collect();
+    arrivals.sort_unstable();
+    let mut admitted = 0;
+    for (at, subject) in arrivals {
+        admitted += u64::from(exact.admits(at, subject)?);
+    }
+    Ok(admitted)
+}
+
+struct Judged {
+    over: u64,
+    refused_with_room: u64,
+    worst_percent: f64,
+}
+
+fn judge(shape: &Shape, policy: &Policy, events: &[Event]) -> Result<Judged, Error> {
+    let exact = Exact::new(shape, policy);
+    let mut over: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut refused_with_room = 0;
+    for event in events {
+        match event.outcome {
+            Outcome::Admitted if !exact.admits(event.at, event.subject)? => {
+                over.entry(event.subject).or_default().push(event.at);
+            }
+            Outcome::Denied if exact.has_room(event.at, event.subject)? => refused_with_room += 1,
+            _ => {}
+        }
+    }
+    let worst = policy.limits().map(|limit| worst(shape, policy, limit, &over));
+    Ok(Judged {
+        over: over.values().map(|times| times.len() as u64).sum(),
+        refused_with_room,
+        worst_percent: worst.fold(0.0, f64::max),
+    })
+}
+
+/// The most that one subject was over `limit` within its window, in percent of the limit.
+fn worst(shape: &Shape, policy: &Policy, limit: &Limit, over: &BTreeMap<u64, Vec<u64>>) -> f64 {
+    let window = window(limit.rule());
+    let costs = Ask::new(policy, "any").with_costs(&shape.costs).costs();
+    let mut most = 0;
+    for times in over.values() {
+        let mut first = 0;
+        for (last, at) in times.iter().enumerate() {
+            while times[first] + window <= *at {
+                first += 1;
+            }
+            most = most.max(last + 1 - first);
+        }
+    }
+    percent(most as u64 * costs.get(limit.unit()).unwrap_or(0), limit.rule().limit())
+}
+
+/// The window of a rule, in microseconds; of a bucket the time that fills it.
+fn window(rule: &Rule) -> u64 {
+    match rule {
+        Rule::TokenBucket(rule) => {
+            let micros = u128::from(rule.capacity) * u128::from(rule.period.as_micros());
+            u64::try_from(micros / u128::from(rule.refill)).unwrap_or(u64::MAX)
+        }
+        Rule::RollingWindow(rule) => rule.window.as_micros(),
+        Rule::Concurrency(rule) => rule.ttl.as_micros(),
+        // The shortest calendar window is a minute, and a plan of longer ones is shorter than they are.
+        _ => 60_000_000,
+    }
+}

@@ -1,0 +1,103 @@
+//! The whole plan: what is printed, for people and for programs.
+
+use serde::Serialize;
+use tollgate::Error;
+
+use super::advice::{self, Advice};
+use super::measure::Measured;
+use super::meter::{self, Figures};
+use super::price::Prices;
+use super::shape::{Printed, Shape};
+use super::simulate::{self, Day, Event, Outcome, Run};
+use super::strategy::Strategy;
+
+/// A plan.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(super) shape: Printed,
+    pub(super) prices: Prices,
+    pub(super) strategies: Vec<Row>,
+    pub(super) recommendation: Advice,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) measured: Option<Measured>,
+}
+
+/// What one strategy comes to.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) note: String,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    pub(super) dynamodb_dollars_per_month: f64,
+    pub(super) outage: Outage,
+}
+
+/// What a strategy does while the store is away.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Outage {
+    pub(super) asks: u64,
+    pub(super) admitted: u64,
+    pub(super) failed: u64,
+    pub(super) failed_percent: f64,
+    /// Of the whole run around the outage.
+    pub(super) over_issued_percent: f64,
+    pub(super) worst_window_percent: f64,
+    pub(super) p99_us: u64,
+}
+
+impl Report {
+    /// Simulates every strategy, two at a time.
+    pub(super) fn new(shape: &Shape, strategies: &[Strategy]) -> Result<Self, Error> {
+        let rows = std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                strategies.iter().map(|strategy| scope.spawn(|| row(shape, strategy))).collect();
+            workers
+                .into_iter()
+                .map(|worker| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(Self {
+            shape: shape.printed(),
+            prices: shape.prices,
+            recommendation: advice::of(shape, &rows),
+            strategies: rows,
+            measured: None,
+        })
+    }
+}
+
+fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
+    let quiet = simulate::run(shape, strategy, Day::Quiet)?;
+    let figures = meter::measure(shape, &quiet)?;
+    let away = simulate::run(shape, strategy, Day::Outage)?;
+    Ok(Row {
+        name: strategy.kind.name().to_owned(),
+        note: strategy.note.clone(),
+        dynamodb_dollars_per_month: shape.prices.dynamodb_month(&figures),
+        figures,
+        outage: outage(shape, &away)?,
+    })
+}
+
+fn outage(shape: &Shape, run: &Run) -> Result<Outage, Error> {
+    let whole = meter::measure(shape, run)?;
+    let Some((from, to)) = run.outage else { return Ok(Outage::default()) };
+    let during: Vec<&Event> =
+        run.events.iter().filter(|event| (from..to).contains(&event.asked_at)).collect();
+    let count = |outcome| during.iter().filter(|event| event.outcome == outcome).count() as u64;
+    let mut took: Vec<u64> = during.iter().map(|event| event.took).collect();
+    took.sort_unstable();
+    let (asks, failed) = (during.len() as u64, count(Outcome::Failed));
+    Ok(Outage {
+        asks,
+        admitted: count(Outcome::Admitted),
+        failed,
+        failed_percent: meter::percent(failed, asks),
+        over_issued_percent: whole.over_issued_percent,
+        worst_window_percent: whole.worst_window_percent,
+        p99_us: took.get((took.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0),
+    })
+}

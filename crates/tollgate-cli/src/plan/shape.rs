@@ -1,0 +1,168 @@
+//! What is planned for: a policy, a fleet, its traffic and its store, checked.
+
+use serde::Serialize;
+use tollgate::{Costs, Error, ErrorKind, Policy, Span};
+use tollgate_server::wire::named_costs;
+
+use crate::args::{PlanFlags, PlanStore};
+use crate::config::Config;
+
+use super::measure;
+use super::price::Prices;
+
+/// The most instances of a plan.
+const INSTANCES_MAX: u64 = 1_000;
+/// The most asks per second.
+const RATE_MAX: u64 = 1_000_000;
+/// The most subjects.
+const SUBJECTS_MAX: u64 = 100_000;
+/// The largest mean burst.
+const BURSTINESS_MAX: u64 = 1_000;
+/// The most asks of one simulated run: a plan prints within seconds. A longer plan is cut to them.
+pub(super) const ASKS_MAX: u64 = 60_000;
+/// The longest simulated time.
+const DURATION_MAX: Span = Span::from_hours(24);
+/// The longest round trip to the store.
+const LATENCY_MAX: Span = Span::from_secs(10);
+
+/// What is planned for.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) policy: Policy,
+    pub(crate) instances: u64,
+    /// Asks per second of the whole fleet.
+    pub(crate) rate: u64,
+    /// How many asks come together on average.
+    pub(crate) burstiness: u64,
+    pub(crate) subjects: u64,
+    pub(crate) costs: Costs,
+    pub(crate) store: PlanStore,
+    /// The usual round trip.
+    pub(crate) latency: Span,
+    pub(crate) duration: Span,
+    /// How long the store is away in the plan of an outage.
+    pub(crate) outage: Span,
+    pub(crate) unposted_max: Option<u64>,
+    pub(crate) headroom_percent: u8,
+    pub(crate) seed: u64,
+    pub(crate) prices: Prices,
+    /// How long a run for real takes.
+    pub(crate) measure_for: Span,
+}
+
+/// The shape as it is printed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Printed {
+    pub(crate) policy: String,
+    pub(crate) instances: u64,
+    pub(crate) rate: u64,
+    pub(crate) burstiness: u64,
+    pub(crate) subjects: u64,
+    pub(crate) store: String,
+    pub(crate) store_latency_us: u64,
+    pub(crate) duration_us: u64,
+    pub(crate) outage_us: u64,
+    pub(crate) seed: u64,
+}
+
+impl Shape {
+    /// What `flags` mean with `config`.
+    pub(super) fn of(flags: &PlanFlags, config: &Config) -> Result<Self, Error> {
+        let policy = config.policies.get(&flags.policy)?.clone();
+        let between = |name: &str, number: u64, most: u64| {
+            if number == 0 || most < number {
+                return Err(invalid(format!("--{name} must be 1 to {most}, not {number}")));
+            }
+            Ok(number)
+        };
+        let costs = named_costs(flags.costs.iter().map(String::as_str))?;
+        policy.amounts(&costs)?;
+        let rate = between("rate", flags.rate, RATE_MAX)?;
+        let latency = match &flags.store_latency {
+            Some(text) => span("store-latency", text, LATENCY_MAX)?,
+            None => flags.store.latency(),
+        };
+        let wanted = span("duration", &flags.duration, DURATION_MAX)?;
+        let longest = Span::from_micros(ASKS_MAX * 1_000_000 / rate);
+        let duration = wanted.min(longest);
+        let outage = span("outage", &flags.outage, DURATION_MAX)?;
+        if 90 < flags.headroom {
+            return Err(invalid(format!(
+                "--headroom is a percentage up to 90, not {}",
+                flags.headroom
+            )));
+        }
+        Ok(Self {
+            policy,
+            instances: between("instances", flags.instances, INSTANCES_MAX)?,
+            rate,
+            burstiness: between("burstiness", flags.burstiness, BURSTINESS_MAX)?,
+            subjects: between("subjects", flags.subjects, SUBJECTS_MAX)?,
+            costs,
+            store: flags.store,
+            latency,
+            duration,
+            outage: outage.min(Span::from_micros(duration.as_micros() / 3)),
+            unposted_max: flags.unposted_max,
+            headroom_percent: flags.headroom,
+            seed: flags.seed,
+            prices: Prices::of(flags)?,
+            measure_for: span("measure-for", &flags.measure_for, measure::LONGEST)?,
+        })
+    }
+
+    /// One ask per second on `policy`, and nothing else decided.
+    pub(super) fn bare(policy: Policy) -> Self {
+        Self {
+            policy,
+            instances: 1,
+            rate: 1,
+            burstiness: 1,
+            subjects: 1,
+            costs: Costs::new(),
+            store: PlanStore::Redis,
+            latency: PlanStore::Redis.latency(),
+            duration: Span::from_secs(1),
+            outage: Span::ZERO,
+            unposted_max: None,
+            headroom_percent: 0,
+            seed: 0,
+            prices: Prices::DEFAULT,
+            measure_for: Span::from_secs(1),
+        }
+    }
+
+    /// The mean time between two bursts on one instance, in microseconds.
+    pub(super) const fn mean_gap(&self) -> u64 {
+        self.burstiness * self.instances * 1_000_000 / self.rate
+    }
+
+    pub(super) fn printed(&self) -> Printed {
+        Printed {
+            policy: self.policy.name().to_owned(),
+            instances: self.instances,
+            rate: self.rate,
+            burstiness: self.burstiness,
+            subjects: self.subjects,
+            store: self.store.name().to_owned(),
+            store_latency_us: self.latency.as_micros(),
+            duration_us: self.duration.as_micros(),
+            outage_us: self.outage.as_micros(),
+            seed: self.seed,
+        }
+    }
+}
+
+fn span(name: &str, text: &str, most: Span) -> Result<Span, Error> {
+    let span: Span = text.parse().map_err(|error| invalid(format!("--{name}: {error}")))?;
+    if span.is_zero() || most < span {
+        return Err(invalid(format!(
+            "--{name} must be more than 0 and at most {most}, not {text}"
+        )));
+    }
+    Ok(span)
+}
+
+pub(super) fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, text)
+}

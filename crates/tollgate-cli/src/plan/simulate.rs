@@ -1,0 +1,223 @@
+//! One strategy in a simulated world: the arrivals, and what became of each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fastrand::Rng;
+use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Span, Timestamp};
+use tollgate_sim::{Condition, Line, Machine, Ran, SimStore, Watch, World};
+
+use super::shape::Shape;
+use super::strategy::Strategy;
+
+/// How many of a thousand exchanges with the store are slow, and by how much at most.
+const SLOW_PERMILLE: u32 = 10;
+const SLOW_TIMES: u64 = 8;
+
+/// How long a request to the store is waited for, in round trips and at least.
+const TIMEOUT_TRIPS: u64 = 50;
+const TIMEOUT_MIN: Span = Span::from_millis(250);
+
+/// How long the last asks may take to be answered.
+const REST: Span = Span::from_secs(10);
+
+/// What became of one ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    /// When it was decided, in microseconds from the start.
+    pub(super) at: u64,
+    /// When it was asked.
+    pub(super) asked_at: u64,
+    pub(super) subject: u64,
+    /// How long the answer took.
+    pub(super) took: u64,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Admitted,
+    Denied,
+    Failed,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) events: Vec<Event>,
+    /// Operations that reached the store, by what they cost there.
+    pub(super) writes: u64,
+    pub(super) reads: u64,
+    pub(super) lasted: Span,
+    /// When the store was away, in microseconds from the start; nothing if it was not.
+    pub(super) outage: Option<(u64, u64)>,
+}
+
+/// What happens to the store during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Day {
+    /// Nothing.
+    Quiet,
+    /// It is away for the middle third of a time three times as long as the outage.
+    Outage,
+}
+
+/// Runs the traffic of `shape` through `strategy`.
+pub(super) fn run(shape: &Shape, strategy: &Strategy, day: Day) -> Result<Run, Error> {
+    let lasts = match day {
+        Day::Quiet => shape.duration,
+        Day::Outage => Span::from_micros(shape.outage.as_micros() * 3),
+    };
+    let ran = World::run(shape.seed, |world| fleet(world, shape, strategy, day, lasts));
+    let (run, _) = ran.map_err(|stuck| Error::new(ErrorKind::Unavailable, stuck.to_string()))?;
+    run
+}
+
+async fn fleet(
+    world: World,
+    shape: &Shape,
+    strategy: &Strategy,
+    day: Day,
+    lasts: Span,
+) -> Result<Run, Error> {
+    let counts = Arc::new(Counts::default());
+    let store = Arc::new(SimStore::new(&world).watched(Arc::clone(&counts) as _));
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let mut rng = Rng::with_seed(shape.seed);
+    let shared = Arc::new(shape.clone());
+    let gates = (0..shape.instances)
+        .map(|number| {
+            let clock = world.clock();
+            let machine = Machine::with(&world, &store, line(shape), number, rng.u64(..), clock);
+            strategy.gate(&machine, shape)
+        })
+        .collect::<Result<Vec<Arc<dyn Gate>>, Error>>()?;
+    for gate in &gates {
+        let desk = Desk {
+            world: world.clone(),
+            began: world.now(),
+            policy: strategy.policy.clone(),
+            shape: Arc::clone(&shared),
+            events: Arc::clone(&events),
+            gate: Arc::clone(gate),
+        };
+        tokio::spawn(desk.open(rng.fork(), lasts));
+    }
+    let mut outage = None;
+    if day == Day::Outage {
+        let third = shape.outage;
+        world.sleep(third).await;
+        store.set(Condition::Down);
+        world.sleep(third).await;
+        store.set(Condition::Up);
+        outage = Some((third.as_micros(), 2 * third.as_micros()));
+    }
+    let left = lasts.as_micros().saturating_sub(world.elapsed().as_micros());
+    world.sleep(Span::from_micros(left)).await;
+    let (writes, reads) = (counts.writes(), counts.reads());
+    world.sleep(REST).await;
+    let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Run { events, writes, reads, lasted: lasts, outage })
+}
+
+/// Half of the round trip each way, give or take a half of that; one in a hundred much slower.
+fn line(shape: &Shape) -> Line {
+    let trip = shape.latency.as_micros();
+    Line {
+        delay_min: trip / 4,
+        delay_max: trip * 3 / 4,
+        slow_permille: SLOW_PERMILLE,
+        slow_max: trip * SLOW_TIMES,
+        timeout: Span::from_micros(trip * TIMEOUT_TRIPS).max(TIMEOUT_MIN),
+        ..Line::default()
+    }
+}
+
+/// The callers on one instance.
+#[derive(Clone)]
+struct Desk {
+    world: World,
+    began: Timestamp,
+    policy: tollgate::Policy,
+    shape: Arc<Shape>,
+    gate: Arc<dyn Gate>,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Desk {
+    async fn open(self, mut rng: Rng, lasts: Span) {
+        let Shape { burstiness, subjects, .. } = *self.shape;
+        loop {
+            self.world.sleep(gap(&mut rng, self.shape.mean_gap())).await;
+            if lasts <= self.world.elapsed() {
+                return;
+            }
+            for _ in 0..rng.u64(1..=2 * burstiness - 1) {
+                tokio::spawn(self.clone().one(rng.u64(..subjects)));
+            }
+        }
+    }
+
+    async fn one(self, subject: u64) {
+        let name = format!("s{subject}");
+        let ask = Ask::new(&self.policy, name.as_str()).with_costs(&self.shape.costs);
+        let asked = self.world.now();
+        let answer = self.gate.acquire(&ask).await;
+        let now = self.world.now();
+        let (outcome, at) = match answer {
+            Ok(Decision::Admitted(permit)) => {
+                // What the store decided counts from then; what was decided here from now.
+                (Outcome::Admitted, permit.grant().at.max(asked).min(now))
+            }
+            Ok(Decision::Denied(_)) => (Outcome::Denied, now),
+            Err(_) => (Outcome::Failed, now),
+        };
+        let event = Event {
+            at: at.since(self.began).as_micros(),
+            asked_at: asked.since(self.began).as_micros(),
+            subject,
+            took: now.since(asked).as_micros(),
+            outcome,
+        };
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+/// A time between two arrivals that do not know of each other, `mean` microseconds on average.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a drawn time is rounded to whole microseconds, and is never below zero"
+)]
+pub(super) fn gap(rng: &mut Rng, mean: u64) -> Span {
+    Span::from_micros((-(1.0 - rng.f64()).ln() * mean as f64) as u64)
+}
+
+/// How many operations the store ran.
+#[derive(Debug, Default)]
+struct Counts {
+    writes: AtomicU64,
+    reads: AtomicU64,
+}
+
+impl Counts {
+    fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl Watch for Counts {
+    fn wants_standings(&self) -> bool {
+        false
+    }
+
+    fn ran(&self, ran: &Ran<'_>) {
+        let count = if ran.call.is_write() { &self.writes } else { &self.reads };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}

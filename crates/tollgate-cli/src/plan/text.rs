@@ -1,0 +1,153 @@
+//! The plan as a page for people: what it is for, the table, the chart, the recommendation.
+
+use std::fmt::Write as _;
+
+use tollgate::Span;
+
+use super::chart;
+use super::measure::Measured;
+use super::report::{Report, Row};
+
+/// The whole page.
+pub(super) fn page(report: &Report) -> String {
+    let shape = &report.shape;
+    let mut text = format!(
+        "policy {}, {} instances, {} asks/s in bursts of {} over {} subjects, {} at {}, {} simulated, seed {}\n\n",
+        shape.policy,
+        shape.instances,
+        shape.rate,
+        shape.burstiness,
+        shape.subjects,
+        shape.store,
+        Span::from_micros(shape.store_latency_us),
+        Span::from_micros(shape.duration_us),
+        shape.seed
+    );
+    text += &table(&cells(&report.strategies));
+    let _ = write!(text, "\nwhile the store is away for {}:\n", Span::from_micros(shape.outage_us));
+    text += &table(&outages(&report.strategies));
+    text += "\n";
+    for row in &report.strategies {
+        let _ = writeln!(text, "{}: {}", row.name, row.note);
+    }
+    let prices = &report.prices;
+    let _ = write!(
+        text,
+        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read)\n\n",
+        prices.write_dollars_per_million, prices.read_dollars_per_million
+    );
+    text += &chart::terminal(report);
+    if let Some(measured) = &report.measured {
+        let _ = write!(text, "\n{}", self::measured(measured));
+    }
+    let advice = &report.recommendation;
+    let _ = write!(text, "\nrecommended: {}, because {}", advice.strategy, advice.reason);
+    text
+}
+
+fn cells(rows: &[Row]) -> Vec<Vec<String>> {
+    let head = [
+        "strategy",
+        "admitted/s",
+        "of ideal",
+        "over-issued",
+        "worst window",
+        "refused with room",
+        "p50",
+        "p99",
+        "store ops/s",
+        "DynamoDB/month",
+    ];
+    let mut cells = vec![head.map(str::to_owned).to_vec()];
+    for row in rows {
+        let figures = &row.figures;
+        cells.push(vec![
+            row.name.clone(),
+            format!("{:.1}", figures.admitted_per_second),
+            format!("{:.1}%", figures.of_ideal_percent),
+            format!("{:.2}%", figures.over_issued_percent),
+            format!("{:.0}%", figures.worst_window_percent),
+            format!("{:.2}%", figures.refused_with_room_percent),
+            micros(figures.p50_us),
+            micros(figures.p99_us),
+            format!("{:.0}", figures.store_ops_per_second),
+            format!("${:.0}", row.dynamodb_dollars_per_month),
+        ]);
+    }
+    cells
+}
+
+fn outages(rows: &[Row]) -> Vec<Vec<String>> {
+    let head = ["strategy", "asks", "admitted", "failed", "over-issued", "worst window", "p99"];
+    let mut cells = vec![head.map(str::to_owned).to_vec()];
+    for row in rows {
+        let away = &row.outage;
+        cells.push(vec![
+            row.name.clone(),
+            away.asks.to_string(),
+            away.admitted.to_string(),
+            format!("{:.1}%", away.failed_percent),
+            format!("{:.2}%", away.over_issued_percent),
+            format!("{:.0}%", away.worst_window_percent),
+            micros(away.p99_us),
+        ]);
+    }
+    cells
+}
+
+fn measured(measured: &Measured) -> String {
+    let mut text = format!(
+        "for real on {} with {} processes for {}, beside a simulation with its round trip of {}:\n",
+        measured.store,
+        measured.processes,
+        Span::from_micros(measured.lasted_us),
+        micros(measured.latency_us)
+    );
+    let head = ["strategy", "figure", "simulated", "measured", "within"];
+    let mut cells = vec![head.map(str::to_owned).to_vec()];
+    for line in &measured.lines {
+        let verdict = match (line.is_held, line.agrees) {
+            (false, _) => "-".to_owned(),
+            (true, true) => format!("{}: yes", line.tolerance),
+            (true, false) => format!("{}: NO", line.tolerance),
+        };
+        cells.push(vec![
+            line.strategy.clone(),
+            line.figure.clone(),
+            format!("{:.1}", line.simulated),
+            format!("{:.1}", line.measured),
+            verdict,
+        ]);
+    }
+    text += &table(&cells);
+    text
+}
+
+/// Columns of the same width; the first to the left, the others to the right.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            if column == 0 {
+                let _ = write!(line, "{cell:<width$}");
+            } else {
+                let _ = write!(line, "  {cell:>width$}");
+            }
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// A short time as people read it: 340us, 1.2ms, 3.4s.
+pub(super) fn micros(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros}us"),
+        1_000..1_000_000 => format!("{:.1}ms", micros as f64 / 1e3),
+        _ => format!("{:.1}s", micros as f64 / 1e6),
+    }
+}

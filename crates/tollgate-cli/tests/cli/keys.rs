@@ -1,0 +1,192 @@
+//! Keys, from `tollgate keys new` to a broker that asks for them.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use tollgate_testing::servers::{Program, node, python, run};
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+const POLICY: &str = r#"
+[[policy]]
+name = "api"
+limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
+"#;
+
+/// A new key with these scopes: its text, and its table for the configuration.
+fn new_key(name: &str, scopes: &str) -> (String, String) {
+    let ran = Folder::new().run(&format!("keys new {name} {scopes}"));
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let key = ran.out.lines().next().expect("the key").to_owned();
+    let table = ran.out[ran.out.find("[[key]]").expect("the table")..].to_owned();
+    assert!(!table.contains(&key), "the table must not have the key itself");
+    (key, table)
+}
+
+/// What `keys new` prints works as it stands, on the command line, over HTTP and over the Redis protocol.
+#[test]
+fn a_key_that_was_pasted_lets_in_and_no_other_does() {
+    let (worker, worker_table) =
+        new_key("workers", "--scope acquire --expires 2099-01-01T00:00:00Z");
+    let (reader, reader_table) = new_key("reader", "--scope inspect --scope administer");
+    let folder = Folder::with(&format!(
+        "{worker_table}\n{reader_table}\n[store]\nkind = \"memory\"\n{POLICY}"
+    ));
+    let broker = Broker::start(&folder, "");
+    assert!(broker.printed.contains("authorization: Bearer $TOLLGATE_KEY"), "{}", broker.printed);
+    let ask = format!("acquire api u1 --server {}", broker.url);
+    let standing = format!("standing api u1 --server {}", broker.url);
+
+    let ran = folder.run(&ask);
+    assert_eq!(ran.code, 2);
+    assert_eq!(ran.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+    assert_eq!(
+        folder.run_as("tg_other", &ask).err,
+        "tollgate: the key is not one of this server's\n"
+    );
+    assert_eq!(folder.run_as(&worker, &ask).code, 0);
+    let refused = folder.run_as(&worker, &standing);
+    assert_eq!(refused.err, "tollgate: the key does not allow this; it needs the scope inspect\n");
+    assert_eq!(folder.run_as(&reader, &standing).code, 0);
+    assert_eq!(folder.run_as(&reader, &format!("reset api u1 --server {}", broker.url)).code, 0);
+
+    let address = broker.resp.clone().expect("it is on");
+    let port = address.rsplit(':').next().expect("a port");
+    let cli = |words: &str| {
+        let program = Program::new("redis-cli").args("--no-auth-warning -p").arg(port).args(words);
+        run(&program).expect("redis-cli runs")
+    };
+    assert_eq!(cli("CL.THROTTLE k 15 30 60"), "NOAUTH Authentication required.\n\n");
+    assert_eq!(cli(&format!("-a {worker} CL.THROTTLE k 15 30 60")), "0\n16\n15\n-1\n2\n");
+    let script = r"
+import sys, redis
+for protocol in (2, 3):
+    client = redis.Redis(port=int(sys.argv[1]), username='any', password=sys.argv[2], protocol=protocol)
+    assert client.execute_command('CL.THROTTLE', f'py{protocol}', 15, 30, 60) == [0, 16, 15, -1, 2]
+try:
+    redis.Redis(port=int(sys.argv[1]), password='wrong').ping()
+    raise SystemExit('a wrong password was accepted')
+except redis.AuthenticationError:
+    print('done')
+";
+    assert_eq!(python(script, &[port, &worker]).expect("the script passes"), "done\n");
+    let script = r"
+const { createClient } = require('redis');
+(async () => {
+  const [port, password] = process.argv.slice(1);
+  const client = createClient({ url: `redis://127.0.0.1:${port}`, username: 'any', password, RESP: 3 });
+  client.on('error', (error) => { throw error; });
+  await client.connect();
+  console.log((await client.sendCommand(['CL.THROTTLE', 'node', '15', '30', '60'])).join());
+  await client.close();
+})();
+";
+    assert_eq!(node(script, &[port, &worker]).expect("the script passes"), "0,16,15,-1,2\n");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+}
+
+#[test]
+fn a_hash_may_be_in_a_variable_or_in_a_file() {
+    let (key, table) = new_key("workers", "--scope acquire");
+    let hash = table.lines().find_map(|line| line.strip_prefix("hash = ")).expect("a hash");
+    let hash = hash.trim_matches('"');
+    let head = "[store]\nkind = \"memory\"\n[[key]]\nname = \"workers\"\nscopes = [\"acquire\"]\n";
+    for place in ["hash_env = \"WORKERS\"", "hash_file = \"workers.hash\""] {
+        let folder = Folder::with(&format!("{head}{place}\n{POLICY}"));
+        folder.write("workers.hash", &format!("{hash}\n"));
+        let broker = Broker::start_with(&folder, "", &[("WORKERS", hash)]);
+        let ask = format!("acquire api u1 --server {}", broker.url);
+        assert_eq!(folder.run_as(&key, &ask).code, 0);
+        assert_eq!(folder.run(&ask).code, 2);
+    }
+    let folder = Folder::with(&format!("{head}hash_file = \"workers.hash\"\n{POLICY}"));
+    folder.write("workers.hash", "secret");
+    let ran = folder.run("serve --http 127.0.0.1:0 --resp off");
+    assert_eq!(ran.code, 2);
+    assert_eq!(
+        ran.err,
+        "tollgate: the hash of the key \"workers\" is not \"sha256:\" and 64 hexadecimal digits; make a key with tollgate \
+         keys new\n"
+    );
+}
+
+#[test]
+fn a_wrong_key_table_is_refused_with_its_line() {
+    let hash = format!("hash = \"sha256:{}\"", "0".repeat(64));
+    let named = format!("[[key]]\nname = \"a\"\n{hash}\n");
+    let good = format!("{named}scopes = [\"acquire\"]\n");
+    let rows = [
+        (
+            format!("{named}scopes = [\"ask\"]"),
+            "4: there is no scope \"ask\"; known: acquire, inspect, administer",
+        ),
+        (
+            format!("{named}scopes = []"),
+            "4: a key needs a scope: \"acquire\", \"inspect\" or \"administer\"",
+        ),
+        (format!("{good}{good}"), "6: two keys are called \"a\"; give each its own name"),
+        (
+            format!("{good}hash_env = \"A\""),
+            "2: hash, hash_env and hash_file exclude each other; keep one",
+        ),
+        (
+            "[[key]]\nname = \"a\"\nscopes = [\"acquire\"]".to_owned(),
+            "2: a key needs a hash; add hash, hash_env (a variable) or hash_file (a file)",
+        ),
+        (
+            "[[key]]\nname = \"a\"\nscopes = [\"acquire\"]\nhash = \"s3cret\"".to_owned(),
+            "4: hash is not \"sha256:\" and 64 hexadecimal digits; make a key with tollgate keys new",
+        ),
+        (format!("{good}expires = \"soon\""), "5: \"soon\" is not a time"),
+        ("[key]\nname = \"a\"".to_owned(), "1: a key is written with two brackets, as in [[key]]"),
+        (
+            format!("[server]\nanonymous = true\n{good}"),
+            "2: anonymous = true lets everybody in, but there are keys; keep one of the two",
+        ),
+    ];
+    for (text, message) in rows {
+        let ran = Folder::with(&format!("{text}\n{POLICY}")).run("policies");
+        assert_eq!(ran.code, 2, "{text}");
+        assert!(ran.err.starts_with(&format!("tollgate.toml:{message}")), "{}", ran.err);
+    }
+    let ran = Folder::new().run("keys new workers --scope ask");
+    assert_eq!(
+        ran.err,
+        "tollgate: there is no scope \"ask\"; known: acquire, inspect, administer\n"
+    );
+}
+
+/// Beyond this machine nobody is let in by accident.
+#[test]
+fn an_address_that_others_reach_needs_keys_or_a_word() {
+    let folder = Folder::new();
+    for flags in [
+        "--http 0.0.0.0:0 --resp off",
+        "--http 127.0.0.1:0 --resp 0.0.0.0:0",
+        "--http 127.0.0.1:0 --resp off --grpc 0.0.0.0:0",
+    ] {
+        let ran = folder.run(&format!("serve {flags}"));
+        assert_eq!((ran.code, &*ran.out), (2, ""));
+        assert_eq!(
+            ran.err,
+            "tollgate: others than this machine can reach 0.0.0.0:0, and there is no [[key]]; make one with tollgate keys \
+             new, or let everybody in with --allow-anonymous or anonymous = true in [server]\n"
+        );
+    }
+    assert!(!folder.path().join("tollgate-data").exists());
+    let said = Folder::with(&format!("[server]\nanonymous = true\n{POLICY}"));
+    let (_, table) = new_key("workers", "--scope acquire");
+    let keyed = Folder::with(&format!("{table}\n{POLICY}"));
+    for (folder, flags) in [(&folder, "--allow-anonymous"), (&said, ""), (&keyed, "")] {
+        let mut command =
+            folder.command(&format!("serve --http 0.0.0.0:0 --resp off --json {flags}"));
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert!(line.contains("http://127.0.0.1:"), "{flags}: {line}");
+    }
+}

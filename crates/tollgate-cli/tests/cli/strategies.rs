@@ -1,0 +1,271 @@
+//! Brokers with each strategy on one Redis: what they admit together, what a crash costs, what an orderly end gives back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate_testing::servers::Redis;
+use ureq::Agent;
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+const LIMIT: u64 = 600;
+const UNPOSTED_MAX: u64 = 20;
+
+/// Callers at each broker.
+const CALLERS: usize = 3;
+
+/// How often a caller is refused before it goes: by then nobody gives anything back any more.
+const REFUSALS: u64 = 30;
+
+pub(crate) const LEASED: &str = "[strategy]\nkind = \"leased\"\n";
+
+/// The longest that anybody waits for an answer before the test says that there is none.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+pub(crate) fn optimistic() -> String {
+    format!("[strategy]\nkind = \"optimistic\"\nunposted_max = {UNPOSTED_MAX}\n")
+}
+
+fn config(redis: &Redis, strategy: &str) -> Folder {
+    let store = redis.snippet();
+    let limit = format!(
+        r#"{{ name = "hourly", unit = "requests", rule = "rolling-window", limit = {LIMIT}, window = "1h" }}"#
+    );
+    Folder::with(&format!(
+        "{store}{strategy}[[policy]]\nname = \"hot\"\nblock_ttl = \"30s\"\nlimits = [{limit}]\n"
+    ))
+}
+
+/// Somebody who asks a broker over one connection.
+pub(crate) struct Caller {
+    agent: Agent,
+    url: String,
+}
+
+impl Caller {
+    pub(crate) fn of(broker: &Broker) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(ANSWER_WITHIN))
+            .http_status_as_error(false)
+            .build();
+        Self { agent: config.new_agent(), url: broker.url.clone() }
+    }
+
+    /// The answer; nothing if the broker is gone.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Option<(u16, Value)> {
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let mut answer = request.content_type("application/json").send(body.to_string()).ok()?;
+        let text = answer.body_mut().read_to_string().ok()?;
+        let body = serde_json::from_str(&text).expect(&text);
+        Some((answer.status().as_u16(), body))
+    }
+
+    pub(crate) fn ask(&self, policy: &str) -> Option<(u16, Value)> {
+        self.post("/v1/acquire", &json!({ "policy": policy, "subject": "alice" }))
+    }
+}
+
+/// Several callers ask a broker until it refuses for good, or is gone.
+fn exhaust(broker: &Broker, admitted: &AtomicU64) {
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                let (caller, mut refused) = (Caller::of(broker), 0);
+                while refused < REFUSALS {
+                    match caller.ask("hot") {
+                        Some((200, _)) => drop(admitted.fetch_add(1, Ordering::SeqCst)),
+                        Some((429, _)) => refused += 1,
+                        Some(other) => unreachable!("{other:?}"),
+                        None => return,
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// What two brokers admit together.
+fn two_brokers(strategy: &str) -> (Redis, Folder, [Broker; 2], u64) {
+    let redis = Redis::start().expect("a server");
+    let folder = config(&redis, strategy);
+    let brokers = [Broker::start(&folder, ""), Broker::start(&folder, "")];
+    let admitted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for broker in &brokers {
+            scope.spawn(|| exhaust(broker, &admitted));
+        }
+    });
+    (redis, folder, brokers, admitted.into_inner())
+}
+
+/// What the store has, asked by a command.
+fn used(folder: &Folder) -> u64 {
+    let (_, body) = folder.json("standing hot alice");
+    body["limits"][0]["used"].as_u64().expect("a number")
+}
+
+/// Promise 1: leased brokers admit exactly the limit between them.
+#[test]
+fn two_leased_brokers_admit_exactly_the_limit() {
+    let (_redis, folder, brokers, admitted) = two_brokers(LEASED);
+    let before = used(&folder);
+    for broker in brokers {
+        assert_eq!(broker.end("-TERM").0, Some(0));
+    }
+    assert_eq!((admitted, before, used(&folder)), (LIMIT, LIMIT, LIMIT));
+}
+
+/// R002.1: optimistic brokers stay within their bound, and an orderly end posts everything.
+#[test]
+fn r002_1_two_optimistic_brokers_stay_within_the_bound_and_post_all() {
+    let (_redis, folder, brokers, admitted) = two_brokers(&optimistic());
+    let bound = LIMIT + tollgate::over_issue_bound(2, 0, UNPOSTED_MAX);
+    assert!((LIMIT..=bound).contains(&admitted), "{admitted} admitted");
+    for broker in brokers {
+        assert_eq!(broker.end("-TERM").0, Some(0));
+    }
+    assert_eq!(used(&folder), admitted, "the books balance");
+}
+
+/// One of two brokers is killed while it admits; what both admitted in all.
+fn one_is_killed(strategy: &str) -> (Redis, Folder, Broker, u64) {
+    let redis = Redis::start().expect("a server");
+    let folder = config(&redis, strategy);
+    let [stays, goes] = [Broker::start(&folder, ""), Broker::start(&folder, "")];
+    let admitted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| exhaust(&goes, &admitted));
+        let caller = Caller::of(&stays);
+        while admitted.load(Ordering::SeqCst) < LIMIT / 4 {
+            if let Some((200, _)) = caller.ask("hot") {
+                admitted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        goes.kill();
+    });
+    exhaust(&stays, &admitted);
+    (redis, folder, stays, admitted.into_inner())
+}
+
+/// Promises 1 and 6: a leased broker that is killed takes its block with it, so less is issued and never more.
+#[test]
+fn a_leased_broker_that_is_killed_costs_at_most_its_block() {
+    let (_redis, folder, broker, admitted) = one_is_killed(LEASED);
+    // A block is at most a sixteenth of the limit, and the next one may have been fetched already. Callers may have been
+    // cut off before they read what was admitted.
+    let least = LIMIT - 2 * LIMIT.div_ceil(16) - CALLERS as u64;
+    assert!((least..=LIMIT).contains(&admitted), "{admitted} admitted");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    assert!(admitted <= used(&folder));
+}
+
+/// R002.1: an optimistic broker that is killed forgets at most `unposted_max`.
+#[test]
+fn r002_1_an_optimistic_broker_that_is_killed_costs_at_most_unposted_max() {
+    let (_redis, folder, broker, admitted) = one_is_killed(&optimistic());
+    let bound = LIMIT + tollgate::over_issue_bound(2, 1, UNPOSTED_MAX);
+    assert!((LIMIT - CALLERS as u64..=bound).contains(&admitted), "{admitted} admitted");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    assert!(admitted <= used(&folder) + UNPOSTED_MAX, "{admitted} admitted");
+}
+
+/// Promise 6: an orderly end gives back what lies unspent in blocks.
+#[test]
+fn a_leased_broker_gives_its_blocks_back_when_it_ends() {
+    let redis = Redis::start().expect("a server");
+    let folder = config(&redis, LEASED);
+    let broker = Broker::start(&folder, "");
+    assert!(broker.printed().contains("\n  strategy   leased: "), "{}", broker.printed());
+    let caller = Caller::of(&broker);
+    for _ in 0..20 {
+        assert_eq!(caller.ask("hot").map(|(status, _)| status), Some(200));
+    }
+    assert!(20 < used(&folder), "what lies in a block counts as used");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    assert_eq!(used(&folder), 20);
+}
+
+/// A permit that a broker gave by itself is given back by that broker alone; every other one, and a command on the store,
+/// change nothing and say so.
+#[test]
+fn a_permit_of_one_broker_gives_nothing_back_at_another() {
+    for strategy in [LEASED, &optimistic()] {
+        let redis = Redis::start().expect("a server");
+        let folder = config(&redis, strategy);
+        let [one, other] = [Broker::start(&folder, ""), Broker::start(&folder, "")];
+        let caller = Caller::of(&one);
+        // The first ones come from the store, the last from a block or a view.
+        let answers: Vec<_> = (0..8).filter_map(|_| caller.ask("hot")).collect();
+        let last = &answers.last().expect("it is answered").1;
+        let permit = last["permit"].as_str().expect("it is admitted");
+        for at in [format!("--server {}", other.url), String::new()] {
+            let (code, body) = folder.json(&format!("release {permit} {at}"));
+            assert_eq!((code, &body["changed"]), (0, &false.into()), "{strategy}{at}: {body}");
+        }
+        let words = folder.run(&format!("release {permit} --server {}", other.url)).out;
+        assert!(words.contains("given by another broker"), "{words}");
+        let (code, body) = folder.json(&format!("release {permit} --server {}", one.url));
+        assert_eq!((code, &body["changed"]), (0, &true.into()), "{strategy}: {body}");
+        for broker in [one, other] {
+            assert_eq!(broker.end("-TERM").0, Some(0));
+        }
+        assert_eq!(used(&folder), 7, "{strategy}");
+    }
+}
+
+/// What could not be told to a store that is away is said at the end: what was admitted uncounted is a failure, a block
+/// that time gives back is not.
+#[test]
+fn a_broker_that_ends_without_its_store_says_what_it_leaves() {
+    for (strategy, code, said) in [
+        (LEASED.to_owned(), 0, "what they held comes back as the rule restores it"),
+        (optimistic(), 2, "what was admitted for 1 subjects could not be posted in time"),
+    ] {
+        let mut redis = Redis::start().expect("a server");
+        let folder = config(&redis, &strategy);
+        let broker = Broker::start(&folder, "");
+        let caller = Caller::of(&broker);
+        for _ in 0..8 {
+            assert_eq!(caller.ask("hot").map(|(status, _)| status), Some(200));
+        }
+        redis.process().kill().expect("it is killed");
+        // One more, so that something is unposted whenever the last post was.
+        let _ = caller.ask("hot");
+        let (ended, _, err) = broker.end("-TERM");
+        assert_eq!(ended, Some(code), "{err}");
+        assert!(err.contains(said), "{err}");
+    }
+}
+
+/// Policies that a strategy does not apply to are named, with the reason.
+#[test]
+fn serve_says_which_policies_pass_through() {
+    let redis = Redis::start().expect("a server");
+    let rest = r#"
+[[policy]]
+name = "plain"
+limits = [{ name = "rate", unit = "requests", rule = "token-bucket", capacity = 10, refill = "1/s" }]
+[[policy]]
+name = "jobs"
+block_ttl = "1s"
+limits = [{ name = "running", unit = "jobs", rule = "concurrency", limit = 3, ttl = "1h" }]
+"#;
+    let folder = config(&redis, LEASED);
+    let text = std::fs::read_to_string(folder.path().join("tollgate.toml")).expect("it is there");
+    folder.write("tollgate.toml", &format!("{text}{rest}"));
+    let broker = Broker::start(&folder, "");
+    for line in [
+        "jobs is asked at the store each time: it has a concurrency limit",
+        "plain is asked at the store each time: it has no block_ttl",
+    ] {
+        assert!(broker.printed().contains(line), "{}", broker.printed());
+    }
+    assert!(!broker.printed().contains("hot is asked"), "{}", broker.printed());
+    let policies = folder.run("policies").out;
+    assert!(
+        policies.contains("block_ttl 1s, never leased: it has a concurrency limit"),
+        "{policies}"
+    );
+}

@@ -1,0 +1,107 @@
+//! A broker with TLS, asked by the command line and by redis-cli, and told to read its files again.
+
+use tollgate_testing::servers::{Authority, Program, run};
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+const CONFIG: &str = r#"
+[server.tls]
+certificate = "server.crt"
+key = "server.key"
+
+[store]
+kind = "memory"
+"#;
+
+fn policy(capacity: u64) -> String {
+    format!(
+        "[[policy]]\nname = \"api\"\nlimits = [{{ name = \"burst\", unit = \"requests\", rule = \"token-bucket\", \
+         capacity = {capacity}, refill = \"1/h\" }}]\n"
+    )
+}
+
+fn folder() -> Folder {
+    let folder = Folder::with(&format!("{CONFIG}{}", policy(5)));
+    let authority = Authority::new().expect("an authority can be made");
+    authority.issue(folder.path()).expect("a certificate can be made");
+    folder.write("ca.crt", authority.pem());
+    folder
+}
+
+#[test]
+fn a_broker_with_tls_is_asked_by_the_command_line_and_by_redis_cli() {
+    let folder = folder();
+    let broker = Broker::start(&folder, "");
+    assert!(broker.url.starts_with("https://127.0.0.1:"), "{}", broker.url);
+    let ask = format!("acquire api u1 --server {}", broker.url);
+    assert_eq!(folder.run(&format!("{ask} --authority ca.crt")).code, 0);
+    // The machine does not know the authority.
+    let ran = folder.run(&ask);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("no answer from https://127.0.0.1:"), "{}", ran.err);
+
+    let address = broker.resp.clone().expect("it is on");
+    let program = Program::new("redis-cli").args("--tls --cacert");
+    let program = program.arg(folder.path().join("ca.crt").display().to_string());
+    let port = address.rsplit(':').next().expect("a port");
+    let program = program.arg("-p").arg(port).args("CL.THROTTLE k 15 30 60");
+    assert_eq!(run(&program).expect("redis-cli runs"), "0\n16\n15\n-1\n2\n");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+}
+
+/// SIGHUP reads policies, keys and certificates again; a file with a mistake in any of them changes none.
+#[test]
+fn a_signal_reloads_everything_or_nothing() {
+    let folder = folder();
+    let mut broker = Broker::start(&folder, "");
+    let url = broker.url.clone();
+    let capacity = |authority: &str| {
+        let ran = folder.run(&format!("policies --json --server {url} --authority {authority}"));
+        assert_eq!(ran.code, 0, "{}", ran.out);
+        let body: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+        body["policies"][0]["limits"][0]["limit"].clone()
+    };
+    assert_eq!(capacity("ca.crt"), 5);
+    // Each of these is wrong in another way.
+    let rows = [
+        (format!("{CONFIG}{}", policy(0)), "tollgate.toml:"),
+        (
+            format!("[server]\nhttp = \"127.0.0.1:9\"\n{CONFIG}{}", policy(7)),
+            "[server] changed, which takes a restart",
+        ),
+        (
+            format!("{}{}", CONFIG.replace("memory", "embedded"), policy(7)),
+            "[store] or [fallback] changed",
+        ),
+        (
+            format!(
+                "{CONFIG}[[key]]\nname = \"a\"\nscopes = [\"acquire\"]\nhash_file = \"none\"\n{}",
+                policy(7)
+            ),
+            "that the configuration names cannot be read",
+        ),
+    ];
+    for (text, why) in rows {
+        folder.write("tollgate.toml", &text);
+        broker.signal("-HUP");
+        let line = broker.error_line();
+        assert!(line.contains("not reloaded, everything stays as it was: "), "{line}");
+        assert!(line.contains(why), "{line}");
+        assert_eq!(capacity("ca.crt"), 5);
+    }
+    folder.write("tollgate.toml", &format!("{CONFIG}{}", policy(7)));
+    folder.write("server.crt", "half a certificate");
+    broker.signal("-HUP");
+    let line = broker.error_line();
+    assert!(line.contains("server.crt has no certificate in PEM form in it"), "{line}");
+    assert_eq!(capacity("ca.crt"), 5);
+
+    let renewed = Authority::new().unwrap();
+    renewed.issue(folder.path()).unwrap();
+    folder.write("renewed.crt", renewed.pem());
+    broker.signal("-HUP");
+    assert_eq!(broker.line(), "reloaded\n");
+    assert_eq!(capacity("renewed.crt"), 7);
+    assert_eq!(broker.end("-TERM").0, Some(0));
+}

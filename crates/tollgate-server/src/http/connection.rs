@@ -1,0 +1,112 @@
+//! One connection of HTTP, in either version.
+//!
+//! The bound on an idle connection and on the head of a request is one alarm on the server's clock: it counts from the
+//! end of the last answer, so a client that sends its head byte by byte, or never takes its answer, does not put it off.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::Watcher;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tollgate::Timestamp;
+
+use crate::app::App;
+use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
+
+/// Serves `stream` until its client leaves, is idle for too long, or the server closes.
+pub(crate) async fn serve<S>(stream: S, router: Router, app: Arc<App>, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let pulse = Arc::new(Pulse::new(Arc::clone(&app)));
+    let router = TowerToHyperService::new(router);
+    let counted = Arc::clone(&pulse);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let busy = Busy::begin(Arc::clone(&counted));
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(busy);
+            answer
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+        () = pulse.fades() => tracing::debug!("a connection was idle for too long"),
+    }
+}
+
+/// The bound on the head, as HTTP/2 counts it.
+#[allow(clippy::cast_possible_truncation, reason = "the bound is small")]
+const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_MAX as u32;
+
+/// Whether a connection does anything.
+#[derive(Debug)]
+struct Pulse {
+    app: Arc<App>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    /// Requests that are being answered.
+    busy: usize,
+    /// When the last one ended.
+    since: Timestamp,
+}
+
+impl Pulse {
+    fn new(app: Arc<App>) -> Self {
+        let state = Mutex::new(State { busy: 0, since: app.now() });
+        Self { app, state }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Resolves when nothing was being answered for [`HEAD_WAIT_MAX`].
+    async fn fades(&self) {
+        let clock = self.app.clock();
+        loop {
+            let State { busy, since } = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (now, at) = (clock.now(), since + HEAD_WAIT_MAX);
+            match (busy, at <= now) {
+                (0, true) => return,
+                (0, false) => clock.sleep_until(at).await,
+                _ => clock.sleep_until(now + HEAD_WAIT_MAX).await,
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+struct Busy(Arc<Pulse>);
+
+impl Busy {
+    fn begin(pulse: Arc<Pulse>) -> Self {
+        pulse.change(|state| state.busy += 1);
+        Self(pulse)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let since = self.0.app.now();
+        self.0.change(|state| *state = State { busy: state.busy - 1, since });
+    }
+}

@@ -1,0 +1,81 @@
+//! Turning away who has no key for a call.
+//!
+//! Programs send `Authorization: Bearer KEY`. A browser can only send a password, so what merely looks also takes the
+//! key as the password of `Basic`. Nothing else does: a browser sends a password on behalf of any page that is open.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use super::reply;
+use crate::app::App;
+use crate::keys::{Refused, Scope};
+use crate::wire::Problem;
+
+/// What a call needs.
+#[derive(Clone, Debug)]
+pub(super) struct Needs {
+    pub(super) app: Arc<App>,
+    pub(super) scope: Scope,
+}
+
+/// Answers the call if its key allows it.
+pub(super) async fn guard(
+    State(Needs { app, scope }): State<Needs>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let key = key_of(request.headers(), scope);
+    match app.authenticate(key.as_deref()).and_then(|scopes| scopes.check(scope)) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refusal(refused, scope),
+    }
+}
+
+fn key_of(headers: &HeaderMap, scope: Scope) -> Option<String> {
+    if let Some(key) = bearer(headers) {
+        return Some(key.to_owned());
+    }
+    let (scheme, rest) = credentials(headers)?;
+    if scheme.eq_ignore_ascii_case("basic") && scope == Scope::Inspect {
+        let text = String::from_utf8(BASE64_STANDARD.decode(rest).ok()?).ok()?;
+        return text.split_once(':').map(|(_, password)| password.to_owned());
+    }
+    None
+}
+
+/// The key as a program sends it.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = credentials(headers)?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(key)
+}
+
+fn credentials(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    Some((scheme, rest.trim()))
+}
+
+fn refusal(refused: Refused, scope: Scope) -> Response {
+    let problem = Problem::new(refused.status(), refused.kind(), refused.to_string());
+    let mut response = reply::problem(&problem);
+    let fields = response.headers_mut();
+    let mut add = |value| fields.append(WWW_AUTHENTICATE, HeaderValue::from_static(value));
+    // The words of RFC 6750.
+    add(match refused {
+        Refused::Missing => "Bearer realm=\"tollgate\"",
+        Refused::Wrong | Refused::Expired(_) => {
+            "Bearer realm=\"tollgate\", error=\"invalid_token\""
+        }
+        Refused::Scope(_) => "Bearer realm=\"tollgate\", error=\"insufficient_scope\"",
+    });
+    if refused.status() == 401 && scope == Scope::Inspect {
+        add("Basic realm=\"tollgate\", charset=\"UTF-8\"");
+    }
+    response
+}

@@ -1,0 +1,263 @@
+//! Keys: who may ask, who may look, who may change.
+//!
+//! A key is 256 random bits as text, and only its SHA-256 is kept. A slow hash would protect words that people choose
+//! and others can guess; nobody guesses 256 bits, and a hash on every request has to be fast. Hashes are compared in a
+//! time that does not depend on what they are, with every key there is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq as _;
+use tollgate::{Error, ErrorKind, Timestamp};
+
+/// What a key allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Asking, and what follows: settling, releasing, renewing.
+    Acquire,
+    /// Looking at standings, policies, counts and the dashboard.
+    Inspect,
+    /// Changing what is in force: resetting a subject.
+    Administer,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Self; 3] = [Self::Acquire, Self::Inspect, Self::Administer];
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::Inspect => "inspect",
+            Self::Administer => "administer",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl FromStr for Scope {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::new(ErrorKind::Invalid, format!("there is no scope {text:?}; known: {known}"))
+        })
+    }
+}
+
+/// A set of scopes. None includes another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Every scope, as on a server without keys.
+    #[must_use]
+    pub fn all() -> Self {
+        Scope::ALL.into_iter().collect()
+    }
+
+    /// Whether `scope` is among them.
+    #[must_use]
+    pub const fn contains(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+
+    /// `Ok` if `scope` is among them.
+    ///
+    /// # Errors
+    /// [`Refused::Scope`] if it is not.
+    pub const fn check(self, scope: Scope) -> Result<(), Refused> {
+        if self.contains(scope) { Ok(()) } else { Err(Refused::Scope(scope)) }
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+}
+
+/// The SHA-256 of a key. As text it is `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Debug)]
+pub struct KeyHash([u8; 32]);
+
+impl KeyHash {
+    /// The hash of a key as it is sent.
+    #[must_use]
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for KeyHash {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            let text =
+                "is not \"sha256:\" and 64 hexadecimal digits; make a key with tollgate keys new";
+            Error::new(ErrorKind::Invalid, text)
+        };
+        let digits = text.strip_prefix("sha256:").ok_or_else(wrong)?.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(wrong());
+        }
+        let mut hash = [0; 32];
+        for (byte, digits) in hash.iter_mut().zip(digits.chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// The text of a key made of `random` bits, to be given to whoever will use it.
+#[must_use]
+pub fn key_text(random: &[u8; 32]) -> String {
+    format!("tg_{}", BASE64_URL_SAFE_NO_PAD.encode(random))
+}
+
+/// A key that the server accepts.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its hash.
+    pub hash: KeyHash,
+    /// What it allows.
+    pub scopes: Scopes,
+    /// From when on it is refused.
+    pub expires: Option<Timestamp>,
+}
+
+/// What a key grants, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) scopes: Scopes,
+    pub(crate) until: Timestamp,
+}
+
+/// The keys that a server accepts.
+#[derive(Clone, Debug, Default)]
+pub struct Keys(Vec<Key>);
+
+impl FromIterator<Key> for Keys {
+    fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
+        Self(keys.into_iter().collect())
+    }
+}
+
+impl Keys {
+    pub(crate) fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<Grant, Refused> {
+        let mut found = None;
+        for key in &self.0 {
+            if bool::from(key.hash.0.ct_eq(&hash.0)) {
+                found = Some(key);
+            }
+        }
+        let key = found.ok_or(Refused::Wrong)?;
+        let until = key.expires.unwrap_or(Timestamp::MAX);
+        if until <= now {
+            return Err(Refused::Expired(until));
+        }
+        Ok(Grant { scopes: key.scopes, until })
+    }
+}
+
+/// Why a caller was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There was no key.
+    Missing,
+    /// The key is none of the server's.
+    Wrong,
+    /// The key was valid until then.
+    Expired(Timestamp),
+    /// The key does not have this scope.
+    Scope(Scope),
+}
+
+impl Refused {
+    /// The HTTP status that says so.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        if matches!(self, Self::Scope(_)) { 403 } else { 401 }
+    }
+
+    /// The one word that answers carry.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        if matches!(self, Self::Scope(_)) { "forbidden" } else { "unauthenticated" }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("this needs a key; send Authorization: Bearer KEY"),
+            Self::Wrong => f.write_str("the key is not one of this server's"),
+            Self::Expired(at) => write!(f, "the key expired at {at}; ask for a new one"),
+            Self::Scope(scope) => {
+                write!(f, "the key does not allow this; it needs the scope {}", scope.name())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str, scope: Scope, expires: Option<Timestamp>) -> Key {
+        Key { hash: KeyHash::of(text), scopes: [scope].into_iter().collect(), expires }
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_hash_until_it_expires() {
+        let (noon, later) = (Timestamp::from_secs(1_000), Timestamp::from_secs(1_001));
+        let keys: Keys = [key("a", Scope::Acquire, None), key("b", Scope::Inspect, Some(later))]
+            .into_iter()
+            .collect();
+        let scopes = |text, now| keys.find(&KeyHash::of(text), now).map(|grant| grant.scopes);
+        assert_eq!(scopes("a", later).unwrap().check(Scope::Acquire), Ok(()));
+        let inspect = scopes("b", noon).unwrap();
+        assert_eq!(inspect.check(Scope::Inspect), Ok(()));
+        assert_eq!(inspect.check(Scope::Administer), Err(Refused::Scope(Scope::Administer)));
+        assert_eq!(scopes("b", later), Err(Refused::Expired(later)));
+        assert_eq!(scopes("c", noon), Err(Refused::Wrong));
+    }
+
+    #[test]
+    fn a_hash_prints_and_parses_back() {
+        let hash = KeyHash::of("abc");
+        let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(text.parse::<KeyHash>().unwrap().0, hash.0);
+        for bad in [&text[7..], &text[..70], &text.replace("ba", "+a"), "md5:00"] {
+            assert!(bad.parse::<KeyHash>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_keys_are_two_texts_of_43_digits() {
+        let (one, two) = (key_text(&[0; 32]), key_text(&[255; 32]));
+        assert_ne!(one, two);
+        assert_eq!(one.len(), 3 + 43);
+    }
+}

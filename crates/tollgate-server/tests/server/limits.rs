@@ -1,0 +1,121 @@
+//! Slow, silent, greedy and confused clients of HTTP, in both versions.
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tollgate::Span;
+use tollgate_server::bounds::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX};
+
+use crate::client::{Server, pass};
+
+async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
+    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Sends `body` and gives status and body of the answer.
+async fn post(sender: &mut SendRequest<Full<Bytes>>, body: impl Into<Bytes>) -> (u16, String) {
+    let request =
+        Request::post("http://test/v1/acquire").header("content-type", "application/json");
+    let request = request.body(Full::new(body.into())).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn http2_answers_as_http1_does_many_at_once() {
+    let server = Server::start().await;
+    let sender = http2(&server).await;
+    let asks = (0..7).map(|_| {
+        let mut sender = sender.clone();
+        tokio::spawn(async move {
+            post(&mut sender, r#"{"policy": "gemini", "subject": "p7"}"#).await.0
+        })
+    });
+    let mut statuses = Vec::new();
+    for ask in asks.collect::<Vec<_>>() {
+        statuses.push(ask.await.unwrap());
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    let (status, text) = post(&mut sender.clone(), vec![b' '; BODY_BYTES_MAX + 1]).await;
+    assert!(status == 413 && text.contains("too-large"), "{status} {text}");
+    drop(sender);
+    assert_eq!(server.stop().done.await.unwrap().cut, 0);
+}
+
+/// A client that says nothing, sends half a head, or has been answered and says no more, loses its connection.
+#[tokio::test]
+async fn half_open_connections_are_closed() {
+    let server = Server::start().await;
+    let whole = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    for bytes in ["", "P", "PRI * HTT", "GET /healthz HTTP/1.1\r\nhost: ", whole] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        if bytes == whole {
+            let mut answer = [0; 15];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        }
+        pass(&server.clock, HEAD_WAIT_MAX).await;
+        stream.read_to_end(&mut Vec::new()).await.ok();
+    }
+    let mut sender = http2(&server).await;
+    post(&mut sender, "{}").await;
+    pass(&server.clock, HEAD_WAIT_MAX).await;
+    while !sender.is_closed() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A head that arrives byte by byte does not put the alarm off.
+#[tokio::test]
+async fn a_slow_head_is_not_waited_for() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    while server.clock.next_alarm().is_none() {
+        tokio::task::yield_now().await;
+    }
+    for byte in b"GET /" {
+        stream.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+        server.clock.advance(Span::from_secs(15));
+    }
+    stream.read_to_end(&mut Vec::new()).await.ok();
+}
+
+#[tokio::test]
+async fn oversize_and_malformed_heads_are_refused_and_the_server_goes_on() {
+    let server = Server::start().await;
+    let long = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(HEAD_BYTES_MAX));
+    let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "x: y\r\n".repeat(200));
+    let rows = [
+        (long.as_str(), "HTTP/1.1 431 "),
+        (&many, "HTTP/1.1 431 "),
+        ("nonsense\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET / HTTP/1.1\r\nhost : x\r\n\r\n", "HTTP/1.1 400 "),
+        ("POST /v1/acquire HTTP/1.1\r\ncontent-length: x\r\n\r\n", "HTTP/1.1 400 "),
+    ];
+    for (bytes, status) in rows {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answer = vec![0; status.len()];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), status);
+    }
+    // HTTP/2, and then frames of an unknown kind that claim to be larger than any may be.
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&[255; 64]).await.unwrap();
+    stream.read_to_end(&mut Vec::new()).await.ok();
+    assert_eq!(server.get("/healthz").await.status, 200);
+}

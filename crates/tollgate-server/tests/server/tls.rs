@@ -1,0 +1,229 @@
+//! TLS on every listener: whom the server shows itself to, whom it asks for a certificate, and what bad files do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tollgate_server::bounds::HANDSHAKE_WAIT_MAX;
+use tollgate_server::{Tls, TlsFiles};
+use tollgate_testing::servers::Authority;
+
+use crate::client::{Server, pass};
+
+/// An authority with a folder in which its certificate is.
+struct Issued {
+    authority: Authority,
+    folder: TempDir,
+}
+
+impl Issued {
+    fn new() -> Self {
+        let issued = Self { authority: Authority::new().unwrap(), folder: TempDir::new().unwrap() };
+        issued.authority.issue(issued.path()).unwrap();
+        std::fs::write(issued.path().join("ca.crt"), issued.authority.pem()).unwrap();
+        issued
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn files(&self) -> TlsFiles {
+        let path = |name| self.path().join(name);
+        TlsFiles {
+            certificate: path("server.crt"),
+            key: path("server.key"),
+            client_authority: None,
+        }
+    }
+
+    /// A client that trusts this authority, with the certificate of `me` and for these protocols.
+    fn connector(&self, me: Option<&Self>, protocol: &str) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match me {
+            None => builder.with_no_client_auth(),
+            Some(me) => {
+                let files = me.files();
+                let chain = vec![CertificateDer::from_pem_file(files.certificate).unwrap()];
+                let key = PrivateKeyDer::from_pem_file(files.key).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        if !protocol.is_empty() {
+            config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        }
+        TlsConnector::from(Arc::new(config))
+    }
+}
+
+async fn connect(
+    to: std::net::SocketAddr,
+    connector: &TlsConnector,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from("localhost").unwrap();
+    connector.connect(name, TcpStream::connect(to).await?).await
+}
+
+/// What the server answers to `PING` of the Redis protocol, or why it does not.
+async fn ping(server: &Server, connector: &TlsConnector) -> std::io::Result<String> {
+    let mut stream = connect(server.resp, connector).await?;
+    stream.write_all(b"PING\r\nQUIT\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+#[tokio::test]
+async fn every_protocol_and_both_versions_of_http_speak_tls() {
+    let issued = Issued::new();
+    let server = Server::secured(Tls::open(issued.files()).unwrap()).await;
+    assert_eq!(ping(&server, &issued.connector(None, "")).await.unwrap(), "+PONG\r\n+OK\r\n");
+
+    let mut stream = connect(server.address, &issued.connector(None, "http/1.1")).await.unwrap();
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+
+    let stream = connect(server.address, &issued.connector(None, "h2")).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("https://localhost/healthz").body(Full::<Bytes>::default()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), r#"{"status":"ok"}"#);
+    drop(sender);
+
+    let stream = connect(server.grpc, &issued.connector(None, "h2")).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("https://localhost/grpc.health.v1.Health/Check")
+        .header("content-type", "application/grpc")
+        .body(Full::new(Bytes::from_static(&[0; 5])))
+        .unwrap();
+    let answer = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(answer.trailers().unwrap()["grpc-status"], "0");
+    drop(sender);
+    assert_eq!(server.stop().done.await.unwrap().cut, 0);
+}
+
+#[tokio::test]
+async fn clients_without_the_right_certificate_are_turned_away() {
+    let (issued, clients, others) = (Issued::new(), Issued::new(), Issued::new());
+    let files =
+        TlsFiles { client_authority: Some(clients.path().join("ca.crt")), ..issued.files() };
+    let server = Server::secured(Tls::open(files).unwrap()).await;
+    let answer = ping(&server, &issued.connector(Some(&clients), "")).await;
+    assert_eq!(answer.unwrap(), "+PONG\r\n+OK\r\n");
+    for me in [None, Some(&others)] {
+        assert!(ping(&server, &issued.connector(me, "")).await.is_err());
+    }
+    // Whoever trusts another authority does not talk to this server.
+    assert!(ping(&server, &others.connector(Some(&clients), "")).await.is_err());
+    // Nor is anything answered in the clear.
+    let mut plain = TcpStream::connect(server.address).await.unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut bytes = Vec::new();
+    plain.read_to_end(&mut bytes).await.ok();
+    assert!(!bytes.starts_with(b"HTTP"), "{bytes:?}");
+}
+
+#[tokio::test]
+async fn a_handshake_that_takes_too_long_is_cut() {
+    let issued = Issued::new();
+    let server = Server::secured(Tls::open(issued.files()).unwrap()).await;
+    for address in [server.address, server.resp] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // The beginning of a record, and no more.
+        stream.write_all(&[22, 3, 1]).await.unwrap();
+        pass(&server.clock, HANDSHAKE_WAIT_MAX).await;
+        stream.read_to_end(&mut Vec::new()).await.ok();
+    }
+}
+
+/// A certificate that was renewed is in force for the next connection, and one that is broken changes nothing.
+#[tokio::test]
+async fn reloading_takes_a_good_certificate_and_keeps_the_old_one_otherwise() {
+    let (issued, renewed) = (Issued::new(), Issued::new());
+    let tls = Tls::open(issued.files()).unwrap();
+    let server = Server::secured(tls.clone()).await;
+    std::fs::write(issued.path().join("server.crt"), "renewing").unwrap();
+    let error = tls.reload().unwrap_err().to_string();
+    assert!(error.ends_with("server.crt has no certificate in PEM form in it"), "{error}");
+    assert!(ping(&server, &issued.connector(None, "")).await.is_ok());
+
+    renewed.authority.issue(issued.path()).unwrap();
+    tls.reload().unwrap();
+    assert!(ping(&server, &issued.connector(None, "")).await.is_err());
+    assert!(ping(&server, &renewed.connector(None, "")).await.is_ok());
+}
+
+#[test]
+fn each_bad_file_is_named_with_what_is_wrong() {
+    let (issued, other) = (Issued::new(), Issued::new());
+    let path = |name| issued.path().join(name);
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("broken"), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
+        .unwrap();
+    let good = issued.files();
+    let rows = [
+        (
+            TlsFiles { certificate: path("none"), ..good.clone() },
+            "certificate ",
+            "cannot be read: No such file",
+        ),
+        (
+            TlsFiles { certificate: path("empty"), ..good.clone() },
+            "certificate ",
+            "has no certificate in PEM form in it",
+        ),
+        (TlsFiles { certificate: path("broken"), ..good.clone() }, "certificate ", "is not PEM: "),
+        (
+            TlsFiles { key: path("empty"), ..good.clone() },
+            "key ",
+            "has no private key in PEM form in it",
+        ),
+        (
+            TlsFiles { key: other.files().key, ..good.clone() },
+            "key ",
+            "does not belong to the certificate ",
+        ),
+        (
+            TlsFiles { client_authority: Some(path("server.key")), ..good.clone() },
+            "client_authority ",
+            "has no certificate in PEM form in it",
+        ),
+    ];
+    for (files, key, what) in rows {
+        let error = Tls::open(files).unwrap_err().to_string();
+        assert!(error.starts_with(key) && error.contains(what), "{error}");
+    }
+}

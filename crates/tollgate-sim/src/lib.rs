@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod call;
+mod clock;
+mod link;
+mod machine;
+mod store;
+mod world;
+
+pub use call::Call;
+pub use clock::SimClock;
+pub use link::{Line, Link};
+pub use machine::Machine;
+pub use store::{Condition, Ran, SimStore, Watch};
+pub use world::{Stuck, World};

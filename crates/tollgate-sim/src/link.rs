@@ -1,0 +1,183 @@
+//! The network between a machine and the store.
+//!
+//! A request travels on its own: whoever sent it may time out, give up or crash, and it arrives all the same. Each
+//! request and each reply draws its own delay, so they overtake each other.
+
+use std::fmt;
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::oneshot;
+use tollgate::{BoxFuture, Clock, Error, ErrorKind, Store};
+use tollgate_core::{Operation, Outcome, Span};
+
+use crate::call::Call;
+use crate::clock::SimClock;
+use crate::store::SimStore;
+use crate::world::World;
+
+/// How good the network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The shortest time one way, in microseconds.
+    pub delay_min: u64,
+    /// The longest usual time one way.
+    pub delay_max: u64,
+    /// How many of a thousand are slow.
+    pub slow_permille: u32,
+    /// The longest time one way of those.
+    pub slow_max: u64,
+    /// How many requests of a thousand are lost.
+    pub lost_requests_permille: u32,
+    /// How many replies of a thousand are lost.
+    pub lost_replies_permille: u32,
+    /// Whether nothing goes through at all.
+    pub is_cut: bool,
+    /// After what time the machine gives a request up.
+    pub timeout: Span,
+}
+
+impl Default for Line {
+    /// Half a millisecond to one each way, and nothing is lost.
+    fn default() -> Self {
+        Self {
+            delay_min: 500,
+            delay_max: 1_000,
+            slow_permille: 0,
+            slow_max: 0,
+            lost_requests_permille: 0,
+            lost_replies_permille: 0,
+            is_cut: false,
+            timeout: Span::from_millis(500),
+        }
+    }
+}
+
+/// One direction of one exchange: how long it takes, and whether it arrives.
+struct Leg {
+    delay: Span,
+    is_lost: bool,
+}
+
+/// The machine's end of the network: a store, as far as the machine can tell. Clones are the same end.
+#[derive(Clone)]
+pub struct Link {
+    world: World,
+    machine: u64,
+    clock: SimClock,
+    store: Arc<SimStore>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    line: Line,
+    rng: fastrand::Rng,
+    is_dead: bool,
+}
+
+impl Link {
+    pub(crate) fn new(
+        world: &World,
+        machine: u64,
+        clock: SimClock,
+        store: Arc<SimStore>,
+        line: Line,
+        seed: u64,
+    ) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        let state = Arc::new(Mutex::new(State { line, rng, is_dead: false }));
+        Self { world: world.clone(), machine, clock, store, state }
+    }
+
+    pub(crate) fn set(&self, line: Line) {
+        self.state().line = line;
+    }
+
+    pub(crate) fn line(&self) -> Line {
+        self.state().line
+    }
+
+    pub(crate) fn kill(&self) {
+        self.state().is_dead = true;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state().is_dead
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leg(&self, lost_permille: impl FnOnce(&Line) -> u32) -> Leg {
+        let mut state = self.state();
+        let (line, rng) = (state.line, &mut state.rng);
+        let is_slow = rng.u32(..1_000) < line.slow_permille;
+        let longest = if is_slow { line.slow_max } else { line.delay_max };
+        let delay = Span::from_micros(rng.u64(line.delay_min..=longest.max(line.delay_min)));
+        Leg { delay, is_lost: line.is_cut || rng.u32(..1_000) < lost_permille(&line) }
+    }
+
+    /// Takes `call` to the store and its outcome back. A partition that begins on the way stops it.
+    async fn travel(self, call: Call, back: oneshot::Sender<Result<Outcome, Error>>) {
+        let request = self.leg(|line| line.lost_requests_permille);
+        self.world.sleep(request.delay).await;
+        if request.is_lost || self.line().is_cut {
+            self.world.note("lost", self.machine, 0, || {
+                format!("m{} request {}", self.machine, call.name())
+            });
+            return;
+        }
+        let outcome = self.store.run(self.machine, &call).await;
+        let reply = self.leg(|line| line.lost_replies_permille);
+        self.world.sleep(reply.delay).await;
+        if reply.is_lost || self.line().is_cut {
+            self.world.note("lost", self.machine, 1, || {
+                format!("m{} reply to {}", self.machine, call.name())
+            });
+            return;
+        }
+        drop(back.send(outcome));
+    }
+}
+
+impl Store for Link {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            if self.is_dead() {
+                return pending().await;
+            }
+            let timeout = self.line().timeout;
+            let (back, reply) = oneshot::channel();
+            tokio::spawn(self.clone().travel(Call::of(&operation), back));
+            let mut reply = pin!(reply);
+            let mut is_lost = false;
+            let mut alarm = self.clock.sleep_until(self.clock.now() + timeout);
+            poll_fn(|context| {
+                if self.is_dead() {
+                    return Poll::Pending;
+                }
+                if !is_lost && let Poll::Ready(reply) = reply.as_mut().poll(context) {
+                    match reply {
+                        Ok(outcome) => return Poll::Ready(outcome),
+                        // A lost exchange shows as silence.
+                        Err(_) => is_lost = true,
+                    }
+                }
+                alarm.as_mut().poll(context).map(|()| {
+                    let text = format!("the store did not answer within {timeout}");
+                    Err(Error::new(ErrorKind::Unavailable, text))
+                })
+            })
+            .await
+        })
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}

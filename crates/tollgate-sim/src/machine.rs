@@ -1,0 +1,82 @@
+//! One machine of the fleet: its clock and its end of the network. What runs on it are the caller's tasks.
+
+use std::sync::Arc;
+
+use crate::clock::SimClock;
+use crate::link::{Line, Link};
+use crate::store::SimStore;
+use crate::world::World;
+
+/// A machine. Clones are the same machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    world: World,
+    number: u64,
+    clock: SimClock,
+    link: Link,
+}
+
+impl Machine {
+    /// A machine with a right clock, reaching `store` over `line`. Its `number` names it, and with the numbers that the
+    /// scenario draws it seeds its network.
+    #[must_use]
+    pub fn new(world: &World, store: &Arc<SimStore>, line: Line, number: u64) -> Self {
+        Self::with(world, store, line, number, number, world.clock())
+    }
+
+    /// A machine with the clock given, and a network that draws from `seed`.
+    #[must_use]
+    pub fn with(
+        world: &World,
+        store: &Arc<SimStore>,
+        line: Line,
+        number: u64,
+        seed: u64,
+        clock: SimClock,
+    ) -> Self {
+        let link = Link::new(world, number, clock.clone(), Arc::clone(store), line, seed);
+        Self { world: world.clone(), number, clock, link }
+    }
+
+    /// What names it.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub const fn clock(&self) -> &SimClock {
+        &self.clock
+    }
+
+    /// Its end of the network: a [`Store`](tollgate::Store), as far as it can tell.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.link.clone()
+    }
+
+    /// How good its network is now.
+    #[must_use]
+    pub fn line(&self) -> Line {
+        self.link.line()
+    }
+
+    /// Changes how good its network is, also for what is on its way.
+    pub fn set_line(&self, line: Line) {
+        self.link.set(line);
+    }
+
+    /// Whether it is gone.
+    #[must_use]
+    pub fn is_crashed(&self) -> bool {
+        self.link.is_dead()
+    }
+
+    /// Ends it between two instructions: nothing on it wakes, sends or hears anything again. What it has sent arrives.
+    pub fn crash(&self) {
+        self.world.note("crash", self.number, 0, || format!("m{}", self.number));
+        self.clock.kill();
+        self.link.kill();
+    }
+}

@@ -1,0 +1,144 @@
+//! The store of a simulated fleet: real decisions in memory, on a machine that has bad days.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tollgate::{Clock, Error, ErrorKind, KEYS_MAX_DEFAULT, Memory, Store};
+use tollgate_core::{Operation, Outcome, Standing, Timestamp};
+
+use crate::call::Call;
+use crate::clock::SimClock;
+use crate::world::World;
+
+/// How the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It answers.
+    Up,
+    /// It refuses every connection.
+    Down,
+    /// It refuses for its own load.
+    Throttled,
+    /// It takes requests and answers them when this true time has come, as a stopped process does.
+    PausedUntil(Timestamp),
+}
+
+/// One operation that the store ran.
+#[derive(Debug)]
+pub struct Ran<'a> {
+    /// The machine that sent it.
+    pub from: u64,
+    /// What it was.
+    pub call: &'a Call,
+    /// What came of it.
+    pub outcome: &'a Result<Outcome, Error>,
+    /// The time by the store's clock.
+    pub now: Timestamp,
+    /// Where the subject stood before, if the watcher wants to know.
+    pub before: Vec<Standing>,
+    /// Where it stood after.
+    pub after: Vec<Standing>,
+}
+
+/// Is told everything that the store runs, in the order in which it ran.
+pub trait Watch: Send + Sync + 'static {
+    /// Whether the standings before and after are worth asking for.
+    fn wants_standings(&self) -> bool;
+
+    /// Something ran.
+    fn ran(&self, ran: &Ran<'_>);
+}
+
+/// A store that can be down, throttled or paused. What it has written it keeps, as a durable store does.
+pub struct SimStore {
+    world: World,
+    clock: SimClock,
+    store: Box<dyn Store>,
+    watch: Option<Arc<dyn Watch>>,
+    condition: Mutex<Condition>,
+}
+
+impl SimStore {
+    /// A store in memory, on a clock that shows true time until it is set.
+    #[must_use]
+    pub fn new(world: &World) -> Self {
+        Self::around(world, |clock| Box::new(Memory::with(clock, KEYS_MAX_DEFAULT)))
+    }
+
+    /// The store that `make` makes for the store's clock.
+    #[must_use]
+    pub fn around(world: &World, make: impl FnOnce(Arc<dyn Clock>) -> Box<dyn Store>) -> Self {
+        let clock = world.clock();
+        Self {
+            store: make(Arc::new(clock.clone())),
+            world: world.clone(),
+            clock,
+            watch: None,
+            condition: Mutex::new(Condition::Up),
+        }
+    }
+
+    /// The same store, watched.
+    #[must_use]
+    pub fn watched(mut self, watch: Arc<dyn Watch>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// The store's own clock.
+    #[must_use]
+    pub const fn clock(&self) -> &SimClock {
+        &self.clock
+    }
+
+    /// Changes how it is.
+    pub fn set(&self, condition: Condition) {
+        self.world.note("store", 0, 0, || format!("is {condition:?}"));
+        *self.condition() = condition;
+    }
+
+    /// Runs `call`, which came from machine `from`, unless the store is not up.
+    pub(crate) async fn run(&self, from: u64, call: &Call) -> Result<Outcome, Error> {
+        loop {
+            let condition = *self.condition();
+            match condition {
+                Condition::Up => break,
+                Condition::Down => {
+                    return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
+                }
+                Condition::Throttled => {
+                    return Err(Error::new(ErrorKind::Throttled, "the store is overloaded"));
+                }
+                Condition::PausedUntil(at) if at <= self.world.now() => break,
+                Condition::PausedUntil(at) => self.world.sleep(at.since(self.world.now())).await,
+            }
+        }
+        let operation = call.operation();
+        let Some(watch) = &self.watch else { return self.store.run(operation).await };
+        let looks = watch.wants_standings();
+        let before = if looks { self.stands(operation).await } else { Vec::new() };
+        let now = self.clock.now();
+        let outcome = self.store.run(operation).await;
+        let after = if looks { self.stands(operation).await } else { Vec::new() };
+        watch.ran(&Ran { from, call, outcome: &outcome, now, before, after });
+        outcome
+    }
+
+    async fn stands(&self, operation: Operation<'_>) -> Vec<Standing> {
+        let (policy, subject) = (operation.policy(), operation.subject());
+        match self.store.run(Operation::Standing { policy, subject }).await {
+            Ok(Outcome::Stands(standings)) => standings,
+            _ => Vec::new(),
+        }
+    }
+
+    fn condition(&self) -> MutexGuard<'_, Condition> {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SimStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimStore").field("condition", &*self.condition()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! Every metric by name, in one list that all sinks read, so that no two of them differ.
+//!
+//! Labels are the policy, the limit and words of ours, never a subject: the number of series is bounded by the
+//! configuration.
+
+/// What a metric measures, and so which sums and rates make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// How long things took, in buckets of [`DURATION_BOUNDS_US`](crate::DURATION_BOUNDS_US).
+    Duration,
+    /// Which try of one call it was, from 1 on.
+    Attempts,
+}
+
+/// One metric: its names in all sinks, and what it says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// The name for Prometheus, without the suffix `_total` that counters get there.
+    pub name: &'static str,
+    /// One sentence without its full stop.
+    pub help: &'static str,
+    /// What it measures.
+    pub kind: Kind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// The name in CloudWatch, if it is sent there, and the labels that are dimensions there. There is always one more
+    /// series without dimensions, because alarms match dimensions exactly.
+    pub cloudwatch: Option<(&'static str, &'static [&'static str])>,
+}
+
+impl Metric {
+    /// The name for OpenTelemetry.
+    #[must_use]
+    pub fn otel(&self) -> String {
+        self.name.replacen('_', ".", 1)
+    }
+
+    /// The name as Prometheus shows it: of the samples for a counter or a gauge, of the family otherwise.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("{}{suffix}", self.name)
+    }
+
+    /// The unit in CloudWatch.
+    #[must_use]
+    pub const fn cloudwatch_unit(&self) -> &'static str {
+        match self.kind {
+            Kind::Duration => "Milliseconds",
+            Kind::Counter | Kind::Gauge | Kind::Attempts => "Count",
+        }
+    }
+}
+
+const POLICY: &[&str] = &["policy"];
+const LIMIT: &[&str] = &["policy", "limit"];
+const SINK: &[&str] = &["sink"];
+
+macro_rules! metrics {
+    ($($id:ident = $name:literal, $kind:ident, $labels:expr, $cloudwatch:expr, $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub(crate) static $id: Metric =
+                Metric { name: $name, help: $help, kind: Kind::$kind, labels: $labels, cloudwatch: $cloudwatch };
+        )*
+        /// Every metric, in the order in which the sinks list them.
+        pub static METRICS: &[&Metric] = &[$(&$id),*];
+    };
+}
+
+metrics! {
+    ACQUIRED = "tollgate_tokens_acquired", Counter, LIMIT, Some(("RateLimiterTokensAcquired", LIMIT)),
+        "What was charged to a limit by asks that went through, in its unit";
+    AVAILABLE = "tollgate_tokens_available", Gauge, LIMIT, Some(("RateLimiterTokensAvailable", LIMIT)),
+        "What remained of a limit for the subject that asked last";
+    TOOK = "tollgate_acquisition_duration_seconds", Duration, &["policy", "outcome"],
+        Some(("RateLimiterAcquisitionLatency", POLICY)),
+        "How long answers to asks took, by outcome";
+    REFUSED = "tollgate_refusals", Counter, LIMIT, Some(("RateLimiterAcquisitionFailures", LIMIT)),
+        "Asks that were denied, by the limit that binds";
+    ERRORS = "tollgate_errors", Counter, POLICY, Some(("RateLimiterErrors", POLICY)),
+        "Calls that could not be decided";
+    SHADOW = "tollgate_shadow_denied", Counter, POLICY, Some(("RateLimiterShadowDenied", POLICY)),
+        "Asks that went through only because their policy is in shadow mode";
+    DEGRADED = "tollgate_degraded_decisions", Counter, POLICY, Some(("RateLimiterDegradedDecisions", POLICY)),
+        "Decisions that were made without the store";
+    STORE_TOOK = "tollgate_store_duration_seconds", Duration, POLICY, Some(("RateLimiterStoreLatency", POLICY)),
+        "How long single tries of the store took";
+    STORE_TRIES = "tollgate_store_tries", Counter, &["policy", "result"], Some(("RateLimiterStoreTries", POLICY)),
+        "Tries of the store, by how they ended: answered, raced, throttled or failed";
+    CONDITIONAL = "tollgate_store_conditional_failures", Counter, POLICY,
+        Some(("RateLimiterConditionalFailures", POLICY)),
+        "Tries of the store that another caller was ahead of";
+    THROTTLED = "tollgate_store_throttled", Counter, POLICY, Some(("RateLimiterStoreThrottled", POLICY)),
+        "Tries that the store refused for its own load";
+    ATTEMPTS = "tollgate_store_attempts", Attempts, POLICY, Some(("RateLimiterStoreAttempts", POLICY)),
+        "Which try of one call each try of the store was: the distribution of retries";
+    UNPOSTED = "tollgate_unposted", Gauge, POLICY, Some(("RateLimiterUnposted", POLICY)),
+        "Admitted requests that the store does not know of yet";
+    UNPOSTED_MAX = "tollgate_unposted_max", Gauge, POLICY, Some(("RateLimiterUnpostedMax", POLICY)),
+        "The most that unposted may become: this instance's share of a possible over-issue";
+    VIOLATIONS = "tollgate_violations", Counter, LIMIT, Some(("RateLimiterViolations", LIMIT)),
+        "Refusals by a provider of what was admitted";
+    FALLBACK = "tollgate_fallback_activated", Counter, &[], Some(("RateLimiterFallbackActivated", &[])),
+        "How often decisions began to be made without the store";
+    FALLBACK_ACTIVE = "tollgate_fallback_active", Gauge, &[], Some(("RateLimiterFallbackActive", &[])),
+        "1 while decisions are made without the store, else 0";
+    DROPPED = "tollgate_telemetry_dropped", Counter, SINK, Some(("RateLimiterTelemetryDropped", SINK)),
+        "Events that a sink was too slow to take";
+    SINK_FAILURES = "tollgate_telemetry_failures", Counter, SINK, Some(("RateLimiterTelemetryFailures", SINK)),
+        "Writes of a sink that failed or took too long";
+}
+
+/// A label as a dimension of CloudWatch, as in `Policy`.
+#[must_use]
+pub fn dimension(label: &str) -> String {
+    let mut letters = label.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+
+mod catalogue;
+mod meters;
+mod record;
+mod sink;
+pub mod sinks;
+mod snapshot;
+mod telemetry;
+
+pub use catalogue::{Kind, METRICS, Metric, dimension};
+pub use meters::{Meters, OTHER, POLICIES_MAX};
+pub use record::{Record, Severity, What};
+pub use sink::{MeterSink, RecordSink};
+pub use snapshot::{ATTEMPTS_MAX, DURATION_BOUNDS_US, Series, Snapshot, Value};
+pub use telemetry::{BATCH_MAX, Builder, QUEUE_MAX, Tasks, Telemetry, WRITE_MAX};

@@ -1,0 +1,91 @@
+//! Counts in the shape of CloudWatch: a name, dimensions, a unit, and values with how often each occurred.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalogue::{Kind, METRICS, Metric, dimension};
+use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
+
+/// The most values of one datum that CloudWatch takes.
+pub(super) const VALUES_MAX: usize = 150;
+
+/// One metric of one period.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Datum {
+    pub(super) metric: &'static Metric,
+    pub(super) name: &'static str,
+    /// Nothing for the roll-up.
+    pub(super) dimensions: Vec<(String, Arc<str>)>,
+    /// At most [`VALUES_MAX`], each with its count.
+    pub(super) values: Vec<(f64, f64)>,
+}
+
+/// What `delta` says, once by dimensions and once without. A counter that did not move is left out.
+pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
+    let mut all = Vec::new();
+    for metric in METRICS {
+        let Some((name, dimensions)) = metric.cloudwatch else { continue };
+        let series: Vec<&Series> = delta
+            .series
+            .iter()
+            .filter(|series| series.metric.name == metric.name)
+            .filter(|series| metric.kind == Kind::Gauge || !series.value.is_zero())
+            .collect();
+        let mut groups: BTreeMap<Vec<Arc<str>>, Vec<&Series>> = BTreeMap::new();
+        for one in &series {
+            let of = |(label, _): &(&&str, _)| dimensions.contains(*label);
+            let values = metric.labels.iter().zip(&one.labels).filter(of);
+            groups
+                .entry(values.map(|(_, value)| Arc::clone(value)).collect())
+                .or_default()
+                .push(one);
+        }
+        // Without dimensions the only group is the roll-up itself.
+        if !dimensions.is_empty() && !series.is_empty() {
+            groups.insert(Vec::new(), series);
+        }
+        for (values, series) in groups {
+            let names = dimensions.iter().map(|label| dimension(label));
+            let dimensions: Vec<_> = names.zip(values).collect();
+            for values in measured(metric, &series).chunks(VALUES_MAX) {
+                let (dimensions, values) = (dimensions.clone(), values.to_vec());
+                all.push(Datum { metric, name, dimensions, values });
+            }
+        }
+    }
+    all
+}
+
+/// The values of `series` taken together: the sum of counters, each of the gauges, the middle of buckets.
+fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
+    let numbers = series.iter().filter_map(|series| match series.value {
+        Value::Number(number) => Some(number),
+        Value::Buckets { .. } => None,
+    });
+    match metric.kind {
+        Kind::Counter => vec![(numbers.sum::<u64>() as f64, 1.0)],
+        Kind::Gauge => numbers.map(|number| (number as f64, 1.0)).collect(),
+        Kind::Duration | Kind::Attempts => {
+            let mut all: Option<Value> = None;
+            for one in series {
+                match &mut all {
+                    None => all = Some(one.value.clone()),
+                    Some(all) => all.add(&one.value),
+                }
+            }
+            let Some(Value::Buckets { counts, .. }) = all else { return Vec::new() };
+            let values = counts.iter().enumerate().filter(|(_, count)| **count != 0);
+            values.map(|(bucket, count)| (value_of(metric.kind, bucket), *count as f64)).collect()
+        }
+    }
+}
+
+/// The value that stands for a bucket: its upper bound, so that nothing looks faster than it was. What took longer than
+/// the last bound counts as twice that.
+fn value_of(kind: Kind, bucket: usize) -> f64 {
+    if kind == Kind::Attempts {
+        return (bucket + 1) as f64;
+    }
+    let last = DURATION_BOUNDS_US[DURATION_BOUNDS_US.len() - 1];
+    DURATION_BOUNDS_US.get(bucket).copied().unwrap_or(2 * last) as f64 / 1_000.0
+}

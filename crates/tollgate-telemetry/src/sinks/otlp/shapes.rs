@@ -1,0 +1,128 @@
+//! Counts and records in the shapes of OTLP's JSON. Numbers of 64 bits are text there, and times are nanoseconds.
+
+use serde_json::{Value as Json, json};
+use tollgate::{Span, Timestamp, edge};
+
+use crate::catalogue::{Kind, METRICS};
+use crate::record::{Record, What};
+use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
+
+/// Sums are since the start.
+const CUMULATIVE: u32 = 2;
+const KIND_INTERNAL: u32 = 1;
+const STATUS_ERROR: u32 = 2;
+
+fn scoped(signal: &str, scope: &str, items_name: &str, items: &[Json]) -> Json {
+    let resource = json!({ "attributes": [attribute("service.name", "tollgate")] });
+    let scoped = json!({ "scope": { "name": "tollgate" }, items_name: items });
+    json!({ signal: [{ "resource": resource, scope: [scoped] }] })
+}
+
+fn attribute(name: &str, value: &str) -> Json {
+    json!({ "key": name, "value": { "stringValue": value } })
+}
+
+fn nanos(at: Timestamp) -> String {
+    (u128::from(at.as_micros()) * 1_000).to_string()
+}
+
+/// Every metric that has a series.
+pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
+    let all: Vec<Json> = METRICS
+        .iter()
+        .filter_map(|metric| {
+            let points: Vec<Json> = total
+                .series
+                .iter()
+                .filter(|series| series.metric.name == metric.name)
+                .map(|series| point(series, started, total.at))
+                .collect();
+            if points.is_empty() {
+                return None;
+            }
+            let (shape, data) = match metric.kind {
+                Kind::Counter => (
+                    "sum",
+                    json!({ "aggregationTemporality": CUMULATIVE, "isMonotonic": true, "dataPoints": points }),
+                ),
+                Kind::Gauge => ("gauge", json!({ "dataPoints": points })),
+                Kind::Duration | Kind::Attempts => (
+                    "histogram",
+                    json!({ "aggregationTemporality": CUMULATIVE, "dataPoints": points }),
+                ),
+            };
+            let unit = if metric.kind == Kind::Duration { "s" } else { "1" };
+            Some(json!({ "name": metric.otel(), "description": metric.help, "unit": unit, shape: data }))
+        })
+        .collect();
+    scoped("resourceMetrics", "scopeMetrics", "metrics", &all)
+}
+
+fn point(series: &Series, started: Timestamp, at: Timestamp) -> Json {
+    let labels = series.metric.labels.iter().zip(&series.labels);
+    let attributes: Vec<Json> = labels.map(|(name, value)| attribute(name, value)).collect();
+    let mut point = json!({
+        "attributes": attributes,
+        "startTimeUnixNano": nanos(started),
+        "timeUnixNano": nanos(at),
+    });
+    match &series.value {
+        Value::Number(number) => point["asInt"] = json!(number.to_string()),
+        Value::Buckets { counts, sum } => {
+            let (scale, bounds): (f64, Vec<f64>) = match series.metric.kind {
+                Kind::Attempts => (1.0, (1..counts.len()).map(|attempt| attempt as f64).collect()),
+                _ => (1e6, DURATION_BOUNDS_US.iter().map(|bound| *bound as f64 / 1e6).collect()),
+            };
+            point["count"] = json!(counts.iter().sum::<u64>().to_string());
+            point["sum"] = json!(*sum as f64 / scale);
+            let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+            point["bucketCounts"] = json!(counts);
+            point["explicitBounds"] = json!(bounds);
+        }
+    }
+    point
+}
+
+/// A span for each of `records`.
+pub(super) fn traces(records: &[Record]) -> Json {
+    let spans: Vec<Json> = records.iter().map(span).collect();
+    scoped("resourceSpans", "scopeSpans", "spans", &spans)
+}
+
+fn span(record: &Record) -> Json {
+    let took = record.took.unwrap_or(Span::from_micros(0));
+    let started = Timestamp::from_micros(record.at.as_micros().saturating_sub(took.as_micros()));
+    let mut attributes = vec![
+        attribute("tollgate.outcome", record.what.word()),
+        attribute("tollgate.correlation_id", &record.correlation_id),
+    ];
+    let texts = [
+        ("tollgate.policy", &record.policy),
+        ("tollgate.subject", &record.subject),
+        ("tollgate.ask_id", &record.ask_id),
+    ];
+    for (name, text) in texts {
+        attributes.extend(text.as_deref().map(|text| attribute(name, text)));
+    }
+    let mut status = json!({});
+    match &record.what {
+        What::Denied { limit, .. } => attributes.push(attribute("tollgate.limit", limit)),
+        What::Failed { error } => status = json!({ "code": STATUS_ERROR, "message": error }),
+        _ => {}
+    }
+    json!({
+        "traceId": hex(4),
+        "spanId": hex(2),
+        "name": "tollgate.acquire",
+        "kind": KIND_INTERNAL,
+        "startTimeUnixNano": nanos(started),
+        "endTimeUnixNano": nanos(record.at),
+        "attributes": attributes,
+        "status": status,
+    })
+}
+
+/// A random number of `words` times 32 bits.
+fn hex(words: usize) -> String {
+    (0..words).map(|_| format!("{:08x}", edge::random())).collect()
+}

@@ -1,0 +1,89 @@
+//! The page that Prometheus reads: OpenMetrics text, made when somebody asks for it.
+
+use std::fmt::Error as FormatError;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use tollgate::Timestamp;
+
+use crate::catalogue::{Kind, METRICS};
+use crate::meters::Meters;
+use crate::snapshot::{DURATION_BOUNDS_US, Series, Value};
+
+/// The media type of the page.
+pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Microseconds in a second, the base unit of Prometheus. Dividing gives the nearest number, and so short bounds.
+const MICROS: f64 = 1e6;
+
+/// A page of everything that `meters` counted.
+#[must_use]
+pub fn page(meters: &Arc<Meters>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Page(Arc::clone(meters))));
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => text,
+        // Writing to a string does not fail; half a page would be taken for a whole one.
+        Err(FormatError) => String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Page(Arc<Meters>);
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), FormatError> {
+        // The page has no times: whoever reads it knows when that was.
+        let snapshot = self.0.snapshot(Timestamp::EPOCH);
+        for metric in METRICS {
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Duration | Kind::Attempts => MetricType::Histogram,
+            };
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
+            for series in snapshot.series.iter().filter(|it| it.metric.name == metric.name) {
+                encode_series(&mut family, series)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode_series(family: &mut MetricEncoder<'_>, series: &Series) -> Result<(), FormatError> {
+    let labels: Vec<(&str, &str)> =
+        series.metric.labels.iter().copied().zip(series.labels.iter().map(|it| &**it)).collect();
+    if labels.is_empty() {
+        return encode_value(family, series);
+    }
+    encode_value(&mut family.encode_family(&labels)?, series)
+}
+
+fn encode_value(encoder: &mut MetricEncoder<'_>, series: &Series) -> Result<(), FormatError> {
+    match (&series.value, series.metric.kind) {
+        (Value::Number(number), Kind::Counter) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(number, None)
+        }
+        (Value::Number(number), _) => encoder.encode_gauge(number),
+        (Value::Buckets { counts, sum }, kind) => {
+            let (scale, bounds) = match kind {
+                Kind::Attempts => (1.0, attempts(counts.len())),
+                _ => (MICROS, DURATION_BOUNDS_US.map(|bound| bound as f64 / MICROS).to_vec()),
+            };
+            let buckets: Vec<(f64, u64)> =
+                bounds.into_iter().chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
+            let count = counts.iter().sum();
+            encoder.encode_histogram::<NoLabelSet>(*sum as f64 / scale, count, &buckets, None)
+        }
+    }
+}
+
+/// The bounds of all but the last bucket of attempts.
+fn attempts(buckets: usize) -> Vec<f64> {
+    (1..buckets).map(|attempt| attempt as f64).collect()
+}

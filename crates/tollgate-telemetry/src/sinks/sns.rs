@@ -1,0 +1,107 @@
+//! Incidents and degradation to an SNS topic: what people are woken for.
+//!
+//! An alarm of CloudWatch carries numbers only. What a post-mortem wants, where every limit stood and what was acquired
+//! last, goes into this message.
+
+use aws_sdk_sns::Client;
+use aws_sdk_sns::error::DisplayErrorContext;
+use serde_json::json;
+use tollgate::{BoxFuture, Error, ErrorKind, Event};
+
+use super::aws::Place;
+use crate::record::{Record, What};
+use crate::sink::RecordSink;
+
+/// The longest subject that SNS takes, in characters.
+pub const SUBJECT_MAX: usize = 100;
+
+/// Publishes to a topic.
+#[derive(Debug)]
+pub struct Sns {
+    client: Client,
+    topic: String,
+}
+
+impl Sns {
+    /// Publishes to the topic with the ARN `topic` at `place`.
+    ///
+    /// # Errors
+    /// If no region is set anywhere.
+    pub async fn connect(topic: impl Into<String>, place: &Place) -> Result<Self, Error> {
+        let client = Client::new(&place.config("sns").await?);
+        Ok(Self { client, topic: topic.into() })
+    }
+}
+
+impl RecordSink for Sns {
+    fn name(&self) -> &'static str {
+        "sns"
+    }
+
+    fn wants(&self, event: &Event<'_>) -> bool {
+        matches!(
+            event,
+            Event::Violated { .. } | Event::DegradedBegan { .. } | Event::DegradedEnded { .. }
+        )
+    }
+
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut failed = None;
+            for record in records {
+                let Some((subject, message)) = message(record) else { continue };
+                let call = self.client.publish().topic_arn(&self.topic);
+                // One that fails does not keep the others back.
+                if let Err(error) = call.subject(subject).message(message).send().await {
+                    failed = Some(format!("sns: {}", DisplayErrorContext(&error)));
+                }
+            }
+            match failed {
+                None => Ok(()),
+                Some(text) => Err(Error::new(ErrorKind::Unavailable, text)),
+            }
+        })
+    }
+}
+
+/// Subject and body of the message about `record`.
+fn message(record: &Record) -> Option<(String, String)> {
+    let id = &record.correlation_id;
+    let (subject, body) = match &record.what {
+        What::Violated(incident) => (
+            format!(
+                "tollgate incident: {} refused by the provider ({})",
+                incident.policy, incident.limit
+            ),
+            serde_json::to_value(incident).ok()?,
+        ),
+        What::DegradedBegan { error } => (
+            "tollgate: decisions are made without the store".to_owned(),
+            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_began", "error": error }),
+        ),
+        What::DegradedEnded { lasted } => (
+            "tollgate: the store answers again".to_owned(),
+            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.to_string() }),
+        ),
+        _ => return None,
+    };
+    let body = serde_json::to_string_pretty(&body).ok()?;
+    Some((plain(&subject), body))
+}
+
+/// `text` as SNS takes a subject: printable ASCII that begins with a letter or number, at most [`SUBJECT_MAX`] characters.
+fn plain(text: &str) -> String {
+    let printable = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    text.chars().map(printable).take(SUBJECT_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_short_printable_ascii() {
+        assert_eq!(plain("tollgate: é\n\u{7}x"), "tollgate: ???x");
+        assert_eq!(plain(&"a".repeat(300)).len(), SUBJECT_MAX);
+    }
+}

@@ -1,0 +1,116 @@
+//! The counts at one moment, as plain data that every sink reads alike.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate::Timestamp;
+
+use crate::catalogue::Metric;
+
+/// The upper bounds of the buckets of a duration, in microseconds; one more bucket has everything above.
+pub const DURATION_BOUNDS_US: [u64; 16] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000,
+];
+
+/// The number of buckets of a duration.
+pub(crate) const DURATION_BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
+
+/// Tries from this one on are counted together.
+pub const ATTEMPTS_MAX: usize = 8;
+
+/// Every series at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Timestamp,
+    /// The series, in the order of [`METRICS`](crate::METRICS).
+    pub series: Vec<Series>,
+}
+
+/// One metric for one set of labels.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What it is.
+    pub metric: &'static Metric,
+    /// The values of the metric's labels, in their order.
+    pub labels: Vec<Arc<str>>,
+    /// The value.
+    pub value: Value,
+}
+
+/// What a series says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A counter or a gauge.
+    Number(u64),
+    /// A count for each bucket (of a duration, or of attempts from 1 on), and the sum in microseconds or attempts.
+    Buckets {
+        /// How many fell into each bucket, not cumulated.
+        counts: Vec<u64>,
+        /// The sum of what was measured.
+        sum: u64,
+    },
+}
+
+impl Value {
+    fn less(&self, earlier: &Self) -> Self {
+        match (self, earlier) {
+            (Self::Number(now), Self::Number(then)) => Self::Number(now.saturating_sub(*then)),
+            (Self::Buckets { counts, sum }, Self::Buckets { counts: then, sum: sum_then }) => {
+                let counts = counts.iter().zip(then).map(|(now, then)| now.saturating_sub(*then));
+                Self::Buckets { counts: counts.collect(), sum: sum.saturating_sub(*sum_then) }
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Adds what `other` counted.
+    pub fn add(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Number(number), Self::Number(more)) => *number += more,
+            (Self::Buckets { counts, sum }, Self::Buckets { counts: more, sum: sum_more }) => {
+                counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+                *sum += sum_more;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::Number(number) => *number == 0,
+            Self::Buckets { counts, .. } => counts.iter().all(|count| *count == 0),
+        }
+    }
+}
+
+impl Snapshot {
+    /// What was counted since `earlier`; gauges stay as they are.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let key = |series: &Series| (series.metric.name, series.labels.clone());
+        let then: HashMap<_, _> =
+            earlier.series.iter().map(|series| (key(series), &series.value)).collect();
+        let series = self.series.iter().map(|series| {
+            let value = match then.get(&key(series)) {
+                Some(then) if series.metric.kind != crate::Kind::Gauge => series.value.less(then),
+                _ => series.value.clone(),
+            };
+            Series { value, ..series.clone() }
+        });
+        Self { at: self.at, series: series.collect() }
+    }
+
+    /// The value of the series of the metric called `name` with `labels`, if there is one.
+    #[must_use]
+    pub fn get(&self, name: &str, labels: &[&str]) -> Option<&Value> {
+        let same = |series: &&Series| {
+            series.metric.name == name
+                && series.labels.iter().map(|label| &**label).eq(labels.iter().copied())
+        };
+        self.series.iter().find(same).map(|series| &series.value)
+    }
+}

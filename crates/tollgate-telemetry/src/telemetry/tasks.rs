@@ -1,0 +1,125 @@
+//! The tasks behind the queues, and how they end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tollgate::{BoxFuture, Clock, Error, Span};
+
+use crate::meters::{Meters, SinkTally};
+use crate::record::Record;
+use crate::sink::{MeterSink, RecordSink};
+use crate::snapshot::Snapshot;
+
+/// The most records in one write.
+pub const BATCH_MAX: usize = 128;
+
+/// The longest that one write of a sink may take; then it is given up and counted as failed.
+pub const WRITE_MAX: Span = Span::from_secs(30);
+
+/// The tasks of all sinks. Dropping it ends them where they are.
+#[derive(Debug)]
+pub struct Tasks {
+    closing: watch::Sender<bool>,
+    clock: Arc<dyn Clock>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Tasks {
+    pub(super) fn new(closing: watch::Sender<bool>, clock: Arc<dyn Clock>) -> Self {
+        Self { closing, clock, running: Vec::new() }
+    }
+
+    /// Lets every sink write what it has, for at most `within`. Says whether all of them finished.
+    pub async fn drain(mut self, within: Span) -> bool {
+        self.closing.send_replace(true);
+        let deadline = self.clock.sleep_until(self.clock.now() + within);
+        let all = async {
+            for task in &mut self.running {
+                // A task that panicked has nothing left to write.
+                drop(task.await);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = all => true,
+            () = deadline => false,
+        }
+    }
+
+    pub(super) fn feed(
+        &mut self,
+        sink: Arc<dyn RecordSink>,
+        mut queue: mpsc::Receiver<Record>,
+        tally: Arc<SinkTally>,
+    ) {
+        let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
+        self.running.push(tokio::spawn(async move {
+            let mut batch = Vec::new();
+            loop {
+                let taken = tokio::select! {
+                    taken = queue.recv_many(&mut batch, BATCH_MAX) => taken,
+                    () = closed(&mut closing), if !queue.is_closed() => {
+                        queue.close();
+                        continue;
+                    }
+                };
+                if taken == 0 {
+                    return;
+                }
+                attempt(&*clock, &tally, sink.write(&batch)).await;
+                batch.clear();
+            }
+        }));
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        sink: Arc<dyn MeterSink>,
+        interval: Span,
+        meters: Arc<Meters>,
+        tally: Arc<SinkTally>,
+    ) {
+        let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
+        self.running.push(tokio::spawn(async move {
+            let mut published = Snapshot::default();
+            loop {
+                let is_last = tokio::select! {
+                    () = clock.sleep_until(clock.now() + interval) => false,
+                    () = closed(&mut closing) => true,
+                };
+                let total = meters.snapshot(clock.now());
+                let delta = total.since(&published);
+                attempt(&*clock, &tally, sink.publish(&delta, &total)).await;
+                published = total;
+                if is_last {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.running.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // A sender that is gone means the same.
+    drop(closing.wait_for(|is_closing| *is_closing).await);
+}
+
+/// Waits for `write`, but not for ever, and counts it if it failed.
+async fn attempt(clock: &dyn Clock, tally: &SinkTally, write: BoxFuture<'_, Result<(), Error>>) {
+    let result = tokio::select! {
+        result = write => result.map_err(|error| error.to_string()),
+        () = clock.sleep_until(clock.now() + WRITE_MAX) => Err(format!("no answer within {WRITE_MAX}")),
+    };
+    if let Err(error) = result {
+        tally.failures.fetch_add(1, Relaxed);
+        tracing::warn!(sink = tally.name(), %error, "telemetry was not written");
+    }
+}

@@ -1,0 +1,136 @@
+//! The files in `deploy/` and the page of metrics: they name what tollgate emits, and tools accept them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value as Json;
+use tollgate_telemetry::{Kind, METRICS, Metric, dimension};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every word of `text` that begins with `prefix`.
+fn words(text: &str, prefix: &str) -> BTreeSet<String> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !is_of_name(c))
+        .filter(|word| word.starts_with(prefix) && word.len() != prefix.len())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The names of all samples on the page of Prometheus.
+fn samples() -> BTreeSet<String> {
+    let of = |metric: &&Metric| match metric.kind {
+        Kind::Counter | Kind::Gauge => vec![metric.prometheus()],
+        Kind::Duration | Kind::Attempts => {
+            ["bucket", "count", "sum"].map(|part| format!("{}_{part}", metric.name)).to_vec()
+        }
+    };
+    METRICS.iter().flat_map(of).collect()
+}
+
+#[test]
+fn r000_13_alert_rules_and_dashboard_name_metrics_that_exist() {
+    let exists = samples();
+    for path in ["deploy/prometheus-rules.yaml", "deploy/grafana-dashboard.json"] {
+        let named = words(&read(path), "tollgate_");
+        assert!(5 < named.len(), "{path} names {named:?}");
+        let unknown: Vec<_> = named.difference(&exists).collect();
+        assert!(unknown.is_empty(), "{path} names {unknown:?}");
+    }
+}
+
+#[test]
+fn r000_11_r000_13_the_template_names_metrics_that_exist() {
+    let template = read("deploy/cloudformation.yaml");
+    let names: BTreeSet<String> = METRICS
+        .iter()
+        .filter_map(|metric| metric.cloudwatch)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let mut named = words(&template, "RateLimiter");
+    named.remove("RateLimiter");
+    let unknown: Vec<_> = named.difference(&names).collect();
+    assert!(unknown.is_empty(), "the template names {unknown:?}");
+    // Throttling that persists, fallback and incidents have an alarm; the four metrics of R000.13 are on the dashboard.
+    for metric in
+        ["RateLimiterStoreThrottled", "RateLimiterFallbackActivated", "RateLimiterViolations"]
+    {
+        assert!(template.contains(&format!("MetricName: {metric}\n")), "{metric} has no alarm");
+    }
+    let start = template.find("DashboardBody: !Sub |\n").expect("there is a dashboard");
+    let body = template[start..].split_once('\n').expect("the body is below").1;
+    let body: String = body.lines().take_while(|line| line.starts_with("        ")).collect();
+    let body: Json = serde_json::from_str(&body).expect("the body of the dashboard is JSON");
+    let dashboard = body.to_string();
+    for metric in ["TokensAcquired", "TokensAvailable", "AcquisitionLatency", "AcquisitionFailures"]
+    {
+        assert!(dashboard.contains(&format!("RateLimiter{metric}")), "{metric} is not shown");
+    }
+}
+
+/// Runs a checker of files, which `cargo xtask test` installs.
+fn passes(mut command: Command) {
+    let output = command.current_dir(root()).output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error}; `cargo xtask test` installs what the tests need")
+    });
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}");
+}
+
+#[test]
+fn the_template_passes_cfn_lint() {
+    let packages = root().join("target/servers/cfn-lint");
+    let script = packages.join("bin/cfn-lint");
+    let mut command = if script.exists() {
+        let mut command = Command::new("python3");
+        command.arg(script).env("PYTHONPATH", packages);
+        command
+    } else {
+        Command::new("cfn-lint")
+    };
+    command.arg("deploy/cloudformation.yaml");
+    passes(command);
+}
+
+#[test]
+fn the_alert_rules_pass_promtool() {
+    let mut command = Command::new("promtool");
+    command.args(["check", "rules", "deploy/prometheus-rules.yaml"]);
+    passes(command);
+}
+
+fn row(metric: &Metric) -> String {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Duration | Kind::Attempts => "histogram",
+    };
+    let cloudwatch = metric.cloudwatch.map_or("–".to_owned(), |(name, dimensions)| {
+        let dimensions: Vec<String> = dimensions.iter().map(|label| dimension(label)).collect();
+        format!("`{name}` ({}) {}", metric.cloudwatch_unit(), dimensions.join(", "))
+            .trim()
+            .to_owned()
+    });
+    let labels = metric.labels.join(", ");
+    let (name, otel, help) = (metric.prometheus(), metric.otel(), metric.help);
+    format!("| `{name}` | {kind} | {labels} | {cloudwatch} | `{otel}` | {help} |")
+}
+
+/// The page lists every metric under its name in every sink, and no other.
+#[test]
+fn r000_13_the_page_of_metrics_is_what_is_emitted() {
+    let page = read("docs/metrics.md");
+    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `tollgate_")).collect();
+    let emitted: Vec<String> = METRICS.iter().map(|metric| row(metric)).collect();
+    assert_eq!(listed, emitted);
+}

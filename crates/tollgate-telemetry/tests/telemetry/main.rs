@@ -1,0 +1,89 @@
+//! What reaches each sink, and that no sink can hold up a decision.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
+
+mod aws;
+mod collector;
+mod deployed;
+mod hanging;
+mod incidents;
+mod lines;
+mod metered;
+mod page;
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use tollgate::{
+    Ask, Atomic, Decision, Error, ErrorKind, Event, Gate, Limit, ManualClock, Memory, Observed,
+    Observer, Permit, Policy, RollingWindow, Span, Tried,
+};
+
+/// The limits of R000: requests and tokens in any minute.
+pub(crate) fn gemini() -> Policy {
+    let minute = Span::from_mins(1);
+    Policy::new(
+        "gemini",
+        [
+            Limit::new("rpm", "requests", RollingWindow::new(5, minute)),
+            Limit::new("tpm", "tokens", RollingWindow::new(250_000, minute)),
+        ],
+    )
+    .expect("the numbers are in bounds")
+}
+
+/// A gate in memory on `clock` that tells `observer` what happens.
+pub(crate) fn gate(clock: &ManualClock, observer: Arc<dyn Observer>) -> Observed<Atomic<Memory>> {
+    let clock = Arc::new(clock.clone());
+    let memory = Memory::with(Arc::clone(&clock) as _, 1_024);
+    Observed::new(Atomic::new(memory), observer, clock)
+}
+
+pub(crate) async fn admitted(gate: &dyn Gate, ask: &Ask<'_>) -> Permit {
+    match gate.acquire(ask).await.expect("memory decides") {
+        Decision::Admitted(permit) => permit,
+        Decision::Denied(denial) => unreachable!("denied: {denial:?}"),
+    }
+}
+
+/// Five asks of 1,000 tokens go through and the sixth does not; the store is tried thrice; decisions begin and end to be
+/// made without it; and an optimistic gate tells what it owes.
+pub(crate) async fn a_busy_minute(gate: &dyn Gate, observer: &dyn Observer) {
+    let policy = gemini();
+    let ask = Ask::new(&policy, "project-7").cost("tokens", 1_000);
+    for _ in 0..5 {
+        admitted(gate, &ask).await;
+    }
+    assert!(!gate.acquire(&ask).await.expect("memory decides").is_admitted());
+    let tries = [(1, 700, Tried::Raced), (2, 900, Tried::Throttled), (3, 3_000, Tried::Answered)];
+    for (attempt, micros, result) in tries {
+        let took = Span::from_micros(micros);
+        observer.observe(&Event::Tried { policy: &policy, attempt, took, result });
+    }
+    let error = Error::new(ErrorKind::Unavailable, "redis: connection refused");
+    observer.observe(&Event::DegradedBegan { error: &error });
+    observer.observe(&Event::DegradedEnded { lasted: Span::from_secs(3) });
+    observer.observe(&Event::Unposted { policy: &policy, unposted: 7, unposted_max: 20 });
+}
+
+/// A writer that keeps what is written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        let bytes = self.0.lock().expect("nobody panicked").clone();
+        let text = String::from_utf8(bytes).expect("JSON is text");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

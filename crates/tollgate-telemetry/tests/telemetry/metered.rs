@@ -1,0 +1,147 @@
+//! The counters: what each event adds, whoever adds it, and their bounds.
+
+use std::sync::Arc;
+
+use tollgate::{Ask, Gate as _, Limit, ManualClock, Policy, Timestamp, TokenBucket};
+use tollgate_telemetry::{Meters, OTHER, POLICIES_MAX, Value};
+
+use crate::{a_busy_minute, admitted, gate, gemini};
+
+fn number(meters: &Meters, name: &str, labels: &[&str]) -> Option<u64> {
+    match meters.snapshot(Timestamp::EPOCH).get(name, labels)? {
+        Value::Number(number) => Some(*number),
+        Value::Buckets { .. } => None,
+    }
+}
+
+/// R000.13: acquired, available, latency and failures by limit; R000.10: fallback; R000.15: the store.
+#[tokio::test]
+async fn r000_13_a_busy_minute_is_counted_by_limit() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    a_busy_minute(&gate, &*meters).await;
+    let rows = [
+        ("tollgate_tokens_acquired", &["gemini", "rpm"][..], 5),
+        ("tollgate_tokens_acquired", &["gemini", "tpm"], 5_000),
+        ("tollgate_tokens_available", &["gemini", "rpm"], 0),
+        ("tollgate_tokens_available", &["gemini", "tpm"], 245_000),
+        ("tollgate_refusals", &["gemini", "rpm"], 1),
+        ("tollgate_refusals", &["gemini", "tpm"], 0),
+        ("tollgate_fallback_activated", &[], 1),
+        ("tollgate_fallback_active", &[], 0),
+        ("tollgate_unposted", &["gemini"], 7),
+        ("tollgate_unposted_max", &["gemini"], 20),
+    ];
+    for (name, labels, expected) in rows {
+        assert_eq!(number(&meters, name, labels), Some(expected), "{name} {labels:?}");
+    }
+}
+
+/// R000.15: store latency, conditional failures, and the distribution of retries.
+#[tokio::test]
+async fn r000_15_tries_of_the_store_are_recorded() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    a_busy_minute(&gate, &*meters).await;
+    assert_eq!(number(&meters, "tollgate_store_conditional_failures", &["gemini"]), Some(1));
+    assert_eq!(number(&meters, "tollgate_store_throttled", &["gemini"]), Some(1));
+    assert_eq!(number(&meters, "tollgate_store_tries", &["gemini", "answered"]), Some(1));
+    let snapshot = meters.snapshot(Timestamp::EPOCH);
+    let attempts = Value::Buckets { counts: vec![1, 1, 1, 0, 0, 0, 0, 0], sum: 6 };
+    assert_eq!(snapshot.get("tollgate_store_attempts", &["gemini"]), Some(&attempts));
+    let Some(Value::Buckets { counts, sum }) =
+        snapshot.get("tollgate_store_duration_seconds", &["gemini"])
+    else {
+        panic!("there is no store latency");
+    };
+    // 700 and 900 µs are at most 1 ms, 3 ms is at most 5 ms.
+    assert_eq!((counts[4], counts[6], *sum), (2, 1, 4_600));
+}
+
+/// Each thread has a lane of its own, and threads that come when all lanes are owned share one: no addition is lost.
+#[test]
+fn nothing_is_lost_between_threads() {
+    let meters = Arc::new(Meters::new());
+    let policy =
+        Policy::new("api", [Limit::new("rate", "requests", TokenBucket::per_second(1_000_000))])
+            .unwrap();
+    let (threads, each) = (40, 500);
+    // All threads live at the same time, so there are more of them than lanes.
+    let barrier = std::sync::Barrier::new(threads);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                barrier.wait();
+                let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for _ in 0..each {
+                    runtime.block_on(admitted(&gate, &Ask::new(&policy, "alice")));
+                }
+                barrier.wait();
+            });
+        }
+    });
+    let acquired = number(&meters, "tollgate_tokens_acquired", &["api", "rate"]);
+    assert_eq!(acquired, Some((threads * each) as u64));
+}
+
+/// The number of series is bounded by the configuration, and beyond the bound policies are counted together.
+#[tokio::test]
+async fn policies_beyond_the_bound_are_counted_together() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    for name in 0..POLICIES_MAX + 3 {
+        let limit = Limit::new("rate", "requests", TokenBucket::per_second(10));
+        let policy = Policy::new(format!("p{name}"), [limit]).unwrap();
+        admitted(&gate, &Ask::new(&policy, "alice")).await;
+    }
+    assert_eq!(number(&meters, "tollgate_tokens_acquired", &[OTHER, "rate"]), Some(3));
+    assert_eq!(number(&meters, "tollgate_tokens_acquired", &["p0", "rate"]), Some(1));
+}
+
+/// A policy that is loaded again with other limits is counted under its name, each limit under its own.
+#[tokio::test]
+async fn a_policy_with_other_limits_under_its_name_is_counted_right() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    let rule = || TokenBucket::per_second(1_000_000);
+    let before = Policy::new(
+        "llm",
+        [Limit::new("rpm", "requests", rule()), Limit::new("tpm", "tokens", rule())],
+    );
+    let after = Policy::new(
+        "llm",
+        [Limit::new("tpm", "tokens", rule()), Limit::new("ipm", "images", rule())],
+    );
+    for (policy, unit) in [(before.unwrap(), "tokens"), (after.unwrap(), "images")] {
+        admitted(&gate, &Ask::new(&policy, "alice").cost("tokens", 10).cost(unit, 10)).await;
+    }
+    let acquired = |limit| number(&meters, "tollgate_tokens_acquired", &["llm", limit]);
+    assert_eq!([acquired("rpm"), acquired("tpm"), acquired("ipm")], [Some(1), Some(20), Some(10)]);
+}
+
+/// What was let through in shadow mode was not charged, so it counts as neither acquired nor refused.
+#[tokio::test]
+async fn shadow_mode_is_counted_apart() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    let limit = Limit::new("rate", "requests", TokenBucket::per_minute(1));
+    let policy = Policy::builder("trial").shadow(true).limit(limit).build().unwrap();
+    for _ in 0..3 {
+        admitted(&gate, &Ask::new(&policy, "alice")).await;
+    }
+    assert_eq!(number(&meters, "tollgate_shadow_denied", &["trial"]), Some(2));
+    assert_eq!(number(&meters, "tollgate_tokens_acquired", &["trial", "rate"]), Some(1));
+}
+
+/// An ask that the gate could not decide is an error, and one that was charged without deciding is acquired.
+#[tokio::test]
+async fn errors_and_debts_are_counted() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    let policy = gemini();
+    gate.acquire(&Ask::new(&policy, "")).await.unwrap_err();
+    gate.charge(&Ask::new(&policy, "alice").cost("tokens", 300)).await.unwrap();
+    assert_eq!(number(&meters, "tollgate_errors", &["gemini"]), Some(1));
+    assert_eq!(number(&meters, "tollgate_tokens_acquired", &["gemini", "tpm"]), Some(300));
+}

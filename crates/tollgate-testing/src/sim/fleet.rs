@@ -1,0 +1,184 @@
+//! The machines of a run, and their lives: built, crashed, built again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fastrand::Rng;
+use tollgate::{
+    Atomic, Attempts, Clock, Fallback, FallbackSettings, Gate, Leased, LeasedOptions, Optimistic,
+    OptimisticOptions, Resend,
+};
+use tollgate_core::Span;
+use tollgate_sim::{Machine, SimStore, World};
+
+use super::caller::Desk;
+use super::judge::{Judged, judge};
+use super::ledger::Ledger;
+use super::recorder::Recorder;
+use super::scenario::Scenario;
+use super::{Setup, Strategy, faults};
+
+/// How long after the last fault everything may take to come to rest: the longest retries and the longest slow trip.
+const REST: Span = Span::from_secs(60);
+
+/// The machines of a run, and what they share.
+pub(super) struct Fleet {
+    world: World,
+    setup: Setup,
+    scenario: Arc<Scenario>,
+    store: Arc<SimStore>,
+    ledger: Arc<Ledger>,
+    machines: Mutex<Machines>,
+}
+
+struct Machines {
+    rng: Rng,
+    /// By place in the fleet: a machine that was restarted has the place of the one that crashed.
+    all: Vec<Machine>,
+    next: u64,
+    /// Kept to the end: a gate that is dropped posts no more.
+    gates: Vec<Arc<dyn Gate>>,
+    crashes: u64,
+}
+
+/// Runs the whole of `scenario`, and judges it.
+pub(super) async fn run(world: World, scenario: Scenario, setup: Setup) -> Judged {
+    let mut rng = scenario.rng.clone();
+    let recorder = Arc::new(Recorder::new(&world));
+    let store = match setup.sabotage {
+        Some(sabotage) => sabotage.store(&world),
+        None => SimStore::new(&world),
+    };
+    let fleet = Arc::new(Fleet {
+        store: Arc::new(store.watched(Arc::clone(&recorder) as _)),
+        machines: Mutex::new(Machines {
+            rng: rng.fork(),
+            all: Vec::new(),
+            next: 0,
+            gates: Vec::new(),
+            crashes: 0,
+        }),
+        world: world.clone(),
+        setup,
+        scenario: Arc::new(scenario),
+        ledger: Arc::default(),
+    });
+    for place in 0..fleet.scenario.machines {
+        fleet.start(usize::try_from(place).unwrap_or(0));
+    }
+    let broken = tokio::spawn(faults::run(world.clone(), Arc::clone(&fleet), rng.fork()));
+    world.sleep(fleet.scenario.lasts.plus(REST)).await;
+    drop(broken);
+    let crashes = fleet.machines().crashes;
+    judge(&fleet.scenario, setup, crashes, &recorder.histories(), &fleet.ledger.asked())
+}
+
+impl Fleet {
+    pub(super) fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    pub(super) const fn store(&self) -> &Arc<SimStore> {
+        &self.store
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.machines().all.len()
+    }
+
+    /// The machine at `place` now.
+    pub(super) fn machine(&self, place: usize) -> Machine {
+        self.machines().all[place].clone()
+    }
+
+    /// A new machine at the place of one that crashed.
+    pub(super) fn restart(&self, place: usize) {
+        if self.machine(place).is_crashed() {
+            self.machines().crashes += 1;
+            self.start(place);
+        }
+    }
+
+    fn start(&self, place: usize) {
+        let (machine, rng) = {
+            let mut machines = self.machines();
+            let scenario = &self.scenario;
+            let drift = machines.rng.i32(-scenario.drift_ppm..=scenario.drift_ppm);
+            let clock = self.world.clock().drifting(drift);
+            if scenario.drift_ppm != 0 {
+                clock.step(machines.rng.i64(-scenario.step_max..=scenario.step_max));
+            }
+            let (number, seed) = (machines.next, machines.rng.u64(..));
+            machines.next += 1;
+            let (world, store) = (&self.world, &self.store);
+            let machine = Machine::with(world, store, scenario.line, number, seed, clock);
+            if place < machines.all.len() {
+                machines.all[place] = machine.clone();
+            } else {
+                machines.all.push(machine.clone());
+            }
+            (machine, machines.rng.fork())
+        };
+        self.world.note("start", machine.number(), 0, || format!("m{}", machine.number()));
+        let gate = self.gate(&machine);
+        self.machines().gates.push(Arc::clone(&gate));
+        let desk = Desk {
+            gate,
+            world: self.world.clone(),
+            machine,
+            ledger: Arc::clone(&self.ledger),
+            scenario: Arc::clone(&self.scenario),
+        };
+        tokio::spawn(desk.open(rng));
+    }
+
+    /// The gate that runs on `machine`: the real one.
+    fn gate(&self, machine: &Machine) -> Arc<dyn Gate> {
+        let store = Atomic::new(machine.link());
+        if let Some(sabotage) = self.setup.sabotage {
+            return sabotage.gate(store, machine);
+        }
+        let clock: Arc<dyn Clock> = Arc::new(machine.clock().clone());
+        let resend = |store| Resend::new(store, self.attempts(), Arc::clone(&clock));
+        match (self.setup.strategy, self.scenario.resends) {
+            (Strategy::Atomic, false) => Arc::new(store),
+            (Strategy::Atomic, true) => Arc::new(resend(store)),
+            (Strategy::Leased, false) => Arc::new(leased(store, clock)),
+            (Strategy::Leased, true) => Arc::new(leased(resend(store), Arc::clone(&clock))),
+            (Strategy::Optimistic, false) => Arc::new(self.optimistic(store, clock)),
+            (Strategy::Optimistic, true) => {
+                Arc::new(self.optimistic(resend(store), Arc::clone(&clock)))
+            }
+            (Strategy::Fallback, _) => {
+                let settings = FallbackSettings {
+                    probe_min: Span::from_millis(200),
+                    probe_max: Span::from_secs(2),
+                    ..FallbackSettings::new(self.scenario.machines)
+                };
+                match Fallback::new(resend(store), settings, Arc::clone(&clock)) {
+                    Ok(gate) => Arc::new(gate),
+                    Err(_) => Arc::new(Atomic::new(machine.link())),
+                }
+            }
+        }
+    }
+
+    fn attempts(&self) -> Attempts {
+        Attempts { attempt_timeout: self.scenario.line.timeout, ..Attempts::default() }
+    }
+
+    fn optimistic<G: Gate>(&self, gate: G, clock: Arc<dyn Clock>) -> Optimistic<G> {
+        let options = OptimisticOptions {
+            attempt_timeout: Span::from_secs(1),
+            ..OptimisticOptions::new(self.scenario.unposted_max)
+        };
+        Optimistic::new(gate, options, clock)
+    }
+
+    fn machines(&self) -> MutexGuard<'_, Machines> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn leased<G: Gate>(gate: G, clock: Arc<dyn Clock>) -> Leased<G> {
+    Leased::new(gate, LeasedOptions::default(), clock)
+}

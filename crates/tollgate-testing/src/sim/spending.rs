@@ -1,0 +1,132 @@
+//! What callers really spent, in the words of the checkers.
+//!
+//! The store's history says what was charged. This says what went out of the door, and when: an ask that was admitted
+//! and then not made was never spent, whether or not the store heard of it.
+
+use tollgate_core::{Costs, Limit, Policy, Rule, Timestamp};
+
+use super::ledger::{Asked, Ended, Spending};
+use super::recorder::History;
+use crate::checkers;
+use crate::script::{Answer, Did, Given, Record};
+
+/// How much more than a rule may be spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Widening {
+    /// So much in any window.
+    By(u64),
+    /// Everything, as often as one plus `alone` of `of`.
+    Times { alone: u64, of: u64 },
+}
+
+/// Spending of one subject as a history: what the store decided at the time of its charge, what a machine decided at the
+/// true time of its answer.
+pub(super) fn history(
+    asked: &[Asked],
+    subject: &str,
+    store: &History,
+    is_atomic: bool,
+) -> Vec<Record> {
+    let mut admitted: Vec<(Timestamp, &Asked, &Spending)> = asked
+        .iter()
+        .filter(|asked| asked.subject == subject)
+        .filter_map(|asked| match &asked.ended {
+            Ended::Admitted(spending) => {
+                let by_store = is_atomic || store.has_charged(spending.stamp, spending.charged_at);
+                let at = if by_store { spending.charged_at } else { spending.at };
+                Some((at, asked, spending))
+            }
+            _ => None,
+        })
+        .collect();
+    admitted.sort_by_key(|(at, ..)| *at);
+    let mut history = Vec::with_capacity(2 * admitted.len());
+    for (permit, (at, asked, spending)) in admitted.iter().enumerate() {
+        let given = Given { permit, at: *at, use_by: None, expires_at: None };
+        history.push(record(
+            *at,
+            Did::Acquire { costs: asked.costs.clone(), id: None },
+            Answer::Admitted(given),
+        ));
+        if let Some((actual, _)) = &spending.actual {
+            // What was settled for more is a debt, and the store's own history has it.
+            let actual = least(actual, &asked.costs);
+            history.push(record(*at, Did::Settle { permit, actual }, Answer::Settled(true)));
+        }
+    }
+    history
+}
+
+fn least(actual: &Costs, estimate: &Costs) -> Costs {
+    let least = |(unit, amount): (&str, u64)| {
+        (unit.to_owned(), amount.min(estimate.get(unit).unwrap_or(0)))
+    };
+    actual.iter().map(least).collect()
+}
+
+const fn record(now: Timestamp, did: Did, answer: Answer) -> Record {
+    Record { now, did, answer, before: Vec::new(), after: Vec::new() }
+}
+
+/// Whether `history` stays within `policy` as configured, widened.
+pub(super) fn within(
+    policy: &Policy,
+    history: &[Record],
+    widening: Widening,
+) -> Result<(), String> {
+    match widened(policy, widening)? {
+        Some(policy) => checkers::never_over(&policy, history),
+        None => Ok(()),
+    }
+}
+
+/// The least of `0..=most` that must be added to each limit for `history` to stay within them; `most` if more must.
+pub(super) fn over(policy: &Policy, history: &[Record], most: u64) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        match within(policy, history, Widening::By(middle)) {
+            Ok(()) => high = middle,
+            Err(_) => low = middle + 1,
+        }
+    }
+    low
+}
+
+/// The limits as a person configured them, each widened: no time to live of blocks taken off. Places are left out, since
+/// only the store knows whether they are free. Nothing if nothing is left.
+fn widened(policy: &Policy, widening: Widening) -> Result<Option<Policy>, String> {
+    let (more, times, of) = match widening {
+        Widening::By(more) => (more, 1, 1),
+        Widening::Times { alone, of } => (0, of + alone, of),
+    };
+    let wide = |limit: u64| (limit * times).div_ceil(of) + more;
+    let mut limits = Vec::new();
+    for limit in policy.limits() {
+        let rule: Rule = match limit.rule() {
+            Rule::TokenBucket(rule) => {
+                let mut rule = *rule;
+                (rule.capacity, rule.refill) =
+                    (wide(rule.capacity), (rule.refill * times).div_ceil(of));
+                rule.into()
+            }
+            Rule::RollingWindow(rule) => {
+                let mut rule = *rule;
+                rule.limit = wide(rule.limit);
+                rule.into()
+            }
+            Rule::CalendarWindow(rule) => {
+                let mut rule = rule.clone();
+                rule.limit = wide(rule.limit);
+                rule.into()
+            }
+            _ => continue,
+        };
+        limits
+            .push(Limit::new(limit.name(), limit.unit(), rule).headroom(limit.headroom_setting()));
+    }
+    if limits.is_empty() {
+        return Ok(None);
+    }
+    Policy::new(policy.name(), limits).map(Some).map_err(|error| error.to_string())
+}

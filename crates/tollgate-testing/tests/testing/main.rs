@@ -1,0 +1,4 @@
+//! Tests of what the tests rely on.
+
+mod servers;
+mod sim;

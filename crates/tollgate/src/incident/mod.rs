@@ -1,0 +1,199 @@
+//! What a provider refused although we admitted it, and everything a post-mortem wants to know about it.
+//!
+//! A [`Recorder`] is an observer that keeps the last acquisitions of each subject and which permits are open. When the
+//! provider answers 429, [`report_violation`] puts that together with where the subject stands, closes the gate until
+//! the provider's retry time, and tells the observer, whose sinks write it down and wake people.
+
+mod recorder;
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::{Ask, Span, Standing, Timestamp};
+
+use crate::clock::Clock;
+use crate::edge;
+use crate::error::{Error, ErrorKind};
+use crate::gate::Gate;
+use crate::observe::{Event, Observer};
+
+pub use recorder::{ACQUISITIONS_MAX, OPEN_MAX, Recorder, SUBJECTS_MAX};
+
+/// The longest time for which a provider's word closes a gate: a month has at most this many days.
+pub const RETRY_AFTER_MAX: Span = Span::from_hours(31 * 24);
+
+/// A provider's refusal of something that was admitted here.
+#[derive(Clone, Debug)]
+pub struct Violation<'a> {
+    /// What was admitted: its policy and subject are the ones that are closed.
+    pub ask: &'a Ask<'a>,
+    /// The limit that the provider named; without one, the first of the policy stands for all, since every limit must
+    /// admit.
+    pub limit: Option<&'a str>,
+    /// How long the provider wants to be left alone.
+    pub retry_after: Span,
+}
+
+/// What was known when a provider refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Finds the same incident in the log, the notification and the file.
+    pub id: String,
+    /// When it was reported.
+    #[serde(with = "text")]
+    pub at: Timestamp,
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// The limit that was closed.
+    pub limit: String,
+    /// Until when the provider wants to be left alone.
+    #[serde(with = "text")]
+    pub until: Timestamp,
+    /// Whether the gate is closed until then.
+    pub closed: bool,
+    /// Why it is not, or why the standing of the limits is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Where the subject stood on every limit, before the gate was closed.
+    pub limits: Vec<LimitState>,
+    /// Permits that were neither settled nor released at that moment, up to [`OPEN_MAX`].
+    pub in_flight: usize,
+    /// The last acquisitions of the subject, oldest first, at most [`ACQUISITIONS_MAX`].
+    pub acquisitions: Vec<Acquisition>,
+}
+
+/// Where the subject stood on one limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitState {
+    /// The name of the limit.
+    pub name: String,
+    /// The unit it counts.
+    pub unit: String,
+    /// The limit, as configured.
+    pub limit: u64,
+    /// What was used.
+    pub used: u64,
+    /// What could still have been asked for.
+    pub remaining: u64,
+}
+
+impl From<&Standing> for LimitState {
+    fn from(standing: &Standing) -> Self {
+        Self {
+            name: standing.name.to_string(),
+            unit: standing.unit.to_string(),
+            limit: standing.limit,
+            used: standing.used,
+            remaining: standing.remaining,
+        }
+    }
+}
+
+/// One answer to one ask of the subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquisition {
+    /// When it was decided, on the clock that decided.
+    #[serde(with = "text")]
+    pub at: Timestamp,
+    /// Whether it went through.
+    pub admitted: bool,
+    /// Whether it was decided without the store.
+    pub degraded: bool,
+    /// What was asked for, as in `requests=1 tokens=3750`.
+    pub costs: String,
+}
+
+impl Acquisition {
+    fn of(ask: &Ask<'_>, at: Timestamp, admitted: bool, degraded: bool) -> Self {
+        let mut costs = String::new();
+        for (unit, amount) in ask.costs().iter() {
+            let space = if costs.is_empty() { "" } else { " " };
+            let _infallible = write!(costs, "{space}{unit}={amount}");
+        }
+        Self { at, admitted, degraded, costs }
+    }
+}
+
+/// Writes down that a provider refused what `gate` admitted, and closes the gate until the provider's retry time.
+///
+/// The incident is told to `observer` and returned even if the store is out of reach; it then says what is missing.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for a limit that the policy does not have, a retry time beyond [`RETRY_AFTER_MAX`] or a wrong
+/// subject. Nothing was changed or reported then.
+pub async fn report_violation(
+    gate: &dyn Gate,
+    recorder: &Recorder,
+    observer: &dyn Observer,
+    clock: &dyn Clock,
+    violation: &Violation<'_>,
+) -> Result<Incident, Error> {
+    let Violation { ask, limit, retry_after } = violation;
+    let limit = checked(ask, *limit, *retry_after)?;
+    let (policy, subject) = (ask.policy(), ask.subject());
+    let at = clock.now();
+    let until = at + *retry_after;
+    let (in_flight, acquisitions) = recorder.about(policy, subject, at);
+    let standing = gate.standing(policy, subject).await;
+    let closing = gate.close_until(ask, limit, until).await;
+    let trouble = standing.as_ref().err().or(closing.as_ref().err()).map(ToString::to_string);
+    let incident = Incident {
+        id: format!("{:08x}{:08x}", edge::random(), edge::random()),
+        at,
+        policy: policy.name().to_owned(),
+        subject: subject.to_owned(),
+        limit: limit.to_owned(),
+        until,
+        // A limit that was closed for longer already is closed too, so an unchanged one is no trouble.
+        closed: closing.is_ok(),
+        trouble,
+        limits: standing.iter().flatten().map(LimitState::from).collect(),
+        in_flight,
+        acquisitions,
+    };
+    observer.observe(&Event::Violated { policy, incident: &incident });
+    Ok(incident)
+}
+
+/// The limit to close, if everything about the violation is right.
+fn checked<'a>(ask: &'a Ask<'_>, limit: Option<&str>, retry_after: Span) -> Result<&'a str, Error> {
+    ask.check()?;
+    if RETRY_AFTER_MAX < retry_after {
+        let text = format!("retry_after {retry_after} must be at most {RETRY_AFTER_MAX}");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let mut limits = ask.policy().limits().map(tollgate_core::Limit::name);
+    let found = match limit {
+        None => limits.next(),
+        Some(wanted) => limits.find(|name| *name == wanted),
+    };
+    found.ok_or_else(|| {
+        let names: Vec<&str> = ask.policy().limits().map(tollgate_core::Limit::name).collect();
+        Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "policy {:?} has no limit {:?}; it has {}",
+                ask.policy().name(),
+                limit.unwrap_or_default(),
+                names.join(", ")
+            ),
+        )
+    })
+}
+
+/// Times as RFC 3339.
+mod text {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use tollgate_core::Timestamp;
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub(super) fn serialize<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(time)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,108 @@
+//! What to lease next, and how large a block is worth taking: it follows what was spent of the last one.
+
+use std::sync::Arc;
+
+use tollgate_core::{Amounts, Policy, Span, Timestamp};
+
+use super::{Desk, SHARE_PARTS};
+use crate::strategy::leased::block::{Block, Moment};
+
+/// What to lease next.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Plan {
+    pub(in super::super) policy: Policy,
+    pub(in super::super) subject: Arc<str>,
+    /// The block.
+    pub(in super::super) amounts: Amounts,
+    /// What the first in line needs; nothing if the block is fetched ahead of time.
+    pub(in super::super) need: Option<Amounts>,
+    pub(in super::super) id: String,
+    /// Before the lease was first sent.
+    pub(in super::super) sent: Moment,
+    /// Until when somebody was told to wait, in the store's time: a lull ends by then.
+    pub(in super::super) promised: Option<Timestamp>,
+    pub(super) epoch: u64,
+}
+
+impl Desk {
+    /// What to lease now, if somebody waits or `ahead` says so. The caller sends it.
+    pub(in super::super) fn plan(&mut self, ahead: bool, id: String, now: Moment) -> Option<Plan> {
+        self.serve(now);
+        let need = self.waiters.front().map(|waiter| waiter.amounts);
+        if need.is_none() && !ahead || !self.takes_blocks(now) {
+            self.abandon();
+            return None;
+        }
+        let ttl = self.policy.block_ttl();
+        if let Some(plan) = self.unanswered.take().filter(|plan| {
+            now.since(plan.sent).as_micros() < ttl.as_micros() / 2 && plan.epoch == self.epoch
+        }) {
+            return Some(Plan { need, promised: self.promised, ..plan });
+        }
+        self.grow(now);
+        let waiting = self.waiters.iter().fold(Amounts::default(), |sum, w| sum.plus(&w.amounts));
+        let cap = self.policy.block_max(SHARE_PARTS);
+        let least = need.unwrap_or_default();
+        let amounts = Amounts::from_fn(|unit| {
+            let wanted = self.size.at(unit).max(waiting.at(unit)).min(cap.at(unit));
+            wanted.max(least.at(unit))
+        });
+        self.last = Some((now, amounts));
+        self.size = amounts;
+        Some(Plan {
+            policy: self.policy.clone(),
+            subject: Arc::clone(&self.subject),
+            amounts,
+            need,
+            id,
+            sent: now,
+            promised: self.promised,
+            epoch: self.epoch,
+        })
+    }
+
+    /// Twice what was spent of the last block, unit by unit, if it did not last half its time and the store had more to
+    /// give. What was not asked for shrinks with it, so that a block runs out in all its units at about the same time.
+    fn grow(&mut self, now: Moment) {
+        let Some((sent, taken)) = self.last else { return };
+        let lasted = now.since(sent).as_micros();
+        let ttl = self.policy.block_ttl().as_micros();
+        if self.scarcity.take().is_some() || ttl <= lasted.saturating_mul(2) {
+            return;
+        }
+        let same = |block: &&Block| block.sent().passed == sent.passed;
+        let spent = match self.blocks.last().filter(same) {
+            Some(block) => block.taken().minus(block.left()),
+            None => taken,
+        };
+        self.size = Amounts::from_fn(|unit| spent.at(unit).saturating_mul(2));
+    }
+
+    /// A block that came for `plan`. It serves those who wait, unless something was closed meanwhile.
+    pub(in super::super) fn add(&mut self, mut block: Block, plan: &Plan, now: Moment) {
+        if plan.epoch != self.epoch || !self.policy.has_shape_of(&plan.policy) {
+            block.stop();
+        }
+        if !block.is_live(now) && plan.epoch == self.epoch {
+            // It came too late, or too near to where a rule starts afresh: the next ones would as well.
+            let pause = Span::from_micros(self.policy.block_ttl().as_micros() / 2);
+            self.no_blocks_until = now.passed.plus(pause);
+        }
+        self.size = *block.taken();
+        self.blocks.push(block);
+        self.serve(now);
+    }
+
+    /// The block called `number` leaves, and the next one is as large as what was spent of it if that was little.
+    pub(in super::super) fn remove(&mut self, number: u32) -> Option<Block> {
+        let place = self.blocks.iter().position(|block| block.number() == number)?;
+        let block = self.blocks.remove(place);
+        let (taken, left) = (*block.taken(), *block.left());
+        self.size = Amounts::from_fn(|unit| {
+            let spent = taken.at(unit) - left.at(unit).min(taken.at(unit));
+            let size = self.size.at(unit);
+            if spent < left.at(unit) { size.min(spent) } else { size }
+        });
+        Some(block)
+    }
+}
