@@ -1,7 +1,9 @@
 //! Policies as they are in force, for people and programs to read.
 
 use serde::{Deserialize, Serialize};
-use tollgate::{Headroom, Limit, Period, Policy, Refill, Rule, Span};
+use tollgate::{Headroom, Limit, Policy, Refill, Rule};
+#[cfg(feature = "serve")]
+use tollgate::{Period, Span};
 
 /// The answer of `GET /v1/policies`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
