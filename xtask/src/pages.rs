@@ -82,6 +82,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/configuration.md",
         "docs/benchmarks.md",
         "docs/strategies.md",
+        "docs/envoy.md",
         "docs/metrics.md",
         "deploy/README.md",
         "docs/audit.md",

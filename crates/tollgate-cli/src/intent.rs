@@ -66,6 +66,7 @@ pub(crate) enum Action {
 pub(crate) struct Serving {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) resp: Option<Listen>,
+    pub(crate) grpc: Option<Listen>,
     pub(crate) data: Option<PathBuf>,
     pub(crate) allow_anonymous: bool,
 }
@@ -101,6 +102,7 @@ impl Intent {
                 policy: acquire.policy,
                 subject: acquire.subject,
                 id: acquire.id,
+                ..AcquireRequest::default()
             })),
             Command::Settle(settle) => call(Call::Settle(SettleRequest {
                 permit: settle.permit,
@@ -127,12 +129,21 @@ impl Intent {
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }
-            Command::Serve(Serve { http, resp, allow_anonymous, data }) => Action::Serve(Serving {
-                http: http.as_deref().map(address).transpose()?,
-                resp: resp.as_deref().map(|text| listen("--resp", text)).transpose()?,
-                data,
-                allow_anonymous,
-            }),
+            Command::Serve(Serve { http, resp, grpc, allow_anonymous, data }) => {
+                Action::Serve(Serving {
+                    http: http.as_deref().map(address).transpose()?,
+                    resp: resp
+                        .as_deref()
+                        .map(|text| listen("--resp", text, "127.0.0.1:6380"))
+                        .transpose()?,
+                    grpc: grpc
+                        .as_deref()
+                        .map(|text| listen("--grpc", text, "127.0.0.1:8081"))
+                        .transpose()?,
+                    data,
+                    allow_anonymous,
+                })
+            }
             Command::Keys(KeysCommand::New(new)) => Action::KeysNew(new),
             Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
                 return Err(invalid("this reads the file of incidents itself; leave --server out"));
@@ -187,11 +198,9 @@ fn address(text: &str) -> Result<SocketAddr, Error> {
     text.parse().map_err(|_| wrong())
 }
 
-fn listen(flag: &str, text: &str) -> Result<Listen, Error> {
+fn listen(flag: &str, text: &str, example: &str) -> Result<Listen, Error> {
     Listen::parse(text).ok_or_else(|| {
-        invalid(format!(
-            "{flag} {text:?} is neither an address and port, as in 127.0.0.1:6380, nor off"
-        ))
+        invalid(format!("{flag} {text:?} is neither an address and port, as in {example}, nor off"))
     })
 }
 

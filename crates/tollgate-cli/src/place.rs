@@ -15,6 +15,8 @@ pub(crate) struct Place {
     pub(crate) http: String,
     /// The Redis protocol, if it is on.
     pub(crate) resp: Option<SocketAddr>,
+    /// gRPC, if it is on.
+    grpc: Option<String>,
     dashboard: String,
     config: Option<PathBuf>,
     pub(crate) store: &'static str,
@@ -36,7 +38,8 @@ pub(crate) struct Place {
 impl Place {
     /// A broker with HTTP at `http` and no other protocol yet; `open` if others can reach it and nothing keeps them out.
     pub(crate) fn of(config: &Config, store: &StoreConfig, http: SocketAddr, open: bool) -> Self {
-        let url = url_at(&config.server, http);
+        let tls = config.server.tls.is_some();
+        let url = url_at(http, tls);
         let (kind, data) = match store {
             StoreConfig::Memory => ("memory", None),
             StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
@@ -48,6 +51,7 @@ impl Place {
             dashboard: format!("{url}/"),
             http: url,
             resp: None,
+            grpc: None,
             config: config.file.clone(),
             store: kind,
             strategy: config.strategy.name(),
@@ -60,10 +64,15 @@ impl Place {
                 })
                 .collect(),
             keys: !config.keys.is_empty(),
-            tls: config.server.tls.is_some(),
+            tls,
             open,
             data,
         }
+    }
+
+    /// Says that gRPC is at `address` too.
+    pub(crate) fn serves_grpc(&mut self, address: SocketAddr) {
+        self.grpc = Some(url_at(address, self.tls));
     }
 
     /// The same, as lines.
@@ -94,10 +103,13 @@ impl Place {
                 format!("  {}\n", redis_cli(address, self.keys, self.tls)),
             )
         });
+        let grpc =
+            self.grpc.as_ref().map(|url| format!("  grpc       {url}\n")).unwrap_or_default();
         format!(
             "tollgate {} serves\n\
              \x20 http       {http}\n\
              {resp}\
+             {grpc}\
              \x20 dashboard  {dashboard}\n\
              \x20 config     {file}\n\
              \x20 data       {data}\n\
@@ -143,12 +155,12 @@ fn redis_cli(address: SocketAddr, keys: bool, tls: bool) -> String {
 
 /// The address of the broker that `server` configures, as somebody on this machine would call it.
 pub(crate) fn url_of(server: &ServerConfig) -> String {
-    url_at(server, server.http)
+    url_at(server.http, server.tls.is_some())
 }
 
-fn url_at(server: &ServerConfig, http: SocketAddr) -> String {
-    let scheme = if server.tls.is_some() { "https" } else { "http" };
-    format!("{scheme}://{}", callable(http))
+fn url_at(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", callable(address))
 }
 
 /// Where somebody on this machine can call: an address that means "every address" is none to call.

@@ -1,6 +1,6 @@
 //! SIGHUP: the configuration and the certificates read again, all of it or nothing.
 //!
-//! Policies and keys take effect at once. An address or a store cannot change under open connections, so a file that
+//! Policies, keys and the meaning of Envoy's descriptors take effect at once. An address or a store cannot change under open connections, so a file that
 //! changes one is refused with the rest of it.
 
 use std::path::PathBuf;
@@ -65,6 +65,7 @@ impl Reload {
         }
         self.app.replace_policies(config.policies);
         self.app.replace_keys(keys);
+        self.app.replace_envoy(config.envoy);
         Ok(())
     }
 }

@@ -33,12 +33,13 @@ pub(crate) async fn run(
         .with_writer(io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
-    let Serving { http, resp, data, allow_anonymous } = flags;
+    let Serving { http, resp, grpc, data, allow_anonymous } = flags;
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
+    let grpc = grpc.unwrap_or(config.server.grpc).address();
     let keys = keys_of(&config)?;
     let tls = config.server.tls.clone().map(Tls::open).transpose()?;
-    let exposed = [Some(http), resp].into_iter().flatten().find(|at| !at.ip().is_loopback());
+    let exposed = [Some(http), resp, grpc].into_iter().flatten().find(|at| !at.ip().is_loopback());
     // Without a certificate that clients must have, only keys keep others out.
     let open = exposed.filter(|_| !has_client_authority(&config));
     let needs_keys = open.is_some() && !(allow_anonymous || config.server.anonymous);
@@ -55,6 +56,11 @@ pub(crate) async fn run(
         let (resp, resp_at) = bind("--resp", address).await?;
         place.resp = Some(callable(resp_at));
         listeners = listeners.resp(resp);
+    }
+    if let Some(address) = grpc {
+        let (grpc, grpc_at) = bind("--grpc", address).await?;
+        place.serves_grpc(grpc_at);
+        listeners = listeners.grpc(grpc);
     }
     if let Some(tls) = &tls {
         listeners = listeners.tls(tls.clone());
@@ -82,6 +88,7 @@ pub(crate) async fn run(
     }
     let app = Arc::new(app);
     app.replace_keys(keys);
+    app.replace_envoy(std::mem::take(&mut config.envoy));
     let reload = Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys };
     tokio::select! {
         _ = tollgate_server::run(listeners, app, stop) => {}

@@ -54,6 +54,7 @@ pub struct Permit {
     amounts: Amounts,
     grant: Grant,
     same_numbers: bool,
+    seal: Option<Arc<str>>,
     /// Where the subject stood right after the decision.
     pub limits: Vec<Standing>,
     /// The denial that a policy in shadow mode did not enforce. Such a permit charged nothing.
@@ -72,6 +73,7 @@ impl Permit {
             amounts,
             grant,
             same_numbers: true,
+            seal: None,
             limits: Vec::new(),
             shadow_denied: None,
             degraded: false,
@@ -105,6 +107,19 @@ impl Permit {
     pub fn with_grant(mut self, grant: Grant) -> Self {
         self.grant = grant;
         self
+    }
+
+    /// The same permit with a seal: what authenticates it at the gate it came from, where that is across a wire.
+    #[must_use]
+    pub fn with_seal(mut self, seal: impl Into<Arc<str>>) -> Self {
+        self.seal = Some(seal.into());
+        self
+    }
+
+    /// What authenticates it at the gate it came from; nothing for a gate in this process.
+    #[must_use]
+    pub fn seal(&self) -> Option<&str> {
+        self.seal.as_deref()
     }
 
     /// The policy it was admitted under.

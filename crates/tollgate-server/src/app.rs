@@ -2,6 +2,7 @@
 //!
 //! Everything that protocols have in common is here, so that each of them only translates.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -18,12 +19,14 @@ use crate::access::Access;
 use crate::audit::{AuditSettings, Auditor};
 use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
+use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scopes};
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::{
-    AcquireRequest, AuditQuery, AuditResponse, AuditStats, LatencyStats, LimitedSubject,
-    StandingQuery, StatsResponse, StoreHealth, TopQuery, TopResponse, ViolationRequest,
+    AcquireRequest, AuditQuery, AuditResponse, AuditStats, CloseRequest, LatencyStats,
+    LimitedSubject, StandingQuery, StatsResponse, StoreHealth, TopQuery, TopResponse,
+    ViolationRequest,
 };
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
@@ -33,6 +36,7 @@ const READY_SUBJECT: &str = "tollgate-ready";
 pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     policies: RwLock<Arc<Policies>>,
+    envoy: RwLock<Arc<EnvoyMap>>,
     key: [u8; token::KEY_BYTES],
     access: Access,
     clock: Arc<dyn Clock>,
@@ -82,6 +86,7 @@ impl App {
         Self {
             gate: Queue::new(gate, Arc::new(waiting)),
             policies: RwLock::new(Arc::new(policies)),
+            envoy: RwLock::default(),
             key,
             access: Access::open(),
             stats: Stats::since(clock.now()),
@@ -142,6 +147,16 @@ impl App {
     /// Puts other policies in force. Asks that are being decided go on under the old ones.
     pub fn replace_policies(&self, policies: Policies) {
         *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    /// What Envoy's descriptors mean.
+    pub(crate) fn envoy(&self) -> Arc<EnvoyMap> {
+        Arc::clone(&self.envoy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives Envoy's descriptors another meaning; without any, no descriptor is limited.
+    pub fn replace_envoy(&self, map: EnvoyMap) {
+        *self.envoy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
     }
 
     /// Lets in only who has one of `keys`, from now on; with none, everybody.
@@ -229,7 +244,13 @@ impl App {
         policy: &Policy,
         request: &AcquireRequest,
     ) -> Result<Decision, Error> {
-        let ask = request.ask(policy);
+        let mut ask = request.ask(policy);
+        if !request.behind.is_empty() {
+            let of = |costs: &BTreeMap<String, u64>| {
+                policy.amounts(&costs.iter().map(|(unit, amount)| (&**unit, *amount)).collect())
+            };
+            ask = ask.behind(request.behind.iter().map(of).collect::<Result<_, _>>()?);
+        }
         match request.wait_ms {
             None | Some(0) => self.decide(&ask).await,
             Some(wait_ms) => {
@@ -312,6 +333,22 @@ impl App {
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
         self.gate.reset(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Charges without deciding.
+    pub(crate) async fn charge(&self, request: &AcquireRequest) -> Result<Permit, Error> {
+        if request.wait_ms.is_some() || !request.behind.is_empty() {
+            let text = "a charge is made at once; leave wait_ms and behind out";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let policy = self.policy(&request.policy)?;
+        self.gate.charge(&request.ask(&policy)).await
+    }
+
+    pub(crate) async fn close_until(&self, request: &CloseRequest) -> Result<bool, Error> {
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        self.gate.close_until(&ask, &request.limit, request.until).await
     }
 
     /// Whether the server takes requests and its store answers.

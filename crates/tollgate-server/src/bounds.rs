@@ -40,6 +40,21 @@ pub const DRAIN_MAX: Span = Span::from_secs(10);
 /// How long the server waits after it could not accept a connection, as when it has no file descriptor left.
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
+/// The most calls at once on one connection of gRPC; further ones wait at the client.
+pub const CALLS_MAX: u32 = 256;
+
+/// The most bytes of header fields that a call of gRPC may have.
+pub const CALL_HEAD_BYTES_MAX: u32 = 16 * 1_024;
+
+/// The longest that a connection of gRPC may take to answer a ping, which it gets when nothing else comes.
+pub const PING_WAIT_MAX: Span = Span::from_secs(20);
+
+/// The longest that a call of gRPC may take from its head to its answer: to arrive, and to wait for room.
+pub const CALL_MAX: Span = WAIT_MAX.plus(BODY_WAIT_MAX);
+
+/// The most descriptors in one question of Envoy's.
+pub const DESCRIPTORS_MAX: usize = 100;
+
 /// The most words of one request of the Redis protocol.
 pub const ARGS_MAX: usize = 64;
 

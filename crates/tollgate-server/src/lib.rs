@@ -1,21 +1,41 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "serve")]
 mod access;
+#[cfg(feature = "serve")]
 mod app;
+#[cfg(feature = "serve")]
 mod audit;
 pub mod bounds;
+#[cfg(feature = "serve")]
 mod closing;
+#[cfg(feature = "serve")]
 mod dashboard;
+#[cfg(feature = "serve")]
+mod grpc;
+#[cfg(feature = "serve")]
 mod http;
+#[cfg(feature = "serve")]
 pub mod keys;
+pub mod proto;
+#[cfg(feature = "serve")]
 mod resp;
+#[cfg(feature = "serve")]
 mod server;
+#[cfg(feature = "serve")]
 mod stats;
+#[cfg(feature = "serve")]
 mod tls;
 pub mod token;
 pub mod wire;
 
+#[cfg(feature = "serve")]
 pub use app::{App, MetricsPage};
+#[cfg(feature = "serve")]
 pub use audit::{AuditSettings, Recording};
+#[cfg(feature = "serve")]
+pub use grpc::envoy::{EnvoyMap, EnvoyRule};
+#[cfg(feature = "serve")]
 pub use server::{Drained, Listeners, run};
+#[cfg(feature = "serve")]
 pub use tls::{Tls, TlsFiles};

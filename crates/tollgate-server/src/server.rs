@@ -17,6 +17,7 @@ use tollgate::Clock;
 
 use crate::app::App;
 use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX};
+use crate::grpc;
 use crate::http;
 use crate::resp::{self, Resp};
 use crate::tls::Tls;
@@ -33,6 +34,7 @@ pub struct Drained {
 pub struct Listeners {
     http: TcpListener,
     resp: Option<TcpListener>,
+    grpc: Option<TcpListener>,
     tls: Option<Tls>,
 }
 
@@ -40,13 +42,20 @@ impl Listeners {
     /// HTTP on `http`, and nothing else.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        Self { http, resp: None, tls: None }
+        Self { http, resp: None, grpc: None, tls: None }
     }
 
     /// The same, with the Redis protocol on `resp`.
     #[must_use]
     pub fn resp(mut self, resp: TcpListener) -> Self {
         self.resp = Some(resp);
+        self
+    }
+
+    /// The same, with gRPC on `grpc`.
+    #[must_use]
+    pub fn grpc(mut self, grpc: TcpListener) -> Self {
+        self.grpc = Some(grpc);
         self
     }
 
@@ -92,6 +101,7 @@ pub async fn run(
     let mut server = Server {
         router: http::router(Arc::clone(&app)),
         resp: Arc::new(Resp::new(Arc::clone(&app))),
+        grpc: grpc::router(&app),
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         tls: None,
@@ -115,6 +125,7 @@ struct Server {
     app: Arc<App>,
     router: axum::Router,
     resp: Arc<Resp>,
+    grpc: axum::Router,
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
     tls: Option<Tls>,
@@ -127,10 +138,12 @@ impl Server {
         let app = Arc::clone(&self.app);
         let http = Door::new(&listeners.http, app.clock());
         let resp = listeners.resp.as_ref().map(|listener| Door::new(listener, app.clock()));
+        let grpc = listeners.grpc.as_ref().map(|listener| Door::new(listener, app.clock()));
         loop {
             tokio::select! {
                 (stream, place) = http.next() => self.serve_http(stream, place),
                 (stream, place) = next_of(resp.as_ref()) => self.serve_resp(stream, place),
+                (stream, place) = next_of(grpc.as_ref()) => self.serve_grpc(stream, place),
             }
             while let Some(ended) = self.connections.try_join_next() {
                 if let Err(error) = ended {
@@ -148,6 +161,21 @@ impl Server {
                 None => http::serve(stream, router, app, watcher).await,
                 Some(tls) => match tls.accept(stream, &app).await {
                     Ok(stream) => http::serve(stream, router, app, watcher).await,
+                    Err(error) => no_handshake(&error),
+                },
+            }
+            drop(place);
+        });
+    }
+
+    fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let (router, watcher) = (self.grpc.clone(), self.graceful.watcher());
+        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
+        self.connections.spawn(async move {
+            match tls {
+                None => grpc::serve(stream, router, watcher).await,
+                Some(tls) => match tls.accept(stream, &app).await {
+                    Ok(stream) => grpc::serve(stream, router, watcher).await,
                     Err(error) => no_handshake(&error),
                 },
             }

@@ -379,6 +379,9 @@ pub(crate) struct Serve {
     /// Where to listen for the Redis protocol, as in 127.0.0.1:6380, or off
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) resp: Option<String>,
+    /// Where to serve gRPC and Envoy's rate limit service, as in 127.0.0.1:8081, or off
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) grpc: Option<String>,
     /// Let everybody in who reaches an address beyond this machine, without a key
     #[arg(long)]
     pub(crate) allow_anonymous: bool,

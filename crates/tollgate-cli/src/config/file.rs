@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use tollgate::spec::PolicySpec;
 
+use super::envoy::EnvoyTable;
+
 /// All of `tollgate.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,12 +26,15 @@ pub(super) struct File {
     pub(super) audit: AuditTable,
     #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
+    #[serde(default)]
+    pub(super) envoy: Vec<EnvoyTable>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerTable {
     pub(super) http: Option<String>,
+    pub(super) grpc: Option<String>,
     pub(super) resp: Option<String>,
     pub(super) anonymous: Option<bool>,
     pub(super) tls: Option<TlsTable>,
@@ -187,6 +192,3 @@ pub(super) struct AuditTable {
     pub(super) entries_max: Option<u64>,
     pub(super) age_max: Option<String>,
 }
-
-/// Keys that a later version has, so that whoever reads of them is told rather than puzzled.
-pub(super) const LATER: [(&str, &str); 1] = [("server", "grpc")];

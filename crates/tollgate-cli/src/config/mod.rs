@@ -5,6 +5,7 @@
 
 mod audit;
 mod blame;
+mod envoy;
 mod fallback;
 mod file;
 mod keys;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::Policies;
 use tollgate::spec::Step;
-use tollgate_server::AuditSettings;
+use tollgate_server::{AuditSettings, EnvoyMap};
 
 pub(crate) use blame::Blame;
 pub(crate) use fallback::FallbackConfig;
@@ -66,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) audit: AuditSettings,
     /// What is enforced.
     pub(crate) policies: Policies,
+    /// What Envoy's descriptors mean.
+    pub(crate) envoy: EnvoyMap,
 }
 
 /// Where the state is.
@@ -173,7 +176,7 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, telemetry, key, audit, policy } =
+        let File { server, store, strategy, fallback, telemetry, key, audit, policy, envoy } =
             text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let server = ServerConfig::resolve(&text, &server, folder)?;
@@ -187,12 +190,24 @@ impl Config {
         let store = resolve_store(&text, &store, folder)?;
         let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
+        let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
         let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
         let audit = audit::resolve(&text, &audit)?;
         let file = file.map(Path::to_owned);
-        Ok(Self { file, server, store, strategy, fallback, telemetry, keys, audit, policies })
+        Ok(Self {
+            file,
+            server,
+            store,
+            strategy,
+            fallback,
+            telemetry,
+            keys,
+            audit,
+            policies,
+            envoy,
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::blame::Blame;
-use super::file::{File, LATER};
+use super::file::File;
 
 /// A text that is valid TOML, and the place of each of its values.
 #[derive(Debug)]
@@ -31,13 +31,6 @@ impl<'a> Text<'a> {
 
     /// The text as structures.
     pub(super) fn structure(&self) -> Result<File, Blame> {
-        for (table, key) in LATER {
-            let found = self.tree.get_ref().get(table).and_then(|table| table.get_ref().as_table());
-            if let Some((name, _)) = found.and_then(|table| table.get_key_value(key)) {
-                let what = format!("{key} is not available in this version; remove it");
-                return Err(Blame::at(self.file, self.source, name.span(), what));
-            }
-        }
         for name in ["policy", "key"] {
             let found = self.tree.get_ref().get(name);
             if let Some(table) = found.filter(|it| it.get_ref().is_table()) {

@@ -11,6 +11,7 @@ use super::place::Text;
 
 const HTTP_DEFAULT: &str = "127.0.0.1:8080";
 const RESP_DEFAULT: &str = "127.0.0.1:6380";
+const GRPC_EXAMPLE: &str = "127.0.0.1:8081";
 
 /// The table `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct ServerConfig {
     pub(crate) http: SocketAddr,
     /// The Redis protocol.
     pub(crate) resp: Listen,
+    /// gRPC, with Envoy's rate limit service.
+    pub(crate) grpc: Listen,
     /// Whether others than this machine may call without a key.
     pub(crate) anonymous: bool,
     /// Where the certificates are, if it speaks TLS.
@@ -65,21 +68,25 @@ impl ServerConfig {
                 format!("http {http:?} is not an address and port, as in {HTTP_DEFAULT:?}"),
             )
         })?;
-        let resp = listen(text, "resp", table.resp.as_deref(), RESP_DEFAULT)?;
+        let resp = table.resp.as_deref().unwrap_or(RESP_DEFAULT);
+        let resp = listen(text, "resp", resp, RESP_DEFAULT)?;
+        let grpc = match table.grpc.as_deref() {
+            None => Listen::Off,
+            Some(given) => listen(text, "grpc", given, GRPC_EXAMPLE)?,
+        };
         let tls = table.tls.as_ref().map(|tls| TlsFiles {
             certificate: folder.join(&tls.certificate),
             key: folder.join(&tls.key),
             client_authority: tls.client_authority.as_ref().map(|path| folder.join(path)),
         });
-        Ok(Self { http, resp, anonymous: table.anonymous.unwrap_or(false), tls })
+        Ok(Self { http, resp, grpc, anonymous: table.anonymous.unwrap_or(false), tls })
     }
 }
 
-fn listen(text: &Text<'_>, key: &str, value: Option<&str>, default: &str) -> Result<Listen, Blame> {
-    let value = value.unwrap_or(default);
+fn listen(text: &Text<'_>, key: &str, value: &str, example: &str) -> Result<Listen, Blame> {
     Listen::parse(value).ok_or_else(|| {
         let what = format!(
-            "{key} {value:?} is neither an address and port, as in {default:?}, nor \"off\""
+            "{key} {value:?} is neither an address and port, as in {example:?}, nor \"off\""
         );
         text.blame(&["server", key], what)
     })

@@ -170,9 +170,9 @@ fn a_broken_policy_is_shown_with_what_would_be_right() {
 fn what_this_version_does_not_have_is_refused_by_name() {
     let rows = [
         (
-            "[server]\ngrpc = \"127.0.0.1:8081\"",
-            "2: grpc is not available in this version; remove it",
-            "grpc",
+            "[server]\ngrpc = \"8081\"",
+            "2: grpc \"8081\" is neither an address and port, as in \"127.0.0.1:8081\", nor \"off\"",
+            "\"8081\"",
         ),
         (
             "[server]\nresp = \"6380\"",
@@ -212,7 +212,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, policy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, policy, envoy",
             "sever",
         ),
     ];

@@ -161,7 +161,11 @@ fn a_wrong_key_table_is_refused_with_its_line() {
 #[test]
 fn an_address_that_others_reach_needs_keys_or_a_word() {
     let folder = Folder::new();
-    for flags in ["--http 0.0.0.0:0 --resp off", "--http 127.0.0.1:0 --resp 0.0.0.0:0"] {
+    for flags in [
+        "--http 0.0.0.0:0 --resp off",
+        "--http 127.0.0.1:0 --resp 0.0.0.0:0",
+        "--http 127.0.0.1:0 --resp off --grpc 0.0.0.0:0",
+    ] {
         let ran = folder.run(&format!("serve {flags}"));
         assert_eq!((ran.code, &*ran.out), (2, ""));
         assert_eq!(

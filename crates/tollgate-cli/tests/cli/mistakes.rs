@@ -69,6 +69,11 @@ fn mistakes_in_a_question_are_explained() {
             "invalid",
             "--resp \"6380\" is neither an address and port, as in 127.0.0.1:6380, nor off",
         ),
+        (
+            "serve --grpc 8081",
+            "invalid",
+            "--grpc \"8081\" is neither an address and port, as in 127.0.0.1:8081, nor off",
+        ),
     ];
     for (arguments, kind, detail) in rows {
         let ran = folder.run(arguments);

@@ -4,6 +4,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
+use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
+use tollgate_client::{Client, Settings};
+
 use crate::folder::Folder;
 
 /// A broker that runs, and is ended with the test.
@@ -131,6 +134,58 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
     }
 }
 
+/// R002.4: an application reaches the broker by gRPC, and the command line sees what it used.
+#[test]
+fn r002_4_serve_answers_grpc_where_the_configuration_says() {
+    let folder = Folder::with(
+        "[server]\ngrpc = \"127.0.0.1:0\"\n[[policy]]\nname = \"api\"\n\
+         limits = [{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }]\n\
+         [[envoy]]\ndomain = \"shop\"\ndescriptor = [{ key = \"client\" }]\npolicy = \"api\"\nsubject = \"{client}\"\n",
+    );
+    let broker = Broker::start(&folder, "");
+    let mut lines = broker.printed.lines();
+    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
+    let client = Client::new(&Settings::new().grpc(grpc.trim())).expect("an address");
+    let day = CalendarWindow::new(5, Period::Day);
+    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let ask = Ask::new(&policy, "alice").cost("requests", 2);
+    let decision = runtime.block_on(client.acquire(&ask)).expect("the broker answers");
+    assert!(decision.is_admitted());
+    let ran = folder.run(&format!("standing api alice --server {}", broker.url));
+    assert!(ran.out.contains("day: used 2 of 5, 3 left"), "{}", ran.out);
+}
+
+/// The flag goes before the file, and keys are asked for here as everywhere.
+#[test]
+fn serve_asks_for_keys_over_grpc() {
+    let made = Folder::new().run("keys new workers --scope acquire --json").out;
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    let text = |name: &str| made[name].as_str().expect("text").to_owned();
+    let folder = Folder::with(&format!(
+        "[server]\ngrpc = \"off\"\n[[key]]\nname = \"workers\"\nscopes = [\"acquire\"]\nhash = \"{}\"\n[[policy]]\nname = \"api\"\n\
+         limits = [{{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }}]\n",
+        text("hash")
+    ));
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    let mut lines = broker.printed.lines();
+    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
+    let settings = Settings::new().grpc(grpc.trim());
+    let day = CalendarWindow::new(5, Period::Day);
+    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
+    let ask = Ask::new(&policy, "alice");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let stranger = Client::new(&settings).expect("an address");
+    let refused = runtime.block_on(stranger.acquire(&ask)).expect_err("it has no key");
+    assert!(refused.to_string().contains("this needs a key"), "{refused}");
+    let worker = Client::new(&settings.key(&text("key")).expect("a key")).expect("an address");
+    assert!(runtime.block_on(worker.acquire(&ask)).expect("the broker answers").is_admitted());
+    let refused = runtime.block_on(worker.reset(&policy, "alice")).expect_err("it may only ask");
+    assert!(refused.to_string().contains("it needs the scope administer"), "{refused}");
+}
+
 /// Every call means the same at a broker, and what it decided is there when the folder is opened again.
 #[test]
 fn every_call_goes_through_a_broker_and_the_state_stays() {
@@ -196,7 +251,11 @@ fn an_address_in_use_is_refused_before_the_store_is_opened() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    for (flag, others) in [("--http", "--resp off"), ("--resp", "--http 127.0.0.1:0")] {
+    for (flag, others) in [
+        ("--http", "--resp off"),
+        ("--resp", "--http 127.0.0.1:0"),
+        ("--grpc", "--http 127.0.0.1:0 --resp off"),
+    ] {
         let ran = folder.run(&format!("serve {flag} {address} {others}"));
         assert_eq!((ran.code, &*ran.out), (2, ""));
         assert_eq!(
@@ -292,7 +351,7 @@ fn serve_tells_programs_where_it_is() {
     let url = place["http"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
     let expected = serde_json::json!({
-        "http": url, "resp": null, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
+        "http": url, "resp": null, "grpc": null, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
         "strategy": "atomic", "passed_through": {}, "data": "here",
     });
     assert_eq!(place, expected);

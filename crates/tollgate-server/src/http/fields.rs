@@ -16,7 +16,7 @@ use crate::wire::window_secs;
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
 /// `RateLimit`: what remains, and in how many seconds it grows.
-pub(super) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<HeaderValue> {
+pub(crate) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<HeaderValue> {
     value(standings.iter().map(|standing| {
         let mut member = format!("\"{}\";r={}", standing.name, standing.remaining.min(INTEGER_MAX));
         if let Some(at) = standing.reset_at {
@@ -27,7 +27,7 @@ pub(super) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<Heade
 }
 
 /// `RateLimit-Policy`: how much in how many seconds, as configured.
-pub(super) fn rate_limit_policy(policy: &Policy) -> Option<HeaderValue> {
+pub(crate) fn rate_limit_policy(policy: &Policy) -> Option<HeaderValue> {
     value(policy.limits().map(|limit| {
         let rule = limit.rule();
         let mut member = format!("\"{}\";q={}", limit.name(), rule.limit().min(INTEGER_MAX));

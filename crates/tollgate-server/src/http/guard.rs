@@ -39,16 +39,26 @@ pub(super) async fn guard(
 }
 
 fn key_of(headers: &HeaderMap, scope: Scope) -> Option<String> {
-    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let rest = rest.trim();
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.to_owned());
+    if let Some(key) = bearer(headers) {
+        return Some(key.to_owned());
     }
+    let (scheme, rest) = credentials(headers)?;
     if scheme.eq_ignore_ascii_case("basic") && scope == Scope::Inspect {
         let text = String::from_utf8(BASE64_STANDARD.decode(rest).ok()?).ok()?;
         return text.split_once(':').map(|(_, password)| password.to_owned());
     }
     None
+}
+
+/// The key as a program sends it.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = credentials(headers)?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(key)
+}
+
+fn credentials(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    Some((scheme, rest.trim()))
 }
 
 fn refusal(refused: Refused, scope: Scope) -> Response {

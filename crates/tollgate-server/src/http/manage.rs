@@ -10,7 +10,10 @@ use serde::Serialize;
 use super::input::{Json, Named};
 use super::{reply, unknown_path};
 use crate::app::App;
-use crate::wire::{Changed, PoliciesResponse, StandingResponse, ViolationRequest};
+use crate::wire::{
+    AcquireRequest, Admitted, Changed, CloseRequest, PoliciesResponse, StandingResponse,
+    ViolationRequest,
+};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
@@ -27,6 +30,24 @@ pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> R
     if let Ok(changed) = done {
         tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
     }
+    reply::result(done.map(|changed| Changed { changed }))
+}
+
+/// `POST /v1/charge`: charges without deciding, for gates that stand in front of this one.
+pub(super) async fn charge(
+    State(app): State<Arc<App>>,
+    Json(request): Json<AcquireRequest>,
+) -> Response {
+    let done = app.charge(&request).await;
+    reply::result(done.map(|permit| Admitted::of(&permit, app.key(), app.now())))
+}
+
+/// `POST /v1/close`: closes a limit until a time.
+pub(super) async fn close(
+    State(app): State<Arc<App>>,
+    Json(request): Json<CloseRequest>,
+) -> Response {
+    let done = app.close_until(&request).await;
     reply::result(done.map(|changed| Changed { changed }))
 }
 

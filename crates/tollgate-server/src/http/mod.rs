@@ -6,7 +6,7 @@
 mod acquire;
 mod audit;
 mod connection;
-mod fields;
+pub(crate) mod fields;
 mod guard;
 mod input;
 mod manage;
@@ -27,6 +27,7 @@ use crate::bounds::BODY_BYTES_MAX;
 use crate::dashboard;
 use crate::keys::Scope;
 use crate::wire::Problem;
+pub(crate) use guard::bearer;
 use guard::{Needs, guard};
 
 pub(crate) use connection::serve;
@@ -48,7 +49,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/audit", get(audit::records))
         .route("/v1/audit/top", get(audit::top))
         .merge(dashboard::routes());
-    let administer = Router::new().route("/v1/standing", delete(manage::reset));
+    let administer = Router::new()
+        .route("/v1/charge", post(manage::charge))
+        .route("/v1/close", post(manage::close))
+        .route("/v1/standing", delete(manage::reset));
     // Whoever runs the server asks these, and learns nothing but that it runs.
     let open =
         Router::new().route("/healthz", get(manage::health)).route("/readyz", get(manage::ready));

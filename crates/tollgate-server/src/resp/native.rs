@@ -20,9 +20,7 @@ pub(super) async fn acquire(
     let mut request = AcquireRequest {
         policy: words.text_or(1, USAGE)?.to_owned(),
         subject: words.text_or(2, USAGE)?.to_owned(),
-        costs: Costs::new(),
-        id: None,
-        wait_ms: None,
+        ..AcquireRequest::default()
     };
     let mut at = 3;
     while let Some(option) = words.get(at) {

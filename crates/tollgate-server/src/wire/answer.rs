@@ -28,6 +28,9 @@ pub struct LimitStanding {
     /// When nothing is used any more; null if nothing is used now.
     #[serde(with = "text::time")]
     pub full_at: Option<Timestamp>,
+    /// When a bucket was last refilled; null for the other rules.
+    #[serde(default, with = "text::time")]
+    pub refilled_at: Option<Timestamp>,
 }
 
 impl LimitStanding {
@@ -43,6 +46,7 @@ impl LimitStanding {
             reset_at: standing.reset_at,
             reset_in: standing.reset_at.map(|at| at.since(now).for_people()),
             full_at: standing.full_at,
+            refilled_at: standing.refilled_at,
         }
     }
 
@@ -124,6 +128,9 @@ pub struct Denied {
     /// The instant from which the ask would be admitted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
     pub reset_at: Option<Timestamp>,
+    /// When it was decided, on the clock that decided.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    pub decided_at: Option<Timestamp>,
     /// True if waiting does not help, because the cost is larger than the limit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
@@ -150,6 +157,7 @@ impl From<&Denial> for Denied {
             most: denial.most,
             retry_after_ms: wait.map(Span::as_millis_ceil),
             reset_at: denial.reset_at(),
+            decided_at: Some(denial.decided_at),
             never: wait.is_none(),
             limits: LimitStanding::all(&denial.limits, denial.decided_at),
             degraded: denial.degraded,
@@ -157,7 +165,7 @@ impl From<&Denial> for Denied {
     }
 }
 
-fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
+pub(crate) fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
     let Denial { limit, unit, asked, most, .. } = denial;
     match wait {
         Some(wait) => format!(

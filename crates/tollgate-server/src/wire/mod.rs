@@ -16,15 +16,20 @@ mod request;
 mod stats;
 mod text;
 
+#[cfg(feature = "serve")]
+pub(crate) use answer::detail_of;
 pub use answer::{
     Admitted, Answer, BatchResponse, Changed, Denied, LimitStanding, Renewed, StandingResponse,
 };
 pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
+#[cfg(feature = "serve")]
 pub(crate) use policy::window_secs;
 pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};
-pub use problem::{PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, status_of};
+pub use problem::{
+    KIND_TRAILER, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, kind_of, status_of,
+};
 pub use request::{
-    AcquireRequest, BatchRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
-    named_costs,
+    AcquireRequest, BatchRequest, CloseRequest, PermitRequest, SettleRequest, StandingQuery,
+    ViolationRequest, named_costs,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};

@@ -1,7 +1,9 @@
 //! Policies as they are in force, for people and programs to read.
 
 use serde::{Deserialize, Serialize};
-use tollgate::{Headroom, Limit, Period, Policy, Refill, Rule, Span};
+use tollgate::{Headroom, Limit, Policy, Refill, Rule};
+#[cfg(feature = "serve")]
+use tollgate::{Period, Span};
 
 /// The answer of `GET /v1/policies`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +119,7 @@ fn summary_of(rule: &Rule) -> String {
 
 /// The window of `rule` in whole seconds, rounded up, where it has one of a known length: for a bucket the time in
 /// which it fills, for a calendar its nominal length.
+#[cfg(feature = "serve")]
 pub(crate) fn window_secs(rule: &Rule) -> Option<u64> {
     match rule {
         Rule::TokenBucket(rule) => {

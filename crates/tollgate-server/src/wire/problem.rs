@@ -9,6 +9,9 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// The registered problem type of a refusal.
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
+/// The trailer of gRPC with the kind of an error, as [`kind_name`] says it.
+pub const KIND_TRAILER: &str = "tollgate-kind";
+
 /// Why a call could not be answered.
 ///
 /// Programs look at `kind`, people read `detail`.
@@ -89,6 +92,31 @@ pub const fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Throttled => "throttled",
         _ => "internal",
     }
+}
+
+/// The kind that [`kind_name`] calls `name`; nothing if it names none.
+///
+/// ```
+/// use tollgate::ErrorKind;
+/// use tollgate_server::wire::{kind_name, kind_of};
+///
+/// assert_eq!(kind_of(kind_name(ErrorKind::Full)), Some(ErrorKind::Full));
+/// assert_eq!(kind_of("not-found"), None);
+/// ```
+#[must_use]
+pub fn kind_of(name: &str) -> Option<ErrorKind> {
+    const KINDS: [ErrorKind; 9] = [
+        ErrorKind::Invalid,
+        ErrorKind::UnknownPolicy,
+        ErrorKind::Conflict,
+        ErrorKind::Contended,
+        ErrorKind::Expired,
+        ErrorKind::Corrupt,
+        ErrorKind::Full,
+        ErrorKind::Unavailable,
+        ErrorKind::Throttled,
+    ];
+    KINDS.into_iter().find(|kind| kind_name(*kind) == name)
 }
 
 const fn title_of(status: u16) -> &'static str {

@@ -1,12 +1,15 @@
 //! What callers send.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use tollgate::{Ask, Costs, Error, ErrorKind, Policy};
+use tollgate::core::bounds::ID_HORIZON;
+use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
 use super::text;
 
-/// The body of `POST /v1/acquire`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The body of `POST /v1/acquire`, and without `wait_ms` and `behind` that of `POST /v1/charge`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcquireRequest {
     /// The name of the policy.
@@ -22,6 +25,13 @@ pub struct AcquireRequest {
     /// How long to wait for room, in milliseconds; without it the answer comes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
+    /// Remembers the id for a shorter time, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_ttl_ms: Option<u64>,
+    /// The costs of those that the ask stands behind, in their order: it is admitted only if there is room for all of
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<BTreeMap<String, u64>>,
 }
 
 impl AcquireRequest {
@@ -30,7 +40,10 @@ impl AcquireRequest {
     pub fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
         let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
         match &self.id {
-            Some(id) => ask.id(id.as_str()),
+            Some(id) => {
+                let ttl = self.id_ttl_ms.map_or(ID_HORIZON, Span::from_millis);
+                ask.id_for(id.as_str(), ttl.min(ID_HORIZON))
+            }
             None => ask,
         }
     }
@@ -61,6 +74,21 @@ pub struct SettleRequest {
 pub struct PermitRequest {
     /// The permit, as it was given out.
     pub permit: String,
+}
+
+/// The body of `POST /v1/close`: closes a limit until a time, because the provider said no.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloseRequest {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// The name of the limit.
+    pub limit: String,
+    /// Until when.
+    #[serde(with = "text::instant")]
+    pub until: Timestamp,
 }
 
 /// The body of `POST /v1/violations`: a provider refused what was admitted here.

@@ -23,6 +23,25 @@ pub(super) mod time {
     }
 }
 
+/// `Timestamp` as a string.
+pub(super) mod instant {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use tollgate::Timestamp;
+
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Timestamp,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(time)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Timestamp, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
 /// `Costs` as an object of unit names and whole numbers.
 pub(super) mod costs {
     use std::fmt;

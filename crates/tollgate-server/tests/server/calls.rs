@@ -12,7 +12,7 @@ fn row(name: &str, unit: &str, numbers: [u64; 3], reset: Option<[&str; 2]>) -> s
     json!({
         "name": name, "unit": unit, "limit": limit, "used": used, "remaining": remaining,
         "reset_at": reset.map(|[at, _]| at), "reset_in": reset.map(|[_, span]| span),
-        "full_at": reset.map(|[at, _]| at),
+        "full_at": reset.map(|[at, _]| at), "refilled_at": null,
     })
 }
 
@@ -80,6 +80,7 @@ async fn a_refusal_says_which_limit_and_until_when() {
         "most": 5,
         "retry_after_ms": 12_001,
         "reset_at": "2026-11-15T05:46:00Z",
+        "decided_at": "2026-11-15T05:45:47.999001Z",
         "limits": null,
         "degraded": false,
     });

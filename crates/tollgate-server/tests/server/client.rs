@@ -23,6 +23,7 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_794_721_500);
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) resp: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) clock: ManualClock,
     pub(crate) app: Arc<App>,
     stop: oneshot::Sender<()>,
@@ -100,7 +101,9 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let resp = resp_listener.local_addr().unwrap();
-        let mut listeners = Listeners::http(listener).resp(resp_listener);
+        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let grpc = grpc_listener.local_addr().unwrap();
+        let mut listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
         if let Some(tls) = tls {
             listeners = listeners.tls(tls);
         }
@@ -108,7 +111,7 @@ impl Server {
         let done = tokio::spawn(run(listeners, Arc::clone(&app), async {
             stopped.await.ok();
         }));
-        Self { address, resp, clock, app, stop, done }
+        Self { address, resp, grpc, clock, app, stop, done }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

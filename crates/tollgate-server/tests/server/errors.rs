@@ -34,7 +34,7 @@ async fn bad_input_names_the_field() {
         (r#"{"policy": "gemini"}"#, "missing field `subject` at line 1 column 20"),
         (
             r#"{"policy": "gemini", "subject": "p7", "cost": {}}"#,
-            "cost: unknown field `cost`, expected one of `policy`, `subject`, `costs`, `id`, `wait_ms` at line 1 column 44",
+            "cost: unknown field `cost`, expected one of `policy`, `subject`, `costs`, `id`, `wait_ms`, `id_ttl_ms`, `behind` at line 1 column 44",
         ),
         (
             r#"{"policy": "gemini", "subject": "p7", "costs": {"tokens": "3"}}"#,

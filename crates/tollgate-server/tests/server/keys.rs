@@ -17,7 +17,7 @@ fn key(text: &str, scope: Scope, expires: Option<Timestamp>) -> Key {
 }
 
 /// A key for each scope, and one that ends in a minute.
-async fn guarded() -> Server {
+pub(crate) async fn guarded() -> Server {
     let soon = Some(START + Span::from_mins(1));
     Server::guarded([
         key("ask", Scope::Acquire, None),
@@ -48,6 +48,8 @@ async fn a_key_allows_its_scope_and_nothing_else() {
         ("GET", "/v1/audit/top", "", "inspect"),
         ("GET", "/metrics", "", "inspect"),
         ("POST", "/v1/violations", "{}", "acquire"),
+        ("POST", "/v1/charge", "{}", "administer"),
+        ("POST", "/v1/close", "{}", "administer"),
         ("DELETE", STANDING, "", "administer"),
     ];
     for (method, path, body, needs) in calls {

@@ -4,7 +4,10 @@
 mod audit;
 mod calls;
 mod client;
+mod envoy;
 mod errors;
+mod grpc;
+mod grpc_keys;
 mod keys;
 mod limits;
 mod pages;

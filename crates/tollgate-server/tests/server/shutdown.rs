@@ -50,9 +50,9 @@ async fn an_idle_connection_does_not_hold_the_server_up() {
 }
 
 #[derive(Debug)]
-struct Doors {
-    entered: Notify,
-    open: Semaphore,
+pub(crate) struct Doors {
+    pub(crate) entered: Notify,
+    pub(crate) open: Semaphore,
 }
 
 impl Default for Doors {
@@ -63,9 +63,9 @@ impl Default for Doors {
 
 /// A gate that lets nobody in until its doors open.
 #[derive(Debug)]
-struct Held {
-    gate: Arc<dyn Gate>,
-    doors: Arc<Doors>,
+pub(crate) struct Held {
+    pub(crate) gate: Arc<dyn Gate>,
+    pub(crate) doors: Arc<Doors>,
 }
 
 /// A gate that answers everything with one error.

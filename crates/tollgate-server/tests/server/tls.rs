@@ -1,4 +1,4 @@
-//! TLS on both listeners: whom the server shows itself to, whom it asks for a certificate, and what bad files do.
+//! TLS on every listener: whom the server shows itself to, whom it asks for a certificate, and what bad files do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ async fn ping(server: &Server, connector: &TlsConnector) -> std::io::Result<Stri
 }
 
 #[tokio::test]
-async fn both_protocols_and_both_versions_of_http_speak_tls() {
+async fn every_protocol_and_both_versions_of_http_speak_tls() {
     let issued = Issued::new();
     let server = Server::secured(Tls::open(issued.files()).unwrap()).await;
     assert_eq!(ping(&server, &issued.connector(None, "")).await.unwrap(), "+PONG\r\n+OK\r\n");
@@ -117,6 +117,20 @@ async fn both_protocols_and_both_versions_of_http_speak_tls() {
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), r#"{"status":"ok"}"#);
+    drop(sender);
+
+    let stream = connect(server.grpc, &issued.connector(None, "h2")).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("https://localhost/grpc.health.v1.Health/Check")
+        .header("content-type", "application/grpc")
+        .body(Full::new(Bytes::from_static(&[0; 5])))
+        .unwrap();
+    let answer = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(answer.trailers().unwrap()["grpc-status"], "0");
     drop(sender);
     assert_eq!(server.stop().done.await.unwrap().cut, 0);
 }

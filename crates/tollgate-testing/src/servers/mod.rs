@@ -17,6 +17,7 @@
 mod authority;
 mod clients;
 pub mod dynamodb;
+mod envoy;
 mod lossy;
 mod ministack;
 mod ports;
@@ -29,6 +30,7 @@ mod snippet;
 pub use authority::Authority;
 pub use clients::{node, python};
 pub use dynamodb::DynamoDb;
+pub use envoy::Envoy;
 pub use lossy::Lossy;
 pub use ministack::Ministack;
 pub use ports::{Port, free_ports};

@@ -1,0 +1,99 @@
+//! What a call has on either transport: an address, a deadline and a key.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use tollgate::{Clock, Error, ErrorKind, Permit, Span};
+
+/// How long a call may take unless it is set.
+pub const DEADLINE_DEFAULT: Span = Span::from_secs(5);
+
+/// The largest answer that is read, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The settings of one transport.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) address: Uri,
+    pub(crate) deadline: Span,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) authorization: Option<HeaderValue>,
+}
+
+impl Caller {
+    /// The answer of `call`, if it comes in time.
+    pub(crate) async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            answer = call => answer,
+            () = self.clock.sleep_until(self.clock.now() + self.deadline) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the broker at {} did not answer within {}", self.address, self.deadline),
+            )),
+        }
+    }
+
+    /// The broker could not be asked at all, so nothing happened.
+    pub(crate) fn not_reached(&self, source: impl StdError + Send + Sync + 'static) -> Error {
+        let text = format!("could not reach the broker at {}: {}", self.address, root(&source));
+        Error::new(ErrorKind::Unavailable, text).caused_by(NotServed)
+    }
+
+    /// The answer was lost: whether something happened, nobody knows.
+    pub(crate) fn lost(&self, source: impl StdError + Send + Sync + 'static) -> Error {
+        let text = format!("lost the answer of the broker at {}: {}", self.address, root(&source));
+        Error::new(ErrorKind::Unavailable, text).caused_by(source)
+    }
+}
+
+/// Without the key, which must not end up in a log.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, deadline, .. } = self;
+        f.debug_struct("Caller")
+            .field("address", address)
+            .field("deadline", deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The cause that says most.
+fn root<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
+
+/// The source of an error that says: nobody serves this protocol there, and nothing happened.
+#[derive(Debug)]
+pub(crate) struct NotServed;
+
+impl fmt::Display for NotServed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody serves this protocol at the address")
+    }
+}
+
+impl StdError for NotServed {}
+
+pub(crate) fn is_not_served(error: &Error) -> bool {
+    error.source().is_some_and(<dyn StdError>::is::<NotServed>)
+}
+
+/// The seal to send for `permit`.
+pub(crate) fn seal_of(permit: &Permit) -> Result<&str, Error> {
+    permit.seal().ok_or_else(|| {
+        Error::new(
+            ErrorKind::Invalid,
+            "the permit has no seal, so no broker gave it; settle it at the gate it came from",
+        )
+    })
+}

@@ -1,0 +1,182 @@
+//! Brokers on threads of their own, and a gate that tells them the policy of each call.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tollgate::{
+    Ask, Atomic, BoxFuture, Clock, Costs, Decision, Error, Gate, ManualClock, Memory, Permit,
+    Policies, Policy, Span, Standing, Timestamp,
+};
+use tollgate_client::{Client, Settings};
+use tollgate_server::{App, Listeners, run};
+
+const KEY: [u8; 32] = [7; 32];
+
+/// A store that brokers share.
+pub(crate) fn store(clock: &ManualClock) -> Arc<dyn Gate> {
+    Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 100_000)))
+}
+
+/// A clock without alarms: the suite lets days pass between two calls, and a broker would close every connection that
+/// was idle for so long just while the next call goes over it.
+#[derive(Debug)]
+struct Alarmless(ManualClock);
+
+impl Clock for Alarmless {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Span {
+        self.0.monotonic()
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A broker that stops when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) app: Arc<App>,
+    pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
+    clock: ManualClock,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Broker {
+    pub(crate) fn start(gate: Arc<dyn Gate>, clock: &ManualClock) -> Self {
+        let app = App::new(gate, Policies::default(), KEY, Arc::new(Alarmless(clock.clone())));
+        let app = Arc::new(app);
+        let bound = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let address = listener.local_addr().unwrap();
+            (listener, address)
+        };
+        let ((http_listener, http), (grpc_listener, grpc)) = (bound(), bound());
+        let (stop, stopped) = oneshot::channel();
+        let served = Arc::clone(&app);
+        let thread = std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listeners = Listeners::http(TcpListener::from_std(http_listener).unwrap())
+                    .grpc(TcpListener::from_std(grpc_listener).unwrap());
+                run(listeners, served, async {
+                    stopped.await.ok();
+                })
+                .await;
+            });
+        });
+        let (stop, thread) = (Some(stop), Some(thread));
+        Self { app, http, grpc, clock: clock.clone(), stop, thread }
+    }
+
+    /// Policies in force from now on.
+    pub(crate) fn put(&self, policies: impl IntoIterator<Item = Policy>) {
+        self.app.replace_policies(Policies::new(policies).unwrap());
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::new().clock(Arc::new(self.clock.clone()))
+    }
+
+    pub(crate) fn by_grpc(&self) -> Client {
+        Client::new(&self.settings().grpc(format!("http://{}", self.grpc))).unwrap()
+    }
+
+    pub(crate) fn by_http(&self) -> Client {
+        Client::new(&self.settings().http(format!("http://{}", self.http))).unwrap()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// Clients of several brokers, asked in turn. The suite makes up policies as it goes, and a broker only knows those that
+/// it is told; so each call puts its policy in force first.
+#[derive(Debug)]
+pub(crate) struct InTurn {
+    clients: Vec<(Client, Arc<App>)>,
+    next: AtomicUsize,
+}
+
+impl InTurn {
+    pub(crate) fn new<'a>(clients: impl IntoIterator<Item = (Client, &'a Broker)>) -> Self {
+        let clients =
+            clients.into_iter().map(|(client, broker)| (client, Arc::clone(&broker.app))).collect();
+        Self { clients, next: AtomicUsize::new(0) }
+    }
+
+    fn told(&self, policy: &Policy) -> &Client {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.clients.len();
+        let (client, app) = &self.clients[place];
+        app.replace_policies(Policies::new([policy.clone()]).unwrap());
+        client
+    }
+}
+
+impl Gate for InTurn {
+    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+        self.told(ask.policy()).acquire(ask)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        permit: &'a Permit,
+        actual: &'a Costs,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.told(permit.policy()).settle(permit, actual)
+    }
+
+    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
+        self.told(permit.policy()).release(permit)
+    }
+
+    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
+        self.told(permit.policy()).renew(permit)
+    }
+
+    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+        self.told(ask.policy()).charge(ask)
+    }
+
+    fn close_until<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        limit: &'a str,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.told(ask.policy()).close_until(ask, limit, until)
+    }
+
+    fn standing<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
+        self.told(policy).standing(policy, subject)
+    }
+
+    fn reset<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.told(policy).reset(policy, subject)
+    }
+}

@@ -1,0 +1,56 @@
+//! The conformance suite through the client (R002.4).
+
+use std::sync::Arc;
+
+use tollgate::ManualClock;
+use tollgate_testing::conformance::{self, Capabilities, Fixture};
+
+use crate::broker::{Broker, InTurn, store};
+
+/// Every step is a call over a socket, so there are fewer stories than in memory.
+const CAPABILITIES: Capabilities = Capabilities { stories: 60, tasks: 64 };
+
+fn fixture(gate: InTurn, clock: &ManualClock) -> Fixture {
+    Fixture::new(Arc::new(gate), clock.clone()).with_capabilities(CAPABILITIES)
+}
+
+#[test]
+fn r002_4_the_broker_over_grpc_passes_the_suite() {
+    let clock = ManualClock::new();
+    let broker = Broker::start(store(&clock), &clock);
+    let gate = InTurn::new([(broker.by_grpc(), &broker)]);
+    conformance::run_all(&fixture(gate, &clock)).unwrap();
+}
+
+#[test]
+fn r002_4_the_broker_over_http_passes_the_suite() {
+    let clock = ManualClock::new();
+    let broker = Broker::start(store(&clock), &clock);
+    let gate = InTurn::new([(broker.by_http(), &broker)]);
+    conformance::run_all(&fixture(gate, &clock)).unwrap();
+}
+
+/// Two brokers on one store are one gate, by whichever transport each call goes: a permit of one is settled at the other.
+#[test]
+fn r002_4_two_brokers_on_one_store_are_exact() {
+    let clock = ManualClock::new();
+    let store = store(&clock);
+    let brokers = [Broker::start(Arc::clone(&store), &clock), Broker::start(store, &clock)];
+    let gate = InTurn::new([
+        (brokers[0].by_grpc(), &brokers[0]),
+        (brokers[1].by_http(), &brokers[1]),
+        (brokers[1].by_grpc(), &brokers[1]),
+    ]);
+    conformance::run_all(&fixture(gate, &clock)).unwrap();
+}
+
+/// The sabotaged variant: two brokers that share nothing are caught.
+#[test]
+fn two_brokers_on_two_stores_are_caught() {
+    let clock = ManualClock::new();
+    let brokers = [(); 2].map(|()| Broker::start(store(&clock), &clock));
+    let clients = brokers.iter().map(|broker| (broker.by_grpc(), broker));
+    let fixture = fixture(InTurn::new(clients), &clock);
+    let fault = conformance::admits_exactly_the_limit(&fixture).unwrap_err();
+    assert!(fault.contains("10 of 5 went through"), "{fault}");
+}

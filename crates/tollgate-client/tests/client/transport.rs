@@ -1,0 +1,188 @@
+//! Which transport is used when, what an outage looks like, and what errors say.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tollgate::{
+    Ask, Atomic, Attempts, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Memory, Policy,
+    Resend, Span, TokenBucket,
+};
+use tollgate_client::{Client, GRPC_AWAY};
+use tollgate_testing::servers::Port;
+
+use crate::broker::{Broker, store};
+
+fn api() -> Policy {
+    let bucket = TokenBucket::per_minute(2);
+    Policy::new("api", [Limit::new("burst", "requests", bucket)]).unwrap()
+}
+
+fn broker(clock: &ManualClock) -> Broker {
+    let broker = Broker::start(store(clock), clock);
+    broker.put([api()]);
+    broker
+}
+
+/// Where nobody listens.
+fn nowhere() -> (Port, String) {
+    let port = Port::free().unwrap();
+    let address = format!("http://127.0.0.1:{}", port.number());
+    (port, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_grpc_the_calls_go_by_http() {
+    let clock = ManualClock::new();
+    let (broker, policy) = (broker(&clock), api());
+    let (_port, nowhere) = nowhere();
+    let both = broker.settings().grpc(nowhere).http(format!("http://{}", broker.http));
+    let client = Client::new(&both).unwrap();
+    let permit = client.acquire(&Ask::new(&policy, "a")).await.unwrap().permit().unwrap();
+    assert!(client.settle(&permit, &Costs::new()).await.unwrap());
+}
+
+/// Whoever speaks HTTP/2 and has no such service did nothing, so the call goes by HTTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_there_is_no_such_service_the_calls_go_by_http() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let not_found = service_fn(async |_: Request<Incoming>| {
+            Response::builder().status(404).body(Empty::<Bytes>::new())
+        });
+        let server = http2::Builder::new(TokioExecutor::new());
+        server.serve_connection(TokioIo::new(stream), not_found).await.ok();
+    });
+    let clock = ManualClock::new();
+    let (broker, policy) = (broker(&clock), api());
+    let both = broker.settings().grpc(other).http(format!("http://{}", broker.http));
+    let client = Client::new(&both).unwrap();
+    assert!(client.acquire(&Ask::new(&policy, "a")).await.unwrap().is_admitted());
+    assert_eq!(client.standing(&policy, "a").await.unwrap()[0].used, 1);
+}
+
+/// gRPC is tried again after a while, and used once it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grpc_is_tried_again() {
+    let clock = ManualClock::new();
+    let (first, policy) = (broker(&clock), api());
+    let (port, address) = nowhere();
+    let both = first.settings().grpc(address).http(format!("http://{}", first.http));
+    let client = Client::new(&both).unwrap();
+    assert!(client.standing(&policy, "a").await.is_ok());
+    let listener = TcpListener::bind(("127.0.0.1", port.number())).unwrap();
+    assert!(client.standing(&policy, "a").await.is_ok());
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "gRPC was tried although it was away");
+    clock.advance(GRPC_AWAY);
+    // Somebody listens who says nothing of HTTP/2: the connection fails, after it was made.
+    listener.set_nonblocking(false).unwrap();
+    let answered = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        preface
+    });
+    assert_eq!(client.standing(&policy, "a").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(&answered.join().unwrap(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_keep_their_kind_on_both_transports() {
+    let clock = ManualClock::new();
+    let (broker, policy) = (broker(&clock), api());
+    for client in [broker.by_grpc(), broker.by_http()] {
+        let stranger =
+            Policy::new("apl", [Limit::new("burst", "requests", TokenBucket::per_second(1))])
+                .unwrap();
+        let error = client.acquire(&Ask::new(&stranger, "a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownPolicy);
+        assert!(error.to_string().contains("did you mean api?"), "{error}");
+
+        let twice = |cost| Ask::new(&policy, "twice").cost("requests", cost).id("x").into_owned();
+        let first = client.acquire(&twice(1)).await.unwrap().permit().unwrap();
+        let error = client.acquire(&twice(2)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+
+        let local = Atomic::new(Memory::with(Arc::new(clock.clone()), 16));
+        let permit = local.acquire(&Ask::new(&policy, "a")).await.unwrap().permit().unwrap();
+        let error = client.settle(&permit, &Costs::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("no seal"), "{error}");
+        let forged = first.with_seal("AAAA");
+        assert_eq!(client.release(&forged).await.unwrap_err().kind(), ErrorKind::Invalid);
+        client.reset(&policy, "twice").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_unavailable_and_says_where() {
+    let clock = ManualClock::new();
+    let (_port, nowhere) = nowhere();
+    let settings = tollgate_client::Settings::new().clock(Arc::new(clock));
+    for settings in [settings.clone().grpc(&*nowhere), settings.clone().http(&*nowhere)] {
+        let client = Client::new(&settings).unwrap();
+        let error = client.standing(&api(), "a").await.unwrap_err();
+        assert!(error.is_unavailable());
+        assert!(error.to_string().contains(&nowhere), "{error}");
+    }
+}
+
+/// Somebody accepts and never answers: the deadline ends the call, on the clock that was given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_ends_at_its_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let settings = tollgate_client::Settings::new().deadline(Span::from_secs(2));
+    for over_grpc in [true, false] {
+        let clock = ManualClock::new();
+        let settings = settings.clone().clock(Arc::new(clock.clone()));
+        let settings = if over_grpc { settings.grpc(&*address) } else { settings.http(&*address) };
+        let client = Client::new(&settings).unwrap();
+        let policy = api();
+        let call = tokio::spawn(async move { client.standing(&policy, "a").await });
+        while clock.next_alarm().is_none() {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Span::from_secs(2));
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("did not answer within 2s"), "{error}");
+    }
+}
+
+/// Many calls at once share one connection of gRPC, and resends go around the client as around a store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resends_are_charged_once() {
+    let clock = ManualClock::new();
+    let (broker, policy) = (broker(&clock), api());
+    let attempts = Attempts::of(Span::from_secs(1));
+    let gate = Resend::new(broker.by_grpc(), attempts, Arc::new(clock.clone()));
+    assert!(matches!(gate.acquire(&Ask::new(&policy, "a")).await.unwrap(), Decision::Admitted(_)));
+    assert!(matches!(gate.acquire(&Ask::new(&policy, "a")).await.unwrap(), Decision::Admitted(_)));
+    let denial = gate.acquire(&Ask::new(&policy, "a")).await.unwrap().denial().unwrap();
+    assert_eq!(denial.retry_after(), Some(Span::from_secs(30)));
+}
+
+#[test]
+fn settings_that_lead_nowhere_are_refused() {
+    let refused =
+        |settings: tollgate_client::Settings| Client::new(&settings).unwrap_err().to_string();
+    let settings = tollgate_client::Settings::new;
+    assert!(refused(settings()).contains("name no broker"));
+    assert!(refused(settings().grpc("https://a")).contains("TLS"));
+    assert!(refused(settings().grpc("127.0.0.1:1")).contains("write an address"));
+    assert!(refused(settings().http("http://a/b")).contains("has a path"));
+    assert!(settings().key("a\nb").is_err());
+    let shown = format!("{:?}", settings().key("geheim").unwrap());
+    assert!(!shown.contains("geheim"), "{shown}");
+}

@@ -1,0 +1,85 @@
+//! `grpc.health.v1`: whether requests are taken and the store answers, for load balancers that speak gRPC.
+
+use std::sync::Arc;
+
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::server::NamedService;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+pub(super) use tonic_health::pb::health_server::HealthServer;
+
+use super::envoy::RateLimits;
+use super::gate::GateCalls;
+use crate::app::App;
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use crate::proto::tollgate::v1::gate_server::GateServer;
+
+/// The services that can be asked about; the empty name means the server.
+const NAMES: [&str; 3] =
+    ["", GateServer::<GateCalls>::NAME, RateLimitServiceServer::<RateLimits>::NAME];
+
+/// The methods.
+pub(super) struct HealthCalls {
+    app: Arc<App>,
+}
+
+impl HealthCalls {
+    pub(super) const fn new(app: Arc<App>) -> Self {
+        Self { app }
+    }
+}
+
+fn serving(is_serving: bool) -> HealthCheckResponse {
+    let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    HealthCheckResponse { status: status.into() }
+}
+
+fn check_name(name: &str) -> Result<(), Status> {
+    if NAMES.contains(&name) {
+        return Ok(());
+    }
+    Err(Status::not_found(format!(
+        "no service is called {name:?}; leave it out, or ask reflection"
+    )))
+}
+
+#[tonic::async_trait]
+impl Health for HealthCalls {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        check_name(&request.into_inner().service)?;
+        Ok(Response::new(serving(self.app.ready().await.is_ok())))
+    }
+
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
+
+    /// Says how it is now, and once more when the server stops.
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        check_name(&request.into_inner().service)?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(2);
+        let app = Arc::clone(&self.app);
+        tokio::spawn(async move {
+            let mut closing = app.closing();
+            let ready = app.ready().await.is_ok();
+            if sender.send(Ok(serving(ready))).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                // An error says that the server is gone, and so stopped.
+                _ = closing.wait_for(|closed| *closed) => {}
+                () = sender.closed() => return,
+            }
+            // Whoever left does not need to hear it.
+            drop(sender.send(Ok(serving(false))).await);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}

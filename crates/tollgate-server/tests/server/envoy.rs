@@ -1,0 +1,245 @@
+//! Envoy's rate limit service: asked by hand, and by a real Envoy in front of an upstream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tollgate::{Error, ErrorKind, Span};
+use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus,
+};
+use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tollgate_server::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tollgate_server::{EnvoyMap, EnvoyRule};
+use tollgate_testing::servers::Envoy;
+use tonic::Status;
+
+use crate::client::{Answer, Pending, Server};
+use crate::grpc::channel;
+use crate::shutdown::Broken;
+
+fn map() -> EnvoyMap {
+    let rule = |entries: [(&'static str, Option<&'static str>); 1], policy, key| {
+        EnvoyRule::new("shop", entries, policy, key).unwrap()
+    };
+    [
+        rule([("remote_address", None)], "gemini", "ip:{remote_address}"),
+        rule([("client", None)], "gemini", "{client}").legacy_fields(true),
+        rule([("tokens_of", None)], "gemini", "{tokens_of}").unit("tokens"),
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
+    let entries = vec![Entry { key: key.into(), value: value.into() }];
+    RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
+}
+
+fn hits(hits: u64, descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor }
+}
+
+impl Server {
+    async fn limited(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+        self.should_limit(descriptors, 0).await.unwrap()
+    }
+
+    async fn should_limit(
+        &self,
+        descriptors: Vec<RateLimitDescriptor>,
+        hits_addend: u32,
+    ) -> Result<RateLimitResponse, Status> {
+        self.app.replace_envoy(map());
+        let mut limits = RateLimitServiceClient::with_origin(channel(), self.origin());
+        let request = RateLimitRequest { domain: "shop".into(), descriptors, hits_addend };
+        limits.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    }
+
+    async fn used(&self, subject: &str) -> Vec<u64> {
+        let path = format!("/v1/standing?policy=gemini&subject={subject}");
+        let answer = self.get(&path).await.json();
+        let limits = answer["limits"].as_array().unwrap();
+        limits.iter().map(|limit| limit["used"].as_u64().unwrap()).collect()
+    }
+}
+
+fn codes(response: &RateLimitResponse) -> Vec<Code> {
+    response.statuses.iter().map(DescriptorStatus::code).collect()
+}
+
+/// One status per descriptor in their order; one that no rule knows is OK and has no limit.
+#[tokio::test]
+async fn each_descriptor_has_a_status() {
+    let server = Server::start().await;
+    let descriptors = vec![
+        descriptor("client", "a"),
+        descriptor("unknown", "a"),
+        hits(3, descriptor("client", "b")),
+    ];
+    let response = server.limited(descriptors).await;
+    assert_eq!(response.overall_code(), Code::Ok);
+    assert_eq!(codes(&response), [Code::Ok, Code::Ok, Code::Ok]);
+    let [first, unknown, third] = &response.statuses[..] else { panic!("{response:?}") };
+    assert_eq!((first.limit_remaining, third.limit_remaining), (4, 2));
+    assert_eq!(unknown.current_limit, None);
+    let limit = first.current_limit.as_ref().unwrap();
+    assert_eq!((&*limit.name, limit.requests_per_unit, limit.unit()), ("rpm", 5, Unit::Minute));
+    assert_eq!(first.duration_until_reset.unwrap().seconds, 60);
+    let field = |name: &str| {
+        let mut fields = response.response_headers_to_add.iter();
+        fields.find(|field| field.key == name).map(|field| &*field.value)
+    };
+    // Those of the descriptor with the least left.
+    assert!(field("ratelimit").unwrap().starts_with("\"rpm\";r=2;t=60, "), "{response:?}");
+    assert!(field("ratelimit-policy").unwrap().starts_with("\"rpm\";q=5;w=60, "), "{response:?}");
+    assert_eq!(field("retry-after"), None);
+    assert_eq!(field("x-ratelimit-remaining"), Some("2"));
+}
+
+/// No hits on the request mean one; no hits on a descriptor only look.
+#[tokio::test]
+async fn hits_are_those_of_the_descriptor_or_the_request_or_one() {
+    let server = Server::start().await;
+    server.should_limit(vec![descriptor("client", "a")], 0).await.unwrap();
+    assert_eq!(server.used("a").await, [1, 0, 1]);
+    server.should_limit(vec![descriptor("client", "a")], 2).await.unwrap();
+    assert_eq!(server.used("a").await, [3, 0, 3]);
+    let looked = server.should_limit(vec![hits(0, descriptor("client", "a"))], 9).await.unwrap();
+    assert_eq!((looked.overall_code(), looked.statuses[0].limit_remaining), (Code::Ok, 2));
+    assert_eq!(server.used("a").await, [3, 0, 3]);
+    server.limited(vec![hits(2, descriptor("client", "a"))]).await;
+    let looked = server.limited(vec![hits(0, descriptor("client", "a"))]).await;
+    assert_eq!(looked.overall_code(), Code::OverLimit);
+    server.limited(vec![hits(700, descriptor("tokens_of", "b"))]).await;
+    assert_eq!(server.used("b").await, [0, 700, 0]);
+}
+
+/// A request that is refused costs nothing: what others took is given back, and who comes later is only looked at.
+#[tokio::test]
+async fn what_a_refused_request_took_is_given_back() {
+    let server = Server::start().await;
+    server.limited(vec![hits(5, descriptor("client", "full"))]).await;
+    let response = server
+        .limited(vec![
+            hits(2, descriptor("client", "before")),
+            descriptor("client", "full"),
+            hits(2, descriptor("client", "after")),
+        ])
+        .await;
+    assert_eq!(response.overall_code(), Code::OverLimit);
+    assert_eq!(codes(&response), [Code::Ok, Code::OverLimit, Code::Ok]);
+    assert_eq!(response.statuses[1].duration_until_reset.unwrap().seconds, 60);
+    for subject in ["before", "after"] {
+        assert_eq!(server.used(subject).await, [0, 0, 0], "{subject}");
+    }
+    assert_eq!(server.used("full").await, [5, 0, 5]);
+    let retry = response.response_headers_to_add.iter().find(|field| field.key == "retry-after");
+    assert_eq!(retry.unwrap().value, "60");
+}
+
+/// What cannot be meant is refused before anything is taken; a store that fails is for Envoy to judge.
+#[tokio::test]
+async fn what_cannot_be_answered_is_a_status() {
+    let server = Server::start().await;
+    let limit = Some(RateLimitOverride { requests_per_unit: 1_000, unit: 1 });
+    let wrong = [
+        (RateLimitDescriptor { limit, ..descriptor("client", "x") }, "descriptors[1].limit"),
+        (
+            RateLimitDescriptor { is_negative_hits: true, ..descriptor("client", "x") },
+            "descriptors[1].is_negative_hits",
+        ),
+    ];
+    for (wrong, named) in wrong {
+        let both = vec![descriptor("client", "a"), wrong];
+        let status = server.should_limit(both, 0).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains(named), "{}", status.message());
+    }
+    assert!(server.should_limit(vec![], 0).await.is_err());
+    assert_eq!(server.used("a").await, [0, 0, 0]);
+    let broken = Error::new(ErrorKind::Unavailable, "the store is away");
+    let broken = Server::around(|_| Arc::new(Broken(broken))).await;
+    let status = broken.should_limit(vec![descriptor("client", "a")], 0).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+}
+
+/// The smallest upstream.
+async fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4_096];
+                let Ok(1..) = stream.read(&mut request).await else { return };
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
+                stream.write_all(answer).await.ok();
+            });
+        }
+    });
+    address
+}
+
+/// The documented configuration, with the ports of this test.
+async fn envoy(server: &Server, failure_mode_deny: bool) -> Envoy {
+    server.app.replace_envoy(map());
+    let port = |number: u16| format!("port_value: {number}");
+    let (upstream, grpc) = (upstream().await.port(), server.grpc.port());
+    let start = move || {
+        Envoy::start(|listen| {
+            include_str!("../../../../deploy/envoy.yaml")
+                .replace(&port(10_000), &port(listen))
+                .replace(&port(9_000), &port(upstream))
+                .replace(&port(8_081), &port(grpc))
+                .replace("timeout: 1s", "timeout: 30s")
+                .replace(
+                    "failure_mode_deny: false",
+                    &format!("failure_mode_deny: {failure_mode_deny}"),
+                )
+        })
+    };
+    tokio::task::spawn_blocking(start).await.unwrap().unwrap()
+}
+
+async fn get(envoy: &mut Envoy, client: &str) -> Answer {
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx-client: {client}\r\nconnection: close");
+    Pending::send(envoy.process().address(), &format!("{head}\r\n\r\n")).await.answer().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_in_front_of_an_upstream_is_limited() {
+    let server = Server::start().await;
+    let mut envoy = envoy(&server, false).await;
+    for left in (0..5).rev() {
+        let answer = get(&mut envoy, "alice").await;
+        assert_eq!((answer.status, &*answer.text), (200, "hi"));
+        let field = answer.field("ratelimit").unwrap();
+        assert!(field.starts_with(&format!("\"rpm\";r={left};t=60")), "{field}");
+        assert_eq!(answer.field("x-ratelimit-remaining"), None);
+    }
+    let answer = get(&mut envoy, "alice").await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.field("x-envoy-ratelimited"), Some("true"));
+    assert_eq!(answer.field("retry-after"), Some("60"));
+    assert!(answer.field("ratelimit").unwrap().starts_with("\"rpm\";r=0;t=60"));
+    assert!(answer.field("ratelimit-policy").unwrap().starts_with("\"rpm\";q=5;w=60"));
+    // All came from one address, and nothing was taken from it for the request that was refused.
+    assert_eq!(server.used("ip:127.0.0.1").await, [5, 0, 5]);
+    server.clock.advance(Span::from_mins(1));
+    assert_eq!(get(&mut envoy, "alice").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_store_envoy_does_as_its_failure_mode_says() {
+    let broken = || Arc::new(Broken(Error::new(ErrorKind::Unavailable, "the store is away")));
+    let server = Server::around(|_| broken()).await;
+    assert_eq!(get(&mut envoy(&server, false).await, "alice").await.status, 200);
+    assert_eq!(get(&mut envoy(&server, true).await, "alice").await.status, 500);
+}

@@ -1,0 +1,128 @@
+//! Keys over gRPC: each method with each scope, and what a missing, wrong or expired key is told.
+
+use std::collections::BTreeSet;
+
+use axum::body::Bytes;
+use axum::http::Request;
+use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
+use tollgate::Span;
+use tollgate_server::proto::DESCRIPTORS;
+use tonic::{Code, Status};
+
+use crate::client::Server;
+use crate::grpc::channel;
+use crate::keys::guarded;
+
+const CALLS: [(&str, &str); 12] = [
+    ("tollgate.v1.Gate/Acquire", "acquire"),
+    ("tollgate.v1.Gate/Settle", "acquire"),
+    ("tollgate.v1.Gate/Release", "acquire"),
+    ("tollgate.v1.Gate/Renew", "acquire"),
+    ("tollgate.v1.Gate/ReportViolation", "acquire"),
+    ("envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "acquire"),
+    ("tollgate.v1.Gate/Standing", "inspect"),
+    ("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "inspect"),
+    ("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "inspect"),
+    ("tollgate.v1.Gate/Charge", "administer"),
+    ("tollgate.v1.Gate/CloseUntil", "administer"),
+    ("tollgate.v1.Gate/Reset", "administer"),
+];
+
+/// How a call of `method` with an empty message ends.
+async fn call(server: &Server, method: &str, authorization: Option<&str>) -> Status {
+    let mut request = Request::post(format!("http://{}/{method}", server.grpc))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(value) = authorization {
+        request = request.header("authorization", value);
+    }
+    let empty_message = Full::new(Bytes::from_static(&[0; 5]));
+    let request = request.body(tonic::body::Body::new(empty_message)).unwrap();
+    let (head, body) = channel().request(request).await.unwrap().into_parts();
+    // What is refused before its message is read has its status in the head.
+    if let Some(status) = Status::from_header_map(&head.headers) {
+        return status;
+    }
+    let body = body.collect().await.unwrap();
+    Status::from_header_map(body.trailers().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_key_allows_the_methods_of_its_scope_and_no_other() {
+    let server = guarded().await;
+    for (method, needs) in CALLS {
+        for (key, scope) in [("ask", "acquire"), ("see", "inspect"), ("change", "administer")] {
+            let status = call(&server, method, Some(&format!("Bearer {key}"))).await;
+            if scope == needs {
+                let refused = [Code::PermissionDenied, Code::Unauthenticated, Code::Unimplemented];
+                assert!(!refused.contains(&status.code()), "{method} as {key}: {status:?}");
+                continue;
+            }
+            assert_eq!(status.code(), Code::PermissionDenied, "{method} as {key}: {status:?}");
+            let text = format!("the key does not allow this; it needs the scope {needs}");
+            assert_eq!(status.message(), text);
+            assert_eq!(status.metadata().get("tollgate-kind").unwrap(), "forbidden");
+        }
+    }
+}
+
+/// A method that is added has to be in the list above.
+#[test]
+fn the_scope_of_every_method_is_tested() {
+    let files = prost_types::FileDescriptorSet::decode(DESCRIPTORS).unwrap().file;
+    let mut served = BTreeSet::new();
+    for file in &files {
+        for service in &file.service {
+            for method in &service.method {
+                served.insert(format!("{}.{}/{}", file.package(), service.name(), method.name()));
+            }
+        }
+    }
+    assert!(!served.is_empty());
+    let tested = CALLS.map(|(method, _)| method.to_owned());
+    let reflection = |method: &String| method.starts_with("grpc.reflection.");
+    assert_eq!(served, tested.into_iter().filter(|method| !reflection(method)).collect());
+}
+
+#[tokio::test]
+async fn without_a_right_key_nothing_but_health_is_answered() {
+    let server = guarded().await;
+    let missing = "this needs a key; send Authorization: Bearer KEY";
+    let wrong = "the key is not one of this server's";
+    let rows = [
+        (None, missing),
+        (Some("Bearer other"), wrong),
+        (Some("bearer Ask"), wrong),
+        (Some("ask"), missing),
+        // `base64("any:see")`: a password is for browsers.
+        (Some("Basic YW55OnNlZQ=="), missing),
+    ];
+    for (method, _) in CALLS {
+        for (authorization, text) in rows {
+            let status = call(&server, method, authorization).await;
+            assert_eq!(
+                (status.code(), status.message()),
+                (Code::Unauthenticated, text),
+                "{method}"
+            );
+            assert_eq!(status.metadata().get("tollgate-kind").unwrap(), "unauthenticated");
+        }
+    }
+    let health = call(&server, "grpc.health.v1.Health/Check", None).await;
+    assert_eq!(health.code(), Code::Ok, "{health:?}");
+    assert_eq!(call(&server, "nobody.Here/Call", None).await.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_key_ends_when_it_expires() {
+    let server = guarded().await;
+    let ask = async || call(&server, "tollgate.v1.Gate/Acquire", Some("Bearer brief")).await;
+    server.clock.advance(Span::from_millis(59_999));
+    // It is let in, and then told that its message names no policy.
+    assert_eq!(ask().await.code(), Code::NotFound);
+    server.clock.advance(Span::from_millis(1));
+    let status = ask().await;
+    let text = "the key expired at 2026-11-15T05:46:00Z; ask for a new one";
+    assert_eq!((status.code(), status.message()), (Code::Unauthenticated, text));
+}
