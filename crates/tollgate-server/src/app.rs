@@ -342,7 +342,7 @@ impl App {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let policy = self.policy(&request.policy)?;
-        self.gate.charge(&request.ask(&policy)).await
+        self.gate.charge(&request.charge(&policy)).await
     }
 
     pub(crate) async fn close_until(&self, request: &CloseRequest) -> Result<bool, Error> {

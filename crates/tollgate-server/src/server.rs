@@ -173,9 +173,9 @@ impl Server {
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => grpc::serve(stream, router, watcher).await,
+                None => grpc::serve(stream, router, &app, watcher).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => grpc::serve(stream, router, watcher).await,
+                    Ok(stream) => grpc::serve(stream, router, &app, watcher).await,
                     Err(error) => no_handshake(&error),
                 },
             }

@@ -11,6 +11,12 @@
 //! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
 //! digest of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
 //! permit gives nothing back.
+//!
+//! A broker whose store is another broker hands on what that one gave it, with a MAC of its own around it:
+//! ```text
+//! base64url, unpadded:  version 2 (1 byte) | the other's token, decoded | HMAC-SHA256 over label, version and token
+//! ```
+//! So each of them checks its own MAC, and neither needs the key of the other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
@@ -24,10 +30,16 @@ use tollgate::{Costs, Error, ErrorKind, Grant, Permit, Policy, Timestamp};
 /// The length of a permit key.
 pub const KEY_BYTES: usize = 32;
 
-/// The longest token, in characters: every name and number at its longest.
-pub const TOKEN_CHARS_MAX: usize = (1 + BODY_BYTES_MAX + MAC_BYTES).div_ceil(3) * 4;
+/// The longest token, in characters: every name and number at its longest, handed on by [`RELAYS_MAX`] brokers.
+pub const TOKEN_CHARS_MAX: usize =
+    (1 + BODY_BYTES_MAX + MAC_BYTES + RELAYS_MAX * (1 + MAC_BYTES)).div_ceil(3) * 4;
+
+/// The most brokers in a row that hand on the permits of another.
+pub const RELAYS_MAX: usize = 4;
 
 const VERSION: u8 = 1;
+/// The version of a token with another broker's token in it.
+const RELAYED: u8 = 2;
 const MAC_BYTES: usize = 32;
 const NUMBER_BYTES_MAX: usize = 10;
 const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
@@ -37,6 +49,26 @@ const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
 
 /// Keeps the MAC of a permit from being that of anything else made with the same key.
 const LABEL: &[u8] = b"tollgate permit";
+
+/// The same for a permit key that is made from a secret.
+const KEY_LABEL: &[u8] = b"tollgate permit key";
+
+/// A permit key that everybody who has `secret` can make: brokers that ask another one with the same API key hand out
+/// permits that each of them takes back.
+///
+/// ```
+/// use tollgate_server::token::key_from;
+///
+/// assert_eq!(key_from("tg_secret"), key_from("tg_secret"));
+/// assert_ne!(key_from("tg_secret"), key_from("tg_other"));
+/// ```
+#[must_use]
+pub fn key_from(secret: &str) -> [u8; KEY_BYTES] {
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
+    mac.update(KEY_LABEL);
+    mac.finalize().into_bytes().into()
+}
 
 #[derive(Serialize, Deserialize)]
 struct Body<'a> {
@@ -53,7 +85,8 @@ struct Body<'a> {
     degraded: bool,
 }
 
-/// `permit` as text, sealed with `key`.
+/// `permit` as text, sealed with `key`. One that another broker sealed already is handed on as that broker sealed it,
+/// inside a seal of its own.
 ///
 /// ```
 /// use tollgate::{Amounts, Grant, Limit, Permit, Policy, Timestamp, TokenBucket};
@@ -70,6 +103,17 @@ struct Body<'a> {
 /// ```
 #[must_use]
 pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
+    let relayed = permit.seal().and_then(|seal| BASE64URL.decode(seal).ok());
+    let mut bytes = match relayed {
+        Some(inner) => [vec![RELAYED], inner].concat(),
+        None => written(permit),
+    };
+    let mac = mac_of(&bytes, key).finalize().into_bytes();
+    bytes.extend_from_slice(&mac);
+    BASE64URL.encode(bytes)
+}
+
+fn written(permit: &Permit) -> Vec<u8> {
     let (costs, grant) = (permit.costs(), permit.grant());
     let body = Body {
         policy: permit.policy().name(),
@@ -82,11 +126,8 @@ pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
         expires_at: grant.expires_at.map(Timestamp::as_micros),
         degraded: permit.degraded,
     };
-    let mut bytes = postcard::to_extend(&body, vec![VERSION])
-        .expect("a body has no part that postcard cannot write, and a vector has room");
-    let mac = mac_of(&bytes, key).finalize().into_bytes();
-    bytes.extend_from_slice(&mac);
-    BASE64URL.encode(bytes)
+    postcard::to_extend(&body, vec![VERSION])
+        .expect("a body has no part that postcard cannot write, and a vector has room")
 }
 
 /// The permit that `text` stands for; `lookup` finds its policy. What the token does not carry (standings, the denial
@@ -106,7 +147,13 @@ pub fn decode(
     mac_of(sealed, key).verify_slice(mac).map_err(|_| {
         invalid("the permit was changed, or given out under another permit key; send it unchanged to a server with the same key")
     })?;
-    parse(sealed, lookup)
+    match sealed.split_first() {
+        // What is inside is the other broker's to check; it was given it by that one, or the MAC would be wrong.
+        Some((&RELAYED, inner)) => {
+            Ok(parse(body_of(inner)?, lookup)?.with_seal(BASE64URL.encode(inner)))
+        }
+        _ => parse(sealed, lookup),
+    }
 }
 
 /// The permit that `text` stands for under `policy`, without its seal being checked: for whoever was just given it.
@@ -116,8 +163,20 @@ pub fn decode(
 /// [`ErrorKind::Invalid`] if `text` is none that this version reads.
 pub fn read(text: &str, policy: &Policy) -> Result<Permit, Error> {
     let bytes = bytes_of(text)?;
-    let permit = parse(&bytes[..bytes.len() - MAC_BYTES], |_| Ok(policy.clone()))?;
+    let permit = parse(body_of(&bytes)?, |_| Ok(policy.clone()))?;
     Ok(permit.with_seal(text))
+}
+
+/// The innermost version and body in `bytes`, a token with its MAC.
+fn body_of(mut bytes: &[u8]) -> Result<&[u8], Error> {
+    loop {
+        let (sealed, _) = bytes.split_at(bytes.len().saturating_sub(MAC_BYTES));
+        match sealed.split_first() {
+            Some((&RELAYED, inner)) => bytes = inner,
+            Some((&VERSION, _)) => return Ok(sealed),
+            _ => return Err(invalid("the permit has no permit in it that this version reads")),
+        }
+    }
 }
 
 fn parse(
@@ -156,9 +215,9 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, Error> {
         invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
     })?;
     match bytes.first() {
-        Some(&VERSION) if MAC_BYTES < bytes.len() => Ok(bytes),
+        Some(&(VERSION | RELAYED)) if MAC_BYTES < bytes.len() => Ok(bytes),
         Some(version) if MAC_BYTES < bytes.len() => Err(invalid(format!(
-            "the permit is of version {version}, and version {VERSION} is read here; acquire a new one"
+            "the permit is of version {version}, and versions {VERSION} and {RELAYED} are read here; acquire a new one"
         ))),
         _ => Err(invalid("the permit is cut short; send it unchanged")),
     }

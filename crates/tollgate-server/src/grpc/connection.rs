@@ -1,5 +1,12 @@
 //! One connection of gRPC: HTTP/2 by hyper, bounded, and finished when the server stops.
+//!
+//! hyper asks a connection that says nothing whether it is still there, but only once it has introduced itself as HTTP/2.
+//! So whoever has not done that within [`HEAD_WAIT_MAX`] is cut here.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -7,16 +14,23 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
+use crate::app::App;
 use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX};
+
+/// The words with which a client begins HTTP/2, in bytes.
+const PREFACE_BYTES: usize = 24;
 
 /// Answers the calls on `stream` until its client leaves, or until `watcher` hears that the server stops and those in
 /// flight are done.
-pub(crate) async fn serve<S>(stream: S, router: Router, watcher: Watcher)
+pub(crate) async fn serve<S>(stream: S, router: Router, app: &App, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let begun = Arc::new(Notify::new());
+    let stream = Counted { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun) };
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)
@@ -24,7 +38,76 @@ where
         .keep_alive_interval(Duration::from(HEAD_WAIT_MAX))
         .keep_alive_timeout(Duration::from(PING_WAIT_MAX))
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended early");
+    let silent = async {
+        let is_silent = tokio::select! {
+            () = begun.notified() => false,
+            () = app.clock().sleep_until(app.now() + HEAD_WAIT_MAX) => true,
+        };
+        if !is_silent {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+        () = silent => tracing::debug!("a connection never began"),
+    }
+}
+
+/// A stream that says when so many bytes were read.
+struct Counted<S> {
+    stream: S,
+    left: usize,
+    begun: Arc<Notify>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if 0 < self.left {
+            self.left = self.left.saturating_sub(buffer.filled().len() - before);
+            if self.left == 0 {
+                self.begun.notify_one();
+            }
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -6,6 +6,7 @@
 mod auth;
 mod connection;
 mod frame;
+mod manage;
 mod native;
 mod reply;
 mod throttle;
@@ -53,6 +54,9 @@ impl Resp {
             b"TG.RELEASE" => native::release(app, words, replies).await,
             b"TG.RENEW" => native::renew(app, words, replies).await,
             b"TG.STANDING" => native::standing(app, words, replies).await,
+            b"TG.CHARGE" => manage::charge(app, words, replies).await,
+            b"TG.CLOSE" => manage::close(app, words, replies).await,
+            b"TG.RESET" => manage::reset(app, words, replies).await,
             b"QUIT" => {
                 replies.simple("OK");
                 return false;
@@ -123,13 +127,16 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REDIS_VERSION: &str = "7.0.0";
 
 /// Every command, as `COMMAND` and errors list them.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 20] = [
     "CL.THROTTLE",
     "TG.ACQUIRE",
     "TG.SETTLE",
     "TG.RELEASE",
     "TG.RENEW",
     "TG.STANDING",
+    "TG.CHARGE",
+    "TG.CLOSE",
+    "TG.RESET",
     "PING",
     "ECHO",
     "HELLO",

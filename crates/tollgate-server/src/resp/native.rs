@@ -16,30 +16,44 @@ pub(super) async fn acquire(
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    const USAGE: &str = "write TG.ACQUIRE policy subject [COST unit n …] [ID id] [WAIT ms]";
+    const USAGE: &str = "write TG.ACQUIRE policy subject [COST unit n …] [ID id] [IDTTL ms] [WAIT ms] [BEHIND costs], \
+                         where costs is a list in JSON, as in [{\"requests\": 1}]";
+    let request = asked(words, USAGE)?;
+    let policy = app.policy(&request.policy)?;
+    let decision = app.acquire(&policy, &request).await?;
+    reply(replies, &Answer::of(&decision, app.key(), app.now()))
+}
+
+/// What `TG.ACQUIRE` and `TG.CHARGE` say; `usage` is what would be right.
+pub(super) fn asked(words: Words<'_>, usage: &str) -> Result<AcquireRequest, Error> {
     let mut request = AcquireRequest {
-        policy: words.text_or(1, USAGE)?.to_owned(),
-        subject: words.text_or(2, USAGE)?.to_owned(),
+        policy: words.text_or(1, usage)?.to_owned(),
+        subject: words.text_or(2, usage)?.to_owned(),
         ..AcquireRequest::default()
     };
     let mut at = 3;
     while let Some(option) = words.get(at) {
-        if option.eq_ignore_ascii_case(b"COST") {
-            cost(words, at, &mut request.costs, USAGE)?;
-            at += 3;
-        } else if option.eq_ignore_ascii_case(b"ID") {
-            request.id = Some(words.text_or(at + 1, USAGE)?.to_owned());
-            at += 2;
-        } else if option.eq_ignore_ascii_case(b"WAIT") {
-            request.wait_ms = Some(whole(words, at + 1, USAGE)?);
-            at += 2;
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"COST") {
+            cost(words, at, &mut request.costs, usage)?;
+            at += 1;
+        } else if is(b"ID") {
+            request.id = Some(words.text_or(at + 1, usage)?.to_owned());
+        } else if is(b"IDTTL") {
+            request.id_ttl_ms = Some(whole(words, at + 1, usage)?);
+        } else if is(b"WAIT") {
+            request.wait_ms = Some(whole(words, at + 1, usage)?);
+        } else if is(b"BEHIND") {
+            let text = words.text_or(at + 1, usage)?;
+            request.behind = serde_json::from_str(text).map_err(|error| {
+                Error::new(ErrorKind::Invalid, format!("BEHIND {error}; {usage}"))
+            })?;
         } else {
-            return Err(unknown(option, USAGE));
+            return Err(unknown(option, usage));
         }
+        at += 2;
     }
-    let policy = app.policy(&request.policy)?;
-    let decision = app.acquire(&policy, &request).await?;
-    reply(replies, &Answer::of(&decision, app.key(), app.now()))
+    Ok(request)
 }
 
 pub(super) async fn settle(
@@ -82,19 +96,23 @@ pub(super) async fn standing(
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    const USAGE: &str = "write TG.STANDING policy subject";
-    if words.len() != 3 {
-        return Err(wrong(USAGE));
-    }
-    let query = StandingQuery {
-        policy: words.text_or(1, USAGE)?.to_owned(),
-        subject: words.text_or(2, USAGE)?.to_owned(),
-    };
+    let query = named(words, "write TG.STANDING policy subject")?;
     let standings = app.standing(&query).await?;
     reply(replies, &StandingResponse::of(&query.policy, &query.subject, &standings, app.now()))
 }
 
-fn reply(replies: &mut Replies, answer: &impl Serialize) -> Result<(), Error> {
+/// The policy and the subject, and nothing else.
+pub(super) fn named(words: Words<'_>, usage: &str) -> Result<StandingQuery, Error> {
+    if words.len() != 3 {
+        return Err(wrong(usage));
+    }
+    Ok(StandingQuery {
+        policy: words.text_or(1, usage)?.to_owned(),
+        subject: words.text_or(2, usage)?.to_owned(),
+    })
+}
+
+pub(super) fn reply(replies: &mut Replies, answer: &impl Serialize) -> Result<(), Error> {
     let value = serde_json::to_value(answer).map_err(|error| {
         Error::new(ErrorKind::Corrupt, "an answer does not encode").caused_by(error)
     })?;
@@ -124,7 +142,7 @@ fn whole(words: Words<'_>, at: usize, usage: &str) -> Result<u64, Error> {
     })
 }
 
-fn wrong(usage: &str) -> Error {
+pub(super) fn wrong(usage: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("wrong number of arguments; {usage}"))
 }
 

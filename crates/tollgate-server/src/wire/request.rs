@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tollgate::core::bounds::ID_HORIZON;
+use tollgate::core::bounds::{ID_HORIZON, PERMIT_TTL};
 use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
 use super::text;
@@ -25,7 +25,7 @@ pub struct AcquireRequest {
     /// How long to wait for room, in milliseconds; without it the answer comes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    /// Remembers the id for a shorter time, in milliseconds.
+    /// Remembers the id for a shorter time, in milliseconds; that of a charge for up to an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_ttl_ms: Option<u64>,
     /// The costs of those that the ask stands behind, in their order: it is admitted only if there is room for all of
@@ -38,11 +38,22 @@ impl AcquireRequest {
     /// The ask that this request means under `policy`.
     #[must_use]
     pub fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
+        self.remembered(policy, ID_HORIZON)
+    }
+
+    /// The charge that this request means under `policy`. Its id may be remembered for as long as a permit lives: whoever
+    /// pays what was spent without the store, or settles what another gave, may come back that late.
+    #[must_use]
+    pub fn charge<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
+        self.remembered(policy, PERMIT_TTL)
+    }
+
+    fn remembered<'a>(&'a self, policy: &'a Policy, ttl_max: Span) -> Ask<'a> {
         let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
         match &self.id {
             Some(id) => {
                 let ttl = self.id_ttl_ms.map_or(ID_HORIZON, Span::from_millis);
-                ask.id_for(id.as_str(), ttl.min(ID_HORIZON))
+                ask.id_for(id.as_str(), ttl.min(ttl_max))
             }
             None => ask,
         }

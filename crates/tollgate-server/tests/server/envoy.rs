@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tollgate::{Error, ErrorKind, Span};
+use tollgate_server::keys::{Key, KeyHash, Scope};
 use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -16,13 +17,14 @@ use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::
 };
 use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollgate_server::{EnvoyMap, EnvoyRule};
+use tollgate_server::{EnvoyMap, EnvoyRule, Tls, TlsFiles};
 use tollgate_testing::servers::Envoy;
 use tonic::Status;
 
 use crate::client::{Answer, Pending, Server};
 use crate::grpc::channel;
 use crate::shutdown::Broken;
+use crate::tls::Issued;
 
 fn map() -> EnvoyMap {
     let rule = |entries: [(&'static str, Option<&'static str>); 1], policy, key| {
@@ -189,20 +191,26 @@ async fn upstream() -> SocketAddr {
 
 /// The documented configuration, with the ports of this test.
 async fn envoy(server: &Server, failure_mode_deny: bool) -> Envoy {
+    let deny = format!("failure_mode_deny: {failure_mode_deny}");
+    envoy_with(server, move |text| text.replace("failure_mode_deny: false", &deny)).await
+}
+
+/// The same, changed by `change`.
+async fn envoy_with(
+    server: &Server,
+    change: impl FnOnce(String) -> String + Send + 'static,
+) -> Envoy {
     server.app.replace_envoy(map());
     let port = |number: u16| format!("port_value: {number}");
     let (upstream, grpc) = (upstream().await.port(), server.grpc.port());
     let start = move || {
         Envoy::start(|listen| {
-            include_str!("../../../../deploy/envoy.yaml")
+            let text = include_str!("../../../../deploy/envoy.yaml")
                 .replace(&port(10_000), &port(listen))
                 .replace(&port(9_000), &port(upstream))
                 .replace(&port(8_081), &port(grpc))
-                .replace("timeout: 1s", "timeout: 30s")
-                .replace(
-                    "failure_mode_deny: false",
-                    &format!("failure_mode_deny: {failure_mode_deny}"),
-                )
+                .replace("timeout: 1s", "timeout: 30s");
+            change(text)
         })
     };
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
@@ -234,6 +242,53 @@ async fn an_envoy_in_front_of_an_upstream_is_limited() {
     assert_eq!(server.used("ip:127.0.0.1").await, [5, 0, 5]);
     server.clock.advance(Span::from_mins(1));
     assert_eq!(get(&mut envoy, "alice").await.status, 200);
+}
+
+/// With TLS, a certificate and a key, as docs/envoy.md says; without the certificate nothing is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_asks_over_tls_with_a_certificate_and_a_key() {
+    let (issued, clients) = (Issued::new(), Issued::new());
+    let files =
+        TlsFiles { client_authority: Some(clients.path().join("ca.crt")), ..issued.files() };
+    let server = Server::secured(Tls::open(files).unwrap()).await;
+    let scopes = [Scope::Acquire].into_iter().collect();
+    let key = Key { hash: KeyHash::of("tg_envoy"), scopes, expires: None };
+    server.app.replace_keys(Some([key].into_iter().collect()));
+
+    let page = include_str!("../../../../docs/envoy.md");
+    let socket = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let file = |issued: &Issued, name: &str| issued.path().join(name).display().to_string();
+    let socket = socket
+        .replace("ca.crt", &file(&issued, "ca.crt"))
+        .replace("client.crt", &file(&clients, "server.crt"))
+        .replace("client.key", &file(&clients, "server.key"));
+    let metadata = page.split('`').find(|code| code.starts_with("initial_metadata")).unwrap();
+    let metadata = metadata.replace("KEY", "tg_envoy");
+    let secured = move |socket: String| {
+        move |text: String| {
+            let cluster = "- name: tollgate\n      type: STATIC\n";
+            let service = "envoy_grpc: { cluster_name: tollgate }";
+            assert!(text.contains(cluster) && text.contains(service));
+            let signed = format!("{service}\n                          {metadata}");
+            text.replace(cluster, &format!("{cluster}{socket}"))
+                .replace(service, &signed)
+                .replace("failure_mode_deny: false", "failure_mode_deny: true")
+        }
+    };
+    let mut known = envoy_with(&server, secured.clone()(socket.clone())).await;
+    let answer = get(&mut known, "alice").await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.field("ratelimit").unwrap().starts_with("\"rpm\";r=4;t=60"));
+    for _ in 0..4 {
+        get(&mut known, "alice").await;
+    }
+    assert_eq!(get(&mut known, "alice").await.status, 429);
+
+    let begin = socket.find("            tls_certificates").unwrap();
+    let end = socket.find("            validation_context").unwrap();
+    let anonymous = socket[..begin].to_owned() + &socket[end..];
+    let mut stranger = envoy_with(&server, secured(anonymous)).await;
+    assert_eq!(get(&mut stranger, "bob").await.status, 500);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,24 +22,24 @@ use tollgate_testing::servers::Authority;
 use crate::client::{Server, pass};
 
 /// An authority with a folder in which its certificate is.
-struct Issued {
+pub(crate) struct Issued {
     authority: Authority,
     folder: TempDir,
 }
 
 impl Issued {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let issued = Self { authority: Authority::new().unwrap(), folder: TempDir::new().unwrap() };
         issued.authority.issue(issued.path()).unwrap();
         std::fs::write(issued.path().join("ca.crt"), issued.authority.pem()).unwrap();
         issued
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    fn files(&self) -> TlsFiles {
+    pub(crate) fn files(&self) -> TlsFiles {
         let path = |name| self.path().join(name);
         TlsFiles {
             certificate: path("server.crt"),

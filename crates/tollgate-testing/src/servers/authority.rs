@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+};
 
 use super::Fault;
 
@@ -39,8 +41,37 @@ impl Authority {
     /// # Errors
     /// If it cannot be made or written.
     pub fn issue(&self, folder: &Path) -> Result<(), Fault> {
+        self.issue_as(folder, |_| ())
+    }
+
+    /// The same, with a certificate that was valid once.
+    ///
+    /// # Errors
+    /// If it cannot be made or written.
+    pub fn issue_expired(&self, folder: &Path) -> Result<(), Fault> {
+        self.issue_as(folder, |params| {
+            params.not_before = date_time_ymd(2001, 1, 1);
+            params.not_after = date_time_ymd(2002, 1, 1);
+        })
+    }
+
+    /// The same, with a certificate for `host` and no other.
+    ///
+    /// # Errors
+    /// If it cannot be made or written.
+    pub fn issue_for(&self, host: &str, folder: &Path) -> Result<(), Fault> {
+        let name = host.try_into().map_err(|error| failed(&error))?;
+        self.issue_as(folder, |params| params.subject_alt_names = vec![SanType::DnsName(name)])
+    }
+
+    fn issue_as(
+        &self,
+        folder: &Path,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<(), Fault> {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-        let params = CertificateParams::new(names).map_err(|error| failed(&error))?;
+        let mut params = CertificateParams::new(names).map_err(|error| failed(&error))?;
+        change(&mut params);
         let key = KeyPair::generate().map_err(|error| failed(&error))?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(|error| failed(&error))?;
         let files = [("server.crt", certificate.pem()), ("server.key", key.serialize_pem())];

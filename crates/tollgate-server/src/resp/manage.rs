@@ -1,0 +1,43 @@
+//! `TG.CHARGE`, `TG.CLOSE` and `TG.RESET`: what strategies and operators do, for keys that may administer.
+
+use tollgate::{Error, Timestamp};
+
+use super::Words;
+use super::native::{asked, named, reply, wrong};
+use super::reply::Replies;
+use crate::app::App;
+use crate::wire::{Admitted, Changed, CloseRequest};
+
+pub(super) async fn charge(
+    app: &App,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let request =
+        asked(words, "write TG.CHARGE policy subject [COST unit n …] [ID id] [IDTTL ms]")?;
+    let permit = app.charge(&request).await?;
+    reply(replies, &Admitted::of(&permit, app.key(), app.now()))
+}
+
+pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+    const USAGE: &str =
+        "write TG.CLOSE policy subject limit until, where until is as in 2026-11-15T05:45:00Z";
+    if words.len() != 5 {
+        return Err(wrong(USAGE));
+    }
+    let until: Timestamp = words.text_or(4, USAGE)?.parse()?;
+    let request = CloseRequest {
+        policy: words.text_or(1, USAGE)?.to_owned(),
+        subject: words.text_or(2, USAGE)?.to_owned(),
+        limit: words.text_or(3, USAGE)?.to_owned(),
+        until,
+    };
+    reply(replies, &Changed { changed: app.close_until(&request).await? })
+}
+
+pub(super) async fn reset(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+    let query = named(words, "write TG.RESET policy subject")?;
+    let changed = app.reset(&query).await?;
+    tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
+    reply(replies, &Changed { changed })
+}
