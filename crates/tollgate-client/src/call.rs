@@ -1,4 +1,4 @@
-//! What a call has on either transport: an address, a deadline and a key.
+//! What a call has on every transport: an address, a deadline, a key and perhaps TLS.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,12 @@ use std::sync::Arc;
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::ClientConfig;
 use tollgate::{Clock, Error, ErrorKind, Permit, Span};
+
+use crate::tls::{self, Tls};
 
 /// How long a call may take unless it is set.
 pub const DEADLINE_DEFAULT: Span = Span::from_secs(5);
@@ -22,6 +27,8 @@ pub(crate) struct Caller {
     pub(crate) deadline: Span,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) authorization: Option<HeaderValue>,
+    /// TLS, if the address asks for it.
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Caller {
@@ -41,16 +48,61 @@ impl Caller {
 
     /// The broker could not be asked at all, so nothing happened.
     pub(crate) fn not_reached(&self, source: impl StdError + Send + Sync + 'static) -> Error {
-        let text = format!("could not reach the broker at {}: {}", self.address, root(&source));
-        Error::new(ErrorKind::Unavailable, text).caused_by(NotServed)
+        self.explained(&source).unwrap_or_else(|| {
+            let text = format!("could not reach the broker at {}: {}", self.address, root(&source));
+            Error::new(ErrorKind::Unavailable, text).caused_by(NotServed)
+        })
     }
 
     /// The answer was lost: whether something happened, nobody knows.
     pub(crate) fn lost(&self, source: impl StdError + Send + Sync + 'static) -> Error {
-        let text = format!("lost the answer of the broker at {}: {}", self.address, root(&source));
-        Error::new(ErrorKind::Unavailable, text).caused_by(source)
+        self.explained(&source).unwrap_or_else(|| {
+            let text =
+                format!("lost the answer of the broker at {}: {}", self.address, root(&source));
+            Error::new(ErrorKind::Unavailable, text).caused_by(source)
+        })
+    }
+
+    /// The broker wants a key, or another one; `why` is what it says.
+    pub(crate) fn refused(&self, why: &str) -> Error {
+        let text = format!(
+            "the broker at {} refuses the key: {why} (the key is Settings::key, or key_file in [store])",
+            self.address
+        );
+        Error::new(ErrorKind::Invalid, text)
+    }
+
+    /// The broker answered, whatever it said.
+    pub(crate) fn answered(&self) {
+        if let Some(tls) = &self.tls {
+            tls.answered();
+        }
+    }
+
+    fn explained(&self, error: &(dyn StdError + 'static)) -> Option<Error> {
+        self.tls.as_ref()?.explain(error, &format!("the broker at {}", self.address))
+    }
+
+    /// What makes connections for HTTP; `is_grpc` says that only its second version will do.
+    pub(crate) fn connector(&self, is_grpc: bool) -> Result<Connector, Error> {
+        let mut plain = HttpConnector::new();
+        plain.set_nodelay(true);
+        plain.enforce_http(false);
+        let config = match &self.tls {
+            Some(tls) => ClientConfig::clone(&tls.config()),
+            None => tls::trusting_nobody()?,
+        };
+        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        Ok(if is_grpc {
+            builder.enable_http2().wrap_connector(plain)
+        } else {
+            builder.enable_http1().wrap_connector(plain)
+        })
     }
 }
+
+/// Connections of HTTP, with TLS where the address asks for it.
+pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
 /// Without the key, which must not end up in a log.
 impl fmt::Debug for Caller {

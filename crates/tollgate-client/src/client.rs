@@ -1,4 +1,4 @@
-//! One broker as a gate: gRPC, and HTTP where gRPC is not served.
+//! One broker as a gate: gRPC, HTTP where gRPC is not served, and the Redis protocol where neither is.
 //!
 //! Another transport is tried only when nothing can have happened on the first: there was no connection, or no such
 //! service. An answer that was lost is an error, and [`Resend`](tollgate::Resend) asks again with the same id.
@@ -6,132 +6,41 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hyper::Uri;
-use hyper::header::HeaderValue;
 use tollgate::{
     Ask, BoxFuture, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing,
-    SystemClock, Timestamp,
+    Timestamp,
 };
 
-use crate::call::{Caller, DEADLINE_DEFAULT, is_not_served};
+use crate::call::is_not_served;
 use crate::grpc::GrpcGate;
 use crate::http::HttpGate;
+use crate::resp::RespGate;
+use crate::settings::Settings;
 
-/// How long HTTP is used before gRPC is tried again.
-pub const GRPC_AWAY: Span = Span::from_secs(30);
-
-/// Where a broker is, and how it is called.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    grpc: Option<String>,
-    http: Option<String>,
-    key: Option<HeaderValue>,
-    deadline: Span,
-    clock: Arc<dyn Clock>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            grpc: None,
-            http: None,
-            key: None,
-            deadline: DEADLINE_DEFAULT,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
-
-impl Settings {
-    /// Nowhere yet: name [`grpc`](Self::grpc), [`http`](Self::http) or both.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Where it serves gRPC, as in `http://127.0.0.1:8081`.
-    #[must_use]
-    pub fn grpc(mut self, address: impl Into<String>) -> Self {
-        self.grpc = Some(address.into());
-        self
-    }
-
-    /// Where it serves HTTP, as in `http://127.0.0.1:8080`.
-    #[must_use]
-    pub fn http(mut self, address: impl Into<String>) -> Self {
-        self.http = Some(address.into());
-        self
-    }
-
-    /// How long a call may take; the broker is told, too.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Span) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// The API key, sent as `authorization: Bearer`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] if it has characters that no header field can have.
-    pub fn key(mut self, key: &str) -> Result<Self, Error> {
-        let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
-            Error::new(ErrorKind::Invalid, "the API key has characters that cannot be sent")
-        })?;
-        value.set_sensitive(true);
-        self.key = Some(value);
-        Ok(self)
-    }
-
-    /// The clock of deadlines.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    fn caller(&self, address: &str) -> Result<Caller, Error> {
-        Ok(Caller {
-            address: address_of(address)?,
-            deadline: self.deadline,
-            clock: Arc::clone(&self.clock),
-            authorization: self.key.clone(),
-        })
-    }
-}
-
-fn address_of(text: &str) -> Result<Uri, Error> {
-    let wrong = |why: &str| {
-        let text = format!("{text:?} {why}; write an address as in http://127.0.0.1:8081");
-        Error::new(ErrorKind::Invalid, text)
-    };
-    let uri: Uri = text.parse().map_err(|_| wrong("is no address"))?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err(wrong("asks for TLS, which this version does not speak")),
-        _ => return Err(wrong("does not say the protocol")),
-    }
-    match uri.path() {
-        "" | "/" => Ok(uri),
-        _ => Err(wrong("has a path")),
-    }
-}
+/// How long a transport that is not served is left alone before it is tried again.
+pub const AWAY: Span = Span::from_secs(30);
 
 /// A broker as a gate.
 #[derive(Debug)]
 pub struct Client {
-    grpc: Option<GrpcGate>,
-    http: Option<HttpGate>,
+    /// In the order in which they are tried.
+    transports: Vec<Transport>,
     clock: Arc<dyn Clock>,
-    /// Until when gRPC is not tried, in microseconds of the monotonic clock.
-    grpc_away: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Transport {
+    name: &'static str,
+    gate: Box<dyn Gate>,
+    /// Until when it is not tried, in microseconds of the monotonic clock.
+    away: AtomicU64,
 }
 
 impl Client {
     /// The broker that `settings` lead to. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if they name no address, or one that is none.
+    /// [`ErrorKind::Invalid`] if they name no address, or one that is none, or certificates that cannot be used.
     ///
     /// ```
     /// use tollgate_client::{Client, Settings};
@@ -141,42 +50,51 @@ impl Client {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn new(settings: &Settings) -> Result<Self, Error> {
-        let caller = |address: &Option<String>| {
-            address.as_deref().map(|address| settings.caller(address)).transpose()
-        };
-        let (grpc, http) = (caller(&settings.grpc)?, caller(&settings.http)?);
-        if grpc.is_none() && http.is_none() {
-            let text = "the settings name no broker; give them a grpc or an http address";
+        let mut tls = None;
+        let mut transports = Vec::new();
+        let mut add =
+            |name, gate| transports.push(Transport { name, gate, away: AtomicU64::new(0) });
+        if let Some(address) = &settings.grpc {
+            let caller = settings.caller(address, "http://127.0.0.1:8081", &mut tls)?;
+            add("gRPC", Box::new(GrpcGate::new(caller)?) as Box<dyn Gate>);
+        }
+        if let Some(address) = &settings.http {
+            let caller = settings.caller(address, "http://127.0.0.1:8080", &mut tls)?;
+            add("HTTP", Box::new(HttpGate::new(caller)?));
+        }
+        if let Some(address) = &settings.resp {
+            let caller = settings.caller(address, "redis://127.0.0.1:6380", &mut tls)?;
+            add("the Redis protocol", Box::new(RespGate::new(caller)?));
+        }
+        if transports.is_empty() {
+            let text = "the settings name no broker; give them a grpc, an http or a resp address";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        Ok(Self {
-            grpc: grpc.map(GrpcGate::new),
-            http: http.map(HttpGate::new),
-            clock: Arc::clone(&settings.clock),
-            grpc_away: AtomicU64::new(0),
-        })
+        Ok(Self { transports, clock: Arc::clone(&settings.clock) })
     }
 
+    /// The answer by the first transport that is served; the last one is always tried.
     async fn either<'a, T>(
         &'a self,
         call: impl Fn(&'a dyn Gate) -> BoxFuture<'a, Result<T, Error>>,
     ) -> Result<T, Error> {
         let now = self.clock.monotonic();
-        let is_away = now.as_micros() < self.grpc_away.load(Ordering::Relaxed);
-        match (&self.grpc, &self.http) {
-            (Some(grpc), Some(http)) if !is_away => match call(grpc).await {
-                Err(error) if is_not_served(&error) => {
-                    tracing::warn!(%error, "gRPC is not served; HTTP is used for {GRPC_AWAY}");
-                    let until = now.plus(GRPC_AWAY).as_micros();
-                    self.grpc_away.store(until, Ordering::Relaxed);
-                    call(http).await
+        let mut last = Error::new(ErrorKind::Invalid, "the settings name no broker");
+        for (place, Transport { name, gate, away }) in self.transports.iter().enumerate() {
+            let is_last = place + 1 == self.transports.len();
+            if !is_last && now.as_micros() < away.load(Ordering::Relaxed) {
+                continue;
+            }
+            match call(&**gate).await {
+                Err(error) if !is_last && is_not_served(&error) => {
+                    tracing::warn!(%error, "{name} is not served; the next is used for {AWAY}");
+                    away.store(now.plus(AWAY).as_micros(), Ordering::Relaxed);
+                    last = error;
                 }
-                answer => answer,
-            },
-            (_, Some(http)) => call(http).await,
-            (Some(grpc), None) => call(grpc).await,
-            (None, None) => Err(Error::new(ErrorKind::Invalid, "the settings name no broker")),
+                answer => return answer,
+            }
         }
+        Err(last)
     }
 }
 

@@ -7,7 +7,6 @@ use std::future::Future;
 use std::time::Duration;
 
 use hyper_util::client::legacy::Client as Hyper;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tollgate::{
     Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
@@ -21,10 +20,10 @@ use tollgate_server::{proto, wire};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
-use crate::call::{ANSWER_BYTES_MAX, Caller, seal_of};
+use crate::call::{ANSWER_BYTES_MAX, Caller, Connector, seal_of};
 use crate::convert;
 
-type Calls = GateClient<Hyper<HttpConnector, tonic::body::Body>>;
+type Calls = GateClient<Hyper<Connector, tonic::body::Body>>;
 
 /// How often a connection that says nothing is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -36,15 +35,15 @@ pub struct GrpcGate {
 }
 
 impl GrpcGate {
-    pub(crate) fn new(caller: Caller) -> Self {
+    pub(crate) fn new(caller: Caller) -> Result<Self, Error> {
         let hyper = Hyper::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .http2_only(true)
             .http2_keep_alive_interval(PING_EVERY)
-            .build(connector());
+            .build(caller.connector(true)?);
         let calls = GateClient::with_origin(hyper, caller.address.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX);
-        Self { caller, calls }
+        Ok(Self { caller, calls })
     }
 
     /// Sends `message` by `method`.
@@ -65,6 +64,9 @@ impl GrpcGate {
         }
         let call = async {
             let answer = method(self.calls.clone(), request).await;
+            if answer.as_ref().err().is_none_or(|status| status.source().is_none()) {
+                self.caller.answered();
+            }
             answer.map(Response::into_inner).map_err(|status| self.error_of(status))
         };
         self.caller.within(call).await
@@ -82,14 +84,7 @@ impl GrpcGate {
             Code::InvalidArgument | Code::OutOfRange => {
                 Error::new(ErrorKind::Invalid, status.message())
             }
-            Code::Unauthenticated | Code::PermissionDenied => Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "the broker at {} refuses the key: {}",
-                    self.caller.address,
-                    status.message()
-                ),
-            ),
+            Code::Unauthenticated | Code::PermissionDenied => self.caller.refused(status.message()),
             _ => self.caller.lost(status),
         }
     }
@@ -105,12 +100,6 @@ fn is_connect(status: &Status) -> bool {
         cause = error.source();
     }
     false
-}
-
-pub(crate) fn connector() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector
 }
 
 /// The costs of all units, so that none falls back to its default at the broker.

@@ -8,7 +8,6 @@ use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request};
 use hyper_util::client::legacy::Client as Hyper;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,9 +19,9 @@ use tollgate_server::wire::{
     SettleRequest, StandingResponse,
 };
 
-use crate::call::{ANSWER_BYTES_MAX, Caller, seal_of};
+use crate::call::{ANSWER_BYTES_MAX, Caller, Connector, seal_of};
 use crate::convert::{self, json, odd};
-use crate::grpc::{connector, id_ttl_ms, named};
+use crate::grpc::{id_ttl_ms, named};
 
 /// How long a connection is kept that nothing goes over: less than the 75 s after which the broker closes it, so that
 /// no request crosses with that.
@@ -31,7 +30,7 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The broker over HTTP.
 pub struct HttpGate {
     caller: Caller,
-    hyper: Hyper<HttpConnector, Full<Bytes>>,
+    hyper: Hyper<Connector, Full<Bytes>>,
 }
 
 /// What came back.
@@ -41,14 +40,14 @@ struct Answer {
 }
 
 impl HttpGate {
-    pub(crate) fn new(caller: Caller) -> Self {
+    pub(crate) fn new(caller: Caller) -> Result<Self, Error> {
         let mut builder = Hyper::builder(TokioExecutor::new());
         let hyper = builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
-            .build(connector());
-        Self { caller, hyper }
+            .build(caller.connector(false)?);
+        Ok(Self { caller, hyper })
     }
 
     async fn post<A: DeserializeOwned>(
@@ -56,7 +55,7 @@ impl HttpGate {
         path: &str,
         body: &impl Serialize,
     ) -> Result<A, Error> {
-        self.send(Method::POST, path, body).await?.read()
+        self.read(&self.send(Method::POST, path, body).await?)
     }
 
     async fn send(
@@ -87,6 +86,7 @@ impl HttpGate {
                     self.caller.lost(error)
                 }
             })?;
+            self.caller.answered();
             let status = response.status().as_u16();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| {
@@ -103,16 +103,17 @@ impl HttpGate {
         let query = format!("policy={}&subject={}", escaped(policy.name()), escaped(subject));
         self.exchange(method, &format!("/v1/standing?{query}"), Bytes::new()).await
     }
+
+    fn read<A: DeserializeOwned>(&self, answer: &Answer) -> Result<A, Error> {
+        match answer.status {
+            401 | 403 => Err(self.caller.refused(&answer.error().to_string())),
+            400.. => Err(answer.error()),
+            _ => answer.parse(),
+        }
+    }
 }
 
 impl Answer {
-    fn read<A: DeserializeOwned>(&self) -> Result<A, Error> {
-        if 400 <= self.status {
-            return Err(self.error());
-        }
-        self.parse()
-    }
-
     fn parse<A: DeserializeOwned>(&self) -> Result<A, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|error| odd("the broker's answer does not parse").caused_by(error))
@@ -171,7 +172,7 @@ impl Gate for HttpGate {
             if answer.status == 429 {
                 return json::denial(answer.parse::<Denied>()?).map(Decision::Denied);
             }
-            json::permit_of(answer.read::<Admitted>()?, ask.policy()).map(Decision::Admitted)
+            json::permit_of(self.read::<Admitted>(&answer)?, ask.policy()).map(Decision::Admitted)
         })
     }
 
@@ -234,7 +235,7 @@ impl Gate for HttpGate {
     ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
         Box::pin(async move {
             let answer = self.named(Method::GET, policy, subject).await?;
-            Ok(json::standings(answer.read::<StandingResponse>()?.limits))
+            Ok(json::standings(self.read::<StandingResponse>(&answer)?.limits))
         })
     }
 
@@ -244,7 +245,8 @@ impl Gate for HttpGate {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            Ok(self.named(Method::DELETE, policy, subject).await?.read::<Changed>()?.changed)
+            let answer = self.named(Method::DELETE, policy, subject).await?;
+            Ok(self.read::<Changed>(&answer)?.changed)
         })
     }
 }

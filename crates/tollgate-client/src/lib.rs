@@ -5,8 +5,13 @@ mod client;
 mod convert;
 mod grpc;
 mod http;
+mod resp;
+mod settings;
+mod tls;
 
 pub use call::{ANSWER_BYTES_MAX, DEADLINE_DEFAULT};
-pub use client::{Client, GRPC_AWAY, Settings};
+pub use client::{AWAY, Client};
 pub use grpc::GrpcGate;
 pub use http::HttpGate;
+pub use resp::{LINKS_MAX, RespGate};
+pub use settings::Settings;

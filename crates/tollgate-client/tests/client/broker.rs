@@ -12,7 +12,7 @@ use tollgate::{
     Policies, Policy, Span, Standing, Timestamp,
 };
 use tollgate_client::{Client, Settings};
-use tollgate_server::{App, Listeners, run};
+use tollgate_server::{App, Listeners, Tls, run};
 
 const KEY: [u8; 32] = [7; 32];
 
@@ -46,6 +46,7 @@ pub(crate) struct Broker {
     pub(crate) app: Arc<App>,
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
+    pub(crate) resp: SocketAddr,
     clock: ManualClock,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -53,6 +54,11 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) fn start(gate: Arc<dyn Gate>, clock: &ManualClock) -> Self {
+        Self::with(gate, clock, None)
+    }
+
+    /// The same, perhaps with TLS on every listener.
+    pub(crate) fn with(gate: Arc<dyn Gate>, clock: &ManualClock, tls: Option<Tls>) -> Self {
         let app = App::new(gate, Policies::default(), KEY, Arc::new(Alarmless(clock.clone())));
         let app = Arc::new(app);
         let bound = || {
@@ -62,14 +68,19 @@ impl Broker {
             (listener, address)
         };
         let ((http_listener, http), (grpc_listener, grpc)) = (bound(), bound());
+        let (resp_listener, resp) = bound();
         let (stop, stopped) = oneshot::channel();
         let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             let runtime = builder.worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async {
-                let listeners = Listeners::http(TcpListener::from_std(http_listener).unwrap())
-                    .grpc(TcpListener::from_std(grpc_listener).unwrap());
+                let mut listeners = Listeners::http(TcpListener::from_std(http_listener).unwrap())
+                    .grpc(TcpListener::from_std(grpc_listener).unwrap())
+                    .resp(TcpListener::from_std(resp_listener).unwrap());
+                if let Some(tls) = tls {
+                    listeners = listeners.tls(tls);
+                }
                 run(listeners, served, async {
                     stopped.await.ok();
                 })
@@ -77,7 +88,7 @@ impl Broker {
             });
         });
         let (stop, thread) = (Some(stop), Some(thread));
-        Self { app, http, grpc, clock: clock.clone(), stop, thread }
+        Self { app, http, grpc, resp, clock: clock.clone(), stop, thread }
     }
 
     /// Policies in force from now on.
@@ -95,6 +106,15 @@ impl Broker {
 
     pub(crate) fn by_http(&self) -> Client {
         Client::new(&self.settings().http(format!("http://{}", self.http))).unwrap()
+    }
+
+    pub(crate) fn by_resp(&self) -> Client {
+        Client::new(&self.settings().resp(format!("redis://{}", self.resp))).unwrap()
+    }
+
+    /// A client by each transport alone.
+    pub(crate) fn by_each(&self) -> [Client; 3] {
+        [self.by_grpc(), self.by_http(), self.by_resp()]
     }
 }
 

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 mod broker;
+mod secure;
 mod suite;
 mod transport;

@@ -30,6 +30,25 @@ fn r002_4_the_broker_over_http_passes_the_suite() {
     conformance::run_all(&fixture(gate, &clock)).unwrap();
 }
 
+#[test]
+fn r002_4_the_broker_over_resp_passes_the_suite() {
+    let clock = ManualClock::new();
+    let broker = Broker::start(store(&clock), &clock);
+    let gate = InTurn::new([(broker.by_resp(), &broker)]);
+    conformance::run_all(&fixture(gate, &clock)).unwrap();
+}
+
+/// A broker whose store is another broker passes, too: permits are handed on inside its own seal.
+#[test]
+fn r002_4_a_broker_in_front_of_a_broker_passes_the_suite() {
+    let clock = ManualClock::new();
+    let last = Broker::start(store(&clock), &clock);
+    let behind = InTurn::new([(last.by_grpc(), &last)]);
+    let first = Broker::start(Arc::new(behind), &clock);
+    let gate = InTurn::new([(first.by_resp(), &first)]);
+    conformance::run_all(&fixture(gate, &clock)).unwrap();
+}
+
 /// Two brokers on one store are one gate, by whichever transport each call goes: a permit of one is settled at the other.
 #[test]
 fn r002_4_two_brokers_on_one_store_are_exact() {
@@ -40,6 +59,7 @@ fn r002_4_two_brokers_on_one_store_are_exact() {
         (brokers[0].by_grpc(), &brokers[0]),
         (brokers[1].by_http(), &brokers[1]),
         (brokers[1].by_grpc(), &brokers[1]),
+        (brokers[0].by_resp(), &brokers[0]),
     ]);
     conformance::run_all(&fixture(gate, &clock)).unwrap();
 }

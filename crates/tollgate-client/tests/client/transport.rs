@@ -14,7 +14,7 @@ use tollgate::{
     Ask, Atomic, Attempts, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Memory, Policy,
     Resend, Span, TokenBucket,
 };
-use tollgate_client::{Client, GRPC_AWAY};
+use tollgate_client::{AWAY, Client};
 use tollgate_testing::servers::Port;
 
 use crate::broker::{Broker, store};
@@ -82,7 +82,7 @@ async fn grpc_is_tried_again() {
     assert!(client.standing(&policy, "a").await.is_ok());
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "gRPC was tried although it was away");
-    clock.advance(GRPC_AWAY);
+    clock.advance(AWAY);
     // Somebody listens who says nothing of HTTP/2: the connection fails, after it was made.
     listener.set_nonblocking(false).unwrap();
     let answered = std::thread::spawn(move || {
@@ -97,10 +97,10 @@ async fn grpc_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_keep_their_kind_on_both_transports() {
+async fn errors_keep_their_kind_on_every_transport() {
     let clock = ManualClock::new();
     let (broker, policy) = (broker(&clock), api());
-    for client in [broker.by_grpc(), broker.by_http()] {
+    for client in broker.by_each() {
         let stranger =
             Policy::new("apl", [Limit::new("burst", "requests", TokenBucket::per_second(1))])
                 .unwrap();
@@ -129,11 +129,17 @@ async fn an_outage_is_unavailable_and_says_where() {
     let clock = ManualClock::new();
     let (_port, nowhere) = nowhere();
     let settings = tollgate_client::Settings::new().clock(Arc::new(clock));
-    for settings in [settings.clone().grpc(&*nowhere), settings.clone().http(&*nowhere)] {
+    let by_resp = nowhere.replace("http", "redis");
+    let settings = [
+        settings.clone().grpc(&*nowhere),
+        settings.clone().http(&*nowhere),
+        settings.resp(by_resp),
+    ];
+    for settings in settings {
         let client = Client::new(&settings).unwrap();
         let error = client.standing(&api(), "a").await.unwrap_err();
         assert!(error.is_unavailable());
-        assert!(error.to_string().contains(&nowhere), "{error}");
+        assert!(error.to_string().contains(nowhere.trim_start_matches("http")), "{error}");
     }
 }
 
@@ -143,10 +149,14 @@ async fn a_call_ends_at_its_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let settings = tollgate_client::Settings::new().deadline(Span::from_secs(2));
-    for over_grpc in [true, false] {
+    let settings = [
+        settings.clone().grpc(&*address),
+        settings.clone().http(&*address),
+        settings.resp(address.replace("http", "redis")),
+    ];
+    for settings in settings {
         let clock = ManualClock::new();
-        let settings = settings.clone().clock(Arc::new(clock.clone()));
-        let settings = if over_grpc { settings.grpc(&*address) } else { settings.http(&*address) };
+        let settings = settings.clock(Arc::new(clock.clone()));
         let client = Client::new(&settings).unwrap();
         let policy = api();
         let call = tokio::spawn(async move { client.standing(&policy, "a").await });
@@ -158,6 +168,58 @@ async fn a_call_ends_at_its_deadline() {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("did not answer within 2s"), "{error}");
     }
+}
+
+/// What was spent without the broker may be posted again an hour later, and is charged once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_charge_is_remembered_for_as_long_as_its_id_says() {
+    let clock = ManualClock::new();
+    let (broker, policy) = (broker(&clock), api());
+    for client in broker.by_each() {
+        let debt = || Ask::new(&policy, "late").id_for("debt", Span::from_hours(1)).into_owned();
+        let first = client.charge(&debt()).await.unwrap();
+        clock.advance(Span::from_mins(59));
+        let again = client.charge(&debt()).await.unwrap();
+        assert_eq!(again.grant(), first.grant());
+        clock.advance(Span::from_mins(2));
+        assert_ne!(client.charge(&debt()).await.unwrap().grant(), first.grant());
+        client.reset(&policy, "late").await.unwrap();
+    }
+}
+
+/// A connection of the Redis protocol that the broker closed meanwhile is not used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_closed_is_not_used_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let address = format!("redis://{at}");
+    let served = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            for answer in ["%0\r\n", "%1\r\n$7\r\nchanged\r\n#t\r\n"] {
+                let mut bytes = [0; 256];
+                assert_ne!(
+                    tokio::io::AsyncReadExt::read(&mut stream, &mut bytes).await.unwrap(),
+                    0
+                );
+                let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
+                written.await.unwrap();
+            }
+            drop(stream);
+            // Whoever hears this has heard of the end before.
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"closed").await.unwrap();
+        }
+    });
+    let settings = tollgate_client::Settings::new().resp(address);
+    let client = Client::new(&settings).unwrap();
+    for _ in 0..2 {
+        assert!(client.reset(&api(), "a").await.unwrap());
+        let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
+        let mut word = [0; 6];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut word).await.unwrap();
+    }
+    served.await.unwrap();
 }
 
 /// Many calls at once share one connection of gRPC, and resends go around the client as around a store.
@@ -179,7 +241,9 @@ fn settings_that_lead_nowhere_are_refused() {
         |settings: tollgate_client::Settings| Client::new(&settings).unwrap_err().to_string();
     let settings = tollgate_client::Settings::new;
     assert!(refused(settings()).contains("name no broker"));
-    assert!(refused(settings().grpc("https://a")).contains("TLS"));
+    assert!(refused(settings().http("redis://a:1")).contains("does not say the protocol"));
+    assert!(refused(settings().resp("http://a:1")).contains("as in redis://127.0.0.1:6380"));
+    assert!(refused(settings().resp("redis://a")).contains("has no port"));
     assert!(refused(settings().grpc("127.0.0.1:1")).contains("write an address"));
     assert!(refused(settings().http("http://a/b")).contains("has a path"));
     assert!(settings().key("a\nb").is_err());
