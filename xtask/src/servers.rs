@@ -77,6 +77,19 @@ const FETCHED: &[Fetched] = &[
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python redis==8.1.0",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
+    // Clients of gRPC that know of us what reflection says.
+    Fetched {
+        name: "grpcio-reflection",
+        path: "target/servers/python/grpc_reflection",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python grpcio-reflection==1.85.1",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    Fetched {
+        name: "grpcio-health-checking",
+        path: "target/servers/python/grpc_health",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python grpcio-health-checking==1.85.1",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
     Fetched {
         name: "playwright-core",
         path: "target/servers/browser/node_modules/playwright-core/package.json",

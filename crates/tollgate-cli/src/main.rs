@@ -4,6 +4,7 @@
 mod args;
 mod audit;
 mod backend;
+mod broker;
 mod config;
 mod dynamodb;
 mod failure;

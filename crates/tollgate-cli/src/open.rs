@@ -15,6 +15,7 @@ use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 use tollgate_server::wire::StoreHealth;
 
+use crate::broker;
 use crate::config::{
     self, Config, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
 };
@@ -170,7 +171,10 @@ pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog
         StoreConfig::Postgres(config) => {
             Some(Arc::new(PostgresAudit::open(postgres_options(config)?).await?))
         }
-        StoreConfig::Memory | StoreConfig::DynamoDb(_) | StoreConfig::Redis(_) => None,
+        StoreConfig::Memory
+        | StoreConfig::Broker(_)
+        | StoreConfig::DynamoDb(_)
+        | StoreConfig::Redis(_) => None,
     })
 }
 
@@ -191,6 +195,12 @@ async fn remote(
     observer: Option<Arc<dyn Observer>>,
 ) -> Result<Remote, Error> {
     match store {
+        StoreConfig::Broker(config) => {
+            let (client, key) = broker::client(config, timeout, clock)?;
+            // Only a broker has somebody to tell.
+            let key = broker::permit_key(key.as_deref(), observer.is_some())?;
+            Ok(Remote { gate: Arc::new(client), key, tidy: None })
+        }
         StoreConfig::DynamoDb(config) => {
             let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
             dynamodb(match observer {
@@ -284,7 +294,7 @@ pub(crate) fn postgres_options(
     Ok(options)
 }
 
-fn certificates(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| {
         let text = format!("the certificates in {} cannot be read: {error}", path.display());
         Error::new(ErrorKind::Invalid, text)

@@ -43,6 +43,7 @@ impl Place {
         let (kind, data) = match store {
             StoreConfig::Memory => ("memory", None),
             StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
+            StoreConfig::Broker(_) => ("broker", None),
             StoreConfig::DynamoDb(_) => ("dynamodb", None),
             StoreConfig::Postgres(_) => ("postgres", None),
             StoreConfig::Redis(_) => ("redis", None),
@@ -84,6 +85,7 @@ impl Place {
         let data = match &self.data {
             Some(path) => path.display().to_string(),
             None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
+            None if self.store == "broker" => "at the configured broker".to_owned(),
             None => format!("on the configured {} server", self.store),
         };
         let strategy = self.strategy_for_people(config);
@@ -103,8 +105,12 @@ impl Place {
                 format!("  {}\n", redis_cli(address, self.keys, self.tls)),
             )
         });
-        let grpc =
-            self.grpc.as_ref().map(|url| format!("  grpc       {url}\n")).unwrap_or_default();
+        let (grpc, try_grpc) = self.grpc.as_deref().map_or_else(Default::default, |url| {
+            (
+                format!("  grpc       {url}\n"),
+                format!("  {}\n", grpcurl(url, policy, self.keys, self.tls)),
+            )
+        });
         format!(
             "tollgate {} serves\n\
              \x20 http       {http}\n\
@@ -118,6 +124,7 @@ impl Place {
              \x20 curl {http}/v1/acquire{bearer} -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
              \x20 tollgate acquire {policy} alice --server {http}\n\
              {try_resp}\
+             {try_grpc}\
              {note}Ctrl-C stops it.",
             env!("CARGO_PKG_VERSION")
         )
@@ -151,6 +158,15 @@ fn redis_cli(address: SocketAddr, keys: bool, tls: bool) -> String {
         ip => format!("-h {ip} "),
     };
     format!("redis-cli {tls}{host}-p {} {key}CL.THROTTLE alice 15 30 60", address.port())
+}
+
+fn grpcurl(url: &str, policy: &str, keys: bool, tls: bool) -> String {
+    let plaintext = if tls { "" } else { "-plaintext " };
+    let key = if keys { "-H \"authorization: Bearer $TOLLGATE_KEY\" " } else { "" };
+    let address = url.split_once("://").map_or(url, |(_, address)| address);
+    format!(
+        "grpcurl {plaintext}{key}-d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}' {address} tollgate.v1.Gate/Acquire"
+    )
 }
 
 /// The address of the broker that `server` configures, as somebody on this machine would call it.

@@ -140,15 +140,13 @@ fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failu
             ErrorKind::Invalid,
             "--data names a folder, but the configured store is memory; leave --data out, or use kind = \"embedded\"",
         )),
-        (StoreConfig::DynamoDb(_) | StoreConfig::Postgres(_) | StoreConfig::Redis(_), Some(_)) => {
-            Err(Failure::new(
-                ErrorKind::Invalid,
-                "--data names a folder, but the configured store is a server; leave --data out, or use kind = \"embedded\"",
-            ))
-        }
         (StoreConfig::Embedded { durability, .. }, Some(path)) => {
             Ok(StoreConfig::Embedded { path, durability: *durability })
         }
+        (_, Some(_)) => Err(Failure::new(
+            ErrorKind::Invalid,
+            "--data names a folder, but the configured store is a server; leave --data out, or use kind = \"embedded\"",
+        )),
     }
 }
 

@@ -66,6 +66,13 @@ pub(super) struct StoreTable {
     pub(super) cluster: Option<bool>,
     pub(super) prefix: Option<String>,
     pub(super) wait_replicas: Option<u32>,
+    pub(super) grpc: Option<String>,
+    pub(super) resp: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) key_env: Option<String>,
+    pub(super) key_file: Option<String>,
+    pub(super) certificate_file: Option<String>,
+    pub(super) certificate_key_file: Option<String>,
     pub(super) attempt_timeout: Option<String>,
 }
 
@@ -87,6 +94,13 @@ impl StoreTable {
             ("cluster", self.cluster.is_some()),
             ("prefix", self.prefix.is_some()),
             ("wait_replicas", self.wait_replicas.is_some()),
+            ("grpc", self.grpc.is_some()),
+            ("resp", self.resp.is_some()),
+            ("key", self.key.is_some()),
+            ("key_env", self.key_env.is_some()),
+            ("key_file", self.key_file.is_some()),
+            ("certificate_file", self.certificate_file.is_some()),
+            ("certificate_key_file", self.certificate_key_file.is_some()),
             ("attempt_timeout", self.attempt_timeout.is_some()),
         ];
         keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()

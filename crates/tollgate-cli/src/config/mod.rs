@@ -5,6 +5,7 @@
 
 mod audit;
 mod blame;
+mod broker;
 mod envoy;
 mod fallback;
 mod file;
@@ -24,6 +25,7 @@ use tollgate::spec::Step;
 use tollgate_server::{AuditSettings, EnvoyMap};
 
 pub(crate) use blame::Blame;
+pub(crate) use broker::BrokerConfig;
 pub(crate) use fallback::FallbackConfig;
 pub(crate) use keys::KeyConfig;
 pub(crate) use secret::Secret;
@@ -78,6 +80,8 @@ pub(crate) enum StoreConfig {
     Memory,
     /// In a folder.
     Embedded { path: PathBuf, durability: Durability },
+    /// At another broker.
+    Broker(Box<BrokerConfig>),
     /// In a DynamoDB table.
     DynamoDb(DynamoDbConfig),
     /// In a PostgreSQL database.
@@ -91,6 +95,7 @@ impl StoreConfig {
     pub(crate) const fn away(&self) -> Option<&'static str> {
         match self {
             Self::Memory | Self::Embedded { .. } => None,
+            Self::Broker(_) => Some("broker"),
             Self::DynamoDb(_) => Some("dynamodb"),
             Self::Postgres(_) => Some("postgres"),
             Self::Redis(_) => Some("redis"),
@@ -226,6 +231,7 @@ fn resolve_store(
     let allowed: &[&str] = match kind {
         "memory" => &[],
         "embedded" => &["path", "durability"],
+        "broker" => broker::KEYS,
         "dynamodb" => &["table", "region", "endpoint", "attempt_timeout"],
         "postgres" => &[
             "url",
@@ -250,7 +256,7 @@ fn resolve_store(
             return Err(text.blame(
                 &["store", "kind"],
                 format!(
-                    "there is no store {other:?}; this build knows memory, embedded, dynamodb, postgres and redis"
+                    "there is no store {other:?}; this build knows memory, embedded, dynamodb, postgres, redis and broker"
                 ),
             ));
         }
@@ -267,6 +273,7 @@ fn resolve_store(
     }
     match kind {
         "memory" => Ok(StoreConfig::Memory),
+        "broker" => broker::resolve(text, table, folder),
         "dynamodb" => Ok(StoreConfig::DynamoDb(DynamoDbConfig {
             table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
             region: table.region.clone(),

@@ -186,7 +186,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[store]\nkind = \"disk\"",
-            "2: there is no store \"disk\"; this build knows memory, embedded, dynamodb, postgres and redis",
+            "2: there is no store \"disk\"; this build knows memory, embedded, dynamodb, postgres, redis and broker",
             "\"disk\"",
         ),
         ("[store]\nurl = \"x\"", "2: an embedded store takes no url; remove it", "\"x\""),
@@ -411,7 +411,7 @@ fn the_examples_of_the_documentation_are_valid() {
     let text = include_str!("../../../../docs/configuration.md");
     let blocks: Vec<&str> =
         text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 10);
+    assert_eq!(blocks.len(), 11);
     for block in blocks {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
-use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis};
+use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis, free_ports};
 
 use crate::folder::Folder;
 use crate::serve::{Broker, get};
@@ -16,17 +16,19 @@ const ASKS: u64 = 6;
 const TRIES_MAX: usize = 200;
 
 fn policies(store: &str) -> String {
+    let policies = own_policies();
+    format!(
+        "[store]\n{store}\nattempt_timeout = \"400ms\"\n\
+         [fallback]\ninstances = 10\nprobe_min = \"100ms\"\nprobe_max = \"200ms\"\n{policies}"
+    )
+}
+
+fn own_policies() -> String {
     let limits = r#"limits = [{ name = "all", unit = "requests", rule = "token-bucket", capacity = 1000, refill = "1/d" }]"#;
     let policy = |action: &str| {
         format!("[[policy]]\nname = \"{action}\"\non_store_failure = \"{action}\"\n{limits}\n")
     };
-    format!(
-        "[store]\n{store}\nattempt_timeout = \"400ms\"\n\
-         [fallback]\ninstances = 10\nprobe_min = \"100ms\"\nprobe_max = \"200ms\"\n{}{}{}",
-        policy("open"),
-        policy("closed"),
-        policy("fallback")
-    )
+    format!("{}{}{}", policy("open"), policy("closed"), policy("fallback"))
 }
 
 /// A broker, and how many asks were admitted on the policy that is open.
@@ -126,6 +128,33 @@ fn r000_10_redis_goes_away_and_comes_back() {
     assert_eq!(code, Some(0));
     assert_eq!(err.matches("RateLimiterFallbackActivated").count(), 2, "{err}");
     assert_eq!(err.matches("the store is back").count(), 2, "{err}");
+}
+
+/// R002.4: the same where the store is another broker, killed with everything it was doing and started again on its
+/// folder.
+#[test]
+fn r000_10_a_broker_goes_away_and_comes_back() {
+    let ports = free_ports(2).expect("free ports");
+    let at = |place: usize| format!("127.0.0.1:{}", ports[place].number());
+    let behind = Folder::with(&own_policies());
+    let serve = || {
+        let arguments = format!("--http {} --grpc {} --resp off", at(0), at(1));
+        Broker::serve(&behind, &arguments, &[])
+    };
+    let broker = std::cell::RefCell::new(Some(serve()));
+    let signal = |signal| broker.borrow().as_ref().expect("it runs").signal(signal);
+    let (url, grpc) = (at(0), at(1));
+    let desk =
+        Desk::new(&format!("kind = \"broker\"\nurl = \"http://{url}\"\ngrpc = \"http://{grpc}\""));
+    desk.survives(|| signal("-STOP"), || signal("-CONT"));
+    // It is killed when it is dropped.
+    desk.survives(|| drop(broker.take()), || drop(broker.replace(Some(serve()))));
+    // The folder of the broker behind has what both admitted.
+    let asked = desk.asked.load(Ordering::SeqCst);
+    assert_eq!(desk.broker.end("-TERM").0, Some(0));
+    let broker = broker.take().expect("it runs");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    assert_eq!(behind.json("standing open p7").1["limits"][0]["used"], asked);
 }
 
 /// The same on PostgreSQL, killed with everything it was doing.

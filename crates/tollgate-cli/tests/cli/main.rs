@@ -1,6 +1,7 @@
 //! The binary as people and programs use it: each test runs it in a folder of its own.
 
 mod audit;
+mod broker;
 mod calls;
 mod clients;
 mod config;
@@ -8,6 +9,7 @@ mod dashboard;
 mod degraded;
 mod dynamodb;
 mod folder;
+mod grpc_clients;
 mod help;
 mod keys;
 mod mistakes;

@@ -19,6 +19,8 @@ pub(crate) struct Broker {
     pub(crate) url: String,
     /// The address of the Redis protocol, if it is on.
     pub(crate) resp: Option<String>,
+    /// The url of gRPC, if it is on.
+    pub(crate) grpc: Option<String>,
 }
 
 impl Broker {
@@ -29,8 +31,12 @@ impl Broker {
 
     /// The same with variables of the environment.
     pub(crate) fn start_with(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
-        let mut command =
-            folder.command(&format!("serve --http 127.0.0.1:0 --resp 127.0.0.1:0 {arguments}"));
+        Self::serve(folder, &format!("--http 127.0.0.1:0 --resp 127.0.0.1:0 {arguments}"), env)
+    }
+
+    /// The same where `arguments` say.
+    pub(crate) fn serve(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
+        let mut command = folder.command(&format!("serve {arguments}"));
         let mut child = command
             .envs(env.iter().copied())
             .stdout(Stdio::piped())
@@ -49,7 +55,8 @@ impl Broker {
             found.map(|place| place.trim().to_owned())
         };
         let (url, resp) = (place("http  ").expect("it says where"), place("resp  "));
-        Self { child, out, err, printed, url, resp }
+        let grpc = place("grpc  ");
+        Self { child, out, err, printed, url, resp, grpc }
     }
 
     /// What it printed until it was ready.

@@ -1,10 +1,11 @@
-//! What holds on every shared store alike: the same test on Redis, a Redis cluster, PostgreSQL and DynamoDB.
+//! What holds on every shared store alike: the same test on Redis, a Redis cluster, PostgreSQL, DynamoDB and a broker.
 
 use serde_json::Value;
 use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster};
 
 use crate::folder::Folder;
 use crate::processes::admit_exactly_five;
+use crate::serve::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]
@@ -60,6 +61,25 @@ fn r000_8_two_hundred_processes_on_dynamodb_admit_exactly_the_limit() {
     for policy in ["llm", "video-requests"] {
         admit_exactly_five(&folder, policy);
     }
+}
+
+/// The same at a broker, whose own store is a folder (R002.4).
+#[test]
+fn r002_4_two_hundred_processes_at_a_broker_admit_exactly_the_limit() {
+    let (_folder, broker) = upstream();
+    admit_exactly_five(&on(&at_broker(&broker)), "video-requests");
+}
+
+/// A broker with the same policies on a folder of its own.
+fn upstream() -> (Folder, Broker) {
+    let folder = on("");
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    (folder, broker)
+}
+
+fn at_broker(broker: &Broker) -> String {
+    let grpc = broker.grpc.as_ref().expect("it is on");
+    format!("[store]\nkind = \"broker\"\nurl = \"{}\"\ngrpc = \"{grpc}\"\n", broker.url)
 }
 
 /// What a program sees through a history: `{0}` stands for the first permit that was given, and so on. It has repeats,
@@ -170,4 +190,24 @@ fn identical_histories_have_identical_answers_on_every_store() {
     same("postgres", &on(&server.snippet()));
     let server = DynamoDb::start().expect("a server");
     same("dynamodb", &on_dynamodb(&server));
+}
+
+/// R002.4 and promise 8: an application moves from a store to a broker by its configuration, whatever protocol it speaks,
+/// and sees no difference.
+#[test]
+fn r002_4_a_broker_as_the_store_answers_as_a_store_does() {
+    let embedded = answers(&on(""));
+    let address = |key: &str, url: &str| format!("[store]\nkind = \"broker\"\n{key} = \"{url}\"\n");
+    for key in ["url", "grpc", "resp", "both"] {
+        let (_folder, broker) = upstream();
+        let store = match key {
+            "url" => address(key, &broker.url),
+            "grpc" => address(key, broker.grpc.as_ref().expect("it is on")),
+            "resp" => address(key, &format!("redis://{}", broker.resp.as_ref().expect("it is on"))),
+            _ => at_broker(&broker),
+        };
+        for ((line, expected), found) in HISTORY.iter().zip(&embedded).zip(answers(&on(&store))) {
+            assert_eq!(found, *expected, "{key}: {line}");
+        }
+    }
 }

@@ -1,0 +1,53 @@
+//! Another broker as the store: the client it is asked with, and the key of the permits that are handed on for it.
+
+use std::sync::Arc;
+
+use tollgate::{Clock, Error, Span};
+use tollgate_client::{Client, Settings};
+use tollgate_server::token::{self, KEY_BYTES};
+
+use crate::config::{BrokerConfig, Secret};
+use crate::open;
+
+/// The broker that `config` names, with calls of up to `timeout`; and its key.
+pub(crate) fn client(
+    config: &BrokerConfig,
+    timeout: Span,
+    clock: Arc<dyn Clock>,
+) -> Result<(Client, Option<String>), Error> {
+    let BrokerConfig { url, grpc, resp, key, authority, identity } = config;
+    let mut settings = Settings::new().deadline(timeout).clock(clock);
+    if let Some(address) = grpc {
+        settings = settings.grpc(address);
+    }
+    if let Some(address) = url {
+        settings = settings.http(address);
+    }
+    if let Some(address) = resp {
+        settings = settings.resp(address);
+    }
+    if let Some(path) = authority {
+        settings = settings.authority(open::certificates(path)?);
+    }
+    if let Some([certificate, key]) = identity {
+        settings = settings.identity(open::certificates(certificate)?, open::certificates(key)?);
+    }
+    let key = key.as_ref().map(Secret::read).transpose()?;
+    if let Some(key) = &key {
+        settings = settings.key(key.trim())?;
+    }
+    Ok((Client::new(&settings)?, key))
+}
+
+/// The key of permits that are handed on. Everybody who asks the other broker with the same API key has the same one, so
+/// that each of them takes back what another gave out.
+///
+/// Without an API key there is nothing that only they know. A command has no permits of its own to protect, and the other
+/// broker checks its own, so any key will do; a broker may have some, so its key ends with it.
+pub(crate) fn permit_key(api_key: Option<&str>, is_broker: bool) -> Result<[u8; KEY_BYTES], Error> {
+    match api_key {
+        Some(secret) => Ok(token::key_from(secret.trim())),
+        None if is_broker => open::random_bytes(),
+        None => Ok(token::key_from("")),
+    }
+}
