@@ -16,6 +16,7 @@ pub const KIND_TRAILER: &str = "tollgate-kind";
 ///
 /// Programs look at `kind`, people read `detail`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The problem type; `about:blank` says that the status tells it all.
     #[serde(rename = "type")]
