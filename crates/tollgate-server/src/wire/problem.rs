@@ -133,6 +133,7 @@ const fn title_of(status: u16) -> &'static str {
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "Internal Server Error",
     }
