@@ -269,6 +269,7 @@ async fn limited(
 
 const NGINX_CONF: &str = include_str!("../../../../deploy/nginx.conf");
 
+/// R002.4: the broker in front of a service, asked by its proxy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_nginx_in_front_of_an_upstream_is_limited() {
     let server = Server::start().await;
@@ -319,4 +320,6 @@ async fn a_caddy_in_front_of_an_upstream_is_limited() {
     let refused = limited(&server, &mut caddy, &mut seen).await;
     assert_eq!(refused.field("Content-Type"), Some("application/problem+json"));
     assert!(refused.field("Ratelimit").unwrap().starts_with("\"rpm\";r=0;t=60"));
+    server.stop().done.await.unwrap();
+    assert_eq!(get(&mut caddy).await.status, 502);
 }

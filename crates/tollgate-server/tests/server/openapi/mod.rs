@@ -74,7 +74,7 @@ impl Tour {
     }
 }
 
-/// Every call is made, in every way that ends differently; what comes back is what the document says.
+/// R002.4: every call is made, in every way that ends differently; what comes back is what the document says.
 #[tokio::test]
 async fn real_answers_are_as_described() {
     let server = Server::serving(|app| app.legacy_fields(true)).await;
