@@ -24,6 +24,11 @@ def resolve(node):
         node = target
     return node
 
+# Clients must bear members that they do not know, so the document allows them; here each must be described.
+for schema in document["components"]["schemas"].values():
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+
 for answer in answers:
     name = "{method} {path} {status}".format(**answer)
     responses = document["paths"][answer["path"]][answer["method"]]["responses"]

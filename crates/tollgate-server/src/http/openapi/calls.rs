@@ -71,7 +71,7 @@ pub(super) const CALLS: &[Call] = &[
     .scope(Scope::Acquire)
     .query(of::<ForwardAuthQuery>)
     .gives(Gives::Passage)
-    .problems(&ASKED),
+    .problems(&NAMED),
     post("/v1/settle", "settle", "Replaces the estimate by the actual cost.")
         .scope(Scope::Acquire)
         .body(of::<SettleRequest>)

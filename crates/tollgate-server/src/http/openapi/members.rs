@@ -17,7 +17,7 @@ use crate::wire::text::Time;
 /// characters, so a text beyond these is always refused.
 fn bounds_of(name: &str) -> Value {
     match name {
-        "policy" | "limit_name" => json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX }),
+        "policy" | "name" | "limit_name" => json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX }),
         "subject" => json!({ "minLength": 1, "maxLength": SUBJECT_BYTES_MAX }),
         "id" => json!({ "minLength": 1, "maxLength": ID_BYTES_MAX }),
         "permit" => json!({ "minLength": 1, "maxLength": TOKEN_CHARS_MAX }),
@@ -60,14 +60,14 @@ fn add(name: &str, member: &mut Value) {
 }
 
 /// The members of a query as parameters.
-pub(super) fn parameters(schema: Describe, generator: &mut SchemaGenerator) -> Value {
+pub(super) fn query(schema: Describe, generator: &mut SchemaGenerator) -> Vec<Value> {
     // The structure itself, not a reference to it, which would stay behind as a component that nothing uses.
     let reference = schema(generator);
     let name =
         reference.get("$ref").and_then(Value::as_str).and_then(|name| name.rsplit('/').next());
     let query = name.and_then(|name| generator.definitions_mut().remove(name)).unwrap_or_default();
     let required = query["required"].as_array().cloned().unwrap_or_default();
-    let Some(members) = query["properties"].as_object() else { return json!([]) };
+    let Some(members) = query["properties"].as_object() else { return Vec::new() };
     let parameter = |(name, member): (&String, &Value)| {
         let mut schema = member.clone();
         add(name, &mut schema);
@@ -84,7 +84,18 @@ pub(super) fn parameters(schema: Describe, generator: &mut SchemaGenerator) -> V
             "schema": schema,
         })
     };
-    members.iter().map(parameter).collect::<Vec<_>>().into()
+    members.iter().map(parameter).collect()
+}
+
+/// The names in braces of a path as parameters.
+pub(super) fn of_path(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let parameter = |name| {
+        let mut schema = json!({ "type": "string" });
+        add(name, &mut schema);
+        json!({ "name": name, "in": "path", "required": true, "schema": schema })
+    };
+    names.map(parameter).collect()
 }
 
 /// What `POST /v1/violations` answers: [`tollgate::incident::Incident`], whose crate knows no schemas.

@@ -73,15 +73,17 @@ fn operation(call: &Call, schemas: &mut Schemas) -> Value {
         "security": security(call.scope),
         "responses": answers::of(call, schemas),
     });
+    let mut parameters = members::of_path(call.path);
     match call.takes {
         Takes::Nothing => {}
         Takes::Body(schema) => {
             let schema = schema(&mut schemas.requests);
             operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
         }
-        Takes::Query(schema) => {
-            operation["parameters"] = members::parameters(schema, &mut schemas.requests);
-        }
+        Takes::Query(schema) => parameters.extend(members::query(schema, &mut schemas.requests)),
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
     }
     operation
 }
@@ -132,6 +134,16 @@ mod tests {
 
     use super::*;
     use crate::app::App;
+
+    #[test]
+    fn names_in_a_path_are_parameters() {
+        let parameters = members::of_path("/v1/policies/{name}/overrides/{subject}");
+        let [name, subject] = &parameters[..] else { panic!("{parameters:?}") };
+        assert_eq!((&name["name"], &name["in"]), (&json!("name"), &json!("path")));
+        assert_eq!(name["schema"], json!({ "type": "string", "minLength": 1, "maxLength": 64 }));
+        assert_eq!(subject["schema"]["maxLength"], 256);
+        assert!(members::of_path("/v1/policies").is_empty());
+    }
 
     /// Each path of the router is described, and each path that is described is one of the router. Which methods they
     /// take is asked of a server in `tests/server/openapi.rs`.
