@@ -13,6 +13,7 @@ mod keys;
 mod limits;
 mod openapi;
 mod pages;
+mod proxies;
 mod resp;
 mod shutdown;
 mod tls;
