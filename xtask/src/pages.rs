@@ -83,6 +83,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/benchmarks.md",
         "docs/strategies.md",
         "docs/envoy.md",
+        "docs/forward-auth.md",
         "docs/metrics.md",
         "deploy/README.md",
         "docs/audit.md",

@@ -19,6 +19,9 @@ const SERVERS: &[Server] = &[
     // It checks the alert rules in deploy/.
     Server { program: "promtool", package: "prometheus" },
     Server { program: "chromium", package: "chromium" },
+    // Proxies that ask the broker before they pass a request on. They are in folders that a user's path may not have.
+    Server { program: "/usr/sbin/nginx", package: "nginx" },
+    Server { program: "/usr/bin/caddy", package: "caddy" },
 ];
 
 /// A server or a client that comes from a registry of another language, into a folder of the build.
@@ -63,6 +66,13 @@ const FETCHED: &[Fetched] = &[
         name: "cfn-lint",
         path: "target/servers/cfn-lint/bin/cfn-lint",
         install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/cfn-lint cfn-lint==1.51.0",
+        tool: Server { program: "pip3", package: "python3-pip" },
+    },
+    // It calls the broker in every way that its OpenAPI document allows.
+    Fetched {
+        name: "schemathesis",
+        path: "target/servers/schemathesis/schemathesis",
+        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/schemathesis schemathesis==4.32.5",
         tool: Server { program: "pip3", package: "python3-pip" },
     },
     Fetched {

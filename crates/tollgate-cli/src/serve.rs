@@ -78,6 +78,7 @@ pub(crate) async fn run(
         _ => open::audit(&store).await?,
     };
     let mut app = App::new(gate, policies, *opened.key(), clock)
+        .legacy_fields(config.server.legacy_fields)
         .audit(config.audit, log)
         .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);

@@ -39,6 +39,7 @@ pub struct App {
     envoy: RwLock<Arc<EnvoyMap>>,
     key: [u8; token::KEY_BYTES],
     access: Access,
+    legacy_fields: bool,
     clock: Arc<dyn Clock>,
     stats: Stats,
     audit: Auditor,
@@ -89,6 +90,7 @@ impl App {
             envoy: RwLock::default(),
             key,
             access: Access::open(),
+            legacy_fields: false,
             stats: Stats::since(clock.now()),
             audit: Auditor::new(AuditSettings::default(), None, clock.now()),
             health: None,
@@ -122,6 +124,17 @@ impl App {
     pub fn wait_jitter(mut self, jitter: Span) -> Self {
         self.gate = self.gate.jitter(jitter);
         self
+    }
+
+    /// Answers asks over HTTP with the fields `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for old clients.
+    #[must_use]
+    pub const fn legacy_fields(mut self, wanted: bool) -> Self {
+        self.legacy_fields = wanted;
+        self
+    }
+
+    pub(crate) const fn has_legacy_fields(&self) -> bool {
+        self.legacy_fields
     }
 
     /// Writes down what `settings` say, in `log`; without one in memory.

@@ -25,6 +25,9 @@ pub const HEAD_BYTES_MAX: usize = 32 * 1_024;
 /// The most requests at once on one connection of HTTP/2.
 pub const STREAMS_MAX: u32 = 128;
 
+/// The most proxies that one in front of the server may stand behind.
+pub const HOPS_MAX: usize = 16;
+
 /// The longest that a handshake of TLS may take.
 pub const HANDSHAKE_WAIT_MAX: Span = Span::from_secs(10);
 

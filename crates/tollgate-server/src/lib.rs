@@ -25,6 +25,8 @@ mod server;
 #[cfg(feature = "serve")]
 mod stats;
 #[cfg(feature = "serve")]
+mod subject;
+#[cfg(feature = "serve")]
 mod tls;
 pub mod token;
 pub mod wire;

@@ -37,6 +37,7 @@ pub(super) struct ServerTable {
     pub(super) grpc: Option<String>,
     pub(super) resp: Option<String>,
     pub(super) anonymous: Option<bool>,
+    pub(super) legacy_fields: Option<bool>,
     pub(super) tls: Option<TlsTable>,
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct ServerConfig {
     pub(crate) grpc: Listen,
     /// Whether others than this machine may call without a key.
     pub(crate) anonymous: bool,
+    /// Whether asks over HTTP are answered with `X-RateLimit-*` too.
+    pub(crate) legacy_fields: bool,
     /// Where the certificates are, if it speaks TLS.
     pub(crate) tls: Option<TlsFiles>,
 }
@@ -79,7 +81,9 @@ impl ServerConfig {
             key: folder.join(&tls.key),
             client_authority: tls.client_authority.as_ref().map(|path| folder.join(path)),
         });
-        Ok(Self { http, resp, grpc, anonymous: table.anonymous.unwrap_or(false), tls })
+        let anonymous = table.anonymous.unwrap_or(false);
+        let legacy_fields = table.legacy_fields.unwrap_or(false);
+        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls })
     }
 }
 

@@ -386,14 +386,35 @@ const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", uni
 
 /// The whole answer to a request, head and body.
 pub(crate) fn get(url: &str, path: &str) -> String {
+    get_with(url, path, "")
+}
+
+/// The same with further fields, each of which ends its line.
+fn get_with(url: &str, path: &str, fields: &str) -> String {
     use std::io::Write as _;
     let address = url.trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(address).expect("the broker listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{fields}\r\n");
     stream.write_all(request.as_bytes()).expect("the broker reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the broker answers with text");
     answer
+}
+
+/// The fields that old clients know are there if the configuration says so, and proxies are answered by `serve`.
+#[test]
+fn serve_sends_the_old_fields_where_the_configuration_says() {
+    for (server, wanted) in [("", false), ("[server]\nlegacy_fields = true\n\n", true)] {
+        let folder = Folder::with(&format!("{server}{API}"));
+        let broker = Broker::start(&folder, "");
+        let path = "/v1/forward-auth?policy=api&subject_header=X-Real-IP";
+        let answer = get_with(&broker.url, path, "X-Real-IP: 192.0.2.1\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("\r\nratelimit: \"burst\";r=19"), "{answer}");
+        assert_eq!(answer.contains("\r\nx-ratelimit-remaining: 19\r\n"), wanted, "{answer}");
+        assert!(get(&broker.url, "/openapi.json").contains("\"openapi\":\"3.1.0\""));
+    }
 }
 
 /// R000.14, from the report to the audit: the broker closes the limit, logs, and keeps what it knew.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::Request;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,8 +17,10 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Timestamp;
 
+use super::reply;
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
+use crate::wire::Problem;
 
 /// Serves `stream` until its client leaves, is idle for too long, or the server closes.
 pub(crate) async fn serve<S>(stream: S, router: Router, app: Arc<App>, watcher: Watcher)
@@ -29,15 +32,18 @@ where
     let counted = Arc::clone(&pulse);
     let service = service_fn(move |request: Request<Incoming>| {
         let busy = Busy::begin(Arc::clone(&counted));
-        let answer = router.call(request);
+        let answer = (head_bytes(&request) <= HEAD_BYTES_MAX).then(|| router.call(request));
         async move {
-            let answer = answer.await;
+            let answer = match answer {
+                Some(answer) => answer.await,
+                None => Ok(too_large()),
+            };
             drop(busy);
             answer
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
+    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_READ_MAX);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::select! {
@@ -52,9 +58,25 @@ where
     }
 }
 
-/// The bound on the head, as HTTP/2 counts it.
+/// What is read of a head. It is more than a head may have, so that who sends a little too much is told so; what is
+/// beyond it hyper refuses by status alone.
+const HEAD_BYTES_READ_MAX: usize = 2 * HEAD_BYTES_MAX;
+
+/// The same, as HTTP/2 counts it.
 #[allow(clippy::cast_possible_truncation, reason = "the bound is small")]
-const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_MAX as u32;
+const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_READ_MAX as u32;
+
+/// The length of the target and of all fields.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let fields = request.headers().iter();
+    target + fields.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+}
+
+fn too_large() -> Response {
+    let detail = format!("the head of a request has at most {HEAD_BYTES_MAX} bytes; send less");
+    reply::problem(&Problem::new(431, "head-too-large", detail))
+}
 
 /// Whether a connection does anything.
 #[derive(Debug)]

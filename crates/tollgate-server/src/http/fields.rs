@@ -45,6 +45,26 @@ pub(crate) fn rate_limit_policy(policy: &Policy) -> Option<HeaderValue> {
     }))
 }
 
+/// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which have room for one limit. The last is in how many seconds.
+pub(crate) fn legacy(
+    standing: &Standing,
+    reset_secs: Option<u64>,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let (limit, remaining) = (Some(standing.limit), Some(standing.remaining));
+    let fields = [
+        ("x-ratelimit-limit", limit),
+        ("x-ratelimit-remaining", remaining),
+        ("x-ratelimit-reset", reset_secs),
+    ];
+    fields.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)))
+}
+
+/// The place of the limit with the least left.
+pub(crate) fn tightest(standings: &[Standing]) -> usize {
+    let places = standings.iter().enumerate();
+    places.min_by_key(|(_, standing)| standing.remaining).map_or(0, |(place, _)| place)
+}
+
 /// Names have neither quotes nor backslashes, so they need no escape.
 fn value(members: impl Iterator<Item = String>) -> Option<HeaderValue> {
     HeaderValue::try_from(members.collect::<Vec<_>>().join(", ")).ok()

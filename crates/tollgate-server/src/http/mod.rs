@@ -7,18 +7,20 @@ mod acquire;
 mod audit;
 mod connection;
 pub(crate) mod fields;
+mod forward;
 mod guard;
 mod input;
 mod manage;
+mod openapi;
 mod permits;
 mod reply;
+mod routes;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 
@@ -28,44 +30,50 @@ use crate::dashboard;
 use crate::keys::Scope;
 use crate::wire::Problem;
 pub(crate) use guard::bearer;
-use guard::{Needs, guard};
+use routes::Routes;
 
 pub(crate) use connection::serve;
 
-/// Every call that `app` answers, by the scope that its key needs.
+/// What `app` answers.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let acquire = Router::new()
+    routes(&app)
+        .into_router()
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(app)
+}
+
+/// Every call, by the scope that its key needs. Each is described in `openapi/calls.rs`.
+fn routes(app: &Arc<App>) -> Routes {
+    let acquire = Routes::new()
         .route("/v1/acquire", post(acquire::one))
         .route("/v1/acquire/batch", post(acquire::batch))
+        .route("/v1/forward-auth", get(forward::ask))
         .route("/v1/settle", post(permits::settle))
         .route("/v1/release", post(permits::release))
         .route("/v1/renew", post(permits::renew))
         .route("/v1/violations", post(manage::violation));
-    let inspect = Router::new()
+    let inspect = Routes::new()
         .route("/v1/standing", get(manage::standing))
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))
         .route("/metrics", get(manage::metrics))
         .route("/v1/audit", get(audit::records))
         .route("/v1/audit/top", get(audit::top))
-        .merge(dashboard::routes());
-    let administer = Router::new()
+        .pages(dashboard::routes());
+    let administer = Routes::new()
         .route("/v1/charge", post(manage::charge))
         .route("/v1/close", post(manage::close))
         .route("/v1/standing", delete(manage::reset));
-    // Whoever runs the server asks these, and learns nothing but that it runs.
-    let open =
-        Router::new().route("/healthz", get(manage::health)).route("/readyz", get(manage::ready));
-    let guarded = |calls: Router<Arc<App>>, scope| {
-        calls.route_layer(from_fn_with_state(Needs { app: Arc::clone(&app), scope }, guard))
-    };
-    open.merge(guarded(acquire, Scope::Acquire))
-        .merge(guarded(inspect, Scope::Inspect))
-        .merge(guarded(administer, Scope::Administer))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(app)
+    // Whoever runs the server asks these, and learns nothing but that it runs, and how to call it.
+    let open = Routes::new()
+        .route("/healthz", get(manage::health))
+        .route("/readyz", get(manage::ready))
+        .route("/openapi.json", get(openapi::serve));
+    open.merge(acquire.guarded(app, Scope::Acquire))
+        .merge(inspect.guarded(app, Scope::Inspect))
+        .merge(administer.guarded(app, Scope::Administer))
 }
 
 async fn unknown_path(uri: Uri) -> Response {

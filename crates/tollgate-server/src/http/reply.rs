@@ -5,7 +5,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
-use tollgate::{Decision, Error, ErrorKind, Policy};
+use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
 
 use super::fields;
 use crate::app::App;
@@ -79,7 +79,32 @@ pub(super) fn decision(app: &App, policy: &Policy, subject: &str, decision: &Dec
             response.headers_mut().insert(name, value);
         }
     }
+    if app.has_legacy_fields() {
+        for (name, value) in legacy(decision, standings, read_at) {
+            response.headers_mut().insert(name, HeaderValue::from(value));
+        }
+    }
     response
+}
+
+/// The old fields: of the binding limit, or of that with the least left.
+fn legacy(
+    decision: &Decision,
+    standings: &[Standing],
+    now: Timestamp,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    let (standing, wait) = match decision {
+        Decision::Admitted(_) => {
+            let standing = standings.get(fields::tightest(standings));
+            (standing, standing.and_then(|standing| standing.reset_at).map(|at| at.since(now)))
+        }
+        Decision::Denied(denial) => {
+            let binding = standings.iter().find(|standing| standing.name == denial.limit);
+            (binding, denial.retry_after())
+        }
+    };
+    let secs = wait.map(Span::as_secs_ceil);
+    standing.into_iter().flat_map(move |standing| fields::legacy(standing, secs))
 }
 
 fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {

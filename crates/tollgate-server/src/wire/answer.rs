@@ -9,6 +9,7 @@ use crate::token;
 
 /// Where a subject stands on one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct LimitStanding {
     /// The name of the limit.
     pub name: String,
@@ -21,15 +22,15 @@ pub struct LimitStanding {
     /// What could be asked for now.
     pub remaining: u64,
     /// When `remaining` next grows; null if it is as large as it gets.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub reset_at: Option<Timestamp>,
     /// The same as a length of time for people, as in `2h 15m`.
     pub reset_in: Option<String>,
     /// When nothing is used any more; null if nothing is used now.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub full_at: Option<Timestamp>,
     /// When a bucket was last refilled; null for the other rules.
-    #[serde(default, with = "text::time")]
+    #[serde(default, with = "text::MaybeTime")]
     pub refilled_at: Option<Timestamp>,
 }
 
@@ -59,6 +60,7 @@ impl LimitStanding {
 
 /// The answer to an ask that went through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Admitted {
     /// Always true.
     pub admitted: bool,
@@ -69,10 +71,10 @@ pub struct Admitted {
     /// Whether this was decided without the store.
     pub degraded: bool,
     /// Until when the admitted call should reach the provider.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub use_by: Option<Timestamp>,
     /// When the slots it holds expire.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub expires_at: Option<Timestamp>,
     /// The denial that a policy in shadow mode did not enforce; nothing was charged then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +99,7 @@ impl Admitted {
 
 /// The answer to an ask that did not go through: a problem document of status 429.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Denied {
     /// The problem type: [`QUOTA_EXCEEDED`].
     #[serde(rename = "type")]
@@ -126,10 +129,10 @@ pub struct Denied {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The instant from which the ask would be admitted.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub reset_at: Option<Timestamp>,
     /// When it was decided, on the clock that decided.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub decided_at: Option<Timestamp>,
     /// True if waiting does not help, because the cost is larger than the limit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -180,6 +183,7 @@ pub(crate) fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
 
 /// One answer to one ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Answer {
     /// It went through.
@@ -203,6 +207,7 @@ impl Answer {
 
 /// The answer to a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct BatchResponse {
     /// One answer for each ask, in the order of the asks.
     pub answers: Vec<Answer>,
@@ -210,6 +215,7 @@ pub struct BatchResponse {
 
 /// The answer to settle, release and reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Changed {
     /// Whether anything changed; false if it was done before.
     pub changed: bool,
@@ -217,14 +223,15 @@ pub struct Changed {
 
 /// The answer to renew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Renewed {
     /// The permit to use from now on.
     pub permit: String,
     /// Until when the admitted call should reach the provider.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub use_by: Option<Timestamp>,
     /// When the slots it holds expire; left out if it holds none.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::time")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub expires_at: Option<Timestamp>,
 }
 
@@ -242,6 +249,7 @@ impl Renewed {
 
 /// Where a subject stands, having consumed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct StandingResponse {
     /// The name of the policy.
     pub policy: String,

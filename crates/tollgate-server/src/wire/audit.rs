@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate::audit::{PAGE_MAX, Query, Record};
+use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
 use tollgate::{Error, ErrorKind, Span, Timestamp};
 
 use super::text;
@@ -11,6 +12,7 @@ const PAGE_DEFAULT: usize = 100;
 
 /// The query of `GET /v1/audit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
     /// Only of this policy.
@@ -44,6 +46,8 @@ impl AuditQuery {
             let text = format!("limit {limit} must be between 1 and {PAGE_MAX}");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
+        within("policy", self.policy.as_deref(), NAME_BYTES_MAX)?;
+        within("subject", self.subject.as_deref(), SUBJECT_BYTES_MAX)?;
         let degraded = self.outcome.as_deref() == Some("degraded");
         let outcome = self.outcome.as_deref().filter(|_| !degraded).map(str::parse).transpose();
         Ok(Query {
@@ -57,6 +61,19 @@ impl AuditQuery {
             before: self.before,
             limit,
         })
+    }
+}
+
+/// Refuses a text that no record has: an empty one is a variable of a script that was not set.
+fn within(name: &str, text: Option<&str>, bytes_max: usize) -> Result<(), Error> {
+    match text.map_or(1, str::len) {
+        length if length == 0 || bytes_max < length => {
+            let text = format!(
+                "{name} must be 1 to {bytes_max} bytes long, not {length}; leave it out for all"
+            );
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -76,6 +93,7 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
 
 /// The answer of `GET /v1/audit`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct AuditResponse {
     /// The records, newest first.
     pub records: Vec<AuditRecord>,
@@ -89,11 +107,12 @@ pub struct AuditResponse {
 
 /// One decision that was written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct AuditRecord {
     /// Its place in the log.
     pub number: u64,
     /// When it was decided.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub at: Option<Timestamp>,
     /// The name of the policy.
     pub policy: String,
@@ -142,6 +161,7 @@ impl From<&Record> for AuditRecord {
 
 /// The query of `GET /v1/audit/top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TopQuery {
     /// At most so many, 100 unless given.
@@ -151,9 +171,10 @@ pub struct TopQuery {
 
 /// The answer of `GET /v1/audit/top`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct TopResponse {
     /// Since when it counts.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub since: Option<Timestamp>,
     /// Who was limited most often at this server, most often first.
     pub subjects: Vec<LimitedSubject>,
@@ -161,6 +182,7 @@ pub struct TopResponse {
 
 /// How often somebody was limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct LimitedSubject {
     /// The name of the policy.
     pub policy: String,

@@ -10,11 +10,12 @@
 
 mod answer;
 mod audit;
+mod forward;
 mod policy;
 mod problem;
 mod request;
 mod stats;
-mod text;
+pub(crate) mod text;
 
 #[cfg(feature = "serve")]
 pub(crate) use answer::detail_of;
@@ -22,6 +23,7 @@ pub use answer::{
     Admitted, Answer, BatchResponse, Changed, Denied, LimitStanding, Renewed, StandingResponse,
 };
 pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
+pub use forward::ForwardAuthQuery;
 #[cfg(feature = "serve")]
 pub(crate) use policy::window_secs;
 pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};

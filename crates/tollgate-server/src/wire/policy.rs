@@ -7,6 +7,7 @@ use tollgate::{Period, Span};
 
 /// The answer of `GET /v1/policies`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct PoliciesResponse {
     /// Every policy, in the order of the configuration.
     pub policies: Vec<PolicyDescription>,
@@ -20,6 +21,7 @@ impl<'a> FromIterator<&'a Policy> for PoliciesResponse {
 
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct PolicyDescription {
     /// The name.
     pub name: String,
@@ -55,6 +57,7 @@ impl From<&Policy> for PolicyDescription {
 
 /// One limit: what was configured, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct LimitDescription {
     /// The name.
     pub name: String,

@@ -16,6 +16,7 @@ pub const KIND_TRAILER: &str = "tollgate-kind";
 ///
 /// Programs look at `kind`, people read `detail`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The problem type; `about:blank` says that the status tells it all.
     #[serde(rename = "type")]
@@ -132,6 +133,7 @@ const fn title_of(status: u16) -> &'static str {
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "Internal Server Error",
     }

@@ -10,6 +10,7 @@ use super::text;
 
 /// The body of `POST /v1/acquire`, and without `wait_ms` and `behind` that of `POST /v1/charge`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireRequest {
     /// The name of the policy.
@@ -17,7 +18,7 @@ pub struct AcquireRequest {
     /// For whom.
     pub subject: String,
     /// The cost of each unit; a unit that is not named costs 0, except `requests`, which costs 1.
-    #[serde(default, skip_serializing_if = "Costs::is_empty", with = "text::costs")]
+    #[serde(default, skip_serializing_if = "Costs::is_empty", with = "text::UnitCosts")]
     pub costs: Costs,
     /// Makes a repeat recognisable: the same id within two minutes is charged once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +63,7 @@ impl AcquireRequest {
 
 /// The body of `POST /v1/acquire/batch`: each ask is decided alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The asks; none of them waits.
@@ -70,17 +72,19 @@ pub struct BatchRequest {
 
 /// The body of `POST /v1/settle`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {
     /// The permit, as it was given out.
     pub permit: String,
     /// What it really cost; a unit that is not named keeps its estimate.
-    #[serde(default, with = "text::costs")]
+    #[serde(default, with = "text::UnitCosts")]
     pub actual: Costs,
 }
 
 /// The body of `POST /v1/release` and `POST /v1/renew`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PermitRequest {
     /// The permit, as it was given out.
@@ -89,6 +93,7 @@ pub struct PermitRequest {
 
 /// The body of `POST /v1/close`: closes a limit until a time, because the provider said no.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloseRequest {
     /// The name of the policy.
@@ -98,12 +103,13 @@ pub struct CloseRequest {
     /// The name of the limit.
     pub limit: String,
     /// Until when.
-    #[serde(with = "text::instant")]
+    #[serde(with = "text::Time")]
     pub until: Timestamp,
 }
 
 /// The body of `POST /v1/violations`: a provider refused what was admitted here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ViolationRequest {
     /// The name of the policy.
@@ -119,6 +125,7 @@ pub struct ViolationRequest {
 
 /// The query of `GET` and `DELETE /v1/standing`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StandingQuery {
     /// The name of the policy.

@@ -7,12 +7,13 @@ use super::text;
 
 /// The answer of `GET /v1/stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct StatsResponse {
     /// Since when this server counts.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub since: Option<Timestamp>,
     /// The time of this server.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub now: Option<Timestamp>,
     /// The counts of each policy, in the order of the configuration; behind them those of `CL.THROTTLE`, if it was called.
     pub policies: Vec<PolicyCounts>,
@@ -26,6 +27,7 @@ pub struct StatsResponse {
 
 /// How long decisions took in the last minute or so, waits aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct LatencyStats {
     /// How many decisions there were.
     pub decisions: u64,
@@ -39,13 +41,14 @@ pub struct LatencyStats {
 
 /// The store behind a server, as the server sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct StoreHealth {
     /// What kind it is, as in configuration; empty if nobody said.
     pub kind: String,
     /// Whether decisions are made without it now, or were and it does not know all of them yet.
     pub degraded: bool,
     /// Since when; null if it is not degraded.
-    #[serde(with = "text::time")]
+    #[serde(with = "text::MaybeTime")]
     pub degraded_since: Option<Timestamp>,
     /// How many subjects were let through without it that it does not know of yet.
     pub owing: usize,
@@ -53,6 +56,7 @@ pub struct StoreHealth {
 
 /// What became of the records of the audit since the server started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct AuditStats {
     /// Records that were written.
     pub recorded: u64,
@@ -62,6 +66,7 @@ pub struct AuditStats {
 
 /// How the asks under one policy were answered.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct PolicyCounts {
     /// The name of the policy.
     pub name: String,

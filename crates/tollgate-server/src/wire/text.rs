@@ -1,11 +1,19 @@
 //! Core types as JSON: times as RFC 3339, costs as an object.
+//!
+//! They are types rather than modules, so that a schema of each can be asked for where it is used.
+
+use std::fmt;
+
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serializer};
+use tollgate::core::bounds::UNITS_MAX;
+use tollgate::{Costs, Timestamp};
 
 /// `Option<Timestamp>` as a string or null.
-pub(super) mod time {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-    use tollgate::Timestamp;
+pub(super) struct MaybeTime;
 
-    pub(crate) fn serialize<S: Serializer>(
+impl MaybeTime {
+    pub(super) fn serialize<S: Serializer>(
         time: &Option<Timestamp>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -15,7 +23,7 @@ pub(super) mod time {
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Timestamp>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
@@ -24,18 +32,17 @@ pub(super) mod time {
 }
 
 /// `Timestamp` as a string.
-pub(super) mod instant {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-    use tollgate::Timestamp;
+pub(crate) struct Time;
 
-    pub(crate) fn serialize<S: Serializer>(
+impl Time {
+    pub(super) fn serialize<S: Serializer>(
         time: &Timestamp,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(time)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Timestamp, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
@@ -43,51 +50,97 @@ pub(super) mod instant {
 }
 
 /// `Costs` as an object of unit names and whole numbers.
-pub(super) mod costs {
-    use std::fmt;
+pub(super) struct UnitCosts;
 
-    use serde::de::{self, MapAccess, Visitor};
-    use serde::{Deserializer, Serializer};
-    use tollgate::Costs;
-    use tollgate::core::bounds::UNITS_MAX;
-
-    pub(crate) fn serialize<S: Serializer>(
+impl UnitCosts {
+    pub(super) fn serialize<S: Serializer>(
         costs: &Costs,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_map(costs.iter())
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Costs, D::Error> {
         deserializer.deserialize_map(Units)
     }
+}
 
-    struct Units;
+struct Units;
 
-    impl<'de> Visitor<'de> for Units {
-        type Value = Costs;
+impl<'de> Visitor<'de> for Units {
+    type Value = Costs;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object of units and whole numbers, as in {\"tokens\": 3750}")
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of units and whole numbers, as in {\"tokens\": 3750}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Costs, A::Error> {
+        let mut costs = Costs::new();
+        let mut units: usize = 0;
+        while let Some((unit, amount)) = map.next_entry::<String, u64>()? {
+            // Whether the first or the last counts is not for a parser to choose.
+            if costs.get(&unit).is_some() {
+                return Err(de::Error::custom(format!("unit {unit:?} is named twice")));
+            }
+            units += 1;
+            if UNITS_MAX < units {
+                return Err(de::Error::custom(format!("names more than {UNITS_MAX} units")));
+            }
+            costs.set(unit, amount);
+        }
+        Ok(costs)
+    }
+}
+#[cfg(feature = "serve")]
+mod schema {
+    use std::borrow::Cow;
+    use std::collections::BTreeMap;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{MaybeTime, Time, UnitCosts};
+
+    impl JsonSchema for Time {
+        fn inline_schema() -> bool {
+            true
         }
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Costs, A::Error> {
-            let mut costs = Costs::new();
-            let mut units: usize = 0;
-            while let Some((unit, amount)) = map.next_entry::<String, u64>()? {
-                // Whether the first or the last counts is not for a parser to choose.
-                if costs.get(&unit).is_some() {
-                    return Err(de::Error::custom(format!("unit {unit:?} is named twice")));
-                }
-                units += 1;
-                if UNITS_MAX < units {
-                    return Err(de::Error::custom(format!("names more than {UNITS_MAX} units")));
-                }
-                costs.set(unit, amount);
-            }
-            Ok(costs)
+        fn schema_name() -> Cow<'static, str> {
+            "Time".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "type": "string", "format": "date-time" })
+        }
+    }
+
+    impl JsonSchema for MaybeTime {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            "MaybeTime".into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "type": ["string", "null"], "format": "date-time" })
+        }
+    }
+
+    impl JsonSchema for UnitCosts {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            "UnitCosts".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            BTreeMap::<String, u64>::json_schema(generator)
         }
     }
 }

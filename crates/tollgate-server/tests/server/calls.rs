@@ -124,6 +124,32 @@ async fn what_never_fits_is_refused_without_a_time() {
     );
 }
 
+/// The old fields have room for one limit: the one with the least left, or the one that binds. They are there only if
+/// somebody wants them.
+#[tokio::test]
+async fn the_old_fields_are_there_if_they_are_wanted() {
+    let triple = |answer: &crate::client::Answer| {
+        ["limit", "remaining", "reset"].map(|name| {
+            answer.field(&format!("x-ratelimit-{name}")).map(|value| value.parse::<u64>().unwrap())
+        })
+    };
+    let server = Server::start().await;
+    assert_eq!(triple(&server.post("/v1/acquire", ASK).await), [None; 3]);
+    let server = Server::serving(|app| app.legacy_fields(true)).await;
+    let ask = |requests: u64, tokens: u64| {
+        let costs = json!({ "requests": requests, "tokens": tokens });
+        json!({ "policy": "gemini", "subject": "p7", "costs": costs }).to_string()
+    };
+    let admitted = server.post("/v1/acquire", &ask(2, 9)).await;
+    assert_eq!(triple(&admitted), [Some(5), Some(3), Some(60)]);
+    server.clock.advance(Span::from_millis(500));
+    let refused = server.post("/v1/acquire", &ask(1, 250_000)).await;
+    assert_eq!((refused.status, refused.field("retry-after")), (429, Some("60")));
+    assert_eq!(triple(&refused), [Some(250_000), Some(249_991), Some(60)]);
+    let never = server.post("/v1/acquire", &ask(6, 0)).await;
+    assert_eq!(triple(&never), [Some(5), Some(3), None]);
+}
+
 /// R004.7: asking for the standing consumes nothing. R004.8: it has what is used, the limit, the time of the reset and
 /// the time until then for people.
 #[tokio::test]

@@ -216,6 +216,10 @@ impl Answer {
         fields.filter(move |(field, _)| *field == name).map(|(_, value)| value)
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter_map(|line| line.split_once(": ")).map(|(name, _)| name)
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).expect(&self.text)
     }

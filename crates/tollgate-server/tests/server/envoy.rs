@@ -1,10 +1,7 @@
 //! Envoy's rate limit service: asked by hand, and by a real Envoy in front of an upstream.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::keys::{Key, KeyHash, Scope};
 use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -25,6 +22,7 @@ use crate::client::{Answer, Pending, Server};
 use crate::grpc::channel;
 use crate::shutdown::Broken;
 use crate::tls::Issued;
+use crate::upstream::upstream;
 
 fn map() -> EnvoyMap {
     let rule = |entries: [(&'static str, Option<&'static str>); 1], policy, key| {
@@ -172,23 +170,6 @@ async fn what_cannot_be_answered_is_a_status() {
     assert_eq!(status.code(), tonic::Code::Unavailable);
 }
 
-/// The smallest upstream.
-async fn upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut request = [0; 4_096];
-                let Ok(1..) = stream.read(&mut request).await else { return };
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
-                stream.write_all(answer).await.ok();
-            });
-        }
-    });
-    address
-}
-
 /// The documented configuration, with the ports of this test.
 async fn envoy(server: &Server, failure_mode_deny: bool) -> Envoy {
     let deny = format!("failure_mode_deny: {failure_mode_deny}");
@@ -202,7 +183,7 @@ async fn envoy_with(
 ) -> Envoy {
     server.app.replace_envoy(map());
     let port = |number: u16| format!("port_value: {number}");
-    let (upstream, grpc) = (upstream().await.port(), server.grpc.port());
+    let (upstream, grpc) = (upstream().await.0.port(), server.grpc.port());
     let start = move || {
         Envoy::start(|listen| {
             let text = include_str!("../../../../deploy/envoy.yaml")

@@ -35,6 +35,7 @@ async fn a_key_allows_its_scope_and_nothing_else() {
     let calls = [
         ("POST", "/v1/acquire", ASK, "acquire"),
         ("POST", "/v1/acquire/batch", r#"{"asks": []}"#, "acquire"),
+        ("GET", "/v1/forward-auth", "", "acquire"),
         ("POST", "/v1/settle", "{}", "acquire"),
         ("POST", "/v1/release", "{}", "acquire"),
         ("POST", "/v1/renew", "{}", "acquire"),

@@ -5,14 +5,15 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate::Span;
 use tollgate_server::bounds::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX};
 
-use crate::client::{Server, pass};
+use crate::client::{Pending, Server, pass};
 
-async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
+pub(crate) async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
     let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -21,7 +22,10 @@ async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
 }
 
 /// Sends `body` and gives status and body of the answer.
-async fn post(sender: &mut SendRequest<Full<Bytes>>, body: impl Into<Bytes>) -> (u16, String) {
+pub(crate) async fn post(
+    sender: &mut SendRequest<Full<Bytes>>,
+    body: impl Into<Bytes>,
+) -> (u16, String) {
     let request =
         Request::post("http://test/v1/acquire").header("content-type", "application/json");
     let request = request.body(Full::new(body.into())).unwrap();
@@ -93,10 +97,31 @@ async fn a_slow_head_is_not_waited_for() {
     stream.read_to_end(&mut Vec::new()).await.ok();
 }
 
+/// A head that is a little too large is answered with a document, in both versions.
+#[tokio::test]
+async fn a_head_that_is_too_large_is_told_its_bound() {
+    let server = Server::start().await;
+    let detail = "the head of a request has at most 32768 bytes; send less";
+    let field = "a".repeat(HEAD_BYTES_MAX);
+    let request =
+        format!("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: {field}\r\n\r\n");
+    let answer = Pending::send(server.address, &request).await.answer().await;
+    assert_eq!((answer.status, &answer.json()["detail"]), (431, &json!(detail)));
+    assert_eq!(answer.field("content-type"), Some("application/problem+json"));
+
+    let mut sender = http2(&server).await;
+    let request = Request::get("http://test/healthz").header("x", field).body(Full::default());
+    let answer = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 431);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["detail"], detail);
+}
+
 #[tokio::test]
 async fn oversize_and_malformed_heads_are_refused_and_the_server_goes_on() {
     let server = Server::start().await;
-    let long = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(HEAD_BYTES_MAX));
+    let long =
+        format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(2 * HEAD_BYTES_MAX));
     let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "x: y\r\n".repeat(200));
     let rows = [
         (long.as_str(), "HTTP/1.1 431 "),

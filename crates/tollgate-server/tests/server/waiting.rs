@@ -4,6 +4,7 @@ use serde_json::json;
 use tollgate::Span;
 
 use crate::client::{Pending, START, Server};
+use crate::limits::{http2, post};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
 const PATIENT: &str = r#"{"policy": "jobs", "subject": "p7", "wait_ms": 60000}"#;
@@ -11,10 +12,41 @@ const PATIENT: &str = r#"{"policy": "jobs", "subject": "p7", "wait_ms": 60000}"#
 /// A patient ask that has found no room and waits.
 async fn waiting(server: &Server) -> Pending {
     let waiting = server.start_send("POST", "/v1/acquire", PATIENT).await;
+    found_no_room(server).await;
+    waiting
+}
+
+async fn found_no_room(server: &Server) {
     while server.clock.next_alarm() != Some(START + Span::from_mins(1)) {
         tokio::task::yield_now().await;
     }
-    waiting
+}
+
+/// Waits until nobody stands in line for the slot: then a refusal does not count anybody's minute but the holder's.
+async fn nobody_waits(server: &Server) {
+    while server.post("/v1/acquire", ASK).await.field("retry-after") != Some("60") {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A client that leaves while it waits leaves the line too: in HTTP/1.1 it closes its connection, in HTTP/2 its stream.
+#[tokio::test]
+async fn an_ask_stops_waiting_when_its_client_leaves() {
+    let server = Server::start().await;
+    let permit = server.permit(ASK).await;
+    drop(waiting(&server).await);
+    nobody_waits(&server).await;
+
+    let mut sender = http2(&server).await;
+    let mut leaving = sender.clone();
+    let waiting = tokio::spawn(async move { post(&mut leaving, PATIENT).await });
+    found_no_room(&server).await;
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    waiting.abort();
+    nobody_waits(&server).await;
+    // The slot that is given back is there for whoever comes next, on the same connection too.
+    server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
+    assert_eq!(post(&mut sender, ASK).await.0, 200);
 }
 
 /// An ask that may wait is admitted at the time that was promised.

@@ -1,5 +1,7 @@
 //! Scripts of other languages, with the packages that `cargo xtask` installed: clients that somebody else wrote.
 
+use std::path::PathBuf;
+
 use super::program::installed;
 use super::{Fault, Program, run};
 
@@ -26,12 +28,17 @@ fn script_of(
     script: &str,
     arguments: &[&str],
 ) -> Result<String, Fault> {
-    let packages = installed(packages).ok_or_else(|| {
-        Fault::new(format!(
-            "the packages of {program} are not installed; `cargo xtask test` installs what the tests need"
-        ))
-    })?;
+    let packages = packages_of(program, packages)?;
     let program = Program::new(program).arg(option).arg(script);
     let program = arguments.iter().fold(program, |program, argument| program.arg(*argument));
     run(&program.env(variable, packages.to_string_lossy()))
+}
+
+/// Where the packages of `program` are that `cargo xtask` installed at `path`.
+pub(super) fn packages_of(program: &str, path: &str) -> Result<PathBuf, Fault> {
+    installed(path).ok_or_else(|| {
+        Fault::new(format!(
+            "the packages of {program} are not installed; `cargo xtask test` installs what the tests need"
+        ))
+    })
 }

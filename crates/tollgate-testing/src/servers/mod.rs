@@ -24,7 +24,9 @@ mod ports;
 mod postgres;
 mod process;
 mod program;
+mod proxies;
 mod redis;
+mod schemathesis;
 mod snippet;
 
 pub use authority::Authority;
@@ -37,4 +39,6 @@ pub use ports::{Port, free_ports};
 pub use postgres::Postgres;
 pub use process::Process;
 pub use program::{Fault, Program, run};
+pub use proxies::Proxy;
 pub use redis::{Append, Redis, RedisCluster};
+pub use schemathesis::{schemathesis, violations};

@@ -28,7 +28,7 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn admitted(policy: Policy, standings: Vec<Standing>) -> Self {
-        let shown = tightest(&standings);
+        let shown = fields::tightest(&standings);
         Self { policy, standings, is_over: false, shown, denial: None }
     }
 
@@ -69,11 +69,6 @@ impl Found {
             duration_until_reset: self.reset_secs(now).map(duration),
         }
     }
-}
-
-fn tightest(standings: &[Standing]) -> usize {
-    let places = standings.iter().enumerate();
-    places.min_by_key(|(_, standing)| standing.remaining).map_or(0, |(place, _)| place)
 }
 
 fn current_limit(limit: &Limit) -> RateLimit {
@@ -152,18 +147,17 @@ fn fields_of(found: &Found, rule: &EnvoyRule, now: Timestamp) -> Vec<HeaderValue
     let text = |value: Option<axum::http::HeaderValue>| {
         value.and_then(|value| value.to_str().map(str::to_owned).ok())
     };
-    let reset = found.reset_secs(now).map(|secs| secs.to_string());
+    let reset = found.reset_secs(now);
     let mut pairs = vec![
         ("ratelimit", text(fields::rate_limit(&found.standings, now))),
         ("ratelimit-policy", text(fields::rate_limit_policy(&found.policy))),
-        ("retry-after", reset.clone().filter(|_| found.is_over)),
+        ("retry-after", reset.filter(|_| found.is_over).map(|secs| secs.to_string())),
     ];
     if rule.has_legacy_fields()
         && let Some(standing) = found.standing()
     {
-        pairs.push(("x-ratelimit-limit", Some(standing.limit.to_string())));
-        pairs.push(("x-ratelimit-remaining", Some(standing.remaining.to_string())));
-        pairs.push(("x-ratelimit-reset", reset));
+        let fields = fields::legacy(standing, reset);
+        pairs.extend(fields.map(|(name, value)| (name, Some(value.to_string()))));
     }
     let field = |(key, value): (&str, Option<String>)| {
         value.map(|value| HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() })

@@ -5,9 +5,7 @@
 
 use std::fmt::Write as _;
 
-use sha2::{Digest as _, Sha256};
 use tollgate::core::REQUESTS;
-use tollgate::core::bounds::SUBJECT_BYTES_MAX;
 use tollgate::{Error, ErrorKind};
 
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -113,14 +111,7 @@ impl EnvoyRule {
                 Part::Value(place) => escape(&entries[*place].value, &mut subject),
             }
         }
-        if (1..=SUBJECT_BYTES_MAX).contains(&subject.len()) {
-            return subject;
-        }
-        let mut digest = "sha256:".to_owned();
-        for byte in Sha256::digest(&subject) {
-            let _infallible = write!(digest, "{byte:02x}");
-        }
-        digest
+        crate::subject::fitting(subject)
     }
 }
 
@@ -192,6 +183,8 @@ fn invalid(text: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use tollgate::core::bounds::SUBJECT_BYTES_MAX;
+
     use super::*;
 
     fn entries(pairs: &[(&str, &str)]) -> Vec<Entry> {

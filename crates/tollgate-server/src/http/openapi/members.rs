@@ -1,0 +1,160 @@
+//! What the types of members do not say: bounds, and the shape of an incident, which comes from elsewhere.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Value, json};
+use tollgate::audit::PAGE_MAX;
+use tollgate::core::bounds::{
+    BEHIND_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
+};
+use tollgate::incident::{ACQUISITIONS_MAX, OPEN_MAX, RETRY_AFTER_MAX};
+
+use super::calls::Describe;
+use crate::bounds::{BATCH_ASKS_MAX, HOPS_MAX, WAIT_MAX};
+use crate::token::TOKEN_CHARS_MAX;
+use crate::wire::text::Time;
+
+/// The bounds of a member of a request, by its name. Texts are bounded in bytes, and there are never fewer bytes than
+/// characters, so a text beyond these is always refused.
+fn bounds_of(name: &str) -> Value {
+    match name {
+        "policy" | "name" | "limit_name" => json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX }),
+        "subject" => json!({ "minLength": 1, "maxLength": SUBJECT_BYTES_MAX }),
+        "id" => json!({ "minLength": 1, "maxLength": ID_BYTES_MAX }),
+        "permit" => json!({ "minLength": 1, "maxLength": TOKEN_CHARS_MAX }),
+        "wait_ms" => json!({ "maximum": WAIT_MAX.as_millis_ceil() }),
+        "retry_after_ms" => json!({ "maximum": RETRY_AFTER_MAX.as_millis_ceil() }),
+        "costs" | "actual" => json!({ "maxProperties": UNITS_MAX }),
+        "asks" => json!({ "maxItems": BATCH_ASKS_MAX }),
+        "behind" => json!({ "maxItems": BEHIND_MAX }),
+        "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
+        "hops" => json!({ "minimum": 1, "maximum": HOPS_MAX }),
+        "refusal" => json!({ "enum": [403, 429] }),
+        "outcome" => {
+            json!({ "enum": ["admitted", "denied", "shadow_denied", "violated", "degraded"] })
+        }
+        _ => json!({}),
+    }
+}
+
+/// Adds the bounds of each member of `schema`.
+pub(super) fn bound(schema: &mut Value) {
+    let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (name, member) in members {
+        add(name, member);
+    }
+}
+
+fn add(name: &str, member: &mut Value) {
+    let Value::Object(bounds) = bounds_of(name) else { return };
+    let is_text = member["type"] == "string" || member["type"][0] == "string";
+    // A limit is a name where it is text, and a number of records where it is not.
+    let bounds = match bounds_of("limit_name") {
+        Value::Object(named) if name == "limit" && is_text => named,
+        _ => bounds,
+    };
+    let Some(member) = member.as_object_mut() else { return };
+    member.extend(bounds);
+    if let Some(costs) = member.get_mut("additionalProperties").and_then(Value::as_object_mut) {
+        costs.insert("maximum".to_owned(), NUMBER_MAX.into());
+    }
+}
+
+/// The members of a query as parameters.
+pub(super) fn query(schema: Describe, generator: &mut SchemaGenerator) -> Vec<Value> {
+    // The structure itself, not a reference to it, which would stay behind as a component that nothing uses.
+    let reference = schema(generator);
+    let name =
+        reference.get("$ref").and_then(Value::as_str).and_then(|name| name.rsplit('/').next());
+    let query = name.and_then(|name| generator.definitions_mut().remove(name)).unwrap_or_default();
+    let required = query["required"].as_array().cloned().unwrap_or_default();
+    let Some(members) = query["properties"].as_object() else { return Vec::new() };
+    let parameter = |(name, member): (&String, &Value)| {
+        let mut schema = member.clone();
+        add(name, &mut schema);
+        // A parameter that is there is not null.
+        if let Some(kind) = schema["type"].as_array().and_then(|kinds| kinds.first()).cloned() {
+            schema["type"] = kind;
+        }
+        let about = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        json!({
+            "name": name,
+            "in": "query",
+            "required": required.contains(&json!(name)),
+            "description": about,
+            "schema": schema,
+        })
+    };
+    members.iter().map(parameter).collect()
+}
+
+/// The names in braces of a path as parameters.
+pub(super) fn of_path(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let parameter = |name| {
+        let mut schema = json!({ "type": "string" });
+        add(name, &mut schema);
+        json!({ "name": name, "in": "path", "required": true, "schema": schema })
+    };
+    names.map(parameter).collect()
+}
+
+/// What `POST /v1/violations` answers: [`tollgate::incident::Incident`], whose crate knows no schemas.
+pub(super) fn incident(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<Incident>()
+}
+
+/// What was known when a provider refused.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "it is described and never made")]
+struct Incident {
+    /// Finds the same incident in the log, the notification and the file.
+    id: String,
+    /// When it was reported.
+    #[schemars(with = "Time")]
+    at: String,
+    /// The name of the policy.
+    policy: String,
+    /// For whom.
+    subject: String,
+    /// The limit that was closed.
+    limit: String,
+    /// Until when the provider wants to be left alone.
+    #[schemars(with = "Time")]
+    until: String,
+    /// Whether the gate is closed until then.
+    closed: bool,
+    /// Why it is not, or why the standing of the limits is missing.
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    /// Where the subject stood on every limit, before the gate was closed.
+    limits: Vec<LimitState>,
+    /// Permits that were neither settled nor released at that moment.
+    #[schemars(range(max = OPEN_MAX))]
+    in_flight: usize,
+    /// The last acquisitions of the subject, oldest first.
+    #[schemars(length(max = ACQUISITIONS_MAX))]
+    acquisitions: Vec<Acquisition>,
+}
+
+/// Where the subject stood on one limit.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "it is described and never made")]
+struct LimitState {
+    name: String,
+    unit: String,
+    limit: u64,
+    used: u64,
+    remaining: u64,
+}
+
+/// One answer to one ask of the subject.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "it is described and never made")]
+struct Acquisition {
+    #[schemars(with = "Time")]
+    at: String,
+    admitted: bool,
+    degraded: bool,
+    /// What was asked for, as in `requests=1 tokens=3750`.
+    costs: String,
+}
