@@ -26,6 +26,8 @@ pub enum Fault {
     Slow(Span),
     /// An error of this status and name, and nothing was done.
     Refused(u16, &'static str),
+    /// 402 with this quota code, and nothing was done.
+    Quota(&'static str),
 }
 
 impl Fault {
@@ -34,6 +36,7 @@ impl Fault {
         match self {
             Self::Broken => Some(Reply::Now(wire::broken())),
             Self::Silent => Some(Reply::Never),
+            Self::Quota(code) => Some(Reply::Now(wire::quota(code, "on command"))),
             Self::Refused(status, name) => {
                 Some(Reply::Now(wire::error(*status, name, json!({ "message": "on command" }))))
             }
