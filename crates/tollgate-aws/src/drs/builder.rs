@@ -202,6 +202,15 @@ impl Builder {
                 "no region is set; name one, as in eu-central-1".to_owned(),
             ));
         }
+        if let (Some(config), Some(_)) = (&self.config, &self.role)
+            && (config.time_source().is_none() || config.sleep_impl().is_none())
+        {
+            return Err(Error::Invalid(
+                "the settings of the SDK have no time source, which assuming a role needs; load them with \
+                 aws_config::defaults"
+                    .to_owned(),
+            ));
+        }
         let account = match (&self.account, &self.role) {
             (Some(account), _) => Arc::clone(account),
             (None, Some(role)) => role.account()?,

@@ -266,9 +266,8 @@ impl DrsClient {
         };
         let mut answer = self.run(context, retry, attempt).await;
         // Whatever ended it: a caller must not be told that nothing was started where something was.
-        if let (Err(Error::RetryExhausted(_) | Error::Refused(_)), Some(failure)) =
-            (&answer, lost_so_far())
-        {
+        let is_open = answer.as_ref().is_err_and(|error| !matches!(error, Error::Ambiguous(_)));
+        if let Some(failure) = lost_so_far().filter(|_| is_open) {
             match look_for(failure).await {
                 Ok(Some(job)) => answer = Ok(job),
                 Ok(None) => {}

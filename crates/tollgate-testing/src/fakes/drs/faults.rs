@@ -90,7 +90,9 @@ impl Faults {
     }
 
     pub(super) fn add(&mut self, operation: Option<&'static str>, times: u32, fault: Fault) {
-        self.planned.push_back(Planned { operation, times, fault });
+        if 0 < times {
+            self.planned.push_back(Planned { operation, times, fault });
+        }
     }
 
     /// The fault of this call of `operation`, if it has one.
