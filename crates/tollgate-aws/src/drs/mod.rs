@@ -16,6 +16,7 @@ use aws_sdk_drs::types::{
 };
 use tollgate::{Chance, Clock, Span, Timestamp};
 
+use crate::bucket::Bucket;
 use crate::buckets::Desk;
 use crate::escalation::Escalate;
 use crate::monitor::Monitor;
@@ -100,6 +101,12 @@ impl DrsClient {
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
+    }
+
+    /// The bucket that calls of `operation` take their tokens from.
+    #[must_use]
+    pub fn bucket(&self, operation: &str) -> &Arc<Bucket> {
+        self.0.desk.of(Some(operation))
     }
 
     /// The source servers with these ids, or all of them.

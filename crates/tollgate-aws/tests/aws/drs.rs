@@ -210,6 +210,19 @@ fn a_job_that_the_last_attempt_started_is_found() {
     assert_eq!((world.seen.count("retry_exhausted"), world.seen.count("looked_up")), (0, 1));
 }
 
+/// The answer is lost and the list is behind, so it is sent again: the server is busy, and another look finds the job.
+#[test]
+fn a_conflict_after_a_lost_answer_leads_to_another_look() {
+    let world = World::new(Settings::default());
+    let client = world.client(|builder| builder);
+    world.fake.inject(Some("StartRecovery"), 1, Fault::SilentAfter);
+    world.fake.inject(Some("DescribeJobs"), 1, Fault::Behind);
+    let job = world.run(client.start_recovery(&Recovery::of([FakeDrs::server_id(0)]))).unwrap();
+    assert_eq!((job.job_id(), world.fake.jobs_started()), ("drsjob-00000000000000001", 1));
+    assert_eq!(world.fake.arrivals().of("StartRecovery"), 2);
+    assert_eq!(world.seen.count("looked_up"), 2);
+}
+
 /// A server that somebody else recovers is a conflict at once; nothing is looked up.
 #[test]
 fn a_busy_server_is_a_conflict() {

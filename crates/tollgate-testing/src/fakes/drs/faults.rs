@@ -28,6 +28,8 @@ pub enum Fault {
     Refused(u16, &'static str),
     /// 402 with this quota code, and nothing was done.
     Quota(&'static str),
+    /// An empty list, as of a list that is behind.
+    Behind,
 }
 
 impl Fault {
@@ -36,6 +38,7 @@ impl Fault {
         match self {
             Self::Broken => Some(Reply::Now(wire::broken())),
             Self::Silent => Some(Reply::Never),
+            Self::Behind => Some(Reply::Now(Answer::new(200, json!({ "items": [] })))),
             Self::Quota(code) => Some(Reply::Now(wire::quota(code, "on command"))),
             Self::Refused(status, name) => {
                 Some(Reply::Now(wire::error(*status, name, json!({ "message": "on command" }))))
