@@ -1,11 +1,13 @@
 //! The client: properties 7 of R001 and R001.9, and that nothing is started or ended twice.
 
-use proptest::prelude::*;
-use tollgate::{Clock as _, Span, TokenBucket};
-use tollgate_aws::{DrsClient, Error, JobFilter, Rate, Recovery, RetryConfig};
-use tollgate_testing::fakes::drs::{FakeDrs, Fault, OPERATIONS, Settings};
+use std::sync::Arc;
 
-use crate::world::World;
+use proptest::prelude::*;
+use tollgate::{Clock as _, Span, SystemClock, TokenBucket};
+use tollgate_aws::{Buckets, DrsClient, Error, JobFilter, Rate, Recovery, RetryConfig};
+use tollgate_testing::fakes::drs::{FakeDrs, Fault, OPERATIONS, Server, Settings};
+
+use crate::world::{REGION, World};
 
 /// Calls operation number `operation`; what comes of it does not matter.
 async fn call(client: &DrsClient, operation: usize, server: usize) {
@@ -268,4 +270,29 @@ fn wrong_input_is_refused_before_anything_is_called() {
     assert!(error.to_string().contains("1 to 200 instances"), "{error}");
     assert!(world.run(world.builder("").connect()).is_err());
     assert_eq!(world.fake.arrivals().all().len(), 0);
+}
+
+/// The same over sockets, on the machine's clock: a connection that ends is a lost answer, an error of the service is looked
+/// up, a 429 is believed, and one job is started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_is_started_once_over_http() {
+    let settings = Settings { retry_after: Span::ZERO, ..Settings::default() };
+    let fake = Arc::new(FakeDrs::new(Arc::new(SystemClock), settings));
+    let server = Server::start(Arc::clone(&fake), 0).await.unwrap();
+    // Short pauses: a real service is waited for here, and nothing else.
+    let retry = RetryConfig { base_delay: Span::from_millis(1), ..RetryConfig::default() };
+    let client =
+        DrsClient::builder(REGION).endpoint(server.endpoint()).keys("test", "test").retry(retry);
+    let client = client.buckets(Buckets::new()).connect().await.unwrap();
+    let faults = [Fault::Throttled, Fault::CutAfter];
+    faults.into_iter().for_each(|fault| fake.inject(Some("StartRecovery"), 1, fault));
+    fake.inject(Some("DescribeJobs"), 2, Fault::Refused(503, "ServiceUnavailable"));
+    let job =
+        client.start_recovery(&Recovery::of([FakeDrs::server_id(0)]).drill(true)).await.unwrap();
+    assert_eq!((job.status().unwrap().as_str(), fake.jobs_started()), ("PENDING", 1));
+    let arrivals = fake.arrivals();
+    assert_eq!((arrivals.of("StartRecovery"), arrivals.of("DescribeJobs")), (2, 3));
+    assert!(client.bucket("StartRecovery").percent() < 100, "a 429 was heard");
+    let log = client.describe_job_log_items(job.job_id()).all().await.unwrap();
+    assert_eq!(log[0].event.as_ref().unwrap().as_str(), "JOB_START");
 }

@@ -14,7 +14,7 @@ fn fake(settings: Settings) -> (ManualClock, FakeDrs) {
 fn call(fake: &FakeDrs, operation: &str, body: &Value) -> Answer {
     match fake.handle(operation, body.to_string().as_bytes()) {
         Reply::Now(answer) => answer,
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
