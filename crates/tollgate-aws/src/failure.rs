@@ -50,14 +50,25 @@ impl Failure {
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
-        let Some(response) = error.raw_response() else {
-            let code = match error {
-                SdkError::TimeoutError(_) => TIMED_OUT,
-                SdkError::DispatchFailure(failure) if failure.is_timeout() => TIMED_OUT,
-                SdkError::DispatchFailure(failure) if failure.is_io() => CONNECTION_LOST,
-                SdkError::ResponseError(_) => CONNECTION_LOST,
-                _ => "ClientError",
-            };
+        let code = match error {
+            // An answer that ends in the middle or cannot be read says nothing about what was done.
+            SdkError::ServiceError(said) if said.raw().status().is_success() => {
+                Some(CONNECTION_LOST)
+            }
+            SdkError::ResponseError(_) => Some(CONNECTION_LOST),
+            SdkError::ServiceError(_) => None,
+            SdkError::TimeoutError(_) => Some(TIMED_OUT),
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => Some(TIMED_OUT),
+            // A connection that ends before the answer is of another kind, which the SDK has a name for.
+            SdkError::DispatchFailure(failure)
+                if failure.is_io() || failure.as_other().is_some() =>
+            {
+                Some(CONNECTION_LOST)
+            }
+            _ => Some("ClientError"),
+        };
+        let (None, Some(response)) = (code, error.raw_response()) else {
+            let code = code.unwrap_or("ClientError");
             return Self::without_answer(code, DisplayErrorContext(error).to_string());
         };
         let status = response.status().as_u16();

@@ -90,11 +90,11 @@ proptest! {
 
     /// However answers are lost, one job is started, and the caller learns which.
     #[test]
-    fn a_recovery_is_started_once_however_answers_are_lost(lost in prop::collection::vec(0_usize..4, 0..5)) {
+    fn a_recovery_is_started_once_however_answers_are_lost(lost in prop::collection::vec(0_usize..5, 0..5)) {
         let world = World::new(Settings::default());
         let client = world.client(|builder| builder);
         for number in &lost {
-            let fault = [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter, Fault::Silent][*number].clone();
+            let fault = [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter, Fault::Silent, Fault::Garbled][*number].clone();
             world.fake.inject(Some("StartRecovery"), 1, fault);
         }
         let job = world.run(client.start_recovery(&Recovery::of([FakeDrs::server_id(0)]))).unwrap();
@@ -240,7 +240,7 @@ fn a_busy_server_is_a_conflict() {
 /// The same for ending machines: one job, found by its instances.
 #[test]
 fn instances_are_terminated_once_however_answers_are_lost() {
-    for fault in [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter] {
+    for fault in [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter, Fault::Garbled] {
         let world = World::new(Settings::default());
         let client = world.client(|builder| builder);
         world.run(client.start_recovery(&Recovery::of([FakeDrs::server_id(3)]))).unwrap();

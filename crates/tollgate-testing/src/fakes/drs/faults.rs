@@ -22,6 +22,8 @@ pub enum Fault {
     SilentAfter,
     /// The connection ends, although it was done.
     CutAfter,
+    /// An answer that nobody can read, although it was done.
+    Garbled,
     /// The answer, after this long.
     Slow(Span),
     /// An error of this status and name, and nothing was done.
@@ -53,6 +55,7 @@ impl Fault {
             Self::BrokenAfter => Reply::Now(wire::broken()),
             Self::SilentAfter => Reply::Never,
             Self::CutAfter => Reply::Cut,
+            Self::Garbled => Reply::Now(Answer::new(answer.status, json!("garbled"))),
             Self::Slow(span) => Reply::Later(span, answer),
             _ => Reply::Now(answer),
         }
