@@ -88,6 +88,7 @@ fn links_between_pages_lead_somewhere() {
         "deploy/README.md",
         "docs/audit.md",
         "docs/dashboard.md",
+        "docs/aws.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -115,9 +115,13 @@ metrics! {
         "Writes of a sink that failed or took too long";
 }
 
-/// A label as a dimension of CloudWatch, as in `Policy`.
+/// A label as a dimension of CloudWatch, as in `Policy` or `ErrorType`.
 #[must_use]
 pub fn dimension(label: &str) -> String {
-    let mut letters = label.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+        first.chain(letters).collect::<String>()
+    };
+    label.split('_').map(capital).collect()
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod catalogue;
+mod counters;
 mod meters;
 mod record;
 mod sink;
@@ -9,6 +10,7 @@ mod snapshot;
 mod telemetry;
 
 pub use catalogue::{Kind, METRICS, Metric, dimension};
+pub use counters::{Counters, SERIES_MAX};
 pub use meters::{Meters, OTHER, POLICIES_MAX};
 pub use record::{Record, Severity, What};
 pub use sink::{MeterSink, RecordSink};

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tollgate::incident::Recorder;
 use tollgate::{Clock, Event, Observer, Span, Timestamp};
 
+use crate::counters::Counters;
 use crate::meters::{Meters, SinkTally};
 use crate::record::Record;
 use crate::sink::{MeterSink, RecordSink};
@@ -43,6 +44,7 @@ pub struct Builder {
     recorder: Option<Arc<Recorder>>,
     records: Vec<Arc<dyn RecordSink>>,
     meters: Vec<(Arc<dyn MeterSink>, Span)>,
+    counters: Vec<(Arc<Counters>, Arc<dyn MeterSink>, Span)>,
 }
 
 impl Builder {
@@ -67,6 +69,18 @@ impl Builder {
         self
     }
 
+    /// Gives what somebody else counts to `sink` every `interval`, and once more at the end, apart from our own counts.
+    #[must_use]
+    pub fn counters(
+        mut self,
+        counters: Arc<Counters>,
+        sink: impl MeterSink,
+        interval: Span,
+    ) -> Self {
+        self.counters.push((counters, Arc::new(sink), interval));
+        self
+    }
+
     /// Starts the sinks on the current tokio runtime.
     #[must_use]
     pub fn start(self) -> (Arc<Telemetry>, Tasks) {
@@ -84,7 +98,13 @@ impl Builder {
         }
         for (sink, interval) in self.meters {
             let tally = Arc::new(SinkTally::new(sink.name()));
-            tasks.publish(sink, interval, Arc::clone(&meters), Arc::clone(&tally));
+            let meters = Arc::clone(&meters);
+            tasks.publish(sink, interval, move |at| meters.snapshot(at), Arc::clone(&tally));
+            tallies.push(tally);
+        }
+        for (counters, sink, interval) in self.counters {
+            let tally = Arc::new(SinkTally::new(sink.name()));
+            tasks.publish(sink, interval, move |at| counters.snapshot(at), Arc::clone(&tally));
             tallies.push(tally);
         }
         meters.watch(tallies.into());
@@ -97,7 +117,13 @@ impl Telemetry {
     /// Starts a list of sinks that are timed by `clock`.
     #[must_use]
     pub fn builder(clock: Arc<dyn Clock>) -> Builder {
-        Builder { clock, recorder: None, records: Vec::new(), meters: Vec::new() }
+        Builder {
+            clock,
+            recorder: None,
+            records: Vec::new(),
+            meters: Vec::new(),
+            counters: Vec::new(),
+        }
     }
 
     /// What was counted, for a reader of its own.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalogue::{Kind, METRICS, Metric, dimension};
+use crate::catalogue::{Kind, Metric, dimension};
 use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
 
 /// The most values of one datum that CloudWatch takes.
@@ -23,12 +23,11 @@ pub(super) struct Datum {
 /// What `delta` says, once by dimensions and once without. A counter that did not move is left out.
 pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
     let mut all = Vec::new();
-    for metric in METRICS {
+    for same in delta.series.chunk_by(|one, next| one.metric.name == next.metric.name) {
+        let metric = same[0].metric;
         let Some((name, dimensions)) = metric.cloudwatch else { continue };
-        let series: Vec<&Series> = delta
-            .series
+        let series: Vec<&Series> = same
             .iter()
-            .filter(|series| series.metric.name == metric.name)
             .filter(|series| metric.kind == Kind::Gauge || !series.value.is_zero())
             .collect();
         let mut groups: BTreeMap<Vec<Arc<str>>, Vec<&Series>> = BTreeMap::new();
@@ -46,7 +45,9 @@ pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
         }
         for (values, series) in groups {
             let names = dimensions.iter().map(|label| dimension(label));
-            let dimensions: Vec<_> = names.zip(values).collect();
+            // A label that does not apply is empty, which CloudWatch would refuse.
+            let dimensions: Vec<_> =
+                names.zip(values).filter(|(_, value)| !value.is_empty()).collect();
             for values in measured(metric, &series).chunks(VALUES_MAX) {
                 let (dimensions, values) = (dimensions.clone(), values.to_vec());
                 all.push(Datum { metric, name, dimensions, values });

@@ -86,11 +86,12 @@ fn message(record: &Record) -> Option<(String, String)> {
         _ => return None,
     };
     let body = serde_json::to_string_pretty(&body).ok()?;
-    Some((plain(&subject), body))
+    Some((self::subject(&subject), body))
 }
 
 /// `text` as SNS takes a subject: printable ASCII that begins with a letter or number, at most [`SUBJECT_MAX`] characters.
-fn plain(text: &str) -> String {
+#[must_use]
+pub fn subject(text: &str) -> String {
     let printable = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     text.chars().map(printable).take(SUBJECT_MAX).collect()
 }
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_subject_is_short_printable_ascii() {
-        assert_eq!(plain("tollgate: é\n\u{7}x"), "tollgate: ???x");
-        assert_eq!(plain(&"a".repeat(300)).len(), SUBJECT_MAX);
+        assert_eq!(subject("tollgate: é\n\u{7}x"), "tollgate: ???x");
+        assert_eq!(subject(&"a".repeat(300)).len(), SUBJECT_MAX);
     }
 }

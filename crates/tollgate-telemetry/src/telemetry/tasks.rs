@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tollgate::{BoxFuture, Clock, Error, Span};
+use tollgate::{BoxFuture, Clock, Error, Span, Timestamp};
 
-use crate::meters::{Meters, SinkTally};
+use crate::meters::SinkTally;
 use crate::record::Record;
 use crate::sink::{MeterSink, RecordSink};
 use crate::snapshot::Snapshot;
@@ -78,7 +78,7 @@ impl Tasks {
         &mut self,
         sink: Arc<dyn MeterSink>,
         interval: Span,
-        meters: Arc<Meters>,
+        read: impl Fn(Timestamp) -> Snapshot + Send + 'static,
         tally: Arc<SinkTally>,
     ) {
         let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
@@ -89,7 +89,7 @@ impl Tasks {
                     () = clock.sleep_until(clock.now() + interval) => false,
                     () = closed(&mut closing) => true,
                 };
-                let total = meters.snapshot(clock.now());
+                let total = read(clock.now());
                 let delta = total.since(&published);
                 attempt(&*clock, &tally, sink.publish(&delta, &total)).await;
                 published = total;

@@ -1,4 +1,5 @@
 //! Tests of what the tests rely on.
 
+mod fake_drs;
 mod servers;
 mod sim;

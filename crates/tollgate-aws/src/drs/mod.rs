@@ -1,0 +1,175 @@
+//! A client of AWS Elastic Disaster Recovery: every attempt takes a token, every failure is judged once, and nothing that
+//! starts or ends machines is ever sent twice without looking.
+
+mod builder;
+mod call;
+mod pages;
+mod recovery;
+mod role;
+
+use std::sync::Arc;
+
+use aws_sdk_drs::Client;
+use aws_sdk_drs::types::{
+    DescribeJobsRequestFilters, DescribeRecoveryInstancesRequestFilters,
+    DescribeSourceServersRequestFilters, Job, JobLog, RecoveryInstance, SourceServer,
+};
+use tollgate::{Chance, Clock, Span, Timestamp};
+
+use crate::bucket::Bucket;
+use crate::buckets::Desk;
+use crate::escalation::Escalate;
+use crate::monitor::Monitor;
+use crate::retry::RetryConfig;
+
+pub use builder::{ATTEMPT_DEFAULT, Builder};
+pub use pages::{Items, Pages};
+pub use recovery::{LOOKUP_MARGIN, REQUEST_TAG, Recovery};
+pub use role::Role;
+
+/// The most servers of one job, by quota. The interface takes 200.
+pub const SERVERS_PER_JOB_MAX: usize = 100;
+
+/// The most servers of all jobs that are not completed, by quota.
+pub const SERVERS_IN_JOBS_MAX: usize = 500;
+
+/// The most instances that one call terminates.
+pub const TERMINATE_MAX: usize = 200;
+
+/// A guarded client. Clones are cheap and share everything.
+///
+/// ```no_run
+/// # async fn list() -> Result<(), tollgate_aws::Error> {
+/// use tollgate_aws::DrsClient;
+///
+/// let drs = DrsClient::builder("eu-central-1").connect().await?;
+/// let mut servers = drs.describe_source_servers(&[]);
+/// while let Some(page) = servers.next_page().await {
+///     println!("{} servers", page?.len());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DrsClient(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    client: Client,
+    desk: Desk,
+    account: Arc<str>,
+    region: Arc<str>,
+    retry: RetryConfig,
+    wait_max: Span,
+    attempt_max: Span,
+    clock: Arc<dyn Clock>,
+    chance: Chance,
+    monitor: Arc<dyn Monitor>,
+    escalate: Option<Arc<dyn Escalate>>,
+}
+
+/// Which jobs to describe; all of them, if nothing is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Only these.
+    pub ids: Vec<String>,
+    /// Only those created at this time or later.
+    pub from: Option<Timestamp>,
+    /// Only those created until this time.
+    pub to: Option<Timestamp>,
+}
+
+impl DrsClient {
+    /// A client in `region`, in the making.
+    #[must_use]
+    pub fn builder(region: impl Into<Arc<str>>) -> Builder {
+        Builder::new(region.into())
+    }
+
+    /// Its region.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.0.region
+    }
+
+    /// Its account, as far as it was told.
+    #[must_use]
+    pub fn account(&self) -> &str {
+        &self.0.account
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    /// The bucket that calls of `operation` take their tokens from.
+    #[must_use]
+    pub fn bucket(&self, operation: &str) -> &Arc<Bucket> {
+        self.0.desk.of(Some(operation))
+    }
+
+    /// The source servers with these ids, or all of them.
+    #[must_use]
+    pub fn describe_source_servers(&self, ids: &[String]) -> Pages<SourceServer> {
+        let filters =
+            DescribeSourceServersRequestFilters::builder().set_source_server_ids(some(ids)).build();
+        let call = self.0.client.describe_source_servers().filters(filters);
+        self.pages("DescribeSourceServers", move |token| {
+            let call = call.clone().set_next_token(token);
+            async move {
+                call.send().await.map(|page| (page.items.unwrap_or_default(), page.next_token))
+            }
+        })
+    }
+
+    /// The jobs that `filter` means.
+    #[must_use]
+    pub fn describe_jobs(&self, filter: &JobFilter) -> Pages<Job> {
+        let date = |at: Option<Timestamp>| at.map(|at| at.to_string());
+        let filters = DescribeJobsRequestFilters::builder().set_job_ids(some(&filter.ids));
+        let filters = filters.set_from_date(date(filter.from)).set_to_date(date(filter.to)).build();
+        let call = self.0.client.describe_jobs().filters(filters);
+        self.pages("DescribeJobs", move |token| {
+            let call = call.clone().set_next_token(token);
+            async move {
+                call.send().await.map(|page| (page.items.unwrap_or_default(), page.next_token))
+            }
+        })
+    }
+
+    /// The log of the job `id`.
+    #[must_use]
+    pub fn describe_job_log_items(&self, id: &str) -> Pages<JobLog> {
+        let call = self.0.client.describe_job_log_items().job_id(id);
+        self.pages("DescribeJobLogItems", move |token| {
+            let call = call.clone().set_next_token(token);
+            async move {
+                call.send().await.map(|page| (page.items.unwrap_or_default(), page.next_token))
+            }
+        })
+    }
+
+    /// The recovery instances with these ids, or of these source servers, or all of them.
+    #[must_use]
+    pub fn describe_recovery_instances(
+        &self,
+        ids: &[String],
+        servers: &[String],
+    ) -> Pages<RecoveryInstance> {
+        let filters =
+            DescribeRecoveryInstancesRequestFilters::builder().set_recovery_instance_ids(some(ids));
+        let filters = filters.set_source_server_ids(some(servers)).build();
+        let call = self.0.client.describe_recovery_instances().filters(filters);
+        self.pages("DescribeRecoveryInstances", move |token| {
+            let call = call.clone().set_next_token(token);
+            async move {
+                call.send().await.map(|page| (page.items.unwrap_or_default(), page.next_token))
+            }
+        })
+    }
+}
+
+fn some(ids: &[String]) -> Option<Vec<String>> {
+    (!ids.is_empty()).then(|| ids.to_vec())
+}

@@ -1,0 +1,93 @@
+//! Where the jobs stand, and the answer to whoever waited in vain.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use tollgate::Span;
+
+/// How many jobs there are, and what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleStatus {
+    /// Jobs that are not completed.
+    pub current_jobs: u64,
+    /// How many there may be.
+    pub max_jobs: u64,
+    /// How many more there may be.
+    pub available_slots: u64,
+    /// Whether a new job would wait.
+    pub throttling_active: bool,
+    /// Whether the service would refuse a new job.
+    pub at_capacity: bool,
+    /// How long somebody waited, where somebody did.
+    pub wait_time: Option<Span>,
+}
+
+impl ThrottleStatus {
+    /// In the names of R001.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut json = json!({
+            "currentJobs": self.current_jobs,
+            "maxJobs": self.max_jobs,
+            "availableSlots": self.available_slots,
+            "throttlingActive": self.throttling_active,
+            "atCapacity": self.at_capacity,
+        });
+        if let Some(waited) = self.wait_time {
+            json["waitTime"] = json!(waited.as_secs_ceil());
+        }
+        json
+    }
+}
+
+/// No place for a job became free in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobCapacityTimeout {
+    /// Jobs that were not completed at the last look.
+    pub current_jobs: u64,
+    /// Jobs that others were about to start then.
+    pub starting: u64,
+    /// How many jobs there may be.
+    pub max_jobs: u64,
+    /// How long the caller waited.
+    pub waited: Span,
+}
+
+impl fmt::Display for JobCapacityTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { current_jobs, starting, max_jobs, waited } = self;
+        let waited = waited.as_secs_ceil();
+        write!(
+            f,
+            "Timeout waiting for job capacity after {waited}s. Current jobs: {current_jobs}/{max_jobs}"
+        )?;
+        match starting {
+            0 => Ok(()),
+            starting => write!(f, ", {starting} more about to start"),
+        }
+    }
+}
+
+/// An answer for an HTTP API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAnswer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The body.
+    pub body: Value,
+}
+
+impl JobCapacityTimeout {
+    /// The answer of R001: 429 with the error `JOB_CAPACITY_TIMEOUT`.
+    #[must_use]
+    pub fn to_answer(&self) -> HttpAnswer {
+        let body = json!({
+            "error": "JOB_CAPACITY_TIMEOUT",
+            "message": self.to_string(),
+            "currentJobs": self.current_jobs,
+            "maxJobs": self.max_jobs,
+            "waitTime": self.waited.as_secs_ceil(),
+        });
+        HttpAnswer { status: 429, body }
+    }
+}
