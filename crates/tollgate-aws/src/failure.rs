@@ -3,9 +3,10 @@
 use std::fmt;
 
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::client::result::{DispatchFailure, SdkError};
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::retry::ErrorKind;
 use serde_json::Value;
 use tollgate::Span;
 
@@ -54,7 +55,9 @@ impl Failure {
             let code = match error {
                 SdkError::TimeoutError(_) => TIMED_OUT,
                 SdkError::DispatchFailure(failure) if failure.is_timeout() => TIMED_OUT,
-                SdkError::DispatchFailure(failure) if failure.is_io() => CONNECTION_LOST,
+                SdkError::DispatchFailure(failure) if failure.is_io() || is_lost(failure) => {
+                    CONNECTION_LOST
+                }
                 SdkError::ResponseError(_) => CONNECTION_LOST,
                 _ => "ClientError",
             };
@@ -126,6 +129,11 @@ impl fmt::Display for Failure {
             None => Ok(()),
         }
     }
+}
+
+/// A connection that ends while a request is under way is, to the HTTP client, no matter of input and output.
+fn is_lost(failure: &DispatchFailure) -> bool {
+    failure.as_other() == Some(ErrorKind::TransientError)
 }
 
 /// Whether `code` is one of the names that AWS services have for "too many calls".
