@@ -2,6 +2,7 @@
 
 mod bucket;
 mod buckets;
+pub mod campaign;
 pub mod drs;
 mod error;
 pub mod escalation;

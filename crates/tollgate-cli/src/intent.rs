@@ -11,8 +11,9 @@ use tollgate_server::wire::{
 };
 
 use crate::args::{
-    AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DynamodbCommand,
-    KeysCommand, KeysNew, PlanFlags, PoliciesCommand, PostgresCommand, PostgresInstall, Serve, Top,
+    AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
+    DynamodbCommand, KeysCommand, KeysNew, PlanFlags, PoliciesCommand, PostgresCommand,
+    PostgresInstall, Serve, Top,
 };
 use crate::config::Listen;
 use crate::output::Reader;
@@ -57,6 +58,8 @@ pub(crate) enum Action {
     AuditDenials { query: AuditQuery, server: Option<Server> },
     /// Watch a broker.
     Top { once: bool, server: Option<Server> },
+    /// Elastic Disaster Recovery.
+    Drs(Box<DrsFlags>),
     /// Print a completion script.
     Completions(Shell),
 }
@@ -167,6 +170,12 @@ impl Intent {
                 ));
             }
             Command::Plan(flags) => Action::Plan(flags),
+            Command::Drs(_) if is_remote => {
+                return Err(invalid(
+                    "drs talks to AWS itself; leave --server out, or name a shared store in the configuration and say --shared",
+                ));
+            }
+            Command::Drs(flags) => Action::Drs(flags),
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader: global.reader(), config: global.config, action })

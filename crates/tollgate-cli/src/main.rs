@@ -6,6 +6,7 @@ mod audit;
 mod backend;
 mod broker;
 mod config;
+mod drs;
 mod dynamodb;
 mod failure;
 mod incidents;
@@ -117,6 +118,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Action::AuditIncidents(incidents) => {
             incidents::list(&incidents, config.as_deref(), reader)?;
+        }
+        Action::Drs(flags) => {
+            let work = drs::run(*flags, config.as_deref(), reader);
+            return runtime(Builder::new_current_thread())?.block_on(work);
         }
         Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
         Action::AuditDenials { query, server } => {

@@ -79,6 +79,14 @@ impl JobThrottler {
         self
     }
 
+    /// The same, which waits no longer than `timeout` in all.
+    #[must_use]
+    pub(crate) fn within(mut self, timeout: Span) -> Self {
+        self.settings.timeout = timeout;
+        self.settings.poll_interval = self.settings.poll_interval.min(timeout);
+        self
+    }
+
     /// Its settings.
     #[must_use]
     pub const fn settings(&self) -> &Settings {

@@ -107,3 +107,29 @@ Examples:
   tollgate audit denials --since 24h
   tollgate audit denials --policy api --subject alice --server http://127.0.0.1:8080
   tollgate audit denials --outcome all --limit 1000 --json";
+
+pub(super) const DRS_SERVERS: &str = "\
+Examples:
+  tollgate drs servers --region eu-central-1
+  tollgate drs servers --region eu-central-1 --role arn:aws:iam::123456789012:role/recovery --json";
+
+pub(super) const DRS_JOBS: &str = "\
+Examples:
+  tollgate drs jobs --region eu-central-1 --active
+  tollgate drs jobs drsjob-0123456789abcdef0 --region eu-central-1";
+
+pub(super) const DRS_CAPACITY: &str = "\
+Examples:
+  tollgate drs capacity --region eu-central-1
+  tollgate drs capacity --region eu-central-1 --json";
+
+pub(super) const DRS_RECOVER: &str = "\
+Examples:
+  tollgate drs recover --region eu-central-1 --servers servers.txt --drill --dry-run
+  tollgate drs recover s-0123456789abcdef0 --region eu-central-1 --yes
+  tollgate drs recover --region eu-central-1 --resume";
+
+pub(super) const DRS_TERMINATE: &str = "\
+Examples:
+  tollgate drs terminate i-0123456789abcdef0 --region eu-central-1
+  tollgate drs terminate --servers servers.txt --region eu-central-1 --dry-run";

@@ -2,9 +2,11 @@
 //!
 //! Help, completions and parsing come from these structures alone, so they cannot drift apart.
 
+mod drs;
 mod examples;
 mod plan;
 
+pub(crate) use drs::{Consent, DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
 
 use std::ffi::OsString;
@@ -129,6 +131,9 @@ pub(crate) enum Command {
     /// Look back: who reached a limit, and what providers refused
     #[command(subcommand)]
     Audit(AuditCommand),
+
+    /// Recover servers with AWS Elastic Disaster Recovery, within its limits
+    Drs(Box<DrsFlags>),
 
     /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 24] = [
     "acquire",
     "settle",
     "release",
@@ -23,6 +23,11 @@ const COMMANDS: [&str; 19] = [
     "audit incidents",
     "dynamodb create-table",
     "postgres install",
+    "drs servers",
+    "drs jobs",
+    "drs capacity",
+    "drs recover",
+    "drs terminate",
     "completions",
 ];
 
@@ -71,7 +76,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, completions, help]",
+             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, completions, help]",
         ),
         (
             "aquire api u1",

@@ -7,6 +7,7 @@ mod clients;
 mod config;
 mod dashboard;
 mod degraded;
+mod drs;
 mod dynamodb;
 mod folder;
 mod grpc_clients;

@@ -37,7 +37,7 @@ pub use lossy::Lossy;
 pub use ministack::Ministack;
 pub use ports::{Port, free_ports};
 pub use postgres::Postgres;
-pub use process::Process;
+pub use process::{Process, eventually};
 pub use program::{Fault, Program, run};
 pub use proxies::Proxy;
 pub use redis::{Append, Redis, RedisCluster};

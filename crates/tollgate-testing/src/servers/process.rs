@@ -216,6 +216,17 @@ fn words(status: ExitStatus) -> String {
     }
 }
 
+/// Looks until another process has done something; nothing if it has not within half a minute.
+pub fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    const LOOKS: u32 = 6_000;
+    (0..LOOKS).find_map(|_| {
+        look().or_else(|| {
+            nap();
+            None
+        })
+    })
+}
+
 /// Waits a little for another process.
 #[expect(
     clippy::disallowed_methods,

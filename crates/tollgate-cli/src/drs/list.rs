@@ -1,0 +1,148 @@
+//! Looking: servers, jobs, and whether another job may be started.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tollgate_aws::JobFilter;
+use tollgate_aws::sdk::types::{
+    DataReplicationState, Job, JobLogEvent, JobStatus, JobType, LastLaunchResult, LaunchStatus,
+    SourceServer,
+};
+use tollgate_aws::throttle::LOOK_BACK;
+
+use super::{Desk, invalid};
+use crate::DENIED;
+use crate::failure::Failure;
+use crate::output;
+
+pub(super) async fn servers(desk: &Desk, ids: &[String]) -> Result<ExitCode, Failure> {
+    let servers = desk.client.describe_source_servers(ids).all().await?;
+    let of = |server: &SourceServer| {
+        let state = server.data_replication_info().and_then(|info| info.data_replication_state());
+        json!({
+            "id": server.source_server_id(),
+            "hostname": server.source_properties()
+                .and_then(|properties| properties.identification_hints())
+                .and_then(|hints| hints.hostname()),
+            "replication": state.map(DataReplicationState::as_str),
+            "last_launch": server.last_launch_result().map(LastLaunchResult::as_str),
+        })
+    };
+    let rows: Vec<Value> = servers.iter().map(of).collect();
+    let columns = ["id", "hostname", "replication", "last_launch"];
+    output::answer(desk.reader, &json!({ "servers": rows }), || {
+        table(&columns, &rows, "there are no source servers")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn jobs(desk: &Desk, active: bool) -> Result<ExitCode, Failure> {
+    let from = Some(desk.client.clock().now() - LOOK_BACK);
+    let jobs = desk.client.describe_jobs(&JobFilter { from, ..JobFilter::default() }).all().await?;
+    let is_wanted = |job: &&Job| !active || job.status != Some(JobStatus::Completed);
+    let rows: Vec<Value> = jobs.iter().filter(is_wanted).map(row).collect();
+    let columns = ["id", "type", "status", "created", "servers", "launched", "failed"];
+    output::answer(desk.reader, &json!({ "jobs": rows }), || {
+        table(&columns, &rows, "there are no jobs")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(job: &Job) -> Value {
+    let servers = job.participating_servers();
+    let count = |wanted: LaunchStatus| {
+        servers.iter().filter(|server| server.launch_status() == Some(&wanted)).count()
+    };
+    json!({
+        "id": job.job_id(),
+        "type": job.r#type().map(JobType::as_str),
+        "status": job.status().map(JobStatus::as_str),
+        "created": job.creation_date_time(),
+        "servers": servers.len(),
+        "launched": count(LaunchStatus::Launched),
+        "failed": count(LaunchStatus::Failed),
+    })
+}
+
+pub(super) async fn job(desk: &Desk, id: &str) -> Result<ExitCode, Failure> {
+    let filter = JobFilter { ids: vec![id.to_owned()], ..JobFilter::default() };
+    let jobs = desk.client.describe_jobs(&filter).all().await?;
+    let Some(job) = jobs.first() else {
+        return Err(invalid(format!("there is no job {id}; tollgate drs jobs lists them")));
+    };
+    let log = desk.client.describe_job_log_items(id).all().await?;
+    let servers: Vec<Value> = job
+        .participating_servers()
+        .iter()
+        .map(|server| {
+            json!({
+                "server": server.source_server_id(),
+                "status": server.launch_status().map(LaunchStatus::as_str),
+                "instance": server.recovery_instance_id(),
+            })
+        })
+        .collect();
+    let log: Vec<Value> = log
+        .iter()
+        .map(|item| {
+            let data = item.event_data();
+            json!({
+                "at": item.log_date_time(),
+                "event": item.event().map(JobLogEvent::as_str),
+                "server": data.and_then(|data| data.source_server_id()),
+                "error": data.and_then(|data| data.raw_error()),
+            })
+        })
+        .collect();
+    let whole = json!({ "job": row(job), "servers": servers, "log": log });
+    output::answer(desk.reader, &whole, || {
+        let head = ["id", "type", "status", "created", "servers", "launched", "failed"];
+        [
+            table(&head, &[row(job)], ""),
+            table(&["server", "status", "instance"], &servers, "it has no servers"),
+            table(&["at", "event", "server", "error"], &log, "its log is empty"),
+        ]
+        .join("\n\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn capacity(desk: &Desk) -> Result<ExitCode, Failure> {
+    let status = desk.throttler.check_capacity().await?;
+    let threshold = desk.throttler.settings().threshold;
+    output::answer(desk.reader, &status.to_json(), || {
+        let state = if status.at_capacity {
+            "full".to_owned()
+        } else if status.throttling_active {
+            format!("a new job waits until there are fewer than {threshold}")
+        } else {
+            "a new job starts at once".to_owned()
+        };
+        let (jobs, max) = (status.current_jobs, status.max_jobs);
+        format!("{jobs} of {max} jobs, {} free: {state}", status.available_slots)
+    })?;
+    Ok(if status.throttling_active { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+}
+
+/// Rows under their columns, as wide as they need to be; `none` where there are none.
+fn table(columns: &[&str], rows: &[Value], none: &str) -> String {
+    if rows.is_empty() {
+        return none.to_owned();
+    }
+    let cell = |row: &Value, column: &str| match &row[column] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut lines: Vec<Vec<String>> =
+        vec![columns.iter().map(|name| name.replace('_', " ")).collect()];
+    lines.extend(rows.iter().map(|row| columns.iter().map(|name| cell(row, name)).collect()));
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let drawn = lines.iter().map(|line| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    drawn.collect::<Vec<_>>().join("\n")
+}
