@@ -25,6 +25,9 @@ const RATE: u64 = 6_000;
 const WINDOW: Span = Span::from_secs(10);
 const TTL: Span = Span::from_millis(250);
 
+/// Three windows: what a bucket lacks at the start by its `block_ttl`, and what lies in blocks at the end, is then little.
+const SECONDS: u64 = 30;
+
 pub(crate) fn run() {
     println!(
         "\n# Leased on real servers: {INSTANCES} instances, one hot key, {DEMAND} times the limit asked for\n"
@@ -37,14 +40,14 @@ pub(crate) fn run() {
         let options = tollgate_redis::Options::single(redis.url());
         tollgate_redis::Redis::connect(options).await.expect("it answers")
     };
-    fleet(&runtime, "Redis, bucket", &bucket(), 10, connect);
-    fleet(&runtime, "Redis, window", &window.into(), 20, connect);
-    fleet(&runtime, "Redis, window of 50 slots", &window.resolution(50).into(), 20, connect);
+    fleet(&runtime, "Redis, bucket", &bucket(), connect);
+    fleet(&runtime, "Redis, window", &window.into(), connect);
+    fleet(&runtime, "Redis, window of 50 slots", &window.resolution(50).into(), connect);
     let mut server = servers::DynamoDb::start().expect("a server");
     let direct = format!("http://{}", server.process().address());
     runtime.block_on(dynamodb::table(&direct));
     let connect = async || dynamodb::connect(&direct, Arc::new(SystemClock)).await;
-    fleet(&runtime, "DynamoDB, bucket", &bucket(), 10, connect);
+    fleet(&runtime, "DynamoDB, bucket", &bucket(), connect);
 }
 
 /// So many admissions between two moments, in seconds from the start.
@@ -55,15 +58,9 @@ struct Batch {
     admitted: u64,
 }
 
-fn fleet<G: Gate>(
-    runtime: &Runtime,
-    name: &str,
-    rule: &Rule,
-    seconds: u64,
-    connect: impl AsyncFn() -> G,
-) {
+fn fleet<G: Gate>(runtime: &Runtime, name: &str, rule: &Rule, connect: impl AsyncFn() -> G) {
     let policy = policy(rule.clone(), TTL);
-    let (batches, writes) = runtime.block_on(drive(&policy, seconds, connect));
+    let (batches, writes) = runtime.block_on(drive(&policy, connect));
     let admitted: u64 = batches.iter().map(|batch| batch.admitted).sum();
     let lasted = batches.iter().fold(0.0, |last, batch| batch.after.max(last));
     let (over, usable) = match rule {
@@ -73,7 +70,7 @@ fn fleet<G: Gate>(
         }
         Rule::RollingWindow(rule) => {
             let window = Duration::from(rule.window).as_secs_f64();
-            let windows = (lasted / window).ceil();
+            let windows = (lasted / window).round();
             (over_window(&batches, rule.limit, window), rule.limit as f64 * windows)
         }
         other => unreachable!("{other:?}"),
@@ -93,11 +90,7 @@ fn fleet<G: Gate>(
 }
 
 /// Every admission of every instance, and the writes that reached the store.
-async fn drive<G: Gate>(
-    policy: &Policy,
-    seconds: u64,
-    connect: impl AsyncFn() -> G,
-) -> (Vec<Batch>, u64) {
+async fn drive<G: Gate>(policy: &Policy, connect: impl AsyncFn() -> G) -> (Vec<Batch>, u64) {
     let writes = Arc::new(AtomicU64::new(0));
     let mut gates = Vec::new();
     for _ in 0..INSTANCES {
@@ -107,7 +100,7 @@ async fn drive<G: Gate>(
     let started = Instant::now();
     let instances: Vec<_> = gates
         .into_iter()
-        .map(|gate| tokio::spawn(instance(gate, policy.clone(), started, seconds)))
+        .map(|gate| tokio::spawn(instance(gate, policy.clone(), started)))
         .collect();
     let mut batches = Vec::new();
     for instance in instances {
@@ -117,17 +110,12 @@ async fn drive<G: Gate>(
 }
 
 /// One instance asks for its part of the demand until the time is over, and gives back what is left.
-async fn instance<G: Gate>(
-    gate: Leased<G>,
-    policy: Policy,
-    started: Instant,
-    seconds: u64,
-) -> Vec<Batch> {
+async fn instance<G: Gate>(gate: Leased<G>, policy: Policy, started: Instant) -> Vec<Batch> {
     let rate = RATE as f64 * DEMAND / INSTANCES as f64;
     let (mut batches, mut asked) = (Vec::new(), 0);
     loop {
         let before = started.elapsed().as_secs_f64();
-        if seconds as f64 <= before {
+        if SECONDS as f64 <= before {
             break;
         }
         let (due, mut admitted) = ((before * rate) as u64, 0);

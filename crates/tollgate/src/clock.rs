@@ -26,6 +26,17 @@ pub trait Clock: Debug + Send + Sync + 'static {
         (self.now(), self.monotonic())
     }
 
+    /// A moment that only this clock can read, by [`passed_since`](Self::passed_since): less work than a time, for those
+    /// who measure how long something takes, and often.
+    fn mark(&self) -> u64 {
+        self.monotonic().as_micros()
+    }
+
+    /// The time since `mark` was taken. It never goes back either.
+    fn passed_since(&self, mark: u64) -> Span {
+        Span::from_micros(self.monotonic().as_micros().saturating_sub(mark))
+    }
+
     /// Resolves when [`now`](Self::now) has reached `at`. A clock that may be set back also resolves once as much time
     /// has passed as was left when it was asked, so that nobody waits for ever.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;

@@ -79,6 +79,16 @@ impl Clock for SystemClock {
         (wall_at(&TICKS, raw), passed_at(&TICKS, raw))
     }
 
+    #[inline]
+    fn mark(&self) -> u64 {
+        TICKS.raw()
+    }
+
+    #[inline]
+    fn passed_since(&self, mark: u64) -> Span {
+        Span::from_micros(TICKS.delta_as_nanos(mark, TICKS.raw()) / 1_000)
+    }
+
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // The timer runs on another clock than the wall's: it ends the wait if the wall is set back, and looks at

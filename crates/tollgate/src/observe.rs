@@ -188,11 +188,11 @@ impl<G: Gate> Observed<G> {
     fn checked<T>(
         &self,
         (policy, subject): (&Policy, &str),
-        since: Timestamp,
+        since: u64,
         answer: Result<T, Error>,
     ) -> Result<T, Error> {
         answer.inspect_err(|error| {
-            let took = self.clock.now().since(since);
+            let took = self.clock.passed_since(since);
             self.observer.observe(&Event::Failed { policy, subject, error, took });
         })
     }
@@ -208,7 +208,7 @@ fn of_permit(permit: &Permit) -> (&Policy, &str) {
 
 impl<G: Gate> Gate for Observed<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        let since = self.clock.now();
+        let since = self.clock.mark();
         Box::pin(Watched { observed: self, ask, since, answer: self.gate.acquire(ask) })
     }
 
@@ -218,7 +218,7 @@ impl<G: Gate> Gate for Observed<G> {
         actual: &'a Costs,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.settle(permit, actual).await;
             let first = self.checked(of_permit(permit), since, answer)?;
             self.observer.observe(&Event::Settled { permit, actual, first });
@@ -228,7 +228,7 @@ impl<G: Gate> Gate for Observed<G> {
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.release(permit).await;
             let first = self.checked(of_permit(permit), since, answer)?;
             self.observer.observe(&Event::Released { permit, first });
@@ -238,7 +238,7 @@ impl<G: Gate> Gate for Observed<G> {
 
     fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.renew(permit).await;
             let renewed = self.checked(of_permit(permit), since, answer)?;
             self.observer.observe(&Event::Renewed { permit: &renewed });
@@ -248,7 +248,7 @@ impl<G: Gate> Gate for Observed<G> {
 
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.charge(ask).await;
             let permit = self.checked(of_ask(ask), since, answer)?;
             self.observer.observe(&Event::Charged { ask });
@@ -263,7 +263,7 @@ impl<G: Gate> Gate for Observed<G> {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.close_until(ask, limit, until).await;
             let done = self.checked(of_ask(ask), since, answer)?;
             self.observer.observe(&Event::Closed { ask, limit, until });
@@ -277,7 +277,7 @@ impl<G: Gate> Gate for Observed<G> {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.standing(policy, subject).await;
             self.checked((policy, subject), since, answer)
         })
@@ -289,7 +289,7 @@ impl<G: Gate> Gate for Observed<G> {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            let since = self.clock.now();
+            let since = self.clock.mark();
             let answer = self.gate.reset(policy, subject).await;
             let done = self.checked((policy, subject), since, answer)?;
             self.observer.observe(&Event::Reset { policy, subject });
@@ -303,7 +303,7 @@ impl<G: Gate> Gate for Observed<G> {
 struct Watched<'a, G> {
     observed: &'a Observed<G>,
     ask: &'a Ask<'a>,
-    since: Timestamp,
+    since: u64,
     answer: BoxFuture<'a, Result<Decision, Error>>,
 }
 
@@ -314,7 +314,7 @@ impl<G> Future for Watched<'_, G> {
         let answer = self.answer.as_mut().poll(context);
         if let Poll::Ready(answer) = &answer {
             let Self { observed: Observed { observer, clock, .. }, ask, since, .. } = &*self;
-            let took = clock.now().since(*since);
+            let took = clock.passed_since(*since);
             observer.observe(&match answer {
                 Ok(Decision::Admitted(permit)) => Event::Admitted { ask, permit, took },
                 Ok(Decision::Denied(denial)) => Event::Denied { ask, denial, took },

@@ -6,6 +6,7 @@
 
 mod advice;
 mod chart;
+mod counted;
 mod measure;
 mod meter;
 mod price;
@@ -14,6 +15,7 @@ mod shape;
 mod simulate;
 mod strategy;
 mod text;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -24,8 +26,8 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 
-pub(crate) use measure::{WORKER, work};
 pub(crate) use price::{READ_DOLLARS_PER_MILLION, WRITE_DOLLARS_PER_MILLION};
+pub(crate) use worker::{WORKER, work};
 
 use report::Report;
 use shape::Shape;

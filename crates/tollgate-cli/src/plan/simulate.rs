@@ -13,6 +13,8 @@ use super::strategy::Strategy;
 /// How many of a thousand exchanges with the store are slow, and by how much at most.
 const SLOW_PERMILLE: u32 = 10;
 const SLOW_TIMES: u64 = 8;
+/// A recorded round trip is slow if it is so many times the middle one.
+const SLOW_FROM: u64 = 3;
 
 /// How long a request to the store is waited for, in round trips and at least.
 const TIMEOUT_TRIPS: u64 = 50;
@@ -62,13 +64,36 @@ pub(super) enum Day {
     Outage,
 }
 
+/// What processes met with, for a simulation of just that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recorded {
+    /// When each instance asked, in microseconds from the start and in that order, and for which subject.
+    pub(super) arrivals: Vec<Arc<[(u64, u64)]>>,
+    /// How long the store took, in microseconds, in ascending order.
+    pub(super) trips: Vec<u64>,
+}
+
 /// Runs the traffic of `shape` through `strategy`.
 pub(super) fn run(shape: &Shape, strategy: &Strategy, day: Day) -> Result<Run, Error> {
-    let lasts = match day {
-        Day::Quiet => shape.duration,
-        Day::Outage => Span::from_micros(shape.outage.as_micros() * 3),
-    };
-    let ran = World::run(shape.seed, |world| fleet(world, shape, strategy, day, lasts));
+    in_world(shape, strategy, day, &Recorded::default())
+}
+
+/// Runs the arrivals of `recorded` through `strategy`, on a store that is as quick as that was.
+pub(super) fn replay(
+    shape: &Shape,
+    strategy: &Strategy,
+    recorded: &Recorded,
+) -> Result<Run, Error> {
+    in_world(shape, strategy, Day::Quiet, recorded)
+}
+
+fn in_world(
+    shape: &Shape,
+    strategy: &Strategy,
+    day: Day,
+    recorded: &Recorded,
+) -> Result<Run, Error> {
+    let ran = World::run(shape.seed, |world| fleet(world, shape, strategy, day, recorded));
     let (run, _) = ran.map_err(|stuck| Error::new(ErrorKind::Unavailable, stuck.to_string()))?;
     run
 }
@@ -78,8 +103,13 @@ async fn fleet(
     shape: &Shape,
     strategy: &Strategy,
     day: Day,
-    lasts: Span,
+    recorded: &Recorded,
 ) -> Result<Run, Error> {
+    let lasts = match day {
+        Day::Quiet => shape.duration,
+        Day::Outage => Span::from_micros(shape.outage.as_micros() * 3),
+    };
+    let line = if recorded.trips.is_empty() { line(shape) } else { line_of(&recorded.trips) };
     let counts = Arc::new(Counts::default());
     let store = Arc::new(SimStore::new(&world).watched(Arc::clone(&counts) as _));
     let events = Arc::new(Mutex::new(Vec::new()));
@@ -88,11 +118,11 @@ async fn fleet(
     let gates = (0..shape.instances)
         .map(|number| {
             let clock = world.clock();
-            let machine = Machine::with(&world, &store, line(shape), number, rng.u64(..), clock);
+            let machine = Machine::with(&world, &store, line, number, rng.u64(..), clock);
             strategy.gate(&machine, shape)
         })
         .collect::<Result<Vec<Arc<dyn Gate>>, Error>>()?;
-    for gate in &gates {
+    for (number, gate) in gates.iter().enumerate() {
         let desk = Desk {
             world: world.clone(),
             began: world.now(),
@@ -101,7 +131,10 @@ async fn fleet(
             events: Arc::clone(&events),
             gate: Arc::clone(gate),
         };
-        tokio::spawn(desk.open(rng.fork(), lasts));
+        match recorded.arrivals.get(number) {
+            Some(arrivals) => drop(tokio::spawn(desk.replay(Arc::clone(arrivals)))),
+            None => drop(tokio::spawn(desk.open(rng.fork(), lasts))),
+        }
     }
     let mut outage = None;
     if day == Day::Outage {
@@ -133,6 +166,23 @@ fn line(shape: &Shape) -> Line {
     }
 }
 
+/// A network whose round trips are like `trips`: most of them around the middle one, and as many slow ones, as slow.
+fn line_of(trips: &[u64]) -> Line {
+    let (low, middle) = (trips[trips.len() / 10], trips[trips.len() / 2]);
+    let slow = &trips[trips.partition_point(|trip| *trip <= SLOW_FROM * middle)..];
+    let mean = slow.iter().sum::<u64>() / (slow.len() as u64).max(1);
+    // Either way may be the slow one, and lasts anything up to the longest.
+    let permille = (1_000 * slow.len() as u64).div_ceil(2 * trips.len() as u64);
+    Line {
+        delay_min: low / 2,
+        delay_max: middle - low / 2,
+        slow_permille: u32::try_from(permille).unwrap_or(1_000),
+        slow_max: 2 * mean,
+        timeout: TIMEOUT_MIN.max(Span::from_micros(middle * TIMEOUT_TRIPS)),
+        ..Line::default()
+    }
+}
+
 /// The callers on one instance.
 #[derive(Clone)]
 struct Desk {
@@ -155,6 +205,14 @@ impl Desk {
             for _ in 0..rng.u64(1..=2 * burstiness - 1) {
                 tokio::spawn(self.clone().one(rng.u64(..subjects)));
             }
+        }
+    }
+
+    async fn replay(self, arrivals: Arc<[(u64, u64)]>) {
+        for &(at, subject) in &*arrivals {
+            let left = at.saturating_sub(self.world.elapsed().as_micros());
+            self.world.sleep(Span::from_micros(left)).await;
+            tokio::spawn(self.clone().one(subject));
         }
     }
 
@@ -219,5 +277,41 @@ impl Watch for Counts {
     fn ran(&self, ran: &Ran<'_>) {
         let count = if ran.call.is_write() { &self.writes } else { &self.reads };
         count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::{Limit, Policy, TokenBucket};
+
+    use super::*;
+
+    /// R002.5: a simulation beside a measured run asks when its processes did, whatever the shape would have drawn.
+    #[test]
+    fn r002_5_a_replay_has_the_arrivals_it_is_given() {
+        let limit = Limit::new("burst", "requests", TokenBucket::per_second(10));
+        let policy = Policy::new("api", [limit]).expect("the numbers are in bounds");
+        let shape = Shape { instances: 2, rate: 1_000, subjects: 2, ..Shape::bare(policy) };
+        let strategies = Strategy::all(&shape).expect("the policy has strategies");
+        let arrivals = [vec![(100, 0), (100, 1), (70_000, 0)], vec![(5, 1), (900_000, 1)]];
+        let trips = vec![200, 400, 600];
+        let recorded = Recorded { arrivals: arrivals.clone().map(Arc::from).to_vec(), trips };
+        let run = replay(&shape, &strategies[0], &recorded).expect("it runs");
+        let mut asked: Vec<_> =
+            run.events.iter().map(|event| (event.asked_at, event.subject)).collect();
+        asked.sort_unstable();
+        let mut expected = arrivals.concat();
+        expected.sort_unstable();
+        assert_eq!((asked, run.writes), (expected, 5));
+        assert!(run.events.iter().all(|event| (200..=600).contains(&event.took)), "{run:?}");
+    }
+
+    #[test]
+    fn a_network_is_as_slow_as_the_round_trips_it_is_made_of() {
+        let mut trips = vec![300; 98];
+        trips.extend([40_000, 60_000]);
+        let line = line_of(&trips);
+        assert_eq!((line.delay_min, line.delay_max), (150, 150));
+        assert_eq!((line.slow_permille, line.slow_max), (10, 100_000));
     }
 }

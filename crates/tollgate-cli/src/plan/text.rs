@@ -103,7 +103,7 @@ fn outages(rows: &[Row]) -> Vec<Vec<String>> {
 
 fn measured(measured: &Measured) -> String {
     let mut text = format!(
-        "for real on {} with {} processes for {}, beside a simulation with its round trip of {}:\n",
+        "for real on {} with {} processes for {}, beside a simulation of the same arrivals and round trips, around {}:\n",
         measured.store,
         measured.processes,
         Span::from_micros(measured.lasted_us),

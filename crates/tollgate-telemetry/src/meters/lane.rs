@@ -86,3 +86,43 @@ fn assign() -> Place {
     LANE.set(lane);
     Place(lane)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    const THREADS: usize = 2 * LANES;
+    const EACH: u64 = 500_000;
+
+    /// How many additions are lost when more threads than there are lanes add at the same time, each at its `place`.
+    fn lost(place: fn() -> Place) -> u64 {
+        let lanes: [AtomicU64; LANES] = Default::default();
+        let barrier = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let place = place();
+                    (0..EACH).for_each(|_| place.add(place.of(&lanes), 1));
+                    // Nobody gives a lane back before everybody has one.
+                    barrier.wait();
+                });
+            }
+        });
+        let counted: u64 = lanes.iter().map(|lane| lane.load(Relaxed)).sum();
+        THREADS as u64 * EACH - counted
+    }
+
+    #[test]
+    fn no_addition_is_lost_between_threads() {
+        assert_eq!(lost(Place::mine), 0);
+    }
+
+    /// A lane that several threads take for their own loses additions, and the check above sees it.
+    #[test]
+    fn a_lane_with_two_owners_is_found() {
+        assert!((0..1_000).any(|_| lost(|| Place(0)) != 0));
+    }
+}

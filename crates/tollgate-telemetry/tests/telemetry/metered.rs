@@ -58,7 +58,8 @@ async fn r000_15_tries_of_the_store_are_recorded() {
     assert_eq!((counts[4], counts[6], *sum), (2, 1, 4_600));
 }
 
-/// Each thread has a lane of its own, and threads that come when all lanes are owned share one: no addition is lost.
+/// Each thread has a lane of its own, and threads that come when all lanes are owned share one: no addition is lost. That
+/// this can be seen to fail is tested beside the lanes themselves.
 #[test]
 fn nothing_is_lost_between_threads() {
     let meters = Arc::new(Meters::new());

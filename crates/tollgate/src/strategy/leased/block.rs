@@ -59,8 +59,11 @@ pub(super) struct Block {
     taken: Amounts,
     left: Amounts,
     low_mark: Amounts,
-    /// What permits that are not settled yet were given for.
-    open: Amounts,
+    /// What settled permits did not use. With the next it tells what is still out with callers, so that spending, which is
+    /// frequent, need not count it.
+    back: Amounts,
+    /// What settled permits were given for, and what they drew beyond it.
+    accounted: Amounts,
     sent: Moment,
     ends: Moment,
     stopped: bool,
@@ -95,7 +98,8 @@ impl Block {
             taken,
             left: taken,
             low_mark: Amounts::from_fn(|unit| taken.at(unit).div_ceil(LOW_PARTS)),
-            open: Amounts::default(),
+            back: Amounts::default(),
+            accounted: Amounts::default(),
             sent,
             ends: sent.plus(life),
             stopped: false,
@@ -149,12 +153,12 @@ impl Block {
     /// Spends `amounts` and gives the stamp of a permit for them, if the block is live and has that much of each.
     #[inline]
     pub(super) fn spend(&mut self, amounts: &Amounts, now: Moment) -> Option<u64> {
-        if !self.is_live(now) || PERMITS_MAX <= self.given || !self.draw(amounts) {
+        if !self.is_live(now) || PERMITS_MAX <= self.given || !self.left.covers(amounts) {
             return None;
         }
+        self.left = self.left.minus(amounts);
         let stamp = LOCAL_STAMPS | u64::from(self.number) << 32 | u64::from(self.given);
         self.given += 1;
-        self.open = self.open.plus(amounts);
         Some(stamp)
     }
 
@@ -164,12 +168,12 @@ impl Block {
         self.settle(serial, amounts, &Amounts::default());
     }
 
-    /// Takes `amounts` out, all or nothing.
-    #[inline]
-    pub(super) fn draw(&mut self, amounts: &Amounts) -> bool {
-        let covered = self.left.covers(amounts);
+    /// Takes what a settled permit cost beyond its estimate out, all or nothing.
+    pub(super) fn draw(&mut self, extra: &Amounts) -> bool {
+        let covered = self.left.covers(extra);
         if covered {
-            self.left = self.left.minus(amounts);
+            self.left = self.left.minus(extra);
+            self.accounted = self.accounted.plus(extra);
         }
         covered
     }
@@ -197,6 +201,10 @@ impl Block {
         self.settled.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
+    pub(super) const fn is_any_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
     /// Marks that the extra cost of a permit goes to the store.
     pub(super) fn post(&mut self, origin: &Origin) {
         if !self.is_posting(origin) {
@@ -220,14 +228,17 @@ impl Block {
             self.settled.resize(word + 1, 0);
         }
         self.settled[word] |= bit;
-        self.open = self.open.minus(estimate);
-        self.left = self.left.plus(&estimate.minus(actual));
+        let unused = estimate.minus(actual);
+        self.accounted = self.accounted.plus(estimate);
+        self.back = self.back.plus(&unused);
+        self.left = self.left.plus(&unused);
     }
 
     /// Whether a block that has ended is better kept a while, because more of it is out with callers, who may settle
     /// for less, than lies unspent. The store takes one return only.
     pub(super) fn awaits_settles(&self) -> bool {
-        !self.left.covers(&self.open)
+        let open = self.taken.plus(&self.back).minus(&self.left).minus(&self.accounted);
+        !self.left.covers(&open)
     }
 
     /// What the block really cost, if saying so makes any room at the store; time may have given it back already.

@@ -151,6 +151,7 @@ impl Book {
         let origin = Origin::of(permit);
         let estimate = *permit.charged().amounts;
         let settle = |desk: &mut Desk| {
+            desk.settles |= !estimate.minus(actual).is_zero();
             let Some(place) = desk.origin(&origin, permit) else { return Settling::Unknown };
             if desk.blocks[place].is_settled(&origin) {
                 return Settling::Before;

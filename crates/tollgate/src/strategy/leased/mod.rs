@@ -13,6 +13,7 @@ mod block;
 mod book;
 mod desk;
 mod gate;
+mod lease;
 mod traffic;
 
 use std::sync::Arc;

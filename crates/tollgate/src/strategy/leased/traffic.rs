@@ -1,4 +1,4 @@
-//! The traffic with the store: leases, one at a time per subject, and returns.
+//! The traffic with the store: asking for blocks, and giving back what is left of them.
 //!
 //! Everything here runs in tasks of its own, so that a caller that goes away leaves no lease half done.
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tollgate_core::{Amounts, Ask, Backoff, Decision, Denial, Permit, Policy, Span};
+use tollgate_core::{Amounts, Ask, Backoff, Decision, Denial, Permit, Span};
 
 use super::LeasedOptions;
 use super::block::{Block, Moment};
@@ -42,15 +42,15 @@ pub(super) struct Shared<G> {
     pub(super) options: LeasedOptions,
     pub(super) book: Book,
     pub(super) chance: Chance,
-    leases: Mutex<JoinSet<()>>,
+    pub(super) leases: Mutex<JoinSet<()>>,
     /// One for each block, asleep until its end.
-    lives: Mutex<JoinSet<()>>,
+    pub(super) lives: Mutex<JoinSet<()>>,
     /// Each says whether the store was told, or did not need to be.
-    returns: Mutex<JoinSet<bool>>,
+    pub(super) returns: Mutex<JoinSet<bool>>,
 }
 
 /// What a lease came to.
-enum Taken {
+pub(super) enum Taken {
     Block(Permit, Option<Scarcity>),
     /// The permit of exactly what the first in line asked for: it may have it as it is.
     Single(Permit),
@@ -72,20 +72,6 @@ impl<G: Gate> Shared<G> {
     pub(super) fn now(&self) -> Moment {
         let (wall, passed) = self.clock.both();
         Moment { passed, wall }
-    }
-
-    /// Begins to lease for a desk that says it is leasing. Without a runtime nothing is fetched ahead, and those who
-    /// wait ask the store themselves.
-    pub(super) fn begin_lease(self: &Arc<Self>, policy: &Policy, subject: &str, ahead: bool) {
-        let lease = Lease {
-            shared: Arc::clone(self),
-            policy: policy.clone(),
-            subject: subject.into(),
-            over: false,
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            spawn(&self.leases, &runtime, lease.run(ahead));
-        }
     }
 
     /// Gives back in a task of its own what is left of `block`.
@@ -180,7 +166,7 @@ impl<G: Gate> Shared<G> {
     }
 
     /// Takes a block as planned, or a smaller one, down to what the first in line asks for.
-    async fn take(&self, plan: &Plan) -> Result<Taken, Error> {
+    pub(super) async fn take(&self, plan: &Plan) -> Result<Taken, Error> {
         let whole = match self.ask(plan, &plan.amounts, &plan.id).await? {
             Decision::Admitted(permit) => return Ok(taken(plan, &plan.amounts, permit, None)),
             Decision::Denied(denial) => denial,
@@ -239,7 +225,7 @@ fn fit(plan: &Plan, need: &Amounts, denial: &Denial) -> Option<Amounts> {
     })
 }
 
-fn spawn<T: Send + 'static>(
+pub(super) fn spawn<T: Send + 'static>(
     tasks: &Mutex<JoinSet<T>>,
     runtime: &Handle,
     task: impl Future<Output = T> + Send + 'static,
@@ -247,99 +233,4 @@ fn spawn<T: Send + 'static>(
     let mut tasks = lock(tasks);
     while tasks.try_join_next().is_some() {}
     tasks.spawn_on(task, runtime);
-}
-
-/// The leases of one desk, until nobody waits. If it is dropped before, those who wait ask the store themselves.
-struct Lease<G: Gate> {
-    shared: Arc<Shared<G>>,
-    policy: Policy,
-    subject: Arc<str>,
-    over: bool,
-}
-
-impl<G: Gate> Lease<G> {
-    async fn run(mut self, mut ahead: bool) {
-        let shared = Arc::clone(&self.shared);
-        loop {
-            let id = format!("lease-{}", shared.chance.id());
-            let now = shared.now();
-            let plan =
-                shared.book.with(&self.policy, &self.subject, |desk| desk.plan(ahead, id, now));
-            let Some(plan) = plan.flatten() else { break };
-            ahead = false;
-            let answer = shared.take(&plan).await;
-            self.deliver(&plan, answer);
-        }
-        self.over = true;
-    }
-
-    fn deliver(&self, plan: &Plan, answer: Result<Taken, Error>) {
-        let (shared, now) = (&self.shared, self.shared.now());
-        let (mut born, mut unwanted, mut crowded) = (None, None, None);
-        shared.book.with(&self.policy, &self.subject, |desk| match answer {
-            Ok(Taken::Block(permit, scarcity)) => {
-                let number = shared.chance.draw();
-                let block = Block::new(permit, number, plan.sent, shared.options.skew);
-                born = Some((block.number(), block.life_left(now)));
-                crowded = desk.oldest_ended(now).and_then(|number| desk.remove(number));
-                desk.scarcity = scarcity;
-                desk.add(block, plan, now);
-            }
-            Ok(Taken::Single(permit)) => {
-                let decision = Decision::Admitted(permit.clone());
-                unwanted = (!desk.serve_first(plan, decision)).then_some(permit);
-            }
-            Ok(Taken::Refused(scarcity)) => desk.refuse(plan, scarcity),
-            // Who waited for it has waited for long enough to go to the store.
-            Ok(Taken::Late) => {}
-            Err(error) => {
-                if error.is_unavailable() {
-                    desk.keep_unanswered(plan.clone());
-                }
-                desk.fail(&error);
-            }
-        });
-        let Ok(runtime) = Handle::try_current() else { return };
-        if let Some((number, life)) = born {
-            spawn(&shared.lives, &runtime, self.after(number, life));
-        }
-        if let Some(block) = crowded {
-            shared.begin_return(block);
-        }
-        if let Some(permit) = unwanted {
-            let shared = Arc::clone(shared);
-            spawn(&self.shared.returns, &runtime, async move {
-                shared.gate.release(&permit).await.is_ok()
-            });
-        }
-    }
-
-    /// What becomes of the block called `number` when its life is over.
-    fn after(&self, number: u32, life: Span) -> impl Future<Output = ()> + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        let (policy, subject) = (self.policy.clone(), Arc::clone(&self.subject));
-        async move {
-            shared.clock.sleep_until(shared.clock.now() + life).await;
-            let waits = |desk: &mut super::desk::Desk| {
-                let mut blocks = desk.blocks.iter();
-                blocks.any(|block| block.number() == number && block.awaits_settles())
-            };
-            if shared.book.with(&policy, &subject, waits).unwrap_or(false) {
-                let wait = shared.options.settle_wait;
-                shared.clock.sleep_until(shared.clock.now() + wait).await;
-            }
-            let block = shared.book.with(&policy, &subject, |desk| desk.remove(number)).flatten();
-            if let Some(block) = block {
-                shared.begin_return(block);
-            }
-        }
-    }
-}
-
-impl<G: Gate> Drop for Lease<G> {
-    fn drop(&mut self) {
-        if !self.over {
-            self.shared.book.with(&self.policy, &self.subject, super::desk::Desk::abandon);
-        }
-    }
 }

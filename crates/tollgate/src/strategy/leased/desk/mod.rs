@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tollgate_core::{Amounts, Ask, Charge, Decision, Permit, Policy, Span, Timestamp};
+use tollgate_core::{Amounts, Ask, Charge, Decision, Permit, Policy, REQUESTS, Span, Timestamp};
 
 use super::block::{Block, Moment, Origin};
 use crate::error::{Error, ErrorKind};
@@ -65,6 +65,8 @@ pub(super) struct Desk {
     unanswered: Option<Plan>,
     /// Until then asks go to the store as they are, because a block would come too late to be spent.
     no_blocks_until: Span,
+    /// Whether callers give anything back here, as far as is known: estimates are settled, single requests rarely.
+    pub(super) settles: bool,
     /// Counts closings and resets: what was leased before one is not spent after it.
     epoch: u64,
 }
@@ -83,6 +85,7 @@ impl Desk {
             promised: None,
             unanswered: None,
             no_blocks_until: Span::ZERO,
+            settles: policy.units().any(|unit| *unit != *REQUESTS),
             epoch: 0,
         }
     }

@@ -7,6 +7,9 @@ use tollgate_core::{Amounts, Policy, Span, Timestamp};
 use super::{Desk, SHARE_PARTS, Waiter};
 use crate::strategy::leased::block::{Block, Moment};
 
+/// Of a block that leaves more than one part in so many unspent, the next one is smaller by that.
+const UNSPENT_PARTS: u64 = 8;
+
 /// What to lease next.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Plan {
@@ -96,16 +99,30 @@ impl Desk {
         self.serve(now);
     }
 
-    /// The block called `number` leaves, and the next one is as large as what was spent of it if that was little.
+    /// The block called `number` is over: the next one is no larger than what was spent of it, if a part of it was not.
+    /// Says whether it is better kept a while.
+    pub(in super::super) fn end(&mut self, number: u32) -> bool {
+        let Some(block) = self.blocks.iter().find(|block| block.number() == number) else {
+            return false;
+        };
+        let (taken, left) = (block.taken(), block.left());
+        self.size = Amounts::from_fn(|unit| {
+            let (taken, left, size) = (taken.at(unit), left.at(unit), self.size.at(unit));
+            if taken / UNSPENT_PARTS < left { size.min(taken.saturating_sub(left)) } else { size }
+        });
+        self.settles && block.awaits_settles()
+    }
+
+    /// The block called `number` leaves.
     pub(in super::super) fn remove(&mut self, number: u32) -> Option<Block> {
         let place = self.blocks.iter().position(|block| block.number() == number)?;
-        let block = self.blocks.remove(place);
-        let (taken, left) = (*block.taken(), *block.left());
-        self.size = Amounts::from_fn(|unit| {
-            let spent = taken.at(unit) - left.at(unit).min(taken.at(unit));
-            let size = self.size.at(unit);
-            if spent < left.at(unit) { size.min(spent) } else { size }
-        });
+        Some(self.blocks.remove(place))
+    }
+
+    /// The block called `number` leaves after it was kept in vain or not, which the next ones learn from.
+    pub(in super::super) fn remove_kept(&mut self, number: u32) -> Option<Block> {
+        let block = self.remove(number)?;
+        self.settles &= block.is_any_settled();
         Some(block)
     }
 }

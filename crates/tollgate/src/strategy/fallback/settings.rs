@@ -1,0 +1,33 @@
+//! How a fallback behaves: by how many the limits are divided, how often a store that failed is probed, and the bounds.
+
+use tollgate_core::Span;
+
+/// How a [`Fallback`] behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FallbackSettings {
+    /// How many instances share the limits, counting those that are down: the divisor of every share.
+    pub instances: u64,
+    /// The shortest time between two probes of a store that failed: 5 s.
+    pub probe_min: Span,
+    /// The longest: 30 s. Jitter between the two keeps instances from probing together.
+    pub probe_max: Span,
+    /// How many subjects are answered without the store, 100,000; then the answer is [`Full`](crate::ErrorKind::Full).
+    pub subjects_max: usize,
+    /// How many settles, releases and closings are kept for the store, 100,000; then they are
+    /// [`Unavailable`](crate::ErrorKind::Unavailable).
+    pub kept_max: usize,
+}
+
+impl FallbackSettings {
+    /// The defaults for so many instances.
+    #[must_use]
+    pub const fn new(instances: u64) -> Self {
+        Self {
+            instances,
+            probe_min: Span::from_secs(5),
+            probe_max: Span::from_secs(30),
+            subjects_max: 100_000,
+            kept_max: 100_000,
+        }
+    }
+}
