@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod checkers;
 pub mod conformance;
+pub mod fakes;
 pub mod faulty;
 pub mod generate;
 pub mod model;

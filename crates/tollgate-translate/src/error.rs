@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Invalid,
     /// The document is of a kind, an encoding or a shape that is not translated.
     Document,
+    /// A job could not be read or kept.
+    Store,
 }
 
 impl Error {
@@ -52,8 +54,19 @@ impl Error {
         Self::new(ErrorKind::Invalid, text)
     }
 
+    pub(crate) fn store(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Store, text)
+    }
+
     pub(crate) fn document(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Document, text)
+    }
+}
+
+/// The quota's store could not be told something.
+impl From<tollgate::Error> for Error {
+    fn from(error: tollgate::Error) -> Self {
+        Self::store(error.to_string()).caused_by(error)
     }
 }
 

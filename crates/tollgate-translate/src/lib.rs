@@ -4,8 +4,10 @@ pub mod chunk;
 mod document;
 mod error;
 pub mod estimate;
+pub mod job;
 mod language;
 mod marker;
+pub mod provider;
 
 pub use chunk::Chunk;
 pub use document::{

@@ -1,4 +1,5 @@
 //! Tests of what the tests rely on.
 
+mod gemini;
 mod servers;
 mod sim;
