@@ -195,6 +195,15 @@ impl JobStore for EmbeddedJobs {
         Box::pin(self.run(move |connection| sqlite::set_state(connection, &id, &state, now)))
     }
 
+    fn set_settings<'a>(
+        &'a self,
+        id: &'a str,
+        settings: &'a str,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        let (id, settings) = (id.to_owned(), settings.to_owned());
+        Box::pin(self.run(move |connection| sqlite::set_settings(connection, &id, &settings)))
+    }
+
     fn enter<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, Error>> {
         Box::pin(async move {
             let file = match &self.folder {

@@ -249,7 +249,7 @@ pub struct ChunkRecord {
     pub state: ChunkState,
     /// The translation of each segment, if it is done.
     pub texts: Vec<String>,
-    /// What went wrong last.
+    /// What went wrong last; of one that is done, what looks wrong and may be right.
     pub reason: Option<String>,
     /// How often it was sent.
     pub calls: u32,
@@ -317,6 +317,8 @@ pub enum Step {
     Done {
         /// The translation of each segment.
         texts: Vec<String>,
+        /// What looks wrong and may be right.
+        warning: Option<String>,
         /// What the call used.
         used: Used,
     },
@@ -373,6 +375,13 @@ pub trait JobStore: Debug + Send + Sync + 'static {
         state: &'a JobState,
         now: Timestamp,
     ) -> BoxFuture<'a, Result<bool, Error>>;
+
+    /// Changes the settings of a job.
+    fn set_settings<'a>(
+        &'a self,
+        id: &'a str,
+        settings: &'a str,
+    ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Begins to work on a job. A store on one machine lets one process do so at a time, and takes back what a killed one
     /// had; a shared store lets any number, and their claims end by themselves.

@@ -131,6 +131,11 @@ pub(super) fn set_state(
     Ok(0 < changed)
 }
 
+pub(super) fn set_settings(connection: &Connection, id: &str, settings: &str) -> Done<()> {
+    connection.execute("UPDATE jobs SET settings = ?2 WHERE id = ?1", [id, settings])?;
+    Ok(())
+}
+
 /// Takes back what a process that is gone had. Whether its calls were answered is unknown, so they count as made.
 pub(super) fn take_back(connection: &Connection, id: &str) -> Done<()> {
     connection.execute(
@@ -206,11 +211,11 @@ pub(super) fn record(connection: &mut Connection, claim: &Claim, step: &Step) ->
             update("state = 'sent', calls = calls + 1, expected = ?5", &[&integer(*cost)])?
         }
         Step::Back => update("state = 'pending', expected = 0", &[])?,
-        Step::Done { texts, used: spent } => {
+        Step::Done { texts, warning, used: spent } => {
             let (input, output, cost) = used(spent);
             let texts = as_json(texts);
-            let set = format!("state = 'done', texts = ?8, reason = NULL, {USED}");
-            update(&set, &[&input, &output, &cost, &texts])?
+            let set = format!("state = 'done', texts = ?8, reason = ?9, {USED}");
+            update(&set, &[&input, &output, &cost, &texts, warning])?
         }
         Step::Again { at, reason, used: spent, is_fault } => {
             let (input, output, cost) = used(spent);

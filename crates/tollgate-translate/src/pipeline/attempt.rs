@@ -6,14 +6,16 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tollgate::{Backoff, Clock as _, Guard, Span, Timestamp, edge};
+use tollgate::{Backoff, Guard, Span, Timestamp, edge};
 
-use super::book::{Book, Trouble};
+use super::book::{Asking, Book};
 use super::throttle::Pass;
 use super::{Engine, Options};
 use crate::error::Error;
 use crate::job::{Claim, Step, Used};
-use crate::provider::{Answer, Finish, ProviderError, ProviderErrorKind as Kind, Request};
+use crate::plan::Micros;
+use crate::provider::{Answer, Finish, ProviderError, ProviderErrorKind as Kind};
+use crate::verify::{self, Fault, next_step};
 
 /// How long to wait after a call that failed for a passing reason.
 const BACKOFF: Backoff = Backoff {
@@ -23,9 +25,6 @@ const BACKOFF: Backoff = Backoff {
     jitter_high: 1_500,
     clamp: true,
 };
-
-/// How often the answer to a chunk of one segment may be bad before it is given up.
-const FAULTS_MAX: u32 = 3;
 
 /// How often in a row a chunk's call may fail for a passing reason before the job takes a rest.
 const PASSING_MAX: u32 = 8;
@@ -54,16 +53,15 @@ pub(super) struct Attempt {
 
 impl Attempt {
     pub(super) async fn run(mut self) -> Result<Came, Error> {
-        let request = self.book.request(self.claim.run);
-        let hash = self.book.hash(&request);
-        if let Some(texts) = self.engine.store.recall(&hash).await?
+        let asking = self.book.ask(self.claim.run);
+        if let Some(texts) = self.engine.store.recall(asking.key.as_bytes()).await?
             && texts.len() == self.claim.run.len() as usize
         {
-            return self.record(Step::Done { texts, used: Used::default() }).await;
+            return self.record(Step::Done { texts, warning: None, used: Used::default() }).await;
         }
-        let tokens = self.engine.estimate(&self.book, &request);
-        let cost = self.book.cost_expected(tokens, self.claim.run);
-        if let Some(most) = self.book.max_cost() {
+        let tokens = self.engine.corrected(&self.book, asking.tokens);
+        let cost = self.book.cost(tokens, asking.output);
+        if let Some(Micros(most)) = self.book.max_cost() {
             if most < self.claim.spent.saturating_add(cost) {
                 self.record(Step::Back).await?;
                 return Ok(Came::Pause(None, over_budget(most, self.claim.spent, cost)));
@@ -75,7 +73,7 @@ impl Attempt {
             Err(came) => return Ok(came),
         };
         if self.engine.store.record(&self.claim, &Step::Sent { cost }).await? {
-            self.send(guard, &request, tokens, hash).await
+            self.send(guard, &asking, tokens).await
         } else {
             // Another worker has it by now.
             guard.release().await?;
@@ -122,26 +120,20 @@ impl Attempt {
         })
     }
 
-    async fn send(
-        &self,
-        guard: Guard,
-        request: &Request,
-        tokens: u64,
-        hash: [u8; 32],
-    ) -> Result<Came, Error> {
-        let late = guard.permit().and_then(tollgate::Permit::use_by).is_some_and(|by| by < self.now());
-        if late {
+    async fn send(&self, guard: Guard, asking: &Asking, tokens: u64) -> Result<Came, Error> {
+        let use_by = guard.permit().and_then(tollgate::Permit::use_by);
+        if use_by.is_some_and(|by| by < self.now()) {
             // It would reach the provider in a window that it was not counted in.
             guard.release().await?;
             return self.record(Step::Back).await;
         }
-        let answer = self.engine.provider.translate(request).await;
+        let answer = self.engine.provider.translate(&asking.request).await;
         let counted = answer.as_ref().ok().and_then(|answer| answer.usage.input);
+        if let Some(counted) = counted {
+            self.engine.learn(&self.book, asking.tokens, counted);
+        }
         let came = match answer {
-            Ok(answer) => {
-                self.engine.learn(&self.book, request, &answer);
-                self.answered(answer, tokens, hash).await
-            }
+            Ok(answer) => self.answered(&answer, tokens, asking).await,
             Err(error) => self.failed(error, tokens).await,
         };
         // After the journal: a permit that is not settled costs time, an answer that is lost costs money. A gate that cannot
@@ -150,45 +142,47 @@ impl Attempt {
         came
     }
 
-    async fn answered(&self, answer: Answer, tokens: u64, hash: [u8; 32]) -> Result<Came, Error> {
+    async fn answered(&self, answer: &Answer, tokens: u64, asking: &Asking) -> Result<Came, Error> {
         let input = answer.usage.input.unwrap_or(tokens);
         let output = answer.usage.paid_output();
         let used = Used { input, output, cost: self.book.cost(input, output) };
-        let trouble = match &answer.finish {
+        let fault = match &answer.finish {
             Finish::Stop => match self.book.check(self.claim.run, &answer.text) {
-                Ok(texts) => {
-                    self.record(Step::Done { texts: texts.clone(), used }).await?;
-                    self.engine.store.remember(&hash, &texts, self.now()).await?;
+                // A doubt is worth one more try, and after that a warning.
+                Ok(verified) if verified.doubts.is_empty() || 0 < self.claim.faults => {
+                    let warning = verified.doubts.first().map(ToString::to_string);
+                    let texts = verified.texts;
+                    self.record(Step::Done { texts: texts.clone(), warning, used }).await?;
+                    self.engine.store.remember(asking.key.as_bytes(), &texts, self.now()).await?;
                     return Ok(Came::On);
                 }
-                Err(trouble) => trouble,
+                Ok(mut verified) => verified.doubts.swap_remove(0),
+                Err(fault) => fault,
             },
-            // The same request would end the same way.
-            Finish::MaxTokens | Finish::Blocked(_) => {
-                return self.divide(answer.finish.to_string(), used).await;
-            }
-            Finish::Other(_) => Trouble(answer.finish.to_string()),
+            Finish::MaxTokens => Fault::Truncated,
+            // The same request would be blocked again; half of it may not be.
+            Finish::Blocked(_) => return self.divide(answer.finish.to_string(), used).await,
+            Finish::Other(reason) => Fault::Unfinished { reason: reason.clone() },
         };
-        self.step_down(trouble, used).await
-    }
-
-    /// The ladder: the same again, then halves, then single segments, then given up.
-    async fn step_down(&self, Trouble(reason): Trouble, used: Used) -> Result<Came, Error> {
-        let faults = self.claim.faults + 1;
-        if faults == 1 || (self.claim.run.len() == 1 && faults < FAULTS_MAX) {
-            let at = self.now();
-            return self.record(Step::Again { at, reason, used, is_fault: true }).await;
+        let reason = fault.to_string();
+        match next_step(&fault, self.claim.faults + 1, self.claim.run.len() as usize) {
+            verify::Step::Retry => {
+                let at = self.now();
+                self.record(Step::Again { at, reason, used, is_fault: true }).await
+            }
+            verify::Step::Split => self.divide(reason, used).await,
+            verify::Step::Fail | verify::Step::Accept => {
+                self.record(Step::Failed { reason, used }).await
+            }
         }
-        self.divide(reason, used).await
     }
 
     /// Halves, or given up where there is nothing to halve.
     async fn divide(&self, reason: String, used: Used) -> Result<Came, Error> {
-        if 1 < self.claim.run.len() {
-            let at = self.book.middle(self.claim.run);
-            return self.record(Step::Split { at, reason, used }).await;
+        match self.book.middle(self.claim.run) {
+            Some(at) => self.record(Step::Split { at, reason, used }).await,
+            None => self.record(Step::Failed { reason, used }).await,
         }
-        self.record(Step::Failed { reason, used }).await
     }
 
     async fn failed(&self, error: ProviderError, tokens: u64) -> Result<Came, Error> {
@@ -244,11 +238,6 @@ impl Attempt {
 }
 
 fn over_budget(most: u64, spent: u64, next: u64) -> String {
-    let money = |millionths: u64| format!("{}.{:04}", millionths / 1_000_000, millionths % 1_000_000 / 100);
-    format!(
-        "the next chunk may cost {}, {} is spent, and at most {} may be; raise the limit and resume",
-        money(next),
-        money(spent),
-        money(most)
-    )
+    let [most, spent, next] = [most, spent, next].map(Micros);
+    format!("the next chunk may cost {next}, {spent} is spent, and at most {most} may be; raise the bound and resume")
 }

@@ -3,6 +3,7 @@
 //! No chunk needs another's result, so they may come in any order and the document is the same byte for byte. What
 //! sets the pace is the quota, or the number of chunks at once, and nothing else.
 
+mod amend;
 mod attempt;
 mod book;
 mod output;
@@ -20,9 +21,10 @@ use tollgate::{Clock, Span};
 use crate::error::Error;
 use crate::estimate::Calibration;
 use crate::job::{JobState, JobStore, NewJob};
-use crate::provider::{Answer, Provider, Request};
+use crate::provider::Provider;
 
-pub use book::JobSpec;
+pub use amend::Amendment;
+pub use book::{JobSettings, JobSpec};
 pub use output::{Failure, Output};
 pub use progress::Progress;
 pub use run::Ended;
@@ -164,16 +166,15 @@ impl Engine {
     }
 
     /// The tokens of a request, corrected by what the provider reported before.
-    fn estimate(&self, book: &Book, request: &Request) -> u64 {
+    fn corrected(&self, book: &Book, tokens: u64) -> u64 {
         let calibration = self.calibration.lock().unwrap_or_else(PoisonError::into_inner);
-        book.estimate(request, &calibration)
+        book.corrected(tokens, &calibration)
     }
 
-    fn learn(&self, book: &Book, request: &Request, answer: &Answer) {
-        if let Some(input) = answer.usage.input {
-            let mut calibration = self.calibration.lock().unwrap_or_else(PoisonError::into_inner);
-            book.learn(request, input, &mut calibration);
-        }
+    /// Takes in that a request of `tokens` by the rule was counted as `reported`.
+    fn learn(&self, book: &Book, tokens: u64, reported: u64) {
+        let mut calibration = self.calibration.lock().unwrap_or_else(PoisonError::into_inner);
+        book.learn(tokens, reported, &mut calibration);
     }
 
     fn saw_violation(&self) {

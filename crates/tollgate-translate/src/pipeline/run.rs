@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollgate::{Clock as _, Span, Timestamp};
+use tollgate::{Span, Timestamp};
 
 use super::attempt::{Attempt, Came};
 use super::book::Book;
