@@ -66,7 +66,7 @@ impl<'a> Segment<'a> {
         let shown: Vec<&Mark> = self.shown().collect();
         let closes = |open: &Mark| {
             let is_other = |mark: &&Mark| mark.pair == open.pair && mark.role == Role::Close;
-            shown.iter().position(|mark| is_other(mark)).map(|place| place + 1)
+            shown.iter().position(is_other).map(|place| place + 1)
         };
         let marker = |(place, mark): (usize, &&Mark)| Marker {
             number: place + 1,

@@ -1,7 +1,7 @@
 //! Where the segments and the markers of a document are, and the one place where they are made.
 //!
 //! A format hands over runs of inline content with the markup inside. What every format needs is done here: URLs and
-//! placeholders become markers too, markers at the edges are left outside, and a run without a letter is no segment.
+//! placeholders become markers too, what need not be shown is left outside, and a run without a letter is no segment.
 
 use super::inline;
 
@@ -110,7 +110,8 @@ impl Table {
     }
 }
 
-/// Leaves outside what need not be shown: white space, lone marks, and a pair that is around everything.
+/// Leaves outside what need not be shown: white space, tags with nothing to say, and a pair that is around everything. A
+/// placeholder or code at an edge stays inside: the sentence needs it, and may need it elsewhere in another language.
 fn trim<'a>(
     source: &str,
     mut start: usize,
@@ -129,11 +130,11 @@ fn trim<'a>(
         start += lead;
         end -= tail;
         match marks {
-            [mark, rest @ ..] if mark.start as usize == start && is_lone(mark, marks) => {
+            [mark, rest @ ..] if mark.start as usize == start && is_idle(source, mark, marks) => {
                 start = mark.end as usize;
                 marks = rest;
             }
-            [rest @ .., mark] if mark.end as usize == end && is_lone(mark, marks) => {
+            [rest @ .., mark] if mark.end as usize == end && is_idle(source, mark, marks) => {
                 end = mark.start as usize;
                 marks = rest;
             }
@@ -151,9 +152,16 @@ fn trim<'a>(
     }
 }
 
-/// Whether the other end of `mark` is not among `marks`.
-pub(crate) fn is_lone(mark: &Mark, marks: &[Mark]) -> bool {
-    mark.pair == 0 || marks.iter().filter(|other| other.pair == mark.pair).count() < 2
+/// Whether `mark` says nothing to a translator: a break, a task's box, a comment, a tag by itself, a position on the screen.
+fn is_idle(source: &str, mark: &Mark, marks: &[Mark]) -> bool {
+    let text = &source[mark.start as usize..mark.end as usize];
+    let lone = mark.pair == 0 || marks.iter().filter(|other| other.pair == mark.pair).count() < 2;
+    let is_tag = || {
+        let name = text.strip_prefix('<').and_then(|inner| inner.strip_suffix('>'));
+        name.is_some_and(|name| !name.contains(['>', ':', '@']) || name.starts_with('!'))
+    };
+    let is_box = || matches!(text, "[ ]" | "[x]" | "[X]");
+    mark.role == Role::Break || lone && (is_tag() || is_box() || text.starts_with("{\\"))
 }
 
 /// Whether there is a letter outside of marks.

@@ -54,6 +54,7 @@ impl Document {
         let mut written = String::with_capacity(self.source.len() + self.source.len() / 8);
         let mut from = 0;
         let mut beside = String::new();
+        let mut paragraph = None;
         for segment in self.segments() {
             let cut = segment.cut();
             let (start, end) = (cut.start as usize, cut.end as usize);
@@ -71,7 +72,7 @@ impl Document {
                     written.push_str(segment.source());
                 }
                 (Layout::Translation, Filling::Text(text)) => {
-                    written.push_str(&segment.rendered(text)?)
+                    written.push_str(&segment.rendered(text)?);
                 }
                 (Layout::Bilingual, Filling::Text(text)) => {
                     written.push_str(segment.source());
@@ -79,9 +80,13 @@ impl Document {
                     beside.push_str(&segment.rendered(text)?);
                 }
             }
-            if !cut.continues && !beside.is_empty() {
-                written.push_str(&self.joint(start, cut.kind));
-                written.push_str(&std::mem::take(&mut beside));
+            let first = *paragraph.get_or_insert(start);
+            if !cut.continues {
+                if !beside.is_empty() {
+                    written.push_str(&self.joint(first, cut.kind));
+                    written.push_str(&std::mem::take(&mut beside));
+                }
+                paragraph = None;
             }
         }
         for page in pages {

@@ -72,7 +72,7 @@ pub(super) fn read(source: &str, start: usize, page: Page, table: &mut Table) ->
             Event::Start(tag) => run.start(tag.local_name().as_ref(), first, end, table),
             Event::End(tag) => run.end(tag.local_name().as_ref(), first, end, table),
             Event::Empty(tag) if INLINE.contains(&tag.local_name().as_ref()) => {
-                run.alone(first, end)
+                run.alone(first, end);
             }
             Event::Empty(_) | Event::Decl(_) | Event::DocType(_) => run.finish(first, table),
             Event::Text(_) | Event::GeneralRef(_) => run.text(first, end),
