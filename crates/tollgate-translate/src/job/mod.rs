@@ -12,6 +12,7 @@
 //! ```
 
 mod embedded;
+mod postgres;
 mod sqlite;
 
 use std::fmt::{self, Debug};
@@ -23,6 +24,7 @@ use tollgate::{BoxFuture, Span, Timestamp};
 use crate::error::Error;
 
 pub use embedded::EmbeddedJobs;
+pub use postgres::{LEASE_DEFAULT, PostgresJobs};
 
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

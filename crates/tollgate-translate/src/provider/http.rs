@@ -62,15 +62,7 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new() -> Result<Self, Error> {
-        let mut roots = RootCertStore::empty();
-        // What the machine has and cannot be read is left out; a server that needs it is refused.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::invalid(format!("TLS cannot be set up: {error}")))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = tls_config()?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
         Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
@@ -107,6 +99,18 @@ impl Http {
             body: body.to_bytes().to_vec(),
         })
     }
+}
+
+/// TLS by ring, with the certificates of the machine.
+pub(crate) fn tls_config() -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    // What the machine has and cannot be read is left out; a server that needs it is refused.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::invalid(format!("TLS cannot be set up: {error}")))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 impl Transport for Http {

@@ -20,6 +20,8 @@ pub use error::{ProviderError, ProviderErrorKind, QuotaViolation};
 pub use http::{Http, Post, REPLY_BYTES_MAX, Reply, Transport};
 pub use key::Key;
 
+pub(crate) use http::tls_config;
+
 /// What is asked of a provider: one prompt, one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {

@@ -136,7 +136,7 @@ pub(crate) fn chunks_of(chunks: usize) -> (String, u64) {
             return (text, size);
         }
         assert!(found < chunks, "{found} chunks of {paragraphs} paragraphs");
-        paragraphs += 1;
+        paragraphs += (4 * (chunks - found - 1)).max(1);
     }
 }
 

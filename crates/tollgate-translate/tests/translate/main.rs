@@ -2,16 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod books;
+mod child;
 mod chunks;
+mod crash;
 mod desk;
 mod estimates;
 mod formats;
+mod kept;
 mod plans;
 mod prompts;
+mod providers;
 mod quota;
 mod round_trip;
 mod running;
 mod verification;
+mod workers;
 
 use tollgate_translate::{Document, Filling, Format, Language, Layout, Task};
 

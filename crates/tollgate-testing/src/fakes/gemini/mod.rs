@@ -223,9 +223,10 @@ impl FakeGemini {
         }
         state.tally.input_tokens += input;
         let segments = translate::segments_in(&asked.prompt);
+        let text = translate::to_translate(&asked.prompt);
         let fault = troubles
             .iter_mut()
-            .find_map(|trouble| trouble.strikes(number, &asked.prompt, segments).then_some(trouble.fault));
+            .find_map(|trouble| trouble.strikes(number, text, segments).then_some(trouble.fault));
         if let Some(fault) = fault {
             *state.tally.faults.entry(fault).or_default() += 1;
         }

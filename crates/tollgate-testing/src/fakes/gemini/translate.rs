@@ -106,6 +106,11 @@ fn segments(prompt: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
+/// The part of a prompt that is to be translated: without terms and context.
+pub(super) fn to_translate(prompt: &str) -> &str {
+    prompt.find(HEAD).map_or("", |at| &prompt[at..])
+}
+
 /// How many segments a prompt has.
 pub(super) fn segments_in(prompt: &str) -> usize {
     segments(prompt).len()
