@@ -141,6 +141,7 @@ fn trim<'a>(
             [open, rest @ .., close]
                 if open.start as usize == start
                     && close.end as usize == end
+                    && open.pair != 0
                     && open.pair == close.pair =>
             {
                 start = open.end as usize;

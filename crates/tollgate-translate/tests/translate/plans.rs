@@ -229,7 +229,7 @@ fn costs_follow_the_table_and_a_maximum_is_kept() {
 #[test]
 fn r003_6_the_plan_of_a_book_reads_like_this() {
     let book = plan(400_000, tier(5, Some(25)), |conditions| {
-        conditions.within = Some(Span::from_hours(24))
+        conditions.within = Some(Span::from_hours(24));
     });
     let text = book.to_string();
     let expected = include_str!("plan-of-a-book.txt");

@@ -70,7 +70,7 @@ fn a_glossary_reads_csv_and_json() {
     ];
     let dragon = Term { source: "dragon".into(), target: "dragon".into(), note: None };
     for glossary in rows {
-        assert_eq!(glossary.unwrap().terms(), [dragon.clone()]);
+        assert_eq!(glossary.unwrap().terms(), std::slice::from_ref(&dragon));
     }
     let quoted = Glossary::from_csv("\"a, b\",\"c \"\"d\"\"\"\n").unwrap();
     assert_eq!(
