@@ -87,7 +87,8 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Wanted>, S
 fn serve(wanted: Wanted) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let clock: Arc<dyn Clock> = Arc::new(ScaledClock::new(Arc::new(SystemClock), wanted.factor));
+        let clock: Arc<dyn Clock> =
+            Arc::new(ScaledClock::new(Arc::new(SystemClock), wanted.factor));
         let fake = FakeGemini::new(clock, wanted.settings);
         let served = fake.serve(wanted.port).await?;
         println!("{}", served.url());

@@ -50,7 +50,8 @@ impl EmbeddedJobs {
         make(folder)?;
         let path = folder.join(FILE);
         private(&path).map_err(|error| unusable(&path, &error.to_string()))?;
-        let mut connection = Connection::open(&path).map_err(|error| unusable(&path, &error.to_string()))?;
+        let mut connection =
+            Connection::open(&path).map_err(|error| unusable(&path, &error.to_string()))?;
         prepare(&connection).map_err(|fault| said(fault, &path))?;
         let (acts, next) = mpsc::channel::<Act>();
         let work = move || {
@@ -239,7 +240,11 @@ impl JobStore for EmbeddedJobs {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn record<'a>(&'a self, claim: &'a Claim, step: &'a Step) -> BoxFuture<'a, Result<bool, Error>> {
+    fn record<'a>(
+        &'a self,
+        claim: &'a Claim,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         let (claim, step) = (claim.clone(), step.clone());
         Box::pin(self.run(move |connection| sqlite::record(connection, &claim, &step)))
     }
@@ -259,7 +264,10 @@ impl JobStore for EmbeddedJobs {
         Box::pin(self.run(move |connection| sqlite::retry_failed(connection, &id)))
     }
 
-    fn recall<'a>(&'a self, hash: &'a [u8; 32]) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
+    fn recall<'a>(
+        &'a self,
+        hash: &'a [u8; 32],
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
         let hash = *hash;
         Box::pin(self.run(move |connection| sqlite::recall(connection, &hash)))
     }

@@ -401,15 +401,17 @@ pub trait JobStore: Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Next, Error>>;
 
     /// Keeps the claims of `worker` alive.
-    fn renew<'a>(&'a self, id: &'a str, worker: &'a str, now: Timestamp) -> BoxFuture<'a, Result<(), Error>>;
+    fn renew<'a>(
+        &'a self,
+        id: &'a str,
+        worker: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Changes a chunk. Says whether it changed: not if another worker has it by now, or it is over. A translation is
     /// taken from anybody who still has one to give.
-    fn record<'a>(
-        &'a self,
-        claim: &'a Claim,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
+    fn record<'a>(&'a self, claim: &'a Claim, step: &'a Step)
+    -> BoxFuture<'a, Result<bool, Error>>;
 
     /// How far a job is.
     fn counts<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Counts, Error>>;
@@ -421,7 +423,10 @@ pub trait JobStore: Debug + Send + Sync + 'static {
     fn retry_failed<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<u64, Error>>;
 
     /// What was answered to the request with this hash.
-    fn recall<'a>(&'a self, hash: &'a [u8; 32]) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>>;
+    fn recall<'a>(
+        &'a self,
+        hash: &'a [u8; 32],
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>>;
 
     /// Keeps what was answered to the request with this hash.
     fn remember<'a>(
@@ -443,7 +448,11 @@ impl NewJob {
     pub fn check(&self) -> Result<(), Error> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let id = &self.id;
-        if id.is_empty() || JOB_ID_BYTES_MAX < id.len() || !id.chars().all(is_part) || id.starts_with('.') {
+        if id.is_empty()
+            || JOB_ID_BYTES_MAX < id.len()
+            || !id.chars().all(is_part)
+            || id.starts_with('.')
+        {
             return Err(Error::invalid(format!(
                 "{id:?} is no name for a job; use 1 to {JOB_ID_BYTES_MAX} letters, digits, - and _"
             )));

@@ -13,7 +13,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate::{BoxFuture, Span, Timestamp};
 
 use super::sqlite::{as_json, from_json, integer, natural};
-use super::{ChunkRecord, Claim, Counts, Hold, Job, JobState, JobStore, NewJob, Next, Run, Step, Used};
+use super::{
+    ChunkRecord, Claim, Counts, Hold, Job, JobState, JobStore, NewJob, Next, Run, Step, Used,
+};
 use crate::error::Error;
 use crate::provider::tls_config;
 
@@ -61,7 +63,10 @@ impl PostgresJobs {
             ))
         })?;
         let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if schema.is_empty() || !schema.chars().all(is_part) || schema.starts_with(|c: char| c.is_ascii_digit()) {
+        if schema.is_empty()
+            || !schema.chars().all(is_part)
+            || schema.starts_with(|c: char| c.is_ascii_digit())
+        {
             return Err(Error::invalid(format!(
                 "{schema:?} is no name of a schema here; use lower-case letters, digits and _, as in tollgate"
             )));
@@ -115,7 +120,8 @@ impl PostgresJobs {
             return Ok(client);
         }
         let tls = MakeRustlsConnect::new(tls_config()?);
-        let (client, connection) = self.config.connect(tls).await.map_err(|error| failed(&error))?;
+        let (client, connection) =
+            self.config.connect(tls).await.map_err(|error| failed(&error))?;
         // It ends with the client, and what it failed with every statement says too.
         tokio::spawn(async move { drop(connection.await) });
         let client = Arc::new(client);
@@ -212,7 +218,9 @@ impl PostgresJobs {
         }
         if row.get::<_, Option<i64>>(3).is_none() {
             let later: Option<i64> = row.get(10);
-            return Ok(later.map_or(Next::Nothing, |at| Next::Later(Timestamp::from_micros(natural(at)))));
+            return Ok(
+                later.map_or(Next::Nothing, |at| Next::Later(Timestamp::from_micros(natural(at))))
+            );
         }
         Ok(Next::Chunk(Claim {
             job: id.to_owned(),
@@ -240,7 +248,8 @@ impl PostgresJobs {
         let changed = match step {
             Step::Expect { cost } => update("expected = $5", &[&integer(*cost)]).await?,
             Step::Sent { cost } => {
-                update("state = 'sent', calls = calls + 1, expected = $5", &[&integer(*cost)]).await?
+                update("state = 'sent', calls = calls + 1, expected = $5", &[&integer(*cost)])
+                    .await?
             }
             Step::Back => update("state = 'pending', expected = 0", &[]).await?,
             Step::Done { texts, warning, used: spent } => {
@@ -250,13 +259,21 @@ impl PostgresJobs {
             }
             Step::Again { at, reason, used: spent, is_fault } => {
                 let (input, output, cost) = used(spent);
-                let counted = if *is_fault { "faults = faults + 1, passing = 0" } else { "passing = passing + 1" };
+                let counted = if *is_fault {
+                    "faults = faults + 1, passing = 0"
+                } else {
+                    "passing = passing + 1"
+                };
                 let set = format!("state = 'again', due = $8, reason = $9, {counted}, {USED}");
                 update(&set, &[&input, &output, &cost, &integer(at.as_micros()), reason]).await?
             }
             Step::Failed { reason, used: spent } => {
                 let (input, output, cost) = used(spent);
-                update(&format!("state = 'failed', reason = $8, {USED}"), &[&input, &output, &cost, reason]).await?
+                update(
+                    &format!("state = 'failed', reason = $8, {USED}"),
+                    &[&input, &output, &cost, reason],
+                )
+                .await?
             }
             Step::Split { at, reason, used: spent } => {
                 let (input, output, cost) = used(spent);
@@ -269,7 +286,11 @@ impl PostgresJobs {
                      SELECT $1, first, $9::bigint FROM parent UNION ALL SELECT $1, $9::bigint, last FROM parent"
                 );
                 let at = i64::from(*at);
-                self.execute(&sql, &[&claim.job, &first, &last, &fence, &input, &output, &cost, reason, &at]).await?
+                self.execute(
+                    &sql,
+                    &[&claim.job, &first, &last, &fence, &input, &output, &cost, reason, &at],
+                )
+                .await?
             }
         };
         Ok(0 < changed)
@@ -280,7 +301,8 @@ impl JobStore for PostgresJobs {
     fn create<'a>(&'a self, job: &'a NewJob, now: Timestamp) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             job.check()?;
-            let (first, last): (Vec<i64>, Vec<i64>) = job.chunks.iter().map(|run| place(*run)).unzip();
+            let (first, last): (Vec<i64>, Vec<i64>) =
+                job.chunks.iter().map(|run| place(*run)).unzip();
             let sql = "WITH made AS (
                      INSERT INTO @.translate_jobs (id, name, state, settings, document, created_at)
                      VALUES ($1, $2, 'planned', $3, $4, $5) ON CONFLICT DO NOTHING RETURNING id
@@ -312,7 +334,8 @@ impl JobStore for PostgresJobs {
 
     fn document<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Vec<u8>>, Error>> {
         Box::pin(async move {
-            let rows = self.query("SELECT document FROM @.translate_jobs WHERE id = $1", &[&id]).await?;
+            let rows =
+                self.query("SELECT document FROM @.translate_jobs WHERE id = $1", &[&id]).await?;
             Ok(rows.first().map(|row| row.get(0)))
         })
     }
@@ -383,7 +406,11 @@ impl JobStore for PostgresJobs {
         })
     }
 
-    fn record<'a>(&'a self, claim: &'a Claim, step: &'a Step) -> BoxFuture<'a, Result<bool, Error>> {
+    fn record<'a>(
+        &'a self,
+        claim: &'a Claim,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.change(claim, step))
     }
 
@@ -438,7 +465,10 @@ impl JobStore for PostgresJobs {
         })
     }
 
-    fn recall<'a>(&'a self, hash: &'a [u8; 32]) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
+    fn recall<'a>(
+        &'a self,
+        hash: &'a [u8; 32],
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
         Box::pin(async move {
             let sql = "SELECT texts FROM @.translate_cache WHERE hash = $1";
             let rows = self.query(sql, &[&hash.as_slice()]).await?;

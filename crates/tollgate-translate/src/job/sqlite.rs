@@ -87,8 +87,15 @@ fn read_job(row: &Row<'_>) -> rusqlite::Result<Result<Job, Error>> {
     let created_at = Timestamp::from_micros(time(6)?.unwrap_or(0));
     let started_at = time(7)?.map(Timestamp::from_micros);
     let ended_at = time(8)?.map(Timestamp::from_micros);
-    Ok(JobState::read(&state, resume_at, why)
-        .map(|state| Job { id, name, state, settings, created_at, started_at, ended_at }))
+    Ok(JobState::read(&state, resume_at, why).map(|state| Job {
+        id,
+        name,
+        state,
+        settings,
+        created_at,
+        started_at,
+        ended_at,
+    }))
 }
 
 pub(super) fn job(connection: &Connection, id: &str) -> Done<Option<Job>> {
@@ -197,7 +204,9 @@ pub(super) fn record(connection: &mut Connection, claim: &Claim, step: &Step) ->
         _ => "state IN ('reserved', 'sent') AND fence = ?4",
     };
     let update = |set: &str, values: &[&dyn rusqlite::ToSql]| {
-        let sql = format!("UPDATE chunks SET {set} WHERE job = ?1 AND first = ?2 AND last = ?3 AND {whose}");
+        let sql = format!(
+            "UPDATE chunks SET {set} WHERE job = ?1 AND first = ?2 AND last = ?3 AND {whose}"
+        );
         let fence = integer(*fence);
         let mut all: Vec<&dyn rusqlite::ToSql> = vec![job, &run.first, &run.end, &fence];
         all.extend_from_slice(values);
@@ -220,13 +229,20 @@ pub(super) fn record(connection: &mut Connection, claim: &Claim, step: &Step) ->
         Step::Again { at, reason, used: spent, is_fault } => {
             let (input, output, cost) = used(spent);
             let due = integer(at.as_micros());
-            let count = if *is_fault { "faults = faults + 1, passing = 0" } else { "passing = passing + 1" };
+            let count = if *is_fault {
+                "faults = faults + 1, passing = 0"
+            } else {
+                "passing = passing + 1"
+            };
             let set = format!("state = 'again', due = ?8, reason = ?9, {count}, {USED}");
             update(&set, &[&input, &output, &cost, &due, reason])?
         }
         Step::Failed { reason, used: spent } => {
             let (input, output, cost) = used(spent);
-            update(&format!("state = 'failed', reason = ?8, {USED}"), &[&input, &output, &cost, reason])?
+            update(
+                &format!("state = 'failed', reason = ?8, {USED}"),
+                &[&input, &output, &cost, reason],
+            )?
         }
         Step::Split { at, reason, used: spent } => {
             let (input, output, cost) = used(spent);
@@ -301,7 +317,8 @@ pub(super) fn retry_failed(connection: &mut Connection, id: &str) -> Done<u64> {
 
 pub(super) fn recall(connection: &Connection, hash: &[u8; 32]) -> Done<Option<Vec<String>>> {
     let mut statement = connection.prepare_cached("SELECT texts FROM cache WHERE hash = ?1")?;
-    let found: Option<String> = statement.query_row([hash.as_slice()], |row| row.get(0)).optional()?;
+    let found: Option<String> =
+        statement.query_row([hash.as_slice()], |row| row.get(0)).optional()?;
     Ok(found.map(|texts| from_json(&texts)).transpose()?)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tollgate::{Backoff, Guard, Span, Timestamp, edge};
+use tollgate_telemetry::TranslationMeters;
 
 use super::book::{Asking, Book};
 use super::throttle::Pass;
@@ -127,7 +128,10 @@ impl Attempt {
             guard.release().await?;
             return self.record(Step::Back).await;
         }
-        let answer = self.engine.provider.translate(&asking.request).await;
+        let answer = {
+            let _at_provider = self.engine.meters().map(TranslationMeters::at_provider);
+            self.engine.provider.translate(&asking.request).await
+        };
         let counted = answer.as_ref().ok().and_then(|answer| answer.usage.input);
         if let Some(counted) = counted {
             self.engine.learn(&self.book, asking.tokens, counted);
@@ -239,5 +243,7 @@ impl Attempt {
 
 fn over_budget(most: u64, spent: u64, next: u64) -> String {
     let [most, spent, next] = [most, spent, next].map(Micros);
-    format!("the next chunk may cost {next}, {spent} is spent, and at most {most} may be; raise the bound and resume")
+    format!(
+        "the next chunk may cost {next}, {spent} is spent, and at most {most} may be; raise the bound and resume"
+    )
 }

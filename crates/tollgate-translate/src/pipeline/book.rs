@@ -183,11 +183,14 @@ impl Book {
         let mut document = Document::read(document, settings.format)?;
         let chunks = chunk::cut(&mut document, settings.chunk_tokens)?;
         let number = |place: usize| {
-            u32::try_from(place).map_err(|_| Error::document("the document has too many segments; cut it in parts"))
+            u32::try_from(place)
+                .map_err(|_| Error::document("the document has too many segments; cut it in parts"))
         };
         let chunks = chunks
             .iter()
-            .map(|chunk| Ok(Run { first: number(chunk.segments.start)?, end: number(chunk.segments.end)? }))
+            .map(|chunk| {
+                Ok(Run { first: number(chunk.segments.start)?, end: number(chunk.segments.end)? })
+            })
             .collect::<Result<Vec<_>, Error>>()?;
         let task = Task {
             from: settings.from.clone(),

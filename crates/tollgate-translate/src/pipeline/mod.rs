@@ -11,12 +11,14 @@ mod progress;
 mod run;
 mod stop;
 mod throttle;
+mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tollgate::{Clock, Span};
+use tollgate_telemetry::{Meters, TranslationMeters};
 
 use crate::error::Error;
 use crate::estimate::Calibration;
@@ -50,12 +52,20 @@ pub struct Options {
     pub wait_out_pauses: bool,
     /// The name of this worker, different from that of every other worker on the same jobs.
     pub worker: String,
+    /// Where translations are counted (R003.9), if anywhere.
+    pub meters: Option<Arc<Meters>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let worker = format!("{}-{:08x}", std::process::id(), tollgate::edge::random());
-        Self { parallel: PARALLEL_DEFAULT, patience: PATIENCE_DEFAULT, wait_out_pauses: true, worker }
+        Self {
+            parallel: PARALLEL_DEFAULT,
+            patience: PATIENCE_DEFAULT,
+            wait_out_pauses: true,
+            worker,
+            meters: None,
+        }
     }
 }
 
@@ -87,6 +97,9 @@ impl Pipeline {
         options: Options,
     ) -> Self {
         let options = Options { parallel: options.parallel.max(1), ..options };
+        if let Some(meters) = &options.meters {
+            throttle.count_in(meters);
+        }
         Self(Arc::new(Engine {
             provider,
             throttle,
@@ -177,8 +190,15 @@ impl Engine {
         book.learn(tokens, reported, &mut calibration);
     }
 
+    fn meters(&self) -> Option<&TranslationMeters> {
+        self.options.meters.as_ref().map(|meters| meters.translation())
+    }
+
     fn saw_violation(&self) {
         self.violations.fetch_add(1, Ordering::Relaxed);
+        if let Some(meters) = self.meters() {
+            meters.violated();
+        }
     }
 
     fn saw_failure(&self) {

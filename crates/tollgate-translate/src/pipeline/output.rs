@@ -48,7 +48,9 @@ impl Pipeline {
         for chunk in self.0.store.chunks(id).await? {
             let run = chunk.run;
             if run.first != covered || document.len() < run.end as usize {
-                return Err(Error::store(format!("the chunks of the job {id:?} do not fit together at segment {covered}")));
+                return Err(Error::store(format!(
+                    "the chunks of the job {id:?} do not fit together at segment {covered}"
+                )));
             }
             covered = run.end;
             let failure = |reason: Option<String>| {
@@ -63,14 +65,18 @@ impl Pipeline {
                     warnings.extend(chunk.reason.map(|reason| failure(Some(reason))));
                 }
                 ChunkState::Done => {
-                    return Err(Error::store(format!("the translation of segments {run} of the job {id:?} is not whole")));
+                    return Err(Error::store(format!(
+                        "the translation of segments {run} of the job {id:?} is not whole"
+                    )));
                 }
                 ChunkState::Failed => failures.push(failure(chunk.reason)),
                 _ => missing += run.len() as usize,
             }
         }
         if covered as usize != document.len() {
-            return Err(Error::store(format!("the chunks of the job {id:?} end at segment {covered}")));
+            return Err(Error::store(format!(
+                "the chunks of the job {id:?} end at segment {covered}"
+            )));
         }
         let bytes = document.write(layout, |segment| match texts.get(segment) {
             Some(Some(text)) => Filling::Text(text),

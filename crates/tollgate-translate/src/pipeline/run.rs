@@ -53,7 +53,8 @@ impl Pipeline {
         }
         let _hold = engine.store.enter(id).await?;
         let book = Arc::new(engine.open(id).await?);
-        let mut rounds = Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
+        let mut rounds =
+            Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
         rounds.run().await
     }
 }
@@ -209,10 +210,25 @@ impl Rounds<'_> {
             0 => (JobState::Completed, Ended::Completed),
             _ => (JobState::CompletedWithErrors, Ended::CompletedWithErrors),
         };
-        Ok(if self.set_state(&state).await? { ended } else { Ended::Cancelled })
+        let job = self.engine.job(self.id).await?;
+        if !self.set_state(&state).await? {
+            return Ok(Ended::Cancelled);
+        }
+        // Of several workers that find the job over, the first one counts it.
+        if let Some(meters) = self.engine.meters()
+            && !job.state.is_over()
+        {
+            let began = job.started_at.unwrap_or(self.began_at);
+            meters.ended(self.engine.clock.now().since(began), 0 < counts.failed);
+        }
+        Ok(ended)
     }
 
-    async fn tell(&self, under_way: usize, paused: Option<(&str, Option<Timestamp>)>) -> Result<(), Error> {
+    async fn tell(
+        &self,
+        under_way: usize,
+        paused: Option<(&str, Option<Timestamp>)>,
+    ) -> Result<(), Error> {
         let counts = self.engine.store.counts(self.id).await?;
         self.engine.progress.send_replace(Progress {
             job: self.id.to_owned(),
@@ -238,5 +254,7 @@ fn halted(state: JobState) -> Ended {
 }
 
 fn joined(ended: Result<Result<Came, Error>, tokio::task::JoinError>) -> Result<Came, Error> {
-    ended.map_err(|error| Error::store(format!("an attempt at a chunk ended unexpectedly: {error}")))?
+    ended.map_err(|error| {
+        Error::store(format!("an attempt at a chunk ended unexpectedly: {error}"))
+    })?
 }

@@ -4,13 +4,14 @@
 //! in this process. When the provider refuses all the same, that is a violation: it is written down, and the gate is
 //! closed until the provider's time, for everybody who shares it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tollgate::incident::{RETRY_AFTER_MAX, Recorder, Violation, report_violation};
 use tollgate::{
-    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer, Policy, Queue, Rule,
-    Span, Timestamp, Wait,
+    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer, Policy,
+    Queue, Rule, Span, Timestamp, Wait,
 };
+use tollgate_telemetry::Meters;
 
 use crate::provider::{ProviderError, ProviderErrorKind};
 
@@ -33,6 +34,7 @@ pub struct Throttle {
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
     recorder: Arc<Recorder>,
+    counted_in: Arc<OnceLock<Arc<Meters>>>,
 }
 
 /// The answer to a wish to call.
@@ -75,11 +77,21 @@ impl Throttle {
         observer: Arc<dyn Observer>,
     ) -> Self {
         let recorder = Arc::new(Recorder::new());
-        let both: Arc<dyn Observer> = Arc::new(Both(Arc::clone(&observer), Arc::clone(&recorder)));
-        let gate: Arc<dyn Gate> = Arc::new(Observed::new(gate, both, Arc::clone(&clock)));
+        let counted_in = Arc::new(OnceLock::new());
+        let all: Arc<dyn Observer> = Arc::new(All {
+            observer: Arc::clone(&observer),
+            recorder: Arc::clone(&recorder),
+            counted_in: Arc::clone(&counted_in),
+        });
+        let gate: Arc<dyn Gate> = Arc::new(Observed::new(gate, all, Arc::clone(&clock)));
         let queue = Arc::new(Queue::new(gate, Arc::clone(&clock)));
         let gate = Arc::clone(&queue) as Arc<dyn Gate>;
-        Self { queue, gate, policy, subject: subject.into(), clock, observer, recorder }
+        Self { queue, gate, policy, subject: subject.into(), clock, observer, recorder, counted_in }
+    }
+
+    /// Counts denials in `meters` from now on; only the first call has an effect.
+    pub(super) fn count_in(&self, meters: &Arc<Meters>) {
+        drop(self.counted_in.set(Arc::clone(meters)));
     }
 
     /// The policy.
@@ -141,12 +153,19 @@ impl Throttle {
     }
 
     /// The provider refused what was admitted: writes it down and closes the gate until `until`.
-    pub(super) async fn refused(&self, tokens: u64, error: &ProviderError, until: Timestamp) -> Result<(), Error> {
+    pub(super) async fn refused(
+        &self,
+        tokens: u64,
+        error: &ProviderError,
+        until: Timestamp,
+    ) -> Result<(), Error> {
         let ask = self.ask(tokens);
         let retry_after = until.since(self.clock.now()).min(RETRY_AFTER_MAX);
         let violation = Violation { ask: &ask, limit: self.limit_of(error.kind), retry_after };
         let (gate, observer) = (self.gate.as_ref(), self.observer.as_ref());
-        report_violation(gate, &self.recorder, observer, self.clock.as_ref(), &violation).await.map(drop)
+        report_violation(gate, &self.recorder, observer, self.clock.as_ref(), &violation)
+            .await
+            .map(drop)
     }
 
     /// The limit of the policy that the provider's word is about; nothing if it has none of that kind.
@@ -175,13 +194,22 @@ fn why(denial: &Denial) -> String {
     format!("the limit {} of {} is used up", denial.limit, denial.policy)
 }
 
-/// Two observers.
+/// Everybody who wants to know what the gate says.
 #[derive(Debug)]
-struct Both(Arc<dyn Observer>, Arc<Recorder>);
+struct All {
+    observer: Arc<dyn Observer>,
+    recorder: Arc<Recorder>,
+    counted_in: Arc<OnceLock<Arc<Meters>>>,
+}
 
-impl Observer for Both {
+impl Observer for All {
     fn observe(&self, event: &Event<'_>) {
-        self.0.observe(event);
-        self.1.observe(event);
+        self.observer.observe(event);
+        self.recorder.observe(event);
+        if let Event::Denied { .. } | Event::Failed { .. } = event
+            && let Some(meters) = self.counted_in.get()
+        {
+            meters.translation().denied();
+        }
     }
 }

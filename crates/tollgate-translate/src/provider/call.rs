@@ -46,7 +46,8 @@ impl Caller {
     ) -> Result<Vec<u8>, ProviderError> {
         let url = format!("{}{path}", self.url);
         let key = format!("{prefix}{}", self.key.text());
-        let post = Post { url: &url, header: Some((name, &key)), body: body.to_string().into_bytes() };
+        let post =
+            Post { url: &url, header: Some((name, &key)), body: body.to_string().into_bytes() };
         let late = self.clock.sleep_until(self.clock.now() + self.timeout);
         let reply = tokio::select! {
             biased;

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
 use super::call::{Caller, read};
-use super::{Answer, Finish, Key, Provider, ProviderError, Request, Transport, Usage, next_midnight};
+use super::{
+    Answer, Finish, Key, Provider, ProviderError, Request, Transport, Usage, next_midnight,
+};
 use crate::error::Error;
 
 /// Where Gemini is.
@@ -50,14 +52,20 @@ impl Gemini {
 }
 
 impl Provider for Gemini {
-    fn translate<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Answer, ProviderError>> {
+    fn translate<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> BoxFuture<'a, Result<Answer, ProviderError>> {
         Box::pin(async move {
             let body = self.call(&request.model, "generateContent", &body_of(request)).await?;
             Ok(answer_of(read(&body)?))
         })
     }
 
-    fn count_tokens<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<u64, ProviderError>> {
+    fn count_tokens<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> BoxFuture<'a, Result<u64, ProviderError>> {
         Box::pin(async move {
             let mut inner = body_of(request);
             inner["model"] = format!("models/{}", request.model).into();
@@ -158,7 +166,8 @@ fn answer_of(body: Body) -> Answer {
     };
     // A blocked prompt has no candidates at all.
     let Some(candidate) = body.candidates.into_iter().next() else {
-        let reason = body.prompt_feedback.block_reason.unwrap_or_else(|| "no candidates".to_owned());
+        let reason =
+            body.prompt_feedback.block_reason.unwrap_or_else(|| "no candidates".to_owned());
         return Answer { text: String::new(), finish: Finish::Blocked(reason), usage };
     };
     let parts = candidate.content.parts.into_iter().filter(|part| !part.thought);
@@ -187,7 +196,8 @@ mod tests {
 
     #[test]
     fn only_stop_is_success_and_every_other_reason_keeps_its_name() {
-        let finish = |reason: &str| answer(&json!({"candidates": [{"finishReason": reason}]})).finish;
+        let finish =
+            |reason: &str| answer(&json!({"candidates": [{"finishReason": reason}]})).finish;
         assert_eq!(finish("STOP"), Finish::Stop);
         assert_eq!(finish("MAX_TOKENS"), Finish::MaxTokens);
         assert_eq!(finish("RECITATION"), Finish::Blocked("RECITATION".to_owned()));
@@ -197,7 +207,9 @@ mod tests {
 
     #[test]
     fn a_blocked_prompt_has_no_candidates() {
-        let answer = answer(&json!({"promptFeedback": {"blockReason": "OTHER"}, "usageMetadata": {"promptTokenCount": 7}}));
+        let answer = answer(
+            &json!({"promptFeedback": {"blockReason": "OTHER"}, "usageMetadata": {"promptTokenCount": 7}}),
+        );
         assert_eq!(answer.finish, Finish::Blocked("OTHER".to_owned()));
         assert_eq!(answer.usage.input, Some(7));
     }

@@ -63,8 +63,11 @@ impl Http {
     /// If TLS cannot be set up.
     pub fn new() -> Result<Self, Error> {
         let config = tls_config()?;
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .build();
         Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
@@ -78,18 +81,25 @@ impl Http {
             .header(CONTENT_TYPE, "application/json");
         if let Some((name, value)) = post.header {
             let mut value = HeaderValue::from_str(value).map_err(|_| {
-                ProviderError::new(Kind::Denied, "the key has characters that no key has; check that it was copied whole")
+                ProviderError::new(
+                    Kind::Denied,
+                    "the key has characters that no key has; check that it was copied whole",
+                )
             })?;
             value.set_sensitive(true);
             request = request.header(name, value);
         }
         let request = request.body(Full::new(post.body.into())).map_err(unsendable)?;
         let reply = self.client.request(request).await.map_err(|error| {
-            ProviderError::new(Kind::Unreachable, format!("{} cannot be reached: {}", host(post.url), chain(&error)))
+            ProviderError::new(
+                Kind::Unreachable,
+                format!("{} cannot be reached: {}", host(post.url), chain(&error)),
+            )
         })?;
         let (head, body) = reply.into_parts();
         let body = Limited::new(body, REPLY_BYTES_MAX).collect().await.map_err(|error| {
-            let kind = if error.is::<LengthLimitError>() { Kind::Garbled } else { Kind::Unreachable };
+            let kind =
+                if error.is::<LengthLimitError>() { Kind::Garbled } else { Kind::Unreachable };
             ProviderError::new(kind, format!("the answer of {} broke off: {error}", host(post.url)))
         })?;
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
@@ -137,15 +147,20 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// `url` as the base of a provider, without a slash at its end.
 pub(super) fn base_url(url: &str) -> Result<String, Error> {
-    let right = "write it as in https://api.example.com, or http://127.0.0.1:8080 for one on this machine";
-    let uri: Uri =
-        url.parse().map_err(|error| Error::invalid(format!("the provider's url {url:?} cannot be read ({error}); {right}")))?;
+    let right =
+        "write it as in https://api.example.com, or http://127.0.0.1:8080 for one on this machine";
+    let uri: Uri = url.parse().map_err(|error| {
+        Error::invalid(format!("the provider's url {url:?} cannot be read ({error}); {right}"))
+    })?;
     let name = uri.host().unwrap_or_default();
     if name.is_empty() || uri.query().is_some() {
-        return Err(Error::invalid(format!("the provider's url {url:?} must have a host and no query; {right}")));
+        return Err(Error::invalid(format!(
+            "the provider's url {url:?} must have a host and no query; {right}"
+        )));
     }
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let is_loopback =
+        name == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     match uri.scheme_str() {
         Some("https") => {}
         Some("http") if is_loopback => {}
@@ -164,10 +179,22 @@ mod tests {
 
     #[test]
     fn plain_http_is_for_loopback_alone() {
-        for right in ["https://example.com/", "http://127.0.0.1:1", "http://localhost:1/v1", "http://[::1]:1"] {
+        for right in [
+            "https://example.com/",
+            "http://127.0.0.1:1",
+            "http://localhost:1/v1",
+            "http://[::1]:1",
+        ] {
             assert_eq!(base_url(right).unwrap(), right.trim_end_matches('/'));
         }
-        for wrong in ["http://example.com", "ftp://127.0.0.1", "example.com", "https://h/?key=x", "", "http://127.0.0.1.example.com"] {
+        for wrong in [
+            "http://example.com",
+            "ftp://127.0.0.1",
+            "example.com",
+            "https://h/?key=x",
+            "",
+            "http://127.0.0.1.example.com",
+        ] {
             let error = base_url(wrong).unwrap_err().to_string();
             assert!(error.contains("write it as in https://"), "{wrong}: {error}");
         }

@@ -19,7 +19,9 @@ impl Key {
     pub fn new(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         if text.is_empty() || text.contains(char::is_whitespace) || !text.is_ascii() {
-            return Err(Error::invalid("a key is one word of ASCII characters; check that it was copied whole"));
+            return Err(Error::invalid(
+                "a key is one word of ASCII characters; check that it was copied whole",
+            ));
         }
         Ok(Self(text.to_owned()))
     }
@@ -45,7 +47,10 @@ impl Key {
     /// If it cannot be read, or holds no key.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::invalid(format!("the file with the key, {}, cannot be read: {error}", path.display()))
+            Error::invalid(format!(
+                "the file with the key, {}, cannot be read: {error}",
+                path.display()
+            ))
         })?;
         Self::new(&text)
     }

@@ -41,16 +41,23 @@ impl OpenAi {
 }
 
 impl Provider for OpenAi {
-    fn translate<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Answer, ProviderError>> {
+    fn translate<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> BoxFuture<'a, Result<Answer, ProviderError>> {
         Box::pin(async move {
             let body = body_of(request);
-            let reply = self.caller.call("/chat/completions", "authorization", "Bearer ", &body).await?;
+            let reply =
+                self.caller.call("/chat/completions", "authorization", "Bearer ", &body).await?;
             Ok(answer_of(read(&reply)?))
         })
     }
 
     /// There is no such call, so nobody may rely on it.
-    fn count_tokens<'a>(&'a self, _request: &'a Request) -> BoxFuture<'a, Result<u64, ProviderError>> {
+    fn count_tokens<'a>(
+        &'a self,
+        _request: &'a Request,
+    ) -> BoxFuture<'a, Result<u64, ProviderError>> {
         Box::pin(async {
             let text = "a compatible endpoint does not count tokens; use the estimate";
             Err(ProviderError::new(ProviderErrorKind::BadRequest, text))
@@ -103,9 +110,14 @@ struct Tokens {
 
 fn answer_of(body: Body) -> Answer {
     let tokens = body.usage.unwrap_or_default();
-    let usage = Usage { input: tokens.prompt_tokens, output: tokens.completion_tokens, ..Usage::default() };
+    let usage =
+        Usage { input: tokens.prompt_tokens, output: tokens.completion_tokens, ..Usage::default() };
     let Some(choice) = body.choices.into_iter().next() else {
-        return Answer { text: String::new(), finish: Finish::Other("no choices".to_owned()), usage };
+        return Answer {
+            text: String::new(),
+            finish: Finish::Other("no choices".to_owned()),
+            usage,
+        };
     };
     let finish = match choice.finish_reason.as_deref() {
         Some("stop") => Finish::Stop,

@@ -73,7 +73,8 @@ pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Pr
 fn read(body: &[u8]) -> Inside {
     // The streaming endpoint and the compatible one wrap the error in an array. This comes first, since an array can be
     // read as a struct too.
-    let wrapped = serde_json::from_slice::<Vec<Body>>(body).ok().and_then(|all| all.into_iter().next());
+    let wrapped =
+        serde_json::from_slice::<Vec<Body>>(body).ok().and_then(|all| all.into_iter().next());
     wrapped.or_else(|| serde_json::from_slice(body).ok()).unwrap_or_default().error
 }
 
@@ -88,7 +89,9 @@ fn kind_of(status: u16, inside: &Inside, message: &str, violations: &[QuotaViola
         404 => Kind::Gone,
         408 | 409 | 500.. => Kind::Overloaded,
         // A wrong key is a 400 with these words.
-        400 if message.contains("API key not valid") || message.contains("API_KEY_INVALID") => Kind::Denied,
+        400 if message.contains("API key not valid") || message.contains("API_KEY_INVALID") => {
+            Kind::Denied
+        }
         400.. => Kind::BadRequest,
         _ => Kind::Garbled,
     }
@@ -200,7 +203,8 @@ mod tests {
         ] {
             assert_eq!(kind(status, r#"{"error":{"message":"x"}}"#).0, wanted, "{status}");
         }
-        let key = r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}"#;
+        let key =
+            r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}"#;
         assert_eq!(kind(400, key).0, Kind::Denied);
         assert_eq!(kind(502, "<html>bad gateway</html>").0, Kind::Overloaded);
     }

@@ -11,7 +11,8 @@ use tollgate::{Atomic, BoxFuture, Gate, Memory, Span, SystemClock, Timestamp};
 use tollgate_testing::fakes::gemini::Quota;
 use tollgate_translate::Error;
 use tollgate_translate::job::{
-    ChunkRecord, Claim, Counts, EmbeddedJobs, Hold, Job, JobState, JobStore, NewJob, Next, PostgresJobs, Step,
+    ChunkRecord, Claim, Counts, EmbeddedJobs, Hold, Job, JobState, JobStore, NewJob, Next,
+    PostgresJobs, Step,
 };
 use tollgate_translate::pipeline::{Options, Pipeline, Stop, Throttle};
 use tollgate_translate::provider::gemini::Gemini;
@@ -68,12 +69,14 @@ pub(crate) fn pipeline(provider: &str, store: Arc<dyn JobStore>) -> Pipeline {
 #[test]
 fn run_as_a_child() {
     let Some(provider) = environment(URL) else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store: Arc<dyn JobStore> = match environment(FOLDER) {
             Some(folder) => Arc::new(EmbeddedJobs::open(folder.as_ref()).unwrap()),
             None => {
-                let jobs = PostgresJobs::open(&environment(DATABASE).unwrap(), "tollgate").await.unwrap();
+                let jobs =
+                    PostgresJobs::open(&environment(DATABASE).unwrap(), "tollgate").await.unwrap();
                 Arc::new(jobs.with_lease(LEASE))
             }
         };
@@ -122,10 +125,19 @@ impl JobStore for Mortal {
     fn document<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Vec<u8>>, Error>> {
         self.store.document(id)
     }
-    fn set_state<'a>(&'a self, id: &'a str, state: &'a JobState, now: Timestamp) -> BoxFuture<'a, Result<bool, Error>> {
+    fn set_state<'a>(
+        &'a self,
+        id: &'a str,
+        state: &'a JobState,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.step(self.store.set_state(id, state, now)))
     }
-    fn set_settings<'a>(&'a self, id: &'a str, settings: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+    fn set_settings<'a>(
+        &'a self,
+        id: &'a str,
+        settings: &'a str,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         self.store.set_settings(id, settings)
     }
     fn enter<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, Error>> {
@@ -134,13 +146,27 @@ impl JobStore for Mortal {
     fn lease(&self) -> Option<Span> {
         self.store.lease()
     }
-    fn claim<'a>(&'a self, id: &'a str, worker: &'a str, now: Timestamp) -> BoxFuture<'a, Result<Next, Error>> {
+    fn claim<'a>(
+        &'a self,
+        id: &'a str,
+        worker: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<Next, Error>> {
         Box::pin(self.step(self.store.claim(id, worker, now)))
     }
-    fn renew<'a>(&'a self, id: &'a str, worker: &'a str, now: Timestamp) -> BoxFuture<'a, Result<(), Error>> {
+    fn renew<'a>(
+        &'a self,
+        id: &'a str,
+        worker: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         self.store.renew(id, worker, now)
     }
-    fn record<'a>(&'a self, claim: &'a Claim, step: &'a Step) -> BoxFuture<'a, Result<bool, Error>> {
+    fn record<'a>(
+        &'a self,
+        claim: &'a Claim,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.step(self.store.record(claim, step)))
     }
     fn counts<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Counts, Error>> {
@@ -152,10 +178,18 @@ impl JobStore for Mortal {
     fn retry_failed<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<u64, Error>> {
         self.store.retry_failed(id)
     }
-    fn recall<'a>(&'a self, hash: &'a [u8; 32]) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
+    fn recall<'a>(
+        &'a self,
+        hash: &'a [u8; 32],
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, Error>> {
         self.store.recall(hash)
     }
-    fn remember<'a>(&'a self, hash: &'a [u8; 32], texts: &'a [String], now: Timestamp) -> BoxFuture<'a, Result<(), Error>> {
+    fn remember<'a>(
+        &'a self,
+        hash: &'a [u8; 32],
+        texts: &'a [String],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.step(self.store.remember(hash, texts, now)))
     }
 }

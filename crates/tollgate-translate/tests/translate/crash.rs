@@ -35,19 +35,24 @@ async fn r003_5_r003_10_killed_at_any_step_a_job_is_finished_and_nothing_is_paid
         let folder = tempfile::tempdir().unwrap();
         let open = || Arc::new(EmbeddedJobs::open(folder.path()).unwrap());
         pipeline(&served.url(), open()).submit(&spec(JOB, &text, size)).await.unwrap();
-        let mut child = start(&served.url(), &Place::Folder(folder.path().to_owned()), Some(die_at));
+        let mut child =
+            start(&served.url(), &Place::Folder(folder.path().to_owned()), Some(die_at));
         let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
 
         let store = open();
         let under_way = store.chunks(JOB).await.unwrap();
-        let under_way = under_way.iter().filter(|chunk| chunk.state == ChunkState::Sent).count() as u64;
+        let under_way =
+            under_way.iter().filter(|chunk| chunk.state == ChunkState::Sent).count() as u64;
         let pipeline = pipeline(&served.url(), store);
         let again = pipeline.run(JOB, &Stop::never()).await;
         assert_eq!(again.unwrap(), Ended::Completed, "killed at step {die_at}");
         let output = pipeline.output(JOB, Layout::Translation).await.unwrap();
         assert_eq!(output.bytes, wanted, "killed at step {die_at}");
         let repeated = fake.tally().repeated;
-        assert!(repeated <= under_way, "killed at step {die_at}: {repeated} paid twice, {under_way} were under way");
+        assert!(
+            repeated <= under_way,
+            "killed at step {die_at}: {repeated} paid twice, {under_way} were under way"
+        );
         if ended.success() {
             break;
         }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tollgate::{
-    Atomic, BoxFuture, CalendarWindow, Clock, Gate, Limit, Memory, Period, Policy, RollingWindow, Span,
+    Atomic, BoxFuture, CalendarWindow, Clock, Gate, Limit, Memory, Period, Policy, RollingWindow,
+    Span,
 };
 use tollgate_testing::fakes::gemini::{FakeGemini, Quota, Settings, translated};
 use tollgate_translate::job::{EmbeddedJobs, JobStore};
@@ -25,7 +26,7 @@ pub(crate) struct Direct {
 impl Transport for Direct {
     fn post<'a>(&'a self, post: Post<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
         Box::pin(async move {
-            let share = u64::from(tollgate::edge::random()) * self.delay.as_micros() >> 32;
+            let share = (u64::from(tollgate::edge::random()) * self.delay.as_micros()) >> 32;
             self.clock.sleep_until(self.clock.now() + Span::from_micros(share)).await;
             let path = post.url.trim_start_matches("https://fake");
             let key = post.header.map(|(_, key)| key);
@@ -38,12 +39,14 @@ impl Transport for Direct {
 /// The exact quota of a provider, kept as any window might count it, with a margin for the way to the provider.
 pub(crate) fn policy(quota: Quota, margin: Span) -> Policy {
     let minute = |limit| RollingWindow::new(limit, Span::from_mins(1));
-    let day = CalendarWindow::new(quota.rpd.min(1 << 40), Period::Day).in_zone("America/Los_Angeles");
+    let day =
+        CalendarWindow::new(quota.rpd.min(1 << 40), Period::Day).in_zone("America/Los_Angeles");
     Policy::new(
         "gemini",
         [
             Limit::new("rpm", "requests", minute(quota.rpm.min(1 << 20))).margin(margin),
-            Limit::new("tpm", "tokens", minute(quota.tpm.min(1 << 40)).resolution(120)).margin(margin),
+            Limit::new("tpm", "tokens", minute(quota.tpm.min(1 << 40)).resolution(120))
+                .margin(margin),
             Limit::new("rpd", "requests", day),
         ],
     )
@@ -65,7 +68,12 @@ impl Bench {
         Self::with(clock, settings, policy, Span::ZERO)
     }
 
-    pub(crate) fn with(clock: Arc<dyn Clock>, settings: Settings, policy: Policy, delay: Span) -> Self {
+    pub(crate) fn with(
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        policy: Policy,
+        delay: Span,
+    ) -> Self {
         let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), 100)));
         let throttle = Arc::new(Throttle::new(gate, policy, "project", Arc::clone(&clock)));
         let fake = FakeGemini::new(Arc::clone(&clock), settings);
@@ -81,18 +89,20 @@ impl Bench {
         let (fake, clock) = (self.fake.clone(), Arc::clone(&self.clock));
         let transport = Arc::new(Direct { fake, clock: Arc::clone(&clock), delay: self.delay });
         let key = Key::new("project.key").unwrap();
-        let provider = Gemini::new("https://fake", key, transport, Arc::clone(&clock), TIMEOUT_DEFAULT);
+        let provider =
+            Gemini::new("https://fake", key, transport, Arc::clone(&clock), TIMEOUT_DEFAULT);
         let provider = Arc::new(provider.unwrap());
         Pipeline::new(provider, Arc::clone(&self.throttle), Arc::clone(&self.store), clock, options)
     }
 }
 
 const WORDS: [&str; 64] = [
-    "the", "river", "was", "quiet", "and", "nobody", "had", "seen", "a", "boat", "since", "early", "morning", "when", "old",
-    "captain", "walked", "along", "shore", "with", "his", "dog", "they", "looked", "for", "traces", "of", "storm", "that",
-    "came", "over", "night", "but", "sand", "kept", "no", "secret", "from", "those", "who", "knew", "how", "to", "read",
-    "it", "then", "light", "changed", "behind", "hills", "where", "village", "stood", "in", "its", "orchard", "of",
-    "apple", "trees", "every", "window", "still", "dark", "again",
+    "the", "river", "was", "quiet", "and", "nobody", "had", "seen", "a", "boat", "since", "early",
+    "morning", "when", "old", "captain", "walked", "along", "shore", "with", "his", "dog", "they",
+    "looked", "for", "traces", "of", "storm", "that", "came", "over", "night", "but", "sand",
+    "kept", "no", "secret", "from", "those", "who", "knew", "how", "to", "read", "it", "then",
+    "light", "changed", "behind", "hills", "where", "village", "stood", "in", "its", "orchard",
+    "of", "apple", "trees", "every", "window", "still", "dark", "again",
 ];
 
 /// `number` paragraphs of English, no two alike, each of about 25 words.
@@ -101,7 +111,9 @@ pub(crate) fn prose(number: usize) -> String {
         let mut seed = number as u64 + 1;
         let mut words = Vec::new();
         for place in 0..20 + number % 11 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             words.push(WORDS[(seed >> 33) as usize % WORDS.len()].to_owned());
             if place % 9 == 8 {
                 words.push(format!("{},", number + place));
@@ -144,6 +156,7 @@ pub(crate) fn chunks_of(chunks: usize) -> (String, u64) {
 pub(crate) fn expected(text: &str, chunk_tokens: u64) -> Vec<u8> {
     let mut document = Document::read(text.as_bytes().to_vec(), Format::Text).unwrap();
     chunk::cut(&mut document, chunk_tokens).unwrap();
-    let texts: Vec<String> = document.segments().map(|segment| translated(&segment.text())).collect();
+    let texts: Vec<String> =
+        document.segments().map(|segment| translated(&segment.text())).collect();
     document.write(Layout::Translation, |segment| Filling::Text(&texts[segment])).unwrap()
 }

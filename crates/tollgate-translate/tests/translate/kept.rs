@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tollgate::{Span, Timestamp};
 use tollgate_testing::servers::Postgres;
 use tollgate_translate::job::{
-    ChunkState, Claim, EmbeddedJobs, JobState, JobStore, NewJob, Next, PostgresJobs, Run, Step, Used,
+    ChunkState, Claim, EmbeddedJobs, JobState, JobStore, NewJob, Next, PostgresJobs, Run, Step,
+    Used,
 };
 
 const fn run(first: u32, end: u32) -> Run {
@@ -44,14 +45,19 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     assert!(!store.create(&job("a", &[run(0, 9)]), at(1)).await.unwrap(), "the first one stays");
     assert_eq!(store.document("a").await.unwrap().unwrap(), b"text");
     assert_eq!(store.job("b").await.unwrap(), None);
-    for (chunks, words) in [(vec![run(0, 1), run(2, 3)], "does not follow"), (vec![run(0, 0)], "does not follow")] {
+    for (chunks, words) in
+        [(vec![run(0, 1), run(2, 3)], "does not follow"), (vec![run(0, 0)], "does not follow")]
+    {
         let error = store.create(&job("bad", &chunks), at(0)).await.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
     let error = store.create(&job("../x", &all), at(0)).await.unwrap_err().to_string();
     assert!(error.contains("letters"), "{error}");
     let kept = store.job("a").await.unwrap().unwrap();
-    assert_eq!((kept.state, kept.name.as_str(), kept.created_at), (JobState::Planned, "book.md", at(0)));
+    assert_eq!(
+        (kept.state, kept.name.as_str(), kept.created_at),
+        (JobState::Planned, "book.md", at(0))
+    );
     assert!(store.set_state("a", &JobState::Running, at(2)).await.unwrap());
     assert_eq!(store.job("a").await.unwrap().unwrap().started_at, Some(at(2)));
 
@@ -69,12 +75,20 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     assert!(store.record(&first, &split).await.unwrap());
     assert!(!store.record(&first, &done(&["x"; 4])).await.unwrap(), "its place is taken");
     assert!(store.record(&second, &done(&["e", "f"])).await.unwrap());
-    assert!(!store.record(&second, &Step::Failed { reason: String::new(), used }).await.unwrap(), "done is done");
+    assert!(
+        !store.record(&second, &Step::Failed { reason: String::new(), used }).await.unwrap(),
+        "done is done"
+    );
     let left = claimed(store.claim("a", "w", at(3)).await.unwrap());
     assert_eq!((left.run, left.spent), (run(0, 1), 27));
 
     // Again, at its time and not before.
-    let again = Step::Again { at: at(60), reason: "503".to_owned(), used: Used::default(), is_fault: false };
+    let again = Step::Again {
+        at: at(60),
+        reason: "503".to_owned(),
+        used: Used::default(),
+        is_fault: false,
+    };
     assert!(store.record(&left, &again).await.unwrap());
     let right = claimed(store.claim("a", "w", at(4)).await.unwrap());
     assert_eq!(right.run, run(1, 4));
@@ -83,7 +97,8 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     assert_eq!(store.claim("a", "w", at(59)).await.unwrap(), Next::Later(at(60)));
     let left = claimed(store.claim("a", "w", at(60)).await.unwrap());
     assert_eq!((left.passing, left.faults), (1, 0));
-    let fault = Step::Again { at: at(60), reason: "bad".to_owned(), used: Used::default(), is_fault: true };
+    let fault =
+        Step::Again { at: at(60), reason: "bad".to_owned(), used: Used::default(), is_fault: true };
     assert!(store.record(&left, &fault).await.unwrap());
     let left = claimed(store.claim("a", "w", at(60)).await.unwrap());
     assert_eq!((left.passing, left.faults), (0, 1));
@@ -98,11 +113,17 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     let kept: Vec<_> = chunks.iter().map(|chunk| (chunk.run, chunk.state)).collect();
     let states = [ChunkState::Done, ChunkState::Failed, ChunkState::Done];
     assert_eq!(kept, [run(0, 1), run(1, 4), run(4, 6)].into_iter().zip(states).collect::<Vec<_>>());
-    assert_eq!((chunks[2].texts.join(""), chunks[1].reason.as_deref()), ("ef".to_owned(), Some("blocked")));
+    assert_eq!(
+        (chunks[2].texts.join(""), chunks[1].reason.as_deref()),
+        ("ef".to_owned(), Some("blocked"))
+    );
 
     // Only what was given up is redone.
     store.set_state("a", &JobState::CompletedWithErrors, at(70)).await.unwrap();
-    assert!(matches!(store.claim("a", "w", at(70)).await.unwrap(), Next::Halted(JobState::CompletedWithErrors)));
+    assert!(matches!(
+        store.claim("a", "w", at(70)).await.unwrap(),
+        Next::Halted(JobState::CompletedWithErrors)
+    ));
     assert_eq!(store.retry_failed("a").await.unwrap(), 1);
     assert_eq!(claimed(store.claim("a", "w", at(71)).await.unwrap()).run, run(1, 4));
 
@@ -138,7 +159,8 @@ async fn r003_5_jobs_in_memory_and_in_a_folder_keep_their_promises() {
 }
 
 #[tokio::test]
-async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_what_was_under_way() {
+async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_what_was_under_way()
+{
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedJobs::open(folder.path()).unwrap();
     store.create(&job("a", &[run(0, 4)]), at(0)).await.unwrap();
@@ -201,7 +223,8 @@ async fn r003_11_a_lease_ends_by_itself_and_many_claimers_never_share_a_chunk() 
     let server = Postgres::start().unwrap();
     let url = server.url(&server.database().unwrap());
     let lease = Span::from_secs(30);
-    let store = PostgresJobs::open(&url, "tollgate").await.unwrap().by_callers_clock().with_lease(lease);
+    let store =
+        PostgresJobs::open(&url, "tollgate").await.unwrap().by_callers_clock().with_lease(lease);
     store.create(&job("a", &[run(0, 1)]), at(0)).await.unwrap();
     let dead = claimed(store.claim("a", "dead", at(0)).await.unwrap());
     store.record(&dead, &Step::Sent { cost: 3 }).await.unwrap();
@@ -211,9 +234,16 @@ async fn r003_11_a_lease_ends_by_itself_and_many_claimers_never_share_a_chunk() 
     let heir = claimed(store.claim("a", "other", at(50)).await.unwrap());
     assert_eq!((heir.calls, heir.spent), (1, 3), "a call whose end nobody saw counts as paid");
     store.renew("a", "dead", at(55)).await.unwrap();
-    assert_eq!(store.claim("a", "third", at(60)).await.unwrap(), Next::Later(at(80)), "not the dead one's to renew");
+    assert_eq!(
+        store.claim("a", "third", at(60)).await.unwrap(),
+        Next::Later(at(80)),
+        "not the dead one's to renew"
+    );
     assert!(!store.record(&dead, &Step::Back).await.unwrap(), "nor to give back");
-    assert!(store.record(&dead, &done(&["late"])).await.unwrap(), "but a translation is a translation");
+    assert!(
+        store.record(&dead, &done(&["late"])).await.unwrap(),
+        "but a translation is a translation"
+    );
     assert!(!store.record(&heir, &done(&["twice"])).await.unwrap());
 
     let many: Vec<Run> = (0..60).map(|number| run(number, number + 1)).collect();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tollgate::{Span, SystemClock};
-use tollgate_testing::fakes::gemini::{FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated};
+use tollgate_testing::fakes::gemini::{
+    FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated,
+};
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::openai::OpenAi;
 use tollgate_translate::provider::{
@@ -23,7 +25,8 @@ fn both(served: &Served) -> [Box<dyn Provider>; 2] {
     let http = Arc::new(Http::new().unwrap());
     let key = || Key::new("project.key").unwrap();
     let chat = format!("{}/v1beta/openai/", served.url());
-    let gemini = Gemini::new(&served.url(), key(), http.clone(), Arc::new(SystemClock), TIMEOUT_DEFAULT);
+    let gemini =
+        Gemini::new(&served.url(), key(), http.clone(), Arc::new(SystemClock), TIMEOUT_DEFAULT);
     let openai = OpenAi::new(&chat, key(), http, Arc::new(SystemClock), TIMEOUT_DEFAULT);
     [Box::new(gemini.unwrap()), Box::new(openai.unwrap())]
 }
@@ -118,7 +121,8 @@ async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
     let fake = FakeGemini::new(clock.clone(), settings);
     let transport = Arc::new(crate::desk::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
     let key = Key::new("k").unwrap();
-    let gemini = Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();
+    let gemini =
+        Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();
     let calling = tokio::spawn(async move { gemini.translate(&request()).await });
     while clock.next_alarm().is_none() {
         tokio::task::yield_now().await;

@@ -27,7 +27,8 @@ async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finish
     // In the middle of its work, with calls at the provider.
     let mut mortal = start(&served.url(), &place, Some(40));
     let mut other = start(&served.url(), &place, None);
-    let ended = tokio::task::spawn_blocking(move || (mortal.wait().unwrap(), other.wait().unwrap())).await;
+    let ended =
+        tokio::task::spawn_blocking(move || (mortal.wait().unwrap(), other.wait().unwrap())).await;
     let (mortal, other) = ended.unwrap();
     assert!(!mortal.success() && other.success(), "{mortal:?} {other:?}");
 

@@ -28,7 +28,8 @@ pub(super) fn quota(
     retry_after: Span,
     number: u64,
 ) -> Reply {
-    let violations: Vec<Value> = broken.iter().map(|limit| violation(model, *limit, quota)).collect();
+    let violations: Vec<Value> =
+        broken.iter().map(|limit| violation(model, *limit, quota)).collect();
     let lines: Vec<String> = broken
         .iter()
         .map(|limit| {
@@ -86,7 +87,12 @@ pub(super) fn wrapped((status, body): Reply) -> Reply {
 }
 
 /// An answer with what it cost. `text` is nothing if the answer was blocked.
-pub(super) fn answer(model: &str, text: Option<&str>, finish: &str, (input, output): (u64, u64)) -> Reply {
+pub(super) fn answer(
+    model: &str,
+    text: Option<&str>,
+    finish: &str,
+    (input, output): (u64, u64),
+) -> Reply {
     let mut candidate = json!({"index": 0, "finishReason": finish});
     if let Some(text) = text {
         candidate["content"] = json!({"role": "model", "parts": [{"text": text}]});

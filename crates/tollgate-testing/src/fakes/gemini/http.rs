@@ -55,7 +55,12 @@ impl FakeGemini {
     }
 }
 
-async fn answer(State(fake): State<FakeGemini>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(
+    State(fake): State<FakeGemini>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let key = headers
         .get("x-goog-api-key")
         .or_else(|| headers.get(header::AUTHORIZATION))

@@ -25,8 +25,8 @@ use quota::Counts;
 
 pub use fault::{Fault, Trouble, When};
 pub use http::Served;
-pub use scaled::ScaledClock;
 pub use quota::{Limit, Quota, Window};
+pub use scaled::ScaledClock;
 pub use translate::{tokens_of, translated};
 
 /// How the fake behaves.
@@ -162,7 +162,11 @@ impl FakeGemini {
     /// that keys `p.a` and `p.b` share a quota.
     pub async fn handle(&self, path: &str, key: Option<&str>, body: &[u8]) -> (u16, String) {
         let Some(key) = key.filter(|key| !key.is_empty()) else {
-            return bodies::error(403, "PERMISSION_DENIED", "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other form of API consumer identity to call this API.");
+            return bodies::error(
+                403,
+                "PERMISSION_DENIED",
+                "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other form of API consumer identity to call this API.",
+            );
         };
         let project = key.split('.').next().unwrap_or(key);
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
@@ -178,12 +182,20 @@ impl FakeGemini {
         match call {
             Some((model, "generateContent")) => match content(model, &body) {
                 Some(asked) => self.generate(project, &asked).await,
-                None => bodies::error(400, "INVALID_ARGUMENT", "* GenerateContentRequest.contents: contents is not specified"),
+                None => bodies::error(
+                    400,
+                    "INVALID_ARGUMENT",
+                    "* GenerateContentRequest.contents: contents is not specified",
+                ),
             },
             Some((model, "countTokens")) => {
                 let inner = body.get("generateContentRequest").unwrap_or(&body);
                 let Some(asked) = content(model, inner) else {
-                    return bodies::error(400, "INVALID_ARGUMENT", "* CountTokensRequest.contents: contents is not specified");
+                    return bodies::error(
+                        400,
+                        "INVALID_ARGUMENT",
+                        "* CountTokensRequest.contents: contents is not specified",
+                    );
                 };
                 self.state().tally.counted += 1;
                 (200, json!({"totalTokens": asked.input()}).to_string())
@@ -200,12 +212,16 @@ impl FakeGemini {
         };
         let _at_once = AtOnce(self);
         self.0.clock.sleep_until(self.0.clock.now() + latency).await;
-        let reply = self.reply(fault, asked, input, number);
-        reply
+        self.reply(fault, asked, input, number)
     }
 
     /// Counts the call, and says what happens to it, how long it takes and which it is.
-    fn arrive(&self, project: &str, asked: &Asked, input: u64) -> Result<(Option<Fault>, Span, u64), Reply> {
+    fn arrive(
+        &self,
+        project: &str,
+        asked: &Asked,
+        input: u64,
+    ) -> Result<(Option<Fault>, Span, u64), Reply> {
         let now = self.0.clock.now();
         let mut state = self.state();
         let state = &mut *state;
@@ -238,22 +254,49 @@ impl FakeGemini {
     fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {
         let model = &asked.model;
         let quota = self.state().settings.quota;
-        let refused = |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
+        let refused =
+            |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
         match fault {
-            Some(Fault::Overloaded) => bodies::error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
-            Some(Fault::Internal) => bodies::error(500, "INTERNAL", "An internal error has occurred."),
-            Some(Fault::Deadline) => bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again."),
+            Some(Fault::Overloaded) => bodies::error(
+                503,
+                "UNAVAILABLE",
+                "The model is overloaded. Please try again later.",
+            ),
+            Some(Fault::Internal) => {
+                bodies::error(500, "INTERNAL", "An internal error has occurred.")
+            }
+            Some(Fault::Deadline) => {
+                bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
+            }
             Some(Fault::MinuteQuota) => refused(Limit::Requests, 38),
             Some(Fault::TokenQuota) => bodies::wrapped(refused(Limit::Tokens, 7)),
             Some(Fault::DailyQuota) => refused(Limit::Daily, 38),
             Some(Fault::BareQuota) => bodies::bare(),
             Some(Fault::NotInTier) => {
                 let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
-                bodies::quota(model, &[Limit::Requests, Limit::Daily], none, Span::from_secs(38), number)
+                bodies::quota(
+                    model,
+                    &[Limit::Requests, Limit::Daily],
+                    none,
+                    Span::from_secs(38),
+                    number,
+                )
             }
-            Some(Fault::Gone) => bodies::error(404, "NOT_FOUND", &format!("models/{model} is not found for API version v1beta, or is not supported for generateContent.")),
-            Some(Fault::BadRequest) => bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument."),
-            Some(Fault::BadKey) => bodies::error(403, "PERMISSION_DENIED", "API key not valid. Please pass a valid API key."),
+            Some(Fault::Gone) => bodies::error(
+                404,
+                "NOT_FOUND",
+                &format!(
+                    "models/{model} is not found for API version v1beta, or is not supported for generateContent."
+                ),
+            ),
+            Some(Fault::BadRequest) => {
+                bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
+            }
+            Some(Fault::BadKey) => bodies::error(
+                403,
+                "PERMISSION_DENIED",
+                "API key not valid. Please pass a valid API key.",
+            ),
             Some(Fault::BlockedPrompt) => bodies::blocked_prompt(model, input),
             Some(Fault::Blocked) => bodies::answer(model, None, "SAFETY", (input, 0)),
             Some(Fault::Garbage) => (200, "<html>gateway</html>".to_owned()),
@@ -314,6 +357,9 @@ fn chat(body: &Value) -> Option<Asked> {
 /// The same reply in the other dialect; errors come in an array there.
 fn as_chat((status, body): Reply) -> Reply {
     let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
+    if parsed.is_array() {
+        return (status, body);
+    }
     if status != 200 || parsed.is_null() {
         return bodies::wrapped((status, body));
     }

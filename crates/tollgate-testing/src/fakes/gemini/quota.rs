@@ -69,7 +69,12 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Takes a request of `tokens`, or says what it would break. A refused request is not counted.
-    pub(super) fn take(&mut self, quota: Quota, now: Timestamp, tokens: u64) -> Result<(), Refused> {
+    pub(super) fn take(
+        &mut self,
+        quota: Quota,
+        now: Timestamp,
+        tokens: u64,
+    ) -> Result<(), Refused> {
         let at = now.as_micros();
         while self.minute.front().is_some_and(|(then, _)| then + MINUTE <= at) {
             self.minute.pop_front();
@@ -79,7 +84,8 @@ impl Counts {
         let begun = at / MINUTE * MINUTE;
         let sums = [(Window::Fixed, begun), (Window::Rolling, 0)].map(|(window, since)| {
             let held = self.minute.iter().filter(|(then, _)| since <= *then);
-            let (requests, sum) = held.fold((1, tokens), |(n, sum), (_, tokens)| (n + 1, sum + tokens));
+            let (requests, sum) =
+                held.fold((1, tokens), |(n, sum), (_, tokens)| (n + 1, sum + tokens));
             (window, requests, sum)
         });
         let mut held = BTreeMap::new();
@@ -93,8 +99,11 @@ impl Counts {
             Limit::Tokens => quota.tpm,
             Limit::Daily => quota.rpd,
         };
-        let broken: Vec<_> =
-            held.iter().filter(|((limit, _), sum)| most(*limit) < **sum).map(|(key, _)| *key).collect();
+        let broken: Vec<_> = held
+            .iter()
+            .filter(|((limit, _), sum)| most(*limit) < **sum)
+            .map(|(key, _)| *key)
+            .collect();
         if !broken.is_empty() {
             let oldest = self.minute.front().map_or(at, |(then, _)| *then);
             let retry_after = Span::from_micros((oldest + MINUTE).saturating_sub(at).max(1_000));

@@ -9,16 +9,85 @@ use super::fault::Fault;
 const HEAD: &str = "⟦#";
 
 const FRENCH: &[&str] = &[
-    "à", "y", "le", "de", "un", "et", "en", "il", "ne", "je", "son", "que", "une", "pas", "sur", "elle", "dans", "pour",
-    "avec", "plus", "être", "était", "comme", "leurs", "notre", "après", "encore", "maison", "toujours", "pendant",
-    "quelque", "premier", "pourquoi", "beaucoup", "longtemps", "plusieurs", "maintenant", "aujourd’hui", "quelquefois",
-    "naturellement", "particulièrement",
+    "à",
+    "y",
+    "le",
+    "de",
+    "un",
+    "et",
+    "en",
+    "il",
+    "ne",
+    "je",
+    "son",
+    "que",
+    "une",
+    "pas",
+    "sur",
+    "elle",
+    "dans",
+    "pour",
+    "avec",
+    "plus",
+    "être",
+    "était",
+    "comme",
+    "leurs",
+    "notre",
+    "après",
+    "encore",
+    "maison",
+    "toujours",
+    "pendant",
+    "quelque",
+    "premier",
+    "pourquoi",
+    "beaucoup",
+    "longtemps",
+    "plusieurs",
+    "maintenant",
+    "aujourd’hui",
+    "quelquefois",
+    "naturellement",
+    "particulièrement",
 ];
 
 const GERMAN: &[&str] = &[
-    "o", "er", "es", "in", "zu", "so", "der", "die", "und", "das", "ist", "nicht", "eine", "auch", "wird", "über",
-    "durch", "haben", "wurde", "keine", "werden", "können", "müssen", "zwischen", "während", "schließlich", "natürlich",
-    "möglich", "Geschichte", "Menschen", "vielleicht", "gegenüber", "verschieden", "außerdem", "insbesondere",
+    "o",
+    "er",
+    "es",
+    "in",
+    "zu",
+    "so",
+    "der",
+    "die",
+    "und",
+    "das",
+    "ist",
+    "nicht",
+    "eine",
+    "auch",
+    "wird",
+    "über",
+    "durch",
+    "haben",
+    "wurde",
+    "keine",
+    "werden",
+    "können",
+    "müssen",
+    "zwischen",
+    "während",
+    "schließlich",
+    "natürlich",
+    "möglich",
+    "Geschichte",
+    "Menschen",
+    "vielleicht",
+    "gegenüber",
+    "verschieden",
+    "außerdem",
+    "insbesondere",
 ];
 
 /// The fake's count of tokens: pieces of words of up to five letters, digits two by two, and signs.
@@ -101,7 +170,9 @@ fn segments(prompt: &str) -> Vec<(&str, &str)> {
     parts
         .filter_map(|part| {
             let (head, text) = part.split_at(part.find('⟧')? + '⟧'.len_utf8());
-            head[HEAD.len()..].starts_with(|next: char| next.is_ascii_digit()).then_some((head, text))
+            head[HEAD.len()..]
+                .starts_with(|next: char| next.is_ascii_digit())
+                .then_some((head, text))
         })
         .collect()
 }
@@ -158,7 +229,9 @@ mod tests {
     #[test]
     fn each_fault_shows() {
         let right = answer("", PROMPT, None);
-        for fault in [Fault::Dropped, Fault::Doubled, Fault::Reordered, Fault::Merged, Fault::Untranslated] {
+        for fault in
+            [Fault::Dropped, Fault::Doubled, Fault::Reordered, Fault::Merged, Fault::Untranslated]
+        {
             assert_ne!(answer("", PROMPT, Some(fault)), right, "{fault:?}");
         }
     }
