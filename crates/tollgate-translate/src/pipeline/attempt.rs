@@ -30,6 +30,9 @@ const BACKOFF: Backoff = Backoff {
 /// How often in a row a chunk's call may fail for a passing reason before the job takes a rest.
 const PASSING_MAX: u32 = 8;
 
+/// How often a step is written down before the run ends with the store's error.
+const RECORDS_MAX: u32 = 5;
+
 /// How long a job rests while its provider is down.
 const REST: Span = Span::from_mins(10);
 
@@ -77,13 +80,22 @@ impl Attempt {
             self.send(guard, &asking, tokens).await
         } else {
             // Another worker has it by now.
-            guard.release().await?;
+            drop(guard.release().await);
             Ok(Came::On)
         }
     }
 
+    /// Writes a step down. A store that fails for a moment must not cost an answer that is paid, so it is tried again.
     async fn record(&self, step: Step) -> Result<Came, Error> {
-        self.engine.store.record(&self.claim, &step).await?;
+        let mut tries = 0;
+        while let Err(error) = self.engine.store.record(&self.claim, &step).await {
+            tries += 1;
+            if RECORDS_MAX <= tries {
+                return Err(error);
+            }
+            let wait = BACKOFF.delay(tries - 1, edge::random());
+            self.engine.clock.sleep_until(self.now() + wait).await;
+        }
         Ok(Came::On)
     }
 
@@ -125,7 +137,7 @@ impl Attempt {
         let use_by = guard.permit().and_then(tollgate::Permit::use_by);
         if use_by.is_some_and(|by| by < self.now()) {
             // It would reach the provider in a window that it was not counted in.
-            guard.release().await?;
+            drop(guard.release().await);
             return self.record(Step::Back).await;
         }
         let answer = {

@@ -29,7 +29,7 @@ pub use amend::Amendment;
 pub use book::{JobSettings, JobSpec};
 pub use output::{Failure, Output};
 pub use progress::Progress;
-pub use run::Ended;
+pub use run::{Ended, Single};
 pub use stop::{Stop, Stopper};
 pub use throttle::Throttle;
 
