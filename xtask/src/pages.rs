@@ -86,6 +86,7 @@ fn links_between_pages_lead_somewhere() {
         "deploy/README.md",
         "docs/audit.md",
         "docs/dashboard.md",
+        "docs/translate.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -1,4 +1,5 @@
-//! What must come through unchanged inside running text, in every format: URLs, addresses, placeholders.
+//! What must come through unchanged inside running text, in every format: URLs, addresses, placeholders, and the line breaks of
+//! the file with the space around them.
 //!
 //! One pass over the bytes looks for the few that can begin such a thing; only there is anything parsed. Marker brackets that
 //! the document itself has are protected as well, so that a marker in an answer is always one of ours.
@@ -11,7 +12,7 @@ const PLACEHOLDER_BYTES_MAX: usize = 64;
 /// Bytes at which something may begin, or, for a URL or an address, at which it is recognised.
 const TRIGGERS: [bool; 256] = {
     let mut triggers = [false; 256];
-    let bytes = b":@{%$w\xe2";
+    let bytes = b"\n:@{%$w\xe2";
     let mut place = 0;
     while place < bytes.len() {
         triggers[bytes[place] as usize] = true;
@@ -30,15 +31,26 @@ pub(crate) fn scan(source: &str, start: usize, end: usize, marks: &mut Vec<Mark>
             place += 1;
             continue;
         }
-        match found(&source[..end], from, place) {
-            Some((first, last)) => {
-                marks.push(Mark::new(first, last, Role::Alone));
+        let found = if bytes[place] == b'\n' {
+            Some((line_break(&source[..end], from, place), Role::Break))
+        } else {
+            found(&source[..end], from, place).map(|range| (range, Role::Alone))
+        };
+        match found {
+            Some(((first, last), role)) => {
+                marks.push(Mark::new(first, last, role));
                 from = last;
                 place = last;
             }
             None => place += 1,
         }
     }
+}
+
+/// The line break at `place`, with the space before and behind it.
+fn line_break(text: &str, from: usize, place: usize) -> (usize, usize) {
+    let first = from + text[from..place].trim_end().len();
+    (first, text.len() - text[place..].trim_start().len())
 }
 
 /// What is recognised at `place` of `text`; it may begin before, but not before `from`.

@@ -113,7 +113,13 @@ impl Run<'_> {
                 self.marks.push(Mark::new(range.start, range.start, Role::Open));
                 return self.seen(range.start);
             }
-            Event::SoftBreak => self.marks.push(Mark::new(range.start, range.end, Role::Break)),
+            Event::SoftBreak => {
+                // Space before a break belongs to it, as space behind it does.
+                let run = self.bounds.map_or(range.start, |(start, _)| start);
+                let from = self.marks.last().map_or(run, |mark| mark.end as usize);
+                let start = from + self.source[from..range.start].trim_end().len();
+                self.marks.push(Mark::new(start, range.end, Role::Break));
+            }
             _ => self.marks.push(Mark::new(range.start, range.end, Role::Alone)),
         }
         self.seen(range.end);

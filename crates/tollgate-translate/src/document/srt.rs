@@ -1,7 +1,7 @@
 //! Subtitles: numbered cues with times. The lines of a cue are a segment; tags inside them are markers.
 
 use super::table::{Kind, Mark, Role, Table, at};
-use super::text::{breaks, lines};
+use super::text::lines;
 use crate::error::Error;
 
 /// The longest tag, in bytes.
@@ -64,26 +64,14 @@ fn are_times(text: &str) -> bool {
 
 fn add(table: &mut Table, source: &str, cue: &[(usize, usize)]) {
     let (Some((start, _)), Some((_, end))) = (cue.first(), cue.last()) else { return };
-    let mut marks = Vec::new();
-    let mut open: Vec<(&str, usize)> = Vec::new();
-    let mut from = *start;
-    for stop in breaks(source, cue).into_iter().map(Some).chain([None]) {
-        let until = stop.map_or(*end, |stop| stop.start as usize);
-        tags(source, from, until, &mut marks, &mut open);
-        from = stop.map_or(*end, |stop| stop.end as usize);
-        marks.extend(stop);
-    }
+    let marks = tags(source, *start, *end);
     table.add(source, (*start, *end), &marks, Kind::Paragraph);
 }
 
-/// Marks the tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.
-fn tags<'a>(
-    source: &'a str,
-    from: usize,
-    until: usize,
-    marks: &mut Vec<Mark>,
-    open: &mut Vec<(&'a str, usize)>,
-) {
+/// The tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.
+fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = Vec::new();
+    let mut open: Vec<(&str, usize)> = Vec::new();
     let mut place = from;
     while let Some(found) = source[place..until].find('<') {
         let start = place + found;
@@ -107,6 +95,7 @@ fn tags<'a>(
         }
         marks.push(mark);
     }
+    marks
 }
 
 /// The length of the tag at the start of `text`.

@@ -3,7 +3,7 @@
 //! Some texts have a paragraph on each line and no empty lines. A block with a line that nobody would have wrapped by hand
 //! is taken that way.
 
-use super::table::{Kind, Mark, Role, Table};
+use super::table::{Kind, Table};
 
 /// A line longer than this, in bytes, was not broken by hand.
 const WRAPPED_BYTES_MAX: usize = 200;
@@ -40,17 +40,6 @@ fn add(table: &mut Table, source: &str, block: &[(usize, usize)]) {
             table.add(source, *line, &[], Kind::Paragraph);
         }
     } else if let (Some((start, _)), Some((_, end))) = (block.first(), block.last()) {
-        table.add(source, (*start, *end), &breaks(source, block), Kind::Paragraph);
+        table.add(source, (*start, *end), &[], Kind::Paragraph);
     }
-}
-
-/// The breaks between `lines`, each with the space around it.
-pub(super) fn breaks(source: &str, lines: &[(usize, usize)]) -> Vec<Mark> {
-    let between = |pair: &[(usize, usize)]| {
-        let (before, after) = (&source[pair[0].0..pair[0].1], &source[pair[1].0..pair[1].1]);
-        let start = pair[0].0 + before.trim_end().len();
-        let end = pair[1].1 - after.trim_start().len();
-        Mark::new(start, end, Role::Break)
-    };
-    lines.windows(2).map(between).collect()
 }

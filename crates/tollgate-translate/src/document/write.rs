@@ -142,11 +142,13 @@ impl Segment<'_> {
                 (_, None) => written.push(' '),
             }
             let begins_line = place == 0 || !breaks.is_empty();
-            let mut first = begins_line;
+            let of_source = own.lines().nth(place).unwrap_or_default();
+            let mut guard =
+                block_start(line).filter(|_| begins_line && !begin_alike(line, of_source));
             for part in marker::parts(line) {
                 match part {
                     marker::Part::Text(text) => {
-                        written.push_str(&self.escaped(text, &own, first));
+                        written.push_str(&self.escaped(text, &own, guard));
                     }
                     marker::Part::Marker(number) => {
                         let place = number.wrapping_sub(1);
@@ -157,7 +159,7 @@ impl Segment<'_> {
                         written.push_str(source(mark));
                     }
                 }
-                first = false;
+                guard = None;
             }
         }
         match used.iter().position(|used| !used) {
@@ -173,30 +175,26 @@ impl Segment<'_> {
         ))
     }
 
-    /// `text` so that it means itself; `first` if it begins a line.
-    fn escaped<'t>(&self, text: &'t str, own: &str, first: bool) -> Cow<'t, str> {
+    /// `text` so that it means itself, with a backslash at `guard` where there are backslashes.
+    fn escaped<'t>(&self, text: &'t str, own: &str, guard: Option<usize>) -> Cow<'t, str> {
         match self.document.format {
             Format::Text => text.into(),
             Format::Srt if text.contains("-->") => text.replace("-->", "→").into(),
             Format::Srt => text.into(),
             Format::Epub => partial_escape(text),
-            Format::Markdown => escape_markdown(text, own, first).into(),
+            Format::Markdown => escape_markdown(text, own, guard).into(),
         }
     }
 }
 
 /// Characters that can begin markup get a backslash, unless the source has them in its text as well: then they were harmless
 /// there, or escaped, and the translation follows it.
-fn escape_markdown(text: &str, own: &str, first: bool) -> String {
-    let mut written = String::with_capacity(text.len());
-    if first && let Some(place) = block_start(text) {
-        written.push_str(&text[..place]);
-        written.push('\\');
-        written.push_str(&text[place..]);
-    } else {
-        written.push_str(text);
+fn escape_markdown(text: &str, own: &str, guard: Option<usize>) -> String {
+    let mut written = text.to_owned();
+    if let Some(place) = guard {
+        written.insert(place, '\\');
     }
-    let special = ['*', '_', '`', '[', ']', '<', '|', '~', '&'];
+    let special = ['*', '_', '`', '[', ']', '<', '|', '~'];
     if !written.contains(special) {
         return written;
     }
@@ -210,6 +208,11 @@ fn escape_markdown(text: &str, own: &str, first: bool) -> String {
         before = c;
     }
     escaped
+}
+
+/// Whether `line` begins like a line of the source, where it was harmless.
+fn begin_alike(line: &str, of_source: &str) -> bool {
+    block_start(of_source).is_some() && line.chars().next() == of_source.chars().next()
 }
 
 /// Where a backslash keeps the line `text` from being a heading, a quote, a list item or a rule.

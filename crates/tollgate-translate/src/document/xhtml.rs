@@ -75,7 +75,7 @@ pub(super) fn read(source: &str, start: usize, page: Page, table: &mut Table) ->
                 run.alone(first, end);
             }
             Event::Empty(_) | Event::Decl(_) | Event::DocType(_) => run.finish(first, table),
-            Event::Text(_) | Event::GeneralRef(_) => run.text(first, end),
+            Event::Text(_) | Event::GeneralRef(_) => run.from = run.from.or(Some(first)),
             Event::CData(_) | Event::Comment(_) | Event::PI(_) => run.alone(first, end),
             Event::Eof => break,
         }
@@ -147,20 +147,6 @@ impl Run<'_> {
             self.alone(inside.start, end);
         } else {
             self.finish(inside.start, table);
-        }
-    }
-
-    /// Line breaks of the file are shown as such, with the white space around them.
-    fn text(&mut self, first: usize, end: usize) {
-        self.from.get_or_insert(first);
-        let mut from = first;
-        while let Some(found) = self.source[from..end].find('\n') {
-            let line = &self.source[from..from + found];
-            let next = from + found + 1;
-            let rest = &self.source[next..end];
-            let until = next + rest.len() - rest.trim_ascii_start().len();
-            self.marks.push(Mark::new(from + line.trim_ascii_end().len(), until, Role::Break));
-            from = until;
         }
     }
 

@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn r003_5_markdown_round_trips(source in markdown()) {
-        same_text_same_bytes(&source, Format::Markdown);
+        turns_there_and_back(&source, Format::Markdown);
     }
 
     /// Whatever was read, its segments are in order, apart, and have the markers that their text shows.
