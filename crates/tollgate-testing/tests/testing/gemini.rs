@@ -11,7 +11,7 @@ use tollgate_testing::fakes::gemini::{
 const PATH: &str = "/v1beta/models/gemini-2.5-flash:generateContent";
 
 fn fake(at: &str, quota: Quota) -> (FakeGemini, ManualClock) {
-    let clock = ManualClock::at(at.parse::<Timestamp>().unwrap());
+    let clock = ManualClock::at(at.parse::<Timestamp>().expect("a time"));
     let settings = Settings { quota, ..Settings::default() };
     (FakeGemini::new(Arc::new(clock.clone()), settings), clock)
 }
