@@ -89,6 +89,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/audit.md",
         "docs/dashboard.md",
         "docs/aws.md",
+        "docs/translate.md",
     ];
     for page in pages {
         let path = root().join(page);

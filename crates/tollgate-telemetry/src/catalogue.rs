@@ -59,6 +59,7 @@ impl Metric {
 const POLICY: &[&str] = &["policy"];
 const LIMIT: &[&str] = &["policy", "limit"];
 const SINK: &[&str] = &["sink"];
+const END: &[&str] = &["end"];
 
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $labels:expr, $cloudwatch:expr, $help:literal;)*) => {
@@ -109,6 +110,17 @@ metrics! {
         "How often decisions began to be made without the store";
     FALLBACK_ACTIVE = "tollgate_fallback_active", Gauge, &[], Some(("RateLimiterFallbackActive", &[])),
         "1 while decisions are made without the store, else 0";
+    TRANSLATION_TOOK = "tollgate_translation_speed", Gauge, &[], Some(("TranslationSpeed", &[])),
+        "How many seconds the last translated document took from its start to its end";
+    TRANSLATION_JOBS = "tollgate_translation_jobs", Counter, END, Some(("TranslationJobs", END)),
+        "Translations that came to their end: completed, or completed_with_errors";
+    TRANSLATION_VIOLATIONS = "tollgate_translation_violations", Counter, &[], Some(("RateLimitViolations", &[])),
+        "Calls of translations that the provider answered 429";
+    TRANSLATION_DENIALS = "tollgate_translation_denials", Counter, &[],
+        Some(("DistributedRateLimiterAcquireFailures", &[])),
+        "Asks of translations that were denied, or could not be decided";
+    TRANSLATION_PARALLEL = "tollgate_translation_parallel", Gauge, &[], Some(("ParallelChunkProcessing", &[])),
+        "Chunks that are at the provider";
     DROPPED = "tollgate_telemetry_dropped", Counter, SINK, Some(("RateLimiterTelemetryDropped", SINK)),
         "Events that a sink was too slow to take";
     SINK_FAILURES = "tollgate_telemetry_failures", Counter, SINK, Some(("RateLimiterTelemetryFailures", SINK)),

@@ -11,7 +11,7 @@ mod telemetry;
 
 pub use catalogue::{Kind, METRICS, Metric, dimension};
 pub use counters::{Counters, SERIES_MAX};
-pub use meters::{Meters, OTHER, POLICIES_MAX};
+pub use meters::{AtProvider, Meters, OTHER, POLICIES_MAX, TranslationMeters};
 pub use record::{Record, Severity, What};
 pub use sink::{MeterSink, RecordSink};
 pub use snapshot::{ATTEMPTS_MAX, DURATION_BOUNDS_US, Series, Snapshot, Value};

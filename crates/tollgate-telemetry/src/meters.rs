@@ -8,6 +8,7 @@
 mod lane;
 mod limits;
 mod policy;
+mod translation;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,6 +21,8 @@ use crate::snapshot::{Series, Snapshot, Value};
 
 use lane::Place;
 use policy::{Outcome, PolicyMeters};
+
+pub use translation::{AtProvider, TranslationMeters};
 
 /// The most policies that are told apart; further ones are counted together as [`OTHER`].
 pub const POLICIES_MAX: usize = 256;
@@ -39,6 +42,7 @@ pub struct Meters {
     fallback: AtomicU64,
     is_degraded: AtomicBool,
     sinks: OnceLock<Box<[Arc<SinkTally>]>>,
+    translation: OnceLock<TranslationMeters>,
 }
 
 /// What became of the events of one sink.
@@ -70,7 +74,14 @@ impl Meters {
             fallback: AtomicU64::new(0),
             is_degraded: AtomicBool::new(false),
             sinks: OnceLock::new(),
+            translation: OnceLock::new(),
         }
+    }
+
+    /// What translations count, which is shown from the first call of this on.
+    #[must_use]
+    pub fn translation(&self) -> &TranslationMeters {
+        self.translation.get_or_init(TranslationMeters::default)
     }
 
     /// Shows what became of the events of `sinks` too. Only the first call has an effect.
@@ -123,6 +134,9 @@ impl Meters {
         series.push(number(&catalogue::FALLBACK, Vec::new(), self.fallback.load(Relaxed)));
         let active = u64::from(self.is_degraded.load(Relaxed));
         series.push(number(&catalogue::FALLBACK_ACTIVE, Vec::new(), active));
+        if let Some(translation) = self.translation.get() {
+            translation.read(&mut series);
+        }
         for sink in self.sinks.get().into_iter().flatten() {
             let labels = vec![Arc::from(sink.name)];
             series.push(number(&catalogue::DROPPED, labels.clone(), sink.dropped.load(Relaxed)));

@@ -77,6 +77,18 @@ fn r000_11_r000_13_the_template_names_metrics_that_exist() {
     }
 }
 
+#[test]
+fn r003_9_translations_have_alarms() {
+    let template = read("deploy/cloudformation.yaml");
+    for metric in ["RateLimitViolations", "TranslationJobs", "TranslationSpeed"] {
+        let known = METRICS.iter().filter_map(|metric| metric.cloudwatch);
+        assert!(known.into_iter().any(|(name, _)| name == metric), "{metric} is not emitted");
+        assert!(template.contains(&format!("MetricName: {metric}\n")), "{metric} has no alarm");
+    }
+    let rules = words(&read("deploy/prometheus-rules.yaml"), "tollgate_translation_");
+    assert!(3 <= rules.len(), "{rules:?}");
+}
+
 /// Runs a checker of files, which `cargo xtask test` installs.
 fn passes(mut command: Command) {
     let output = command.current_dir(root()).output().unwrap_or_else(|error| {

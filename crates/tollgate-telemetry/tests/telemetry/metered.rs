@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Gate as _, Limit, ManualClock, Policy, Timestamp, TokenBucket};
+use tollgate::{Ask, Gate as _, Limit, ManualClock, Policy, Span, Timestamp, TokenBucket};
 use tollgate_telemetry::{Meters, OTHER, POLICIES_MAX, Value};
 
 use crate::{a_busy_minute, admitted, gate, gemini};
@@ -145,4 +145,32 @@ async fn errors_and_debts_are_counted() {
     gate.charge(&Ask::new(&policy, "alice").cost("tokens", 300)).await.unwrap();
     assert_eq!(number(&meters, "tollgate_errors", &["gemini"]), Some(1));
     assert_eq!(number(&meters, "tollgate_tokens_acquired", &["gemini", "tpm"]), Some(300));
+}
+
+/// R003.9: how long a document took, how it ended, refusals by the provider, denials, and chunks under way.
+#[test]
+fn r003_9_translations_are_counted_and_shown_from_the_first_one_on() {
+    let meters = Meters::new();
+    assert_eq!(number(&meters, "tollgate_translation_parallel", &[]), None, "nobody translates");
+    let translation = meters.translation();
+    translation.ended(Span::from_millis(61_001), false);
+    translation.ended(Span::from_secs(7), true);
+    translation.violated();
+    translation.denied();
+    translation.denied();
+    let under_way = translation.at_provider();
+    drop(translation.at_provider());
+    let rows = [
+        ("tollgate_translation_speed", &[][..], 7),
+        ("tollgate_translation_jobs", &["completed"], 1),
+        ("tollgate_translation_jobs", &["completed_with_errors"], 1),
+        ("tollgate_translation_violations", &[], 1),
+        ("tollgate_translation_denials", &[], 2),
+        ("tollgate_translation_parallel", &[], 1),
+    ];
+    for (name, labels, expected) in rows {
+        assert_eq!(number(&meters, name, labels), Some(expected), "{name} {labels:?}");
+    }
+    drop(under_way);
+    assert_eq!(number(&meters, "tollgate_translation_parallel", &[]), Some(0));
 }

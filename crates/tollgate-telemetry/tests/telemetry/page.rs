@@ -12,6 +12,7 @@ use crate::{a_busy_minute, gate};
 async fn r000_13_the_page_has_every_metric_in_base_units_and_no_subject() {
     let meters = Arc::new(Meters::new());
     a_busy_minute(&gate(&ManualClock::new(), Arc::clone(&meters) as _), &*meters).await;
+    meters.translation().violated();
     let page = page(&meters);
     let lines = [
         r#"tollgate_tokens_acquired_total{policy="gemini",limit="rpm"} 5"#,
@@ -25,6 +26,7 @@ async fn r000_13_the_page_has_every_metric_in_base_units_and_no_subject() {
         r#"tollgate_store_tries_total{policy="gemini",result="raced"} 1"#,
         "tollgate_fallback_activated_total 1",
         "tollgate_fallback_active 0",
+        "tollgate_translation_violations_total 1",
         r#"tollgate_unposted_max{policy="gemini"} 20"#,
     ];
     for line in lines {

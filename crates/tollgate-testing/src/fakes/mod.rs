@@ -1,3 +1,5 @@
-//! Services that no emulator has, just enough of them to be wrong in the ways the real ones are.
+//! Services that no emulator has: they behave like the real ones as far as their documents and their users tell, enforce
+//! their quotas, count what reaches them, and can be made to fail.
 
 pub mod drs;
+pub mod gemini;

@@ -1,5 +1,6 @@
 //! Tests of what the tests rely on.
 
 mod fake_drs;
+mod gemini;
 mod servers;
 mod sim;

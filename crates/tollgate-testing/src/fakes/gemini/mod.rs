@@ -1,0 +1,386 @@
+//! A Gemini that is not there.
+//!
+//! It answers `generateContent`, `countTokens` and the OpenAI-compatible chat, over HTTP or by [`FakeGemini::handle`]. It
+//! enforces requests and input tokens per minute as fixed *and* as rolling windows and requests per day of the
+//! Pacific coast, for each project and model, on a clock that is passed in; refuses with the real bodies; fails on
+//! demand; and counts everything. Its translation is one that shows a missing, doubled or moved paragraph.
+
+mod bodies;
+mod fault;
+mod http;
+mod quota;
+mod scaled;
+mod translate;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tollgate::{Clock, Span};
+
+use bodies::Reply;
+use quota::Counts;
+
+pub use fault::{Fault, Trouble, When};
+pub use http::Served;
+pub use quota::{Limit, Quota, Window};
+pub use scaled::ScaledClock;
+pub use translate::{tokens_of, translated};
+
+/// How the fake behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What each project may send to each model.
+    pub quota: Quota,
+    /// How long an answer takes.
+    pub latency: Span,
+    /// What goes wrong. The first that strikes is the one.
+    pub troubles: Vec<Trouble>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { quota: Quota::NONE, latency: Span::ZERO, troubles: Vec::new() }
+    }
+}
+
+/// What reached the fake.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Calls of `generateContent`, refused ones included.
+    pub calls: u64,
+    /// Calls that were answered with a whole translation.
+    pub translated: u64,
+    /// Calls of `countTokens`.
+    pub counted: u64,
+    /// Requests that broke a quota, by limit and kind of window. One request may break several.
+    pub violations: BTreeMap<(Limit, Window), u64>,
+    /// The most that any window held, by limit and kind.
+    pub peaks: BTreeMap<(Limit, Window), u64>,
+    /// Faults that struck.
+    pub faults: BTreeMap<Fault, u64>,
+    /// The most calls that were being answered at once.
+    pub at_once_max: u64,
+    /// Input tokens of the calls that were let through.
+    pub input_tokens: u64,
+    /// Whole translations of the same request beyond the first: what was paid twice.
+    pub repeated: u64,
+}
+
+/// A fake Gemini. Clones are the same.
+#[derive(Clone)]
+pub struct FakeGemini(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    settings: Settings,
+    quotas: HashMap<(String, String), Counts>,
+    answered: HashMap<u64, u64>,
+    at_once: u64,
+    tally: Tally,
+}
+
+impl fmt::Debug for FakeGemini {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeGemini").field("tally", &self.state().tally).finish_non_exhaustive()
+    }
+}
+
+/// What is asked, in either dialect.
+struct Asked {
+    model: String,
+    system: String,
+    prompt: String,
+    most_output: u64,
+}
+
+impl Asked {
+    fn input(&self) -> u64 {
+        tokens_of(&self.system) + tokens_of(&self.prompt)
+    }
+
+    /// The same request has the same number, whoever sends it.
+    fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.model, &self.system, &self.prompt).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// One more call is being answered, until it is dropped.
+struct AtOnce<'a>(&'a FakeGemini);
+
+impl Drop for AtOnce<'_> {
+    fn drop(&mut self) {
+        self.0.state().at_once -= 1;
+    }
+}
+
+impl FakeGemini {
+    /// A fake that lives by `clock`.
+    pub fn new(clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        let state = State {
+            settings,
+            quotas: HashMap::new(),
+            answered: HashMap::new(),
+            at_once: 0,
+            tally: Tally::default(),
+        };
+        Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has reached it so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let state = self.state();
+        let mut tally = state.tally.clone();
+        for counts in state.quotas.values() {
+            for (key, held) in &counts.peaks {
+                let peak = tally.peaks.entry(*key).or_default();
+                *peak = (*peak).max(*held);
+            }
+        }
+        tally
+    }
+
+    /// Behaves otherwise from now on.
+    pub fn set(&self, settings: Settings) {
+        self.state().settings = settings;
+    }
+
+    /// Answers a request to `path` with a status and a body. The project is the part of `key` before its first dot, so
+    /// that keys `p.a` and `p.b` share a quota.
+    pub async fn handle(&self, path: &str, key: Option<&str>, body: &[u8]) -> (u16, String) {
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            return bodies::error(
+                403,
+                "PERMISSION_DENIED",
+                "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other form of API consumer identity to call this API.",
+            );
+        };
+        let project = key.split('.').next().unwrap_or(key);
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return bodies::error(400, "INVALID_ARGUMENT", "Invalid JSON payload received.");
+        };
+        if path.ends_with("/chat/completions") {
+            return match chat(&body) {
+                Some(asked) => as_chat(self.generate(project, &asked).await),
+                None => bodies::wrapped(bodies::error(400, "INVALID_ARGUMENT", "no messages")),
+            };
+        }
+        let call = path.strip_prefix("/v1beta/models/").and_then(|call| call.split_once(':'));
+        match call {
+            Some((model, "generateContent")) => match content(model, &body) {
+                Some(asked) => self.generate(project, &asked).await,
+                None => bodies::error(
+                    400,
+                    "INVALID_ARGUMENT",
+                    "* GenerateContentRequest.contents: contents is not specified",
+                ),
+            },
+            Some((model, "countTokens")) => {
+                let inner = body.get("generateContentRequest").unwrap_or(&body);
+                let Some(asked) = content(model, inner) else {
+                    return bodies::error(
+                        400,
+                        "INVALID_ARGUMENT",
+                        "* CountTokensRequest.contents: contents is not specified",
+                    );
+                };
+                self.state().tally.counted += 1;
+                (200, json!({"totalTokens": asked.input()}).to_string())
+            }
+            _ => bodies::error(404, "NOT_FOUND", "Requested entity was not found."),
+        }
+    }
+
+    async fn generate(&self, project: &str, asked: &Asked) -> Reply {
+        let input = asked.input();
+        let (fault, latency, number) = match self.arrive(project, asked, input) {
+            Ok(arrived) => arrived,
+            Err(reply) => return reply,
+        };
+        let _at_once = AtOnce(self);
+        self.0.clock.sleep_until(self.0.clock.now() + latency).await;
+        self.reply(fault, asked, input, number)
+    }
+
+    /// Counts the call, and says what happens to it, how long it takes and which it is.
+    fn arrive(
+        &self,
+        project: &str,
+        asked: &Asked,
+        input: u64,
+    ) -> Result<(Option<Fault>, Span, u64), Reply> {
+        let now = self.0.clock.now();
+        let mut state = self.state();
+        let state = &mut *state;
+        state.tally.calls += 1;
+        let number = state.tally.calls;
+        let Settings { quota, latency, troubles } = &mut state.settings;
+        let counts = state.quotas.entry((project.to_owned(), asked.model.clone())).or_default();
+        if let Err(refused) = counts.take(*quota, now, input) {
+            for key in &refused.broken {
+                *state.tally.violations.entry(*key).or_default() += 1;
+            }
+            let mut limits: Vec<Limit> = refused.broken.iter().map(|(limit, _)| *limit).collect();
+            limits.dedup();
+            return Err(bodies::quota(&asked.model, &limits, *quota, refused.retry_after, number));
+        }
+        state.tally.input_tokens += input;
+        let segments = translate::segments_in(&asked.prompt);
+        let text = translate::to_translate(&asked.prompt);
+        let fault = troubles
+            .iter_mut()
+            .find_map(|trouble| trouble.strikes(number, text, segments).then_some(trouble.fault));
+        if let Some(fault) = fault {
+            *state.tally.faults.entry(fault).or_default() += 1;
+        }
+        state.at_once += 1;
+        state.tally.at_once_max = state.tally.at_once_max.max(state.at_once);
+        Ok((fault, *latency, number))
+    }
+
+    fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {
+        let model = &asked.model;
+        let quota = self.state().settings.quota;
+        let refused =
+            |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
+        match fault {
+            Some(Fault::Overloaded) => bodies::error(
+                503,
+                "UNAVAILABLE",
+                "The model is overloaded. Please try again later.",
+            ),
+            Some(Fault::Internal) => {
+                bodies::error(500, "INTERNAL", "An internal error has occurred.")
+            }
+            Some(Fault::Deadline) => {
+                bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
+            }
+            Some(Fault::MinuteQuota) => refused(Limit::Requests, 38),
+            Some(Fault::TokenQuota) => bodies::wrapped(refused(Limit::Tokens, 7)),
+            Some(Fault::DailyQuota) => refused(Limit::Daily, 38),
+            Some(Fault::BareQuota) => bodies::bare(),
+            Some(Fault::NotInTier) => {
+                let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
+                bodies::quota(
+                    model,
+                    &[Limit::Requests, Limit::Daily],
+                    none,
+                    Span::from_secs(38),
+                    number,
+                )
+            }
+            Some(Fault::Gone) => bodies::error(
+                404,
+                "NOT_FOUND",
+                &format!(
+                    "models/{model} is not found for API version v1beta, or is not supported for generateContent."
+                ),
+            ),
+            Some(Fault::BadRequest) => {
+                bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
+            }
+            Some(Fault::BadKey) => bodies::error(
+                403,
+                "PERMISSION_DENIED",
+                "API key not valid. Please pass a valid API key.",
+            ),
+            Some(Fault::BlockedPrompt) => bodies::blocked_prompt(model, input),
+            Some(Fault::Blocked) => bodies::answer(model, None, "SAFETY", (input, 0)),
+            Some(Fault::Garbage) => (200, "<html>gateway</html>".to_owned()),
+            fault => self.answer(fault, asked, input),
+        }
+    }
+
+    fn answer(&self, fault: Option<Fault>, asked: &Asked, input: u64) -> Reply {
+        let mut text = translate::answer(&asked.system, &asked.prompt, fault);
+        let mut finish = "STOP";
+        if fault == Some(Fault::Truncated) || asked.most_output < tokens_of(&text) {
+            let half = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
+            text.truncate(half);
+            finish = "MAX_TOKENS";
+        }
+        if fault.is_none() && finish == "STOP" {
+            let mut state = self.state();
+            state.tally.translated += 1;
+            let times = state.answered.entry(asked.number()).or_default();
+            *times += 1;
+            state.tally.repeated += u64::from(1 < *times);
+        }
+        let output = tokens_of(&text);
+        bodies::answer(&asked.model, Some(&text), finish, (input, output))
+    }
+}
+
+/// All text of `parts`.
+fn text_of(content: Option<&Value>) -> String {
+    let parts = content.and_then(|content| content["parts"].as_array());
+    parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
+}
+
+fn content(model: &str, body: &Value) -> Option<Asked> {
+    let contents = body["contents"].as_array().filter(|contents| !contents.is_empty())?;
+    Some(Asked {
+        model: model.to_owned(),
+        system: text_of(body.get("systemInstruction")),
+        prompt: contents.iter().map(|content| text_of(Some(content))).collect(),
+        most_output: body["generationConfig"]["maxOutputTokens"].as_u64().unwrap_or(u64::MAX),
+    })
+}
+
+fn chat(body: &Value) -> Option<Asked> {
+    let messages = body["messages"].as_array().filter(|messages| !messages.is_empty())?;
+    let of = |role: &str| {
+        let mine = messages.iter().filter(|message| message["role"] == role);
+        mine.filter_map(|message| message["content"].as_str()).collect()
+    };
+    Some(Asked {
+        model: body["model"].as_str()?.to_owned(),
+        system: of("system"),
+        prompt: of("user"),
+        most_output: body["max_tokens"].as_u64().unwrap_or(u64::MAX),
+    })
+}
+
+/// The same reply in the other dialect; errors come in an array there.
+fn as_chat((status, body): Reply) -> Reply {
+    let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
+    if parsed.is_array() {
+        return (status, body);
+    }
+    if status != 200 || parsed.is_null() {
+        return bodies::wrapped((status, body));
+    }
+    let candidate = &parsed["candidates"][0];
+    let finish = match candidate["finishReason"].as_str() {
+        Some("STOP") => "stop",
+        Some("MAX_TOKENS") => "length",
+        _ => "content_filter",
+    };
+    let usage = &parsed["usageMetadata"];
+    let body = json!({
+        "object": "chat.completion",
+        "choices": [{
+            "index": 0,
+            "finish_reason": finish,
+            "message": {"role": "assistant", "content": text_of(candidate.get("content"))},
+        }],
+        "usage": {
+            "prompt_tokens": usage["promptTokenCount"],
+            "completion_tokens": usage["candidatesTokenCount"],
+        },
+    });
+    (200, body.to_string())
+}

@@ -1,0 +1,245 @@
+//! A translation that is no translation: each word becomes a real word of the target language, chosen by the word's letters
+//! and about as long.
+//!
+//! The same text always becomes the same text, so a missing, doubled or moved paragraph shows when a document is compared
+//! with what it must be. Heads (⟦#3⟧), markers (⟦1⟧), numbers, line breaks and punctuation stay.
+
+use super::fault::Fault;
+
+const HEAD: &str = "⟦#";
+
+const FRENCH: &[&str] = &[
+    "à",
+    "y",
+    "le",
+    "de",
+    "un",
+    "et",
+    "en",
+    "il",
+    "ne",
+    "je",
+    "son",
+    "que",
+    "une",
+    "pas",
+    "sur",
+    "elle",
+    "dans",
+    "pour",
+    "avec",
+    "plus",
+    "être",
+    "était",
+    "comme",
+    "leurs",
+    "notre",
+    "après",
+    "encore",
+    "maison",
+    "toujours",
+    "pendant",
+    "quelque",
+    "premier",
+    "pourquoi",
+    "beaucoup",
+    "longtemps",
+    "plusieurs",
+    "maintenant",
+    "aujourd’hui",
+    "quelquefois",
+    "naturellement",
+    "particulièrement",
+];
+
+const GERMAN: &[&str] = &[
+    "o",
+    "er",
+    "es",
+    "in",
+    "zu",
+    "so",
+    "der",
+    "die",
+    "und",
+    "das",
+    "ist",
+    "nicht",
+    "eine",
+    "auch",
+    "wird",
+    "über",
+    "durch",
+    "haben",
+    "wurde",
+    "keine",
+    "werden",
+    "können",
+    "müssen",
+    "zwischen",
+    "während",
+    "schließlich",
+    "natürlich",
+    "möglich",
+    "Geschichte",
+    "Menschen",
+    "vielleicht",
+    "gegenüber",
+    "verschieden",
+    "außerdem",
+    "insbesondere",
+];
+
+/// The fake's count of tokens: pieces of words of up to five letters, digits two by two, and signs.
+#[must_use]
+pub fn tokens_of(text: &str) -> u64 {
+    let mut tokens = 0;
+    let mut letters = 0_u64;
+    for next in text.chars() {
+        if next.is_alphabetic() {
+            // A letter of an alphabet without spaces is a token.
+            if '\u{2e80}' <= next {
+                tokens += 1;
+            } else {
+                letters += 1;
+            }
+            continue;
+        }
+        tokens += letters.div_ceil(5);
+        letters = 0;
+        tokens += u64::from(!next.is_whitespace());
+    }
+    tokens + letters.div_ceil(5)
+}
+
+/// What the fake makes of one segment in French.
+#[must_use]
+pub fn translated(text: &str) -> String {
+    words(text, FRENCH)
+}
+
+fn words(text: &str, vocabulary: &[&str]) -> String {
+    let mut made = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if first == '⟦'
+            && let Some(end) = rest.find('⟧')
+        {
+            let (marker, after) = rest.split_at(end + '⟧'.len_utf8());
+            made.push_str(marker);
+            rest = after;
+        } else if first.is_alphabetic() {
+            let end = rest.find(|next: char| !next.is_alphabetic()).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            push_word(&mut made, word, vocabulary);
+            rest = after;
+        } else {
+            made.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    made
+}
+
+fn push_word(made: &mut String, word: &str, vocabulary: &[&str]) {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in word.to_lowercase().bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    let length = word.chars().count();
+    let distance = |other: &str| other.chars().count().abs_diff(length);
+    let nearest = vocabulary.iter().map(|other| distance(other)).min().unwrap_or(0);
+    let alike: Vec<&str> =
+        vocabulary.iter().copied().filter(|other| distance(other) <= nearest.max(1)).collect();
+    let choice = usize::try_from((hash >> 32) % alike.len().max(1) as u64).unwrap_or(0);
+    let chosen = alike.get(choice).copied().unwrap_or(word);
+    if word.starts_with(char::is_uppercase) {
+        let mut letters = chosen.chars();
+        made.extend(letters.next().into_iter().flat_map(char::to_uppercase));
+        made.push_str(letters.as_str());
+    } else {
+        made.push_str(chosen);
+    }
+}
+
+/// The segments of a prompt: head and text of each. What stands before the first head is not translated.
+fn segments(prompt: &str) -> Vec<(&str, &str)> {
+    let mut starts: Vec<usize> = prompt.match_indices(HEAD).map(|(at, _)| at).collect();
+    starts.push(prompt.len());
+    let parts = starts.windows(2).map(|pair| &prompt[pair[0]..pair[1]]);
+    parts
+        .filter_map(|part| {
+            let (head, text) = part.split_at(part.find('⟧')? + '⟧'.len_utf8());
+            head[HEAD.len()..]
+                .starts_with(|next: char| next.is_ascii_digit())
+                .then_some((head, text))
+        })
+        .collect()
+}
+
+/// The part of a prompt that is to be translated: without terms and context.
+pub(super) fn to_translate(prompt: &str) -> &str {
+    prompt.find(HEAD).map_or("", |at| &prompt[at..])
+}
+
+/// How many segments a prompt has.
+pub(super) fn segments_in(prompt: &str) -> usize {
+    segments(prompt).len()
+}
+
+/// The answer to a prompt, with what goes wrong in it.
+pub(super) fn answer(system: &str, prompt: &str, fault: Option<Fault>) -> String {
+    let vocabulary = if system.contains("German") { GERMAN } else { FRENCH };
+    let mut parts = segments(prompt);
+    match fault {
+        Some(Fault::Dropped) => drop(parts.pop()),
+        Some(Fault::Doubled) => parts.extend(parts.first().copied()),
+        Some(Fault::Reordered) if !parts.is_empty() => parts.rotate_left(1),
+        _ => {}
+    }
+    let mut made = String::new();
+    for (place, (head, text)) in parts.iter().enumerate() {
+        let is_merged = fault == Some(Fault::Merged) && place == 1;
+        made.push_str(if is_merged { " " } else { head });
+        match fault {
+            Some(Fault::Untranslated) => made.push_str(text),
+            _ => made.push_str(&words(text, vocabulary)),
+        }
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMPT: &str = "Context: see ⟦1⟧.\n⟦#1⟧ One ⟦1⟧two⟦2⟧ 3,400.\n⟦#2⟧ Four\nfive!\n";
+
+    #[test]
+    fn heads_markers_numbers_and_lines_stay() {
+        let answer = answer("", PROMPT, None);
+        assert!(answer.starts_with("⟦#1⟧ "), "{answer}");
+        for kept in ["⟦1⟧", "⟦2⟧ 3,400.\n⟦#2⟧ ", "\n", "!"] {
+            assert!(answer.contains(kept), "{kept:?} in {answer}");
+        }
+        assert!(!answer.contains("Context") && !answer.contains("five"), "{answer}");
+        assert_eq!(answer, super::answer("", PROMPT, None), "always the same");
+    }
+
+    #[test]
+    fn each_fault_shows() {
+        let right = answer("", PROMPT, None);
+        for fault in
+            [Fault::Dropped, Fault::Doubled, Fault::Reordered, Fault::Merged, Fault::Untranslated]
+        {
+            assert_ne!(answer("", PROMPT, Some(fault)), right, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_pieces_of_words_and_signs() {
+        assert_eq!(tokens_of("It is, naturally."), 1 + 1 + 1 + 2 + 1);
+        assert_eq!(tokens_of("日本"), 2);
+        assert_eq!(tokens_of(" \n"), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Chunks: neighbouring segments that go into one request, and the source before them as context.
+//!
+//! Chunks are packed greedily, so they depend on the document and the size alone, and none depends on another's result.
+//! Context is source text that the model reads and does not translate: no text is in two chunks.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::document::{Document, refine};
+use crate::error::Error;
+use crate::estimate;
+use crate::language::Language;
+
+/// The size of a chunk, in estimated tokens of text.
+pub const CHUNK_TOKENS: u64 = 3_500;
+
+/// How much source before a chunk goes with it, in estimated tokens.
+pub const CONTEXT_TOKENS: u64 = 250;
+
+/// The smallest size of a chunk. Below it a request is mostly instruction.
+pub const CHUNK_TOKENS_MIN: u64 = 50;
+
+/// The most tokens that a model writes in one answer.
+pub const OUTPUT_TOKENS_MAX: u64 = 65_536;
+
+/// Some neighbouring segments that go into one request. Its segments are its identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Chunk {
+    /// The segments, by number.
+    pub segments: Range<usize>,
+    /// Their text, in estimated tokens.
+    pub tokens: u64,
+}
+
+impl Chunk {
+    /// The chunk of these segments of `document`.
+    #[must_use]
+    pub fn of(document: &Document, segments: Range<usize>) -> Self {
+        let tokens = segments.clone().map(|number| document.segment(number).tokens()).sum();
+        Self { segments, tokens }
+    }
+
+    /// How many segments there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether there is no segment.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Two chunks in place of this one, cut between segments near the middle; nothing if it is a single segment.
+    #[must_use]
+    pub fn halves(&self, document: &Document) -> Option<[Self; 2]> {
+        let Range { start, end } = self.segments;
+        if end < start + 2 {
+            return None;
+        }
+        let mut middle = start + 1;
+        let mut before = document.segment(start).tokens();
+        while middle + 1 < end {
+            let next = document.segment(middle).tokens();
+            if self.tokens < 2 * before + next {
+                break;
+            }
+            before += next;
+            middle += 1;
+        }
+        let first = Self { segments: start..middle, tokens: before };
+        Some([first, Self { segments: middle..end, tokens: self.tokens - before }])
+    }
+
+    /// The source before the chunk, at most `tokens` of it, from the beginning of a sentence where there is one.
+    #[must_use]
+    pub fn context(&self, document: &Document, tokens: u64) -> String {
+        let mut left = tokens.saturating_mul(4);
+        let mut texts = Vec::new();
+        for number in (0..self.segments.start).rev() {
+            let text = document.segment(number).plain();
+            let cost = estimate::quarters(&text) + estimate::quarters("\n");
+            match left.checked_sub(cost) {
+                Some(rest) => left = rest,
+                None => {
+                    texts.push(end_of(&text, left).to_owned());
+                    break;
+                }
+            }
+            texts.push(text);
+        }
+        texts.reverse();
+        texts.join("\n").trim().to_owned()
+    }
+}
+
+/// Cuts `document` into chunks of at most `size` tokens. A paragraph that is longer becomes several segments of the document,
+/// at the ends of sentences; only what has neither sentences nor spaces can exceed the size.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the size is below [`CHUNK_TOKENS_MIN`] or above
+/// [`OUTPUT_TOKENS_MAX`].
+pub fn cut(document: &mut Document, size: u64) -> Result<Vec<Chunk>, Error> {
+    if !(CHUNK_TOKENS_MIN..=OUTPUT_TOKENS_MAX).contains(&size) {
+        return Err(Error::invalid(format!(
+            "a chunk cannot have {size} tokens; give {CHUNK_TOKENS_MIN} to {OUTPUT_TOKENS_MAX}, as in {CHUNK_TOKENS}"
+        )));
+    }
+    refine(document, size);
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut open = Chunk { segments: 0..0, tokens: 0 };
+    for segment in document.segments() {
+        let tokens = segment.tokens();
+        if size < open.tokens + tokens && !open.is_empty() {
+            let next = Chunk { segments: open.segments.end..open.segments.end, tokens: 0 };
+            chunks.push(std::mem::replace(&mut open, next));
+        }
+        open.segments.end += 1;
+        open.tokens += tokens;
+    }
+    if !open.is_empty() {
+        chunks.push(open);
+    }
+    chunks.shrink_to_fit();
+    Ok(chunks)
+}
+
+/// The largest size whose answer surely fits into what a model writes at once, with as much again for what it thinks.
+#[must_use]
+pub fn size_max(from: &Language, to: &Language) -> u64 {
+    let twice = 2 * from.tokens_in(to, OUTPUT_TOKENS_MAX).max(OUTPUT_TOKENS_MAX);
+    OUTPUT_TOKENS_MAX * OUTPUT_TOKENS_MAX / twice
+}
+
+/// The smallest size, from [`CHUNK_TOKENS`] up to `most`, at which `document` needs at most `requests` requests; nothing if
+/// even `most` needs more.
+#[must_use]
+pub fn fitting_size(document: &Document, requests: u64, most: u64) -> Option<u64> {
+    let tokens: Vec<u64> = document.segments().map(|segment| segment.tokens()).collect();
+    let needed = |size: u64| {
+        let (mut chunks, mut open) = (0_u64, 0);
+        for tokens in &tokens {
+            if size < *tokens {
+                // Cut at ends of sentences, its pieces are not quite full, and each may stand alone.
+                chunks += tokens.div_ceil(size * 7 / 10);
+                open = size;
+            } else if chunks == 0 || size < open + tokens {
+                chunks += 1;
+                open = *tokens;
+            } else {
+                open += tokens;
+            }
+        }
+        chunks
+    };
+    let (mut low, mut high) = (CHUNK_TOKENS, most.max(CHUNK_TOKENS));
+    if requests < needed(high) {
+        return None;
+    }
+    while low < high {
+        let middle = low.midpoint(high);
+        if needed(middle) <= requests { high = middle } else { low = middle + 1 }
+    }
+    Some(high)
+}
+
+/// The last part of `text` that has at most so many quarters of a token: whole sentences, or else whole words.
+fn end_of(text: &str, quarters: u64) -> &str {
+    let mut left = quarters;
+    let mut from = text.len();
+    for (place, c) in text.char_indices().rev() {
+        match left.checked_sub(estimate::quarters(&text[place..place + c.len_utf8()])) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        from = place;
+    }
+    if from == 0 {
+        return text;
+    }
+    let sentence =
+        text.split_sentence_bound_indices().map(|(place, _)| place).find(|place| from <= *place);
+    let word = || text[from..].find(char::is_whitespace).map(|place| from + place);
+    &text[sentence.or_else(word).unwrap_or(from)..]
+}

@@ -1,0 +1,140 @@
+//! What must come through unchanged inside running text, in every format: URLs, addresses, placeholders, and the line breaks of
+//! the file with the space around them.
+//!
+//! One pass over the bytes looks for the few that can begin such a thing; only there is anything parsed. Marker brackets that
+//! the document itself has are protected as well, so that a marker in an answer is always one of ours.
+
+use super::table::{Mark, Role};
+
+/// The longest placeholder, in bytes.
+const PLACEHOLDER_BYTES_MAX: usize = 64;
+
+/// Bytes at which something may begin, or, for a URL or an address, at which it is recognised.
+const TRIGGERS: [bool; 256] = {
+    let mut triggers = [false; 256];
+    let bytes = b"\n:@{%$w\xe2";
+    let mut place = 0;
+    while place < bytes.len() {
+        triggers[bytes[place] as usize] = true;
+        place += 1;
+    }
+    triggers
+};
+
+/// Adds marks for what `start..end` of `source` has.
+pub(crate) fn scan(source: &str, start: usize, end: usize, marks: &mut Vec<Mark>) {
+    let bytes = source.as_bytes();
+    let mut from = start;
+    let mut place = start;
+    while place < end {
+        if !TRIGGERS[bytes[place] as usize] {
+            place += 1;
+            continue;
+        }
+        let found = if bytes[place] == b'\n' {
+            Some((line_break(&source[..end], from, place), Role::Break))
+        } else {
+            found(&source[..end], from, place).map(|range| (range, Role::Alone))
+        };
+        match found {
+            Some(((first, last), role)) => {
+                marks.push(Mark::new(first, last, role));
+                from = last;
+                place = last;
+            }
+            None => place += 1,
+        }
+    }
+}
+
+/// The line break at `place`, with the space before and behind it.
+fn line_break(text: &str, from: usize, place: usize) -> (usize, usize) {
+    let first = from + text[from..place].trim_end().len();
+    (first, text.len() - text[place..].trim_start().len())
+}
+
+/// What is recognised at `place` of `text`; it may begin before, but not before `from`.
+fn found(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
+    let rest = &text[place..];
+    match rest.as_bytes()[0] {
+        b':' if rest.starts_with("://") => {
+            let scheme =
+                back(text, from, place, |c| c.is_ascii_alphanumeric() || "+.-".contains(c));
+            let end = url_end(text, place + 3);
+            (scheme < place && place + 3 < end).then_some((scheme, end))
+        }
+        b'w' if rest.starts_with("www.") && !text[from..place].ends_with(char::is_alphanumeric) => {
+            let end = url_end(text, place + 4);
+            (place + 4 < end).then_some((place, end))
+        }
+        b'@' => {
+            let name =
+                back(text, from, place, |c| c.is_ascii_alphanumeric() || "._%+-".contains(c));
+            let end = url_end(text, place + 1);
+            let host = &text[place + 1..end];
+            let is_host = host.contains('.')
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
+            (name < place && is_host).then_some((name, end))
+        }
+        b'{' => braces(rest).map(|length| (place, place + length)),
+        b'$' if rest.starts_with("${") => {
+            braces(&rest[1..]).map(|length| (place, place + 1 + length))
+        }
+        b'%' if !text[from..place].ends_with(|c: char| c.is_ascii_digit()) => {
+            format_directive(rest).map(|length| (place, place + length))
+        }
+        0xe2 if rest.starts_with(['⟦', '⟧']) => Some((place, place + '⟦'.len_utf8())),
+        _ => None,
+    }
+}
+
+/// The start of the characters before `place` for which `is_part` holds.
+fn back(text: &str, from: usize, place: usize, is_part: impl Fn(char) -> bool) -> usize {
+    from + text[from..place].trim_end_matches(is_part).len()
+}
+
+fn url_end(text: &str, from: usize) -> usize {
+    // Scripts that write without spaces would make the rest of the sentence part of a URL.
+    let is_part =
+        |c: char| (c.is_alphanumeric() && c < '\u{2e80}') || "-._~:/?#[]@!$&'()*+,;=%".contains(c);
+    let rest = &text[from..];
+    let all = &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())];
+    let mut url = all.trim_end_matches(|c| ".,;:!?'*_".contains(c));
+    // A closing bracket belongs to the URL only if it was opened there.
+    while let Some(open) = [(")", '('), ("]", '[')]
+        .iter()
+        .find_map(|(close, open)| url.ends_with(close).then_some(*open))
+        && !url.contains(open)
+    {
+        url = url[..url.len() - 1].trim_end_matches(|c| ".,;:!?'*_".contains(c));
+    }
+    from + url.len()
+}
+
+/// The length of `{name}`, `{}`, `{\an8}` or `{{ name }}` at the start of `text`.
+fn braces(text: &str) -> Option<usize> {
+    let double = text.starts_with("{{");
+    let close = if double { "}}" } else { "}" };
+    let window = text.as_bytes();
+    let window = &window[..window.len().min(PLACEHOLDER_BYTES_MAX)];
+    let length = window.windows(close.len()).position(|part| part == close.as_bytes())?;
+    let name = &window[close.len().min(length)..length];
+    let is_name = |byte: &u8| !byte.is_ascii_control() && (double || *byte != b' ');
+    name.iter().all(is_name).then_some(length + close.len())
+}
+
+/// The length of `%s`, `%1$d`, `%(name)s`, `%.2f` or `%@` at the start of `text`.
+fn format_directive(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut place = 1;
+    if bytes.get(place) == Some(&b'(') {
+        let window = &bytes[..bytes.len().min(PLACEHOLDER_BYTES_MAX)];
+        place = window.iter().position(|byte| *byte == b')')? + 1;
+    }
+    while bytes.get(place).is_some_and(|byte| byte.is_ascii_digit() || b"$-+#.".contains(byte)) {
+        place += 1;
+    }
+    let ends = bytes.get(place + 1).is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    (bytes.get(place).is_some_and(|byte| b"sdiufxXcgeE@".contains(byte)) && ends)
+        .then_some(place + 1)
+}

@@ -1,0 +1,208 @@
+//! A document: its source, and which parts of it are text to translate.
+//!
+//! Only the text is ever touched. A segment is a range of the source, about a paragraph; what lies between segments, and
+//! inside them behind markers such as ⟦1⟧, is copied byte by byte when the translation is written. So the structure of a
+//! document is kept by construction, whatever the format, and a format is one function that finds segments.
+//!
+//! Positions are 32 bits wide, and no text is copied before somebody asks for it: beyond the document itself a segment
+//! takes 16 bytes and a marker 16.
+
+mod epub;
+mod inline;
+mod markdown;
+mod refine;
+mod segment;
+mod srt;
+mod table;
+mod text;
+mod write;
+mod xhtml;
+
+pub use segment::{Marker, Segment};
+pub use write::{FAILED_MARK, Filling, Layout};
+
+pub(crate) use refine::refine;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use epub::Archive;
+use table::Table;
+
+/// The largest document, unpacked, in bytes. Positions in it fit in 32 bits.
+pub const DOCUMENT_BYTES_MAX: usize = 512 << 20;
+
+const BOM: &str = "\u{feff}";
+
+/// The formats that are translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Plain text: paragraphs with empty lines between them, or one long line each.
+    Text,
+    /// Markdown: CommonMark with tables, footnotes, strikethrough and task lists.
+    Markdown,
+    /// Subtitles in SubRip form.
+    Srt,
+    /// An EPUB book without copy protection.
+    Epub,
+}
+
+impl Format {
+    const ALL: [(Self, &'static [&'static str]); 4] = [
+        (Self::Text, &["txt", "text"]),
+        (Self::Markdown, &["md", "markdown"]),
+        (Self::Srt, &["srt"]),
+        (Self::Epub, &["epub"]),
+    ];
+
+    /// The format that the ending of a file's name stands for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Document`](crate::ErrorKind::Document) for any other ending.
+    pub fn of_path(path: &Path) -> Result<Self, Error> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        ending.to_ascii_lowercase().parse().map_err(|_| {
+            Error::document(format!(
+                "{}: the ending {ending:?} is none of a format that is translated; use .txt, .md, .srt or .epub, or \
+                 name the format",
+                path.display()
+            ))
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.iter().find(|(_, names)| names.contains(&text));
+        known.map(|(format, _)| *format).ok_or_else(|| {
+            Error::invalid(format!("{text:?} is not a format; use txt, md, srt or epub"))
+        })
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::ALL.iter().find(|(format, _)| format == self).map(|(_, names)| names[0]);
+        f.write_str(names.unwrap_or_default())
+    }
+}
+
+/// A document that was read: segments in the order of the source, counted from 0.
+///
+/// ```
+/// use tollgate_translate::{Document, Filling, Format, Layout};
+///
+/// let source = "# Title\n\nSee [the *guide*](https://example.com).\n";
+/// let document = Document::read(source.as_bytes().to_vec(), Format::Markdown)?;
+/// assert_eq!(document.segment(1).text(), "See ⟦1⟧the ⟦2⟧guide⟦3⟧⟦4⟧.");
+/// let french = ["Titre", "Voir ⟦1⟧le ⟦2⟧guide⟦3⟧⟦4⟧."];
+/// let written = document.write(Layout::Translation, |segment| Filling::Text(french[segment]))?;
+/// assert_eq!(written, "# Titre\n\nVoir [le *guide*](https://example.com).\n".as_bytes());
+/// # Ok::<(), tollgate_translate::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Document {
+    format: Format,
+    source: String,
+    table: Table,
+    archive: Option<Archive>,
+}
+
+impl Document {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Document`](crate::ErrorKind::Document) if it is not UTF-8, too large, or not of this format; the text
+    /// says where.
+    pub fn read(bytes: Vec<u8>, format: Format) -> Result<Self, Error> {
+        if DOCUMENT_BYTES_MAX < bytes.len() {
+            return Err(too_large());
+        }
+        if format == Format::Epub {
+            let (archive, source, table) = epub::read(bytes)?;
+            return Ok(Self { format, source, table, archive: Some(archive) });
+        }
+        let source = utf8(bytes)?;
+        let start = if source.starts_with(BOM) { BOM.len() } else { 0 };
+        let table = match format {
+            Format::Markdown => markdown::read(&source, start),
+            Format::Srt => srt::read(&source, start)?,
+            Format::Text | Format::Epub => text::read(&source, start),
+        };
+        Ok(Self { format, source, table, archive: None })
+    }
+
+    /// The format it was read as.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How many segments there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.cuts.len()
+    }
+
+    /// Whether there is nothing to translate.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes of source there are; of a book, in the files that have text.
+    #[must_use]
+    pub fn source_bytes(&self) -> usize {
+        self.source.len()
+    }
+
+    /// One segment.
+    ///
+    /// # Panics
+    /// If there is no segment of this number.
+    #[must_use]
+    pub fn segment(&self, number: usize) -> Segment<'_> {
+        Segment::new(self, number)
+    }
+
+    /// All segments, in order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment<'_>> {
+        (0..self.len()).map(|number| self.segment(number))
+    }
+}
+
+fn too_large() -> Error {
+    Error::document(format!(
+        "the document has more than {} MiB of text; cut it in parts",
+        DOCUMENT_BYTES_MAX >> 20
+    ))
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
+    let marked = match bytes.as_slice() {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        [b'P', b'K', 3, 4, ..] => Some("a ZIP archive (EPUB has the ending .epub)"),
+        [b'%', b'P', b'D', b'F', ..] => Some("PDF"),
+        _ => None,
+    };
+    if let Some(marked) = marked {
+        return Err(Error::document(format!(
+            "the document is {marked}, not text in UTF-8; convert it to UTF-8 first"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Error::document(format!(
+            "the document is not UTF-8: byte {at}, on line {line}, belongs to another encoding; convert it, as in \
+             iconv -f WINDOWS-1252 -t UTF-8"
+        ))
+    })
+}

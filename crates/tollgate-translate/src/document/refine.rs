@@ -1,0 +1,117 @@
+//! Cutting paragraphs that are too long for one request, at the ends of sentences.
+//!
+//! The cut is made in the document: afterwards a chunk is simply some neighbouring segments. A sentence is looked for only in
+//! the last stretch before the limit, so that a book of one paragraph costs hardly more than any other.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::table::{Cut, Mark, Role, Table, at};
+use super::{Document, Segment};
+use crate::estimate;
+
+/// How far back from the limit the end of a sentence is looked for, in bytes.
+const STRETCH_BYTES: usize = 4_096;
+
+/// Cuts every segment of more than `most` tokens, if it has a place to be cut at.
+pub(crate) fn refine(document: &mut Document, most: u64) {
+    if document.segments().all(|segment| segment.tokens() <= most) {
+        return;
+    }
+    let mut table = Table::default();
+    for segment in document.segments() {
+        if segment.tokens() <= most {
+            push(&mut table, segment.cut(), segment.marks());
+        } else {
+            split(&mut table, segment, most);
+        }
+    }
+    table.shrink();
+    document.table = table;
+}
+
+fn push(table: &mut Table, cut: Cut, marks: &[Mark]) {
+    table.cuts.push(Cut { marks: at(table.marks.len()), ..cut });
+    table.marks.extend_from_slice(marks);
+}
+
+fn split(table: &mut Table, segment: Segment<'_>, most: u64) {
+    let (source, whole, marks) = (&segment.document.source, segment.cut(), segment.marks());
+    let mut start = whole.start as usize;
+    let end = whole.end as usize;
+    while let Some((until, next)) = place(source, start, end, marks, most) {
+        let piece = Cut { start: at(start), end: at(until), continues: true, ..whole };
+        push(table, piece, within(marks, start, until));
+        start = next;
+    }
+    let last = Cut { start: at(start), ..whole };
+    push(table, last, within(marks, start, end));
+}
+
+fn within(marks: &[Mark], start: usize, end: usize) -> &[Mark] {
+    let first = marks.partition_point(|mark| (mark.start as usize) < start);
+    let last = marks.partition_point(|mark| mark.end as usize <= end);
+    &marks[first..last.max(first)]
+}
+
+/// Where the piece from `start` ends and where the next one begins, or nothing if all of it fits or cannot be cut.
+fn place(
+    source: &str,
+    start: usize,
+    end: usize,
+    marks: &[Mark],
+    most: u64,
+) -> Option<(usize, usize)> {
+    let limit = reach(source, start, end, marks, most);
+    if limit == end {
+        return None;
+    }
+    let mut from = limit.saturating_sub(STRETCH_BYTES).max(start);
+    while !source.is_char_boundary(from) {
+        from += 1;
+    }
+    let stretch = &source[from..limit];
+    let free = |place: usize| {
+        let inside = marks.partition_point(|mark| mark.end as usize <= place);
+        marks
+            .get(inside)
+            .is_none_or(|mark| place <= mark.start as usize || mark.role == Role::Break)
+    };
+    let sentence = || {
+        let bounds = stretch.split_sentence_bound_indices().map(|(place, _)| from + place);
+        bounds.filter(|place| start < *place && free(*place)).last()
+    };
+    let space = || {
+        let spaces = stretch.char_indices().rev().filter(|(_, c)| c.is_whitespace());
+        spaces
+            .map(|(place, c)| from + place + c.len_utf8())
+            .find(|place| start < *place && free(*place))
+    };
+    // A sentence longer than the limit is cut between words, one without spaces at its own end.
+    let cut = sentence().or_else(space).or_else(|| {
+        let rest = source[limit..end].split_sentence_bound_indices();
+        rest.map(|(place, _)| limit + place).find(|place| limit < *place && free(*place))
+    })?;
+    let until = start + source[start..cut].trim_end().len();
+    let next = end - source[cut..end].trim_start().len();
+    (start < until && next < end).then_some((until, next))
+}
+
+/// How far `most` tokens reach from `start`, at most to `end`.
+fn reach(source: &str, start: usize, end: usize, marks: &[Mark], most: u64) -> usize {
+    let mut left = most.saturating_mul(4);
+    let mut from = start;
+    for mark in within(marks, start, end).iter().map(Some).chain([None]) {
+        let until = mark.map_or(end, |mark| mark.start as usize);
+        match estimate::reach(&source[from..until], left) {
+            Ok(rest) => left = rest,
+            Err(place) => return from + place,
+        }
+        let Some(mark) = mark else { return end };
+        let Some(rest) = left.checked_sub(super::segment::mark_quarters(mark)) else {
+            return until;
+        };
+        left = rest;
+        from = mark.end as usize;
+    }
+    end
+}

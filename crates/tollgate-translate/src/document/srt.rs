@@ -1,0 +1,106 @@
+//! Subtitles: numbered cues with times. The lines of a cue are a segment; tags inside them are markers.
+
+use super::table::{Kind, Mark, Role, Table, at};
+use super::text::lines;
+use crate::error::Error;
+
+/// The longest tag, in bytes.
+const TAG_BYTES_MAX: usize = 128;
+
+/// What comes next in the file.
+enum Next {
+    /// The number of a cue, or its times.
+    Head,
+    /// Times.
+    Times,
+    /// Lines of text, up to an empty one.
+    Text,
+}
+
+pub(super) fn read(source: &str, start: usize) -> Result<Table, Error> {
+    let mut table = Table::default();
+    let mut cue: Vec<(usize, usize)> = Vec::new();
+    let mut next = Next::Head;
+    for (number, line) in lines(source, start).enumerate() {
+        let text = source[line.0..line.1].trim();
+        next = match next {
+            Next::Head if text.is_empty() => Next::Head,
+            Next::Head if text.bytes().all(|byte| byte.is_ascii_digit()) => Next::Times,
+            Next::Head | Next::Times if are_times(text) => Next::Text,
+            Next::Head => return Err(wrong(number, text, "the number of a cue, such as 12")),
+            Next::Times => {
+                return Err(wrong(number, text, "times, such as 00:01:02,500 --> 00:01:04,000"));
+            }
+            Next::Text if text.is_empty() => {
+                add(&mut table, source, &cue);
+                cue.clear();
+                Next::Head
+            }
+            Next::Text => {
+                cue.push(line);
+                Next::Text
+            }
+        };
+    }
+    add(&mut table, source, &cue);
+    table.shrink();
+    Ok(table)
+}
+
+fn wrong(line: usize, text: &str, right: &str) -> Error {
+    let text: String = text.chars().take(40).collect();
+    Error::document(format!("line {}: {text:?} stands where {right} should", line + 1))
+}
+
+/// Whether `text` is `hh:mm:ss,mmm --> hh:mm:ss,mmm`, with a place on the screen behind it or not.
+fn are_times(text: &str) -> bool {
+    let is_time = |text: &str| {
+        text.contains(':')
+            && text.bytes().all(|byte| byte.is_ascii_digit() || b":,.".contains(&byte))
+    };
+    let Some((from, to)) = text.split_once("-->") else { return false };
+    is_time(from.trim()) && to.split_whitespace().next().is_some_and(is_time)
+}
+
+fn add(table: &mut Table, source: &str, cue: &[(usize, usize)]) {
+    let (Some((start, _)), Some((_, end))) = (cue.first(), cue.last()) else { return };
+    let marks = tags(source, *start, *end);
+    table.add(source, (*start, *end), &marks, Kind::Paragraph);
+}
+
+/// The tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.
+fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = Vec::new();
+    let mut open: Vec<(&str, usize)> = Vec::new();
+    let mut place = from;
+    while let Some(found) = source[place..until].find('<') {
+        let start = place + found;
+        let Some(length) = tag(&source[start..until]) else {
+            place = start + 1;
+            continue;
+        };
+        place = start + length;
+        let inner = &source[start + 1..place - 1];
+        let name = inner.trim_start_matches('/').split(' ').next().unwrap_or_default();
+        let mut mark = Mark::new(start, place, Role::Alone);
+        if !inner.starts_with('/') {
+            open.push((name, marks.len()));
+        } else if let Some((_, first)) =
+            open.pop_if(|(opened, _)| opened.eq_ignore_ascii_case(name))
+        {
+            mark.pair = at(first + 1);
+            mark.role = Role::Close;
+            marks[first].pair = mark.pair;
+            marks[first].role = Role::Open;
+        }
+        marks.push(mark);
+    }
+    marks
+}
+
+/// The length of the tag at the start of `text`.
+fn tag(text: &str) -> Option<usize> {
+    let name = text[1..].trim_start_matches('/');
+    let end = text.bytes().take(TAG_BYTES_MAX).position(|byte| byte == b'>')?;
+    name.starts_with(|c: char| c.is_ascii_alphabetic()).then_some(end + 1)
+}

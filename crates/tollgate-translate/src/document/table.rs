@@ -1,0 +1,178 @@
+//! Where the segments and the markers of a document are, and the one place where they are made.
+//!
+//! A format hands over runs of inline content with the markup inside. What every format needs is done here: URLs and
+//! placeholders become markers too, what need not be shown is left outside, and a run without a letter is no segment.
+
+use super::inline;
+
+/// What a segment is, which says how source and translation stand together in a bilingual document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A paragraph: its translation can be one of its own.
+    Paragraph,
+    /// A heading, a cell, a title: it stays in one place.
+    Line,
+}
+
+/// One segment: a range of the source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// The first of its marks.
+    pub(crate) marks: u32,
+    pub(crate) kind: Kind,
+    /// Whether the next segment is of the same paragraph, which was too long for a chunk.
+    pub(crate) continues: bool,
+}
+
+/// What a mark is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Stands alone: code, a link's address, a placeholder.
+    Alone,
+    /// Opens what the mark of the same pair closes.
+    Open,
+    /// Closes it.
+    Close,
+    /// A line break with the indentation of the next line. It is shown as a line break, not as a marker.
+    Break,
+}
+
+/// A range inside a segment that is not text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// The same for both ends of a pair, unique within a run; 0 for what stands alone.
+    pub(crate) pair: u32,
+    pub(crate) role: Role,
+}
+
+impl Mark {
+    pub(crate) fn new(start: usize, end: usize, role: Role) -> Self {
+        Self { start: at(start), end: at(end), pair: 0, role }
+    }
+}
+
+/// A position: documents are at most [`DOCUMENT_BYTES_MAX`](super::DOCUMENT_BYTES_MAX) long.
+pub(crate) fn at(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+/// All segments, in order, with their marks, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) cuts: Vec<Cut>,
+    pub(crate) marks: Vec<Mark>,
+    /// Reused between runs.
+    scratch: Vec<Mark>,
+}
+
+impl Table {
+    /// The marks of the segment `number`.
+    pub(crate) fn marks_of(&self, number: usize) -> &[Mark] {
+        let first = self.cuts[number].marks as usize;
+        let end = self.cuts.get(number + 1).map_or(self.marks.len(), |next| next.marks as usize);
+        &self.marks[first..end]
+    }
+
+    /// Adds the run `start..end` of `source` with its `markup`, which is in order, if there is text in it.
+    pub(crate) fn add(
+        &mut self,
+        source: &str,
+        (start, end): (usize, usize),
+        markup: &[Mark],
+        kind: Kind,
+    ) {
+        let mut all = std::mem::take(&mut self.scratch);
+        all.clear();
+        let mut from = start;
+        for mark in markup {
+            inline::scan(source, from, mark.start as usize, &mut all);
+            all.push(*mark);
+            from = mark.end as usize;
+        }
+        inline::scan(source, from, end, &mut all);
+        let (start, end, kept) = trim(source, start, end, &all);
+        if has_letter(source, start, end, kept) {
+            let marks = at(self.marks.len());
+            self.cuts.push(Cut { start: at(start), end: at(end), marks, kind, continues: false });
+            self.marks.extend_from_slice(kept);
+        }
+        self.scratch = all;
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.scratch = Vec::new();
+        self.cuts.shrink_to_fit();
+        self.marks.shrink_to_fit();
+    }
+}
+
+/// Leaves outside what need not be shown: white space, tags with nothing to say, and a pair that is around everything. A
+/// placeholder or code at an edge stays inside: the sentence needs it, and may need it elsewhere in another language.
+fn trim<'a>(
+    source: &str,
+    mut start: usize,
+    mut end: usize,
+    mut marks: &'a [Mark],
+) -> (usize, usize, &'a [Mark]) {
+    loop {
+        let inner = &source[start..end];
+        let first = marks.first().map_or(end, |mark| mark.start as usize);
+        let last = marks.last().map_or(start, |mark| mark.end as usize);
+        // White space that belongs to a mark goes with it.
+        let lead = inner.len() - inner.trim_start().len();
+        let lead = lead.min(first - start);
+        let tail = inner.len() - inner.trim_end().len();
+        let tail = tail.min(end - last.max(start + lead));
+        start += lead;
+        end -= tail;
+        match marks {
+            [mark, rest @ ..] if mark.start as usize == start && is_idle(source, mark, marks) => {
+                start = mark.end as usize;
+                marks = rest;
+            }
+            [rest @ .., mark] if mark.end as usize == end && is_idle(source, mark, marks) => {
+                end = mark.start as usize;
+                marks = rest;
+            }
+            [open, rest @ .., close]
+                if open.start as usize == start
+                    && close.end as usize == end
+                    && open.pair != 0
+                    && open.pair == close.pair =>
+            {
+                start = open.end as usize;
+                end = close.start as usize;
+                marks = rest;
+            }
+            _ => return (start, end, marks),
+        }
+    }
+}
+
+/// Whether `mark` says nothing to a translator: a break, a task's box, a comment, a tag by itself, a position on the screen.
+fn is_idle(source: &str, mark: &Mark, marks: &[Mark]) -> bool {
+    let text = &source[mark.start as usize..mark.end as usize];
+    let lone = mark.pair == 0 || marks.iter().filter(|other| other.pair == mark.pair).count() < 2;
+    let is_tag = || {
+        let name = text.strip_prefix('<').and_then(|inner| inner.strip_suffix('>'));
+        name.is_some_and(|name| !name.contains(['>', ':', '@']) || name.starts_with('!'))
+    };
+    let is_box = || matches!(text, "[ ]" | "[x]" | "[X]");
+    mark.role == Role::Break || lone && (is_tag() || is_box() || text.starts_with("{\\"))
+}
+
+/// Whether there is a letter outside of marks.
+fn has_letter(source: &str, start: usize, end: usize, marks: &[Mark]) -> bool {
+    let mut from = start;
+    for mark in marks {
+        if source[from..mark.start as usize].contains(char::is_alphabetic) {
+            return true;
+        }
+        from = mark.end as usize;
+    }
+    source[from..end].contains(char::is_alphabetic)
+}

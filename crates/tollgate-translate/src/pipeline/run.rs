@@ -1,0 +1,306 @@
+//! Running a job: claims, attempts side by side, pauses, and the end.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollgate::{Span, Timestamp};
+
+use super::attempt::{Attempt, Came};
+use super::book::Book;
+use super::{Engine, Pipeline, Progress, Stop};
+use crate::error::Error;
+use crate::job::{JobState, Next};
+
+/// How long a paused or idle job sleeps before it looks whether somebody changed it.
+const LOOK_EVERY: Span = Span::from_secs(60);
+
+/// The same where other workers may have changed it.
+const LOOK_EVERY_SHARED: Span = Span::from_secs(2);
+
+/// How a run of a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every chunk is translated.
+    Completed,
+    /// Every chunk is translated or was given up.
+    CompletedWithErrors,
+    /// Nothing goes on until a time, or until somebody acts.
+    Paused {
+        /// When it can go on; nothing if somebody must act first.
+        resume_at: Option<Timestamp>,
+        /// Why, and what would help.
+        why: String,
+    },
+    /// It was told to stop, and can be run again.
+    Stopped,
+    /// Somebody does not want it any more.
+    Cancelled,
+}
+
+impl Pipeline {
+    /// Works on a job until it is over, paused for good, or told to stop. A job that is over is left as it is.
+    ///
+    /// # Errors
+    /// If there is no such job, another process of this machine works on it, or the store fails.
+    pub async fn run(&self, id: &str, stop: &Stop) -> Result<Ended, Error> {
+        let engine = &self.0;
+        match engine.job(id).await?.state {
+            JobState::Completed => return Ok(Ended::Completed),
+            JobState::CompletedWithErrors => return Ok(Ended::CompletedWithErrors),
+            JobState::Cancelled => return Ok(Ended::Cancelled),
+            JobState::Planned | JobState::Running | JobState::Paused { .. } => {}
+        }
+        let _hold = engine.store.enter(id).await?;
+        let book = Arc::new(engine.open(id).await?);
+        let mut rounds =
+            Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
+        rounds.run().await
+    }
+}
+
+impl Engine {
+    /// The book of a job, as its settings describe it.
+    pub(super) async fn open(&self, id: &str) -> Result<Book, Error> {
+        let job = self.job(id).await?;
+        let document = self.store.document(id).await?;
+        let document = document.ok_or_else(|| Error::invalid(format!("there is no job {id:?}")))?;
+        Book::open(&job, document)
+    }
+}
+
+/// What became of a single chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Single {
+    /// A chunk was attempted; there may be more.
+    Worked,
+    /// Nothing can be done before this time: other workers have the rest, or it is to be tried again later.
+    Later(Timestamp),
+    /// The job is over, paused or cancelled.
+    Ended(Ended),
+}
+
+impl Pipeline {
+    /// Attempts one chunk of a job and returns, for engines that call a function for each, such as a Map of Step
+    /// Functions. Needs a store with leases: a function that dies must not keep its chunk.
+    ///
+    /// # Errors
+    /// If there is no such job, its store has no leases, or the store fails.
+    pub async fn run_one(&self, id: &str) -> Result<Single, Error> {
+        let engine = &self.0;
+        if engine.store.lease().is_none() {
+            return Err(Error::invalid(
+                "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
+            ));
+        }
+        let book = Arc::new(engine.open(id).await?);
+        let (stop, began_at) = (Stop::never(), engine.clock.now());
+        let rounds = Rounds { engine, id, book, stop, began_at };
+        let claim = match rounds.claim().await? {
+            Next::Chunk(claim) => claim,
+            Next::Later(at) => return Ok(Single::Later(at)),
+            Next::Nothing => return Ok(Single::Ended(rounds.over().await?)),
+            Next::Halted(state) => return Ok(Single::Ended(halted(state))),
+        };
+        let halt = watch::Sender::new(false);
+        let book = Arc::clone(&rounds.book);
+        let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
+        Ok(match attempt.run().await? {
+            Came::On => Single::Worked,
+            Came::Pause(resume_at, why) => {
+                rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+                Single::Ended(Ended::Paused { resume_at, why })
+            }
+        })
+    }
+}
+
+/// One run of one job: rounds of work with pauses between them.
+struct Rounds<'a> {
+    engine: &'a Arc<Engine>,
+    id: &'a str,
+    book: Arc<Book>,
+    stop: Stop,
+    began_at: Timestamp,
+}
+
+impl Rounds<'_> {
+    async fn run(&mut self) -> Result<Ended, Error> {
+        loop {
+            let running = self.set_state(&JobState::Running).await?;
+            if !running {
+                return Ok(Ended::Cancelled);
+            }
+            let ended = self.round().await?;
+            let (resume_at, why) = match ended {
+                Ended::Paused { resume_at, why } => (resume_at, why),
+                ended => return Ok(ended),
+            };
+            self.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+            self.tell(0, Some((&why, resume_at))).await?;
+            match resume_at {
+                Some(at) if self.engine.options.wait_out_pauses => {
+                    if let Some(ended) = self.rest(at).await? {
+                        return Ok(ended);
+                    }
+                }
+                _ => return Ok(Ended::Paused { resume_at, why }),
+            }
+        }
+    }
+
+    async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
+        self.engine.store.set_state(self.id, state, self.engine.clock.now()).await
+    }
+
+    /// Sleeps until `at`; ends early if it is told to stop or the job is cancelled.
+    async fn rest(&mut self, at: Timestamp) -> Result<Option<Ended>, Error> {
+        while self.engine.clock.now() < at {
+            let nap = at.min(self.engine.clock.now() + LOOK_EVERY);
+            tokio::select! {
+                biased;
+                () = self.stop.wait() => return Ok(Some(Ended::Stopped)),
+                () = self.engine.clock.sleep_until(nap) => {}
+            }
+            if self.engine.job(self.id).await?.state == JobState::Cancelled {
+                return Ok(Some(Ended::Cancelled));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Works until nothing is left, or something halts the job. What is at the provider is always waited for.
+    async fn round(&mut self) -> Result<Ended, Error> {
+        let halt = watch::Sender::new(false);
+        let mut tasks = JoinSet::new();
+        let outcome = self.work(&halt, &mut tasks).await;
+        halt.send_replace(true);
+        let mut failure = None;
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = joined(ended) {
+                failure.get_or_insert(error);
+            }
+        }
+        let ended = outcome?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.tell(0, None).await?;
+        Ok(ended)
+    }
+
+    async fn work(
+        &mut self,
+        halt: &watch::Sender<bool>,
+        tasks: &mut JoinSet<Result<Came, Error>>,
+    ) -> Result<Ended, Error> {
+        let lease = self.engine.store.lease();
+        loop {
+            let mut later = None;
+            while tasks.len() < self.engine.options.parallel && !self.stop.is_set() {
+                match self.claim().await? {
+                    Next::Chunk(claim) => {
+                        let (engine, book) = (Arc::clone(self.engine), Arc::clone(&self.book));
+                        let attempt = Attempt { engine, book, claim, halt: halt.subscribe() };
+                        tasks.spawn(attempt.run());
+                    }
+                    Next::Later(at) => {
+                        later = Some(at);
+                        break;
+                    }
+                    Next::Nothing if tasks.is_empty() => return self.over().await,
+                    Next::Nothing => break,
+                    Next::Halted(state) => return Ok(halted(state)),
+                }
+            }
+            if self.stop.is_set() {
+                return Ok(Ended::Stopped);
+            }
+            self.tell(tasks.len(), None).await?;
+            let now = self.engine.clock.now();
+            let look = lease.map_or(LOOK_EVERY, |lease| {
+                LOOK_EVERY_SHARED.min(Span::from_micros(lease.as_micros() / 3))
+            });
+            // A full house looks up too, to keep its claims alive and to hear of a cancellation.
+            let alarm = later.unwrap_or(Timestamp::MAX).min(now + look);
+            let came = tokio::select! {
+                biased;
+                () = self.stop.wait() => return Ok(Ended::Stopped),
+                Some(ended) = tasks.join_next() => joined(ended)?,
+                () = self.engine.clock.sleep_until(alarm) => {
+                    self.look_up().await?
+                }
+            };
+            if let Came::Pause(resume_at, why) = came {
+                return Ok(Ended::Paused { resume_at, why });
+            }
+        }
+    }
+
+    async fn claim(&self) -> Result<Next, Error> {
+        let (store, options) = (&self.engine.store, &self.engine.options);
+        store.claim(self.id, &options.worker, self.engine.clock.now()).await
+    }
+
+    /// Keeps the claims alive.
+    async fn look_up(&self) -> Result<Came, Error> {
+        let (store, options) = (&self.engine.store, &self.engine.options);
+        store.renew(self.id, &options.worker, self.engine.clock.now()).await?;
+        Ok(Came::On)
+    }
+
+    /// Every chunk is done or was given up.
+    async fn over(&self) -> Result<Ended, Error> {
+        let counts = self.engine.store.counts(self.id).await?;
+        let (state, ended) = match counts.failed {
+            0 => (JobState::Completed, Ended::Completed),
+            _ => (JobState::CompletedWithErrors, Ended::CompletedWithErrors),
+        };
+        let job = self.engine.job(self.id).await?;
+        if !self.set_state(&state).await? {
+            return Ok(Ended::Cancelled);
+        }
+        // Of several workers that find the job over, the first one counts it.
+        if let Some(meters) = self.engine.meters()
+            && !job.state.is_over()
+        {
+            let began = job.started_at.unwrap_or(self.began_at);
+            meters.ended(self.engine.clock.now().since(began), 0 < counts.failed);
+        }
+        Ok(ended)
+    }
+
+    async fn tell(
+        &self,
+        under_way: usize,
+        paused: Option<(&str, Option<Timestamp>)>,
+    ) -> Result<(), Error> {
+        let counts = self.engine.store.counts(self.id).await?;
+        self.engine.progress.send_replace(Progress {
+            job: self.id.to_owned(),
+            counts,
+            under_way,
+            in_line: self.engine.throttle.waiting(),
+            began_at: self.began_at,
+            paused: paused.map(|(why, _)| why.to_owned()),
+            resume_at: paused.and_then(|(_, resume_at)| resume_at),
+        });
+        Ok(())
+    }
+}
+
+fn halted(state: JobState) -> Ended {
+    match state {
+        JobState::Cancelled => Ended::Cancelled,
+        JobState::Completed => Ended::Completed,
+        JobState::CompletedWithErrors => Ended::CompletedWithErrors,
+        JobState::Paused { resume_at, why } => Ended::Paused { resume_at, why },
+        JobState::Planned | JobState::Running => Ended::Stopped,
+    }
+}
+
+fn joined(ended: Result<Result<Came, Error>, tokio::task::JoinError>) -> Result<Came, Error> {
+    ended.map_err(|error| {
+        Error::store(format!("an attempt at a chunk ended unexpectedly: {error}"))
+    })?
+}

@@ -1,0 +1,215 @@
+//! The quota in front of the provider, shared by everything that calls it.
+//!
+//! Each attempt takes a new permit for one request and its estimated tokens, and waits its turn, first come first served
+//! in this process. When the provider refuses all the same, that is a violation: it is written down, and the gate is
+//! closed until the provider's time, for everybody who shares it.
+
+use std::sync::{Arc, OnceLock};
+
+use tollgate::incident::{RETRY_AFTER_MAX, Recorder, Violation, report_violation};
+use tollgate::{
+    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer, Policy,
+    Queue, Rule, Span, Timestamp, Wait,
+};
+use tollgate_telemetry::Meters;
+
+use crate::provider::{ProviderError, ProviderErrorKind};
+
+/// The unit of calls.
+const REQUESTS: &str = "requests";
+/// The unit of input tokens.
+const TOKENS: &str = "tokens";
+
+/// A window as long as this is a daily one.
+const DAY: Span = Span::from_hours(24);
+
+/// The quota of one policy and subject, such as a project's quota of a model.
+#[derive(Debug)]
+pub struct Throttle {
+    queue: Arc<Queue<Arc<dyn Gate>>>,
+    /// The same queue, for guards.
+    gate: Arc<dyn Gate>,
+    policy: Policy,
+    subject: String,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+    recorder: Arc<Recorder>,
+    counted_in: Arc<OnceLock<Arc<Meters>>>,
+}
+
+/// The answer to a wish to call.
+#[derive(Debug)]
+pub(super) enum Pass {
+    /// Go now, and settle it.
+    Go(Guard),
+    /// Not before a time that is too far away to wait in line for.
+    NotBefore(Timestamp, String),
+    /// It can never go: it costs more than the limit.
+    Never(String),
+}
+
+/// An observer for those who do not want one.
+#[derive(Debug)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _event: &Event<'_>) {}
+}
+
+impl Throttle {
+    /// The quota of `subject` under `policy` at `gate`. Whichever of the units `requests` and `tokens` the policy has are
+    /// taken.
+    pub fn new(
+        gate: Arc<dyn Gate>,
+        policy: Policy,
+        subject: impl Into<String>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self::observed(gate, policy, subject, clock, Arc::new(Nobody))
+    }
+
+    /// The same, with an observer that is told of every answer of the gate and of every refusal by the provider.
+    pub fn observed(
+        gate: Arc<dyn Gate>,
+        policy: Policy,
+        subject: impl Into<String>,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let recorder = Arc::new(Recorder::new());
+        let counted_in = Arc::new(OnceLock::new());
+        let all: Arc<dyn Observer> = Arc::new(All {
+            observer: Arc::clone(&observer),
+            recorder: Arc::clone(&recorder),
+            counted_in: Arc::clone(&counted_in),
+        });
+        let gate: Arc<dyn Gate> = Arc::new(Observed::new(gate, all, Arc::clone(&clock)));
+        let queue = Arc::new(Queue::new(gate, Arc::clone(&clock)));
+        let gate = Arc::clone(&queue) as Arc<dyn Gate>;
+        Self { queue, gate, policy, subject: subject.into(), clock, observer, recorder, counted_in }
+    }
+
+    /// Counts denials in `meters` from now on; only the first call has an effect.
+    pub(super) fn count_in(&self, meters: &Arc<Meters>) {
+        drop(self.counted_in.set(Arc::clone(meters)));
+    }
+
+    /// The policy.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// For whom calls are counted.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// How many attempts wait in line.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
+    fn ask(&self, tokens: u64) -> Ask<'_> {
+        let mut ask = Ask::new(&self.policy, self.subject.as_str());
+        for (unit, amount) in [(REQUESTS, 1), (TOKENS, tokens)] {
+            if self.policy.units().any(|known| known == unit) {
+                ask = ask.cost(unit, amount);
+            }
+        }
+        ask
+    }
+
+    /// Waits for a permit, at most for `patience`. Dropping the future leaves the line.
+    pub(super) async fn acquire(&self, tokens: u64, patience: Span) -> Result<Pass, Error> {
+        let ask = self.ask(tokens);
+        let deadline = self.clock.now() + patience;
+        Ok(match self.queue.acquire_within(&ask, deadline).await? {
+            Decision::Admitted(permit) => Pass::Go(Guard::new(&self.gate, permit)),
+            Decision::Denied(denial) => match denial.wait {
+                Wait::Until(_) => {
+                    let wait = denial.retry_after().unwrap_or_default();
+                    Pass::NotBefore(self.clock.now() + wait, why(&denial))
+                }
+                Wait::Never => Pass::Never(format!(
+                    "it needs {} {}, and the limit {} is {}",
+                    denial.asked, denial.unit, denial.limit, denial.most
+                )),
+            },
+        })
+    }
+
+    /// The call was made and counted as `tokens`; as estimated, if the provider did not say.
+    pub(super) async fn settle(&self, guard: Guard, tokens: Option<u64>) -> Result<(), Error> {
+        let mut actual = Costs::new();
+        if let Some(tokens) = tokens
+            && self.policy.units().any(|known| known == TOKENS)
+        {
+            actual.set(TOKENS, tokens);
+        }
+        guard.settle(&actual).await
+    }
+
+    /// The provider refused what was admitted: writes it down and closes the gate until `until`.
+    pub(super) async fn refused(
+        &self,
+        tokens: u64,
+        error: &ProviderError,
+        until: Timestamp,
+    ) -> Result<(), Error> {
+        let ask = self.ask(tokens);
+        let retry_after = until.since(self.clock.now()).min(RETRY_AFTER_MAX);
+        let violation = Violation { ask: &ask, limit: self.limit_of(error.kind), retry_after };
+        let (gate, observer) = (self.gate.as_ref(), self.observer.as_ref());
+        report_violation(gate, &self.recorder, observer, self.clock.as_ref(), &violation)
+            .await
+            .map(drop)
+    }
+
+    /// The limit of the policy that the provider's word is about; nothing if it has none of that kind.
+    fn limit_of(&self, kind: ProviderErrorKind) -> Option<&str> {
+        let wanted = |unit: &'static str, daily: bool| {
+            let mut limits = self.policy.limits().filter(move |limit| limit.unit() == unit);
+            limits.find(|limit| is_daily(limit.rule()) == daily).map(tollgate::Limit::name)
+        };
+        match kind {
+            ProviderErrorKind::DailyQuota => wanted(REQUESTS, true),
+            ProviderErrorKind::TokenQuota => wanted(TOKENS, false),
+            _ => wanted(REQUESTS, false),
+        }
+    }
+}
+
+fn is_daily(rule: &Rule) -> bool {
+    match rule {
+        Rule::CalendarWindow(window) => window.period == tollgate::Period::Day,
+        Rule::RollingWindow(window) => DAY <= window.window,
+        _ => false,
+    }
+}
+
+fn why(denial: &Denial) -> String {
+    format!("the limit {} of {} is used up", denial.limit, denial.policy)
+}
+
+/// Everybody who wants to know what the gate says.
+#[derive(Debug)]
+struct All {
+    observer: Arc<dyn Observer>,
+    recorder: Arc<Recorder>,
+    counted_in: Arc<OnceLock<Arc<Meters>>>,
+}
+
+impl Observer for All {
+    fn observe(&self, event: &Event<'_>) {
+        self.observer.observe(event);
+        self.recorder.observe(event);
+        if let Event::Denied { .. } | Event::Failed { .. } = event
+            && let Some(meters) = self.counted_in.get()
+        {
+            meters.translation().denied();
+        }
+    }
+}

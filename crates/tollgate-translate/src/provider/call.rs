@@ -1,0 +1,72 @@
+//! What calls to all providers share: the place, the key, the timeout, and reading what comes back.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tollgate::{Clock, Span};
+
+use super::error::{ProviderError, ProviderErrorKind as Kind};
+use super::http::{Post, Transport, base_url};
+use super::{Key, reply};
+use crate::error::Error;
+
+/// How long a call may take, unless somebody says otherwise.
+pub const TIMEOUT_DEFAULT: Span = Span::from_secs(180);
+
+/// Sends JSON to one provider.
+#[derive(Debug)]
+pub(super) struct Caller {
+    url: String,
+    key: Key,
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    timeout: Span,
+}
+
+impl Caller {
+    pub(super) fn new(
+        url: &str,
+        key: Key,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        timeout: Span,
+    ) -> Result<Self, Error> {
+        Ok(Self { url: base_url(url)?, key, transport, clock, timeout })
+    }
+
+    /// Sends `body` to `path` and returns the body of a 200; everything else is an error. The key goes into the header
+    /// `name`, after `prefix`.
+    pub(super) async fn call(
+        &self,
+        path: &str,
+        name: &'static str,
+        prefix: &str,
+        body: &Value,
+    ) -> Result<Vec<u8>, ProviderError> {
+        let url = format!("{}{path}", self.url);
+        let key = format!("{prefix}{}", self.key.text());
+        let post =
+            Post { url: &url, header: Some((name, &key)), body: body.to_string().into_bytes() };
+        let late = self.clock.sleep_until(self.clock.now() + self.timeout);
+        let reply = tokio::select! {
+            biased;
+            reply = self.transport.post(post) => reply?,
+            () = late => {
+                let text = format!("{} did not answer within {}", self.url, self.timeout);
+                return Err(ProviderError::new(Kind::Unreachable, text));
+            }
+        };
+        if reply.status != 200 {
+            return Err(reply::refusal(reply.status, &reply.body, reply.retry_after.as_deref()));
+        }
+        Ok(reply.body)
+    }
+}
+
+/// The body of a 200.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ProviderError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ProviderError::new(Kind::Garbled, format!("the provider's answer cannot be read: {error}"))
+    })
+}

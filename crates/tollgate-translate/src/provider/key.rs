@@ -1,0 +1,84 @@
+//! The key of a provider: read once, sent as a header, never shown.
+
+use std::fmt;
+use std::path::Path;
+
+use tollgate::edge;
+
+use crate::error::Error;
+
+/// A key. It is not shown by `{:?}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// The key `text`, without white space around it.
+    ///
+    /// # Errors
+    /// If nothing is left, or it has white space inside.
+    pub fn new(text: &str) -> Result<Self, Error> {
+        let text = text.trim();
+        if text.is_empty() || text.contains(char::is_whitespace) || !text.is_ascii() {
+            return Err(Error::invalid(
+                "a key is one word of ASCII characters; check that it was copied whole",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The key in the first of the environment variables `names` that is set.
+    ///
+    /// # Errors
+    /// If none is set, or it is no key.
+    pub fn from_environment(names: &[&str]) -> Result<Self, Error> {
+        let found = names.iter().find_map(|name| edge::environment(name));
+        match found {
+            Some(text) => Self::new(&text),
+            None => Err(Error::invalid(format!(
+                "no key for the provider: set the environment variable {}, or name a file with the key in it",
+                names.join(" or ")
+            ))),
+        }
+    }
+
+    /// The key in the file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no key.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Error::invalid(format!(
+                "the file with the key, {}, cannot be read: {error}",
+                path.display()
+            ))
+        })?;
+        Self::new(&text)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_word_and_is_never_shown() {
+        let key = Key::new(" secret\n").unwrap();
+        assert_eq!(key.text(), "secret");
+        assert!(!format!("{key:?}").contains("secret"));
+        for wrong in ["", " \n", "two words", "clé"] {
+            assert!(Key::new(wrong).unwrap_err().to_string().contains("one word"), "{wrong:?}");
+        }
+        let error = Key::from_environment(&["TOLLGATE_NO_SUCH_KEY"]).unwrap_err().to_string();
+        assert!(error.contains("TOLLGATE_NO_SUCH_KEY"), "{error}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Reading refusals. Providers write them in many shapes: with details in any order, without any, in an array, or as
+//! something that is not JSON at all.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate::Span;
+
+use super::error::{ProviderError, ProviderErrorKind as Kind, QuotaViolation};
+
+/// The most of a provider's words that is repeated.
+const TEXT_CHARS_MAX: usize = 400;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Body {
+    error: Inside,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Inside {
+    status: Option<Value>,
+    code: Option<Value>,
+    message: String,
+    details: Vec<Detail>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Detail {
+    violations: Vec<Violation>,
+    retry_delay: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Violation {
+    quota_metric: String,
+    quota_id: String,
+    quota_value: Option<String>,
+}
+
+/// What a reply with another status than 200 means. `retry_after` is the header of that name.
+pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> ProviderError {
+    let inside = read(body);
+    let message = if inside.message.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        format!("status {status}: {}", text.trim())
+    } else {
+        inside.message.clone()
+    };
+    let violations: Vec<QuotaViolation> = inside
+        .details
+        .iter()
+        .flat_map(|detail| &detail.violations)
+        .map(|violation| QuotaViolation {
+            quota_id: violation.quota_id.clone(),
+            metric: violation.quota_metric.clone(),
+            limit: violation.quota_value.as_deref().and_then(|value| value.parse().ok()),
+        })
+        .collect();
+    let delay = inside
+        .details
+        .iter()
+        .find_map(|detail| seconds(detail.retry_delay.as_deref()?))
+        .or_else(|| seconds(retry_after?))
+        .or_else(|| seconds(after(&message, "retry in ")?));
+    let kind = kind_of(status, &inside, &message, &violations);
+    let text = message.chars().take(TEXT_CHARS_MAX).collect();
+    ProviderError { kind, text, retry_after: delay, violations }
+}
+
+fn read(body: &[u8]) -> Inside {
+    // The streaming endpoint and the compatible one wrap the error in an array. This comes first, since an array can be
+    // read as a struct too.
+    let wrapped =
+        serde_json::from_slice::<Vec<Body>>(body).ok().and_then(|all| all.into_iter().next());
+    wrapped.or_else(|| serde_json::from_slice(body).ok()).unwrap_or_default().error
+}
+
+fn kind_of(status: u16, inside: &Inside, message: &str, violations: &[QuotaViolation]) -> Kind {
+    let word = |value: &Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let words = [word(&inside.status), word(&inside.code)];
+    let says = |wanted: &str| words.iter().flatten().any(|word| word == wanted);
+    match status {
+        429 if says("insufficient_quota") => Kind::Denied,
+        429 => quota_of(message, violations),
+        401 | 403 => Kind::Denied,
+        404 => Kind::Gone,
+        408 | 409 | 500.. => Kind::Overloaded,
+        // A wrong key is a 400 with these words.
+        400 if message.contains("API key not valid") || message.contains("API_KEY_INVALID") => {
+            Kind::Denied
+        }
+        400.. => Kind::BadRequest,
+        _ => Kind::Garbled,
+    }
+}
+
+fn quota_of(message: &str, violations: &[QuotaViolation]) -> Kind {
+    let none = |violation: &QuotaViolation| violation.limit == Some(0);
+    if violations.iter().any(none) || says_limit_0(message) {
+        return Kind::NotInTier;
+    }
+    let named = |part: &str| {
+        violations.iter().any(|it| it.quota_id.contains(part) || it.metric.contains(part))
+    };
+    let said = |part: &str| message.to_ascii_lowercase().contains(part);
+    if named("PerDay") || named("per_day") || said("per day") || said("perday") {
+        return Kind::DailyQuota;
+    }
+    if named("Token") || named("token") || said("tokens per min") {
+        return Kind::TokenQuota;
+    }
+    if violations.is_empty() && !said("requests per min") {
+        return Kind::Quota;
+    }
+    Kind::MinuteQuota
+}
+
+/// Whether the message has a limit of exactly 0: the model is not in the tier.
+fn says_limit_0(message: &str) -> bool {
+    let is_0 = |rest: &str| {
+        rest.strip_prefix('0').is_some_and(|rest| {
+            !rest.starts_with(|next: char| next.is_ascii_digit() || next == '.')
+        })
+    };
+    message.split("limit: ").skip(1).any(is_0)
+}
+
+fn after<'a>(message: &'a str, words: &str) -> Option<&'a str> {
+    let rest = message.split_once(words)?.1;
+    let end = rest.find(|next: char| !(next.is_ascii_digit() || next == '.'));
+    Some(rest[..end.unwrap_or(rest.len())].trim_end_matches('.'))
+}
+
+/// `38.2s`, or `38.2` as in the header. Rounded up to a microsecond.
+fn seconds(text: &str) -> Option<Span> {
+    let text = text.trim().trim_end_matches('s');
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole: u64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
+    let micros: u64 = digits.parse().ok()?;
+    let more = fraction.len() > 6 && fraction[6..].bytes().any(|digit| digit != b'0');
+    Some(Span::from_micros(whole.checked_mul(1_000_000)?.checked_add(micros)? + u64::from(more)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status: u16, body: &str) -> (Kind, Option<Span>) {
+        let error = refusal(status, body.as_bytes(), None);
+        (error.kind, error.retry_after)
+    }
+
+    fn quota(id: &str, value: &str, delay: &str) -> String {
+        format!(
+            r#"{{"error":{{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota","details":[
+                {{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"{delay}"}},
+                {{"@type":"type.googleapis.com/google.rpc.Help","links":[{{"description":"d","url":"u"}}]}},
+                {{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[
+                    {{"quotaMetric":"generativelanguage.googleapis.com/m","quotaId":"{id}","quotaDimensions":{{"model":"x"}},"quotaValue":"{value}"}}]}}]}}}}"#
+        )
+    }
+
+    #[test]
+    fn r003_4_each_shape_of_a_429_is_told_apart() {
+        let minute = quota("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", "10", "38.2s");
+        assert_eq!(kind(429, &minute), (Kind::MinuteQuota, Some(Span::from_micros(38_200_000))));
+        assert_eq!(kind(429, &format!("[{minute}]")), kind(429, &minute), "in an array");
+        let tokens = quota("GenerateContentInputTokensPerModelPerMinute-FreeTier", "250000", "7s");
+        assert_eq!(kind(429, &tokens), (Kind::TokenQuota, Some(Span::from_secs(7))));
+        let day = quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "20", "65205s");
+        assert_eq!(kind(429, &day).0, Kind::DailyQuota);
+        assert_eq!(kind(429, &quota("GenerateRequestsPerMinute", "0", "38s")).0, Kind::NotInTier);
+        let bare = r#"{"error":{"code":429,"message":"Resource has been exhausted (e.g. check quota).","status":"RESOURCE_EXHAUSTED"}}"#;
+        assert_eq!(kind(429, bare), (Kind::Quota, None));
+        let said = r#"{"error":{"code":429,"message":"Quota exceeded for metric: m, limit: 0, model: x\nPlease retry in 12.5s."}}"#;
+        assert_eq!(kind(429, said), (Kind::NotInTier, Some(Span::from_millis(12_500))));
+        assert!(!says_limit_0("limit: 05 and limit: 0.5 and limit: 20"));
+        assert_eq!(kind(429, "").0, Kind::Quota);
+    }
+
+    #[test]
+    fn r003_4_all_violations_of_a_refusal_are_kept_and_a_missing_value_is_none() {
+        let body = r#"{"error":{"details":[{"violations":[{"quotaId":"GenerateRequestsPerMinute","quotaValue":"5"},{"quotaId":"GenerateRequestsPerDay"}]}]}}"#;
+        let error = refusal(429, body.as_bytes(), None);
+        assert_eq!(error.kind, Kind::DailyQuota, "the longest wait decides");
+        assert_eq!(error.violations.iter().map(|it| it.limit).collect::<Vec<_>>(), [Some(5), None]);
+    }
+
+    #[test]
+    fn r003_4_other_refusals_are_told_apart() {
+        for (status, wanted) in [
+            (503, Kind::Overloaded),
+            (500, Kind::Overloaded),
+            (504, Kind::Overloaded),
+            (400, Kind::BadRequest),
+            (401, Kind::Denied),
+            (403, Kind::Denied),
+            (404, Kind::Gone),
+        ] {
+            assert_eq!(kind(status, r#"{"error":{"message":"x"}}"#).0, wanted, "{status}");
+        }
+        let key =
+            r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}"#;
+        assert_eq!(kind(400, key).0, Kind::Denied);
+        assert_eq!(kind(502, "<html>bad gateway</html>").0, Kind::Overloaded);
+    }
+
+    #[test]
+    fn r003_4_a_compatible_endpoint_is_understood_too() {
+        let rate = r#"{"error":{"message":"Rate limit reached for requests per min (RPM): Limit 3","type":"requests","code":"rate_limit_exceeded"}}"#;
+        let error = refusal(429, rate.as_bytes(), Some("20"));
+        assert_eq!((error.kind, error.retry_after), (Kind::MinuteQuota, Some(Span::from_secs(20))));
+        let tokens = r#"{"error":{"message":"Rate limit reached on tokens per min (TPM)","code":"rate_limit_exceeded"}}"#;
+        assert_eq!(kind(429, tokens).0, Kind::TokenQuota);
+        let broke = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
+        assert_eq!(kind(429, broke).0, Kind::Denied);
+    }
+
+    #[test]
+    fn delays_have_fractions_and_are_never_shortened() {
+        assert_eq!(seconds("38.2s"), Some(Span::from_millis(38_200)));
+        assert_eq!(seconds("0.0000001s"), Some(Span::from_micros(1)));
+        assert_eq!(seconds("65205s"), Some(Span::from_secs(65_205)));
+        assert_eq!(seconds("soon"), None);
+        assert_eq!(seconds("99999999999999999999s"), None);
+    }
+}

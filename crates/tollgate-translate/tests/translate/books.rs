@@ -1,0 +1,191 @@
+//! EPUB: the book is packed in the test, so that every entry is known.
+
+use std::io::{Cursor, Read, Write};
+
+use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+use tollgate_translate::{Document, Format, Layout};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use crate::{texts, turned, written};
+
+const CONTAINER: &str =
+    "<container><rootfiles><rootfile full-path=\"OEBPS/book.opf\"/></rootfiles></container>";
+const PACKAGE: &str = "<package><manifest>\
+    <item id=\"ncx\" href=\"toc.ncx\" media-type=\"application/x-dtbncx+xml\"/>\
+    <item id=\"two\" href=\"text/b%20b.xhtml\" media-type=\"application/xhtml+xml\"/>\
+    <item id=\"one\" href=\"text/a.xhtml\" media-type=\"application/xhtml+xml\"/>\
+    <item id=\"css\" href=\"s.css\" media-type=\"text/css\"/>\
+    </manifest><spine toc=\"ncx\"><itemref idref=\"one\"/><itemref idref=\"two\"/></spine></package>";
+const INDEX: &str =
+    "<ncx><docTitle><text>The Book</text></docTitle><meta content=\"never\"/></ncx>";
+
+fn page(body: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<html xmlns=\"http://www.w3.org/1999/xhtml\">\n\
+         <head><title>Page</title><style>p {{ x: y }}</style></head>\n<body>{body}</body></html>\n"
+    )
+}
+
+fn book(one: &str, two: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let packed = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    zip.start_file("mimetype", stored).unwrap();
+    zip.write_all(b"application/epub+zip").unwrap();
+    let entries = [
+        ("META-INF/container.xml", CONTAINER),
+        ("OEBPS/book.opf", PACKAGE),
+        ("OEBPS/toc.ncx", INDEX),
+        ("OEBPS/s.css", "p { color: red }"),
+        ("OEBPS/text/a.xhtml", one),
+        ("OEBPS/text/b b.xhtml", two),
+    ];
+    for (name, text) in entries.iter().chain(more) {
+        zip.start_file(*name, packed).unwrap();
+        zip.write_all(text.as_bytes()).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+fn entries(bytes: &[u8]) -> Vec<(String, CompressionMethod, String)> {
+    let mut zip = ZipArchive::new(Cursor::new(bytes.to_vec())).unwrap();
+    let count = zip.len();
+    let entry = |number| {
+        let mut file = zip.by_index(number).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        (file.name().unwrap().into_owned(), file.compression(), text)
+    };
+    (0..count).map(entry).collect()
+}
+
+const BODY: &str = "<h1 class=\"t\">Chapter&nbsp;One</h1>\n<p>He said <em>hello &amp; <b>goodbye</b></em>,\n   \
+    twice<br/>and <code>ls -l</code> <!-- note -->more<img src=\"i.png\" alt=\"never\"/>.</p>\n<pre>keep this</pre>\n\
+    <p translate=\"no\">Keep</p><ul><li>one</li><li><p>two</p></li></ul><hr/><p>1234</p>";
+
+#[test]
+fn r003_5_a_book_is_read_in_its_order_and_only_text_changes() {
+    let one = page(BODY);
+    let bytes = book(&one, &page("<p>Second &lt;page&gt;</p>"), &[]);
+    let document = Document::read(bytes.clone(), Format::Epub).unwrap();
+    let expected = [
+        "Page",
+        "Chapter\u{a0}One",
+        "He said ⟦1⟧hello & ⟦2⟧goodbye⟦3⟧⟦4⟧,\ntwice⟦5⟧and ⟦6⟧ ⟦7⟧more⟦8⟧.",
+        "one",
+        "two",
+        "Page",
+        "Second <page>",
+        "The Book",
+    ];
+    assert_eq!(texts(&document), expected);
+    let after = entries(&written(&document, Layout::Translation, turned));
+    let changed = one
+        .replace("Page", "Cntr")
+        .replace("Chapter&nbsp;One", "Puncgre\u{a0}Bar")
+        .replace("He said", "Ur fnvq")
+        .replace("hello", "uryyb")
+        .replace("goodbye", "tbbqolr")
+        .replace("twice", "gjvpr")
+        .replace("and <", "naq <")
+        .replace("more", "zber")
+        .replace(">one<", ">bar<")
+        .replace(">two<", ">gjb<");
+    for ((name, method, text), before) in after.iter().zip(entries(&bytes)) {
+        assert_eq!((name, method), (&before.0, &before.1));
+        match name.as_str() {
+            "OEBPS/text/a.xhtml" => assert_eq!(*text, changed),
+            "OEBPS/text/b b.xhtml" => assert!(text.contains("<p>Frpbaq &lt;cntr&gt;</p>")),
+            "OEBPS/toc.ncx" => assert_eq!(*text, INDEX.replace("The Book", "Gur Obbx")),
+            _ => assert_eq!(*text, before.2),
+        }
+    }
+    let both = entries(&written(&document, Layout::Bilingual, turned));
+    assert!(
+        both[5].2.contains("<li>one<br/>bar</li>")
+            && both[5].2.contains("<title>Page / Cntr</title>")
+    );
+}
+
+#[test]
+fn a_book_that_cannot_be_translated_says_why() {
+    let good = page("<p>x</p>");
+    let encryption = "<encryption><EncryptedData><CipherData><CipherReference URI=\"OEBPS/text/a.xhtml\"/>\
+        </CipherData></EncryptedData></encryption>";
+    let rows = [
+        (b"not a zip".to_vec(), "the document is not an EPUB"),
+        (
+            book(&good, &good, &[("META-INF/encryption.xml", encryption)]),
+            "the book is copy-protected",
+        ),
+        (book("<p>\n<b>x</p>", &good, &[]), "OEBPS/text/a.xhtml, line 2: "),
+    ];
+    for (bytes, message) in rows {
+        let error = Document::read(bytes, Format::Epub).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+    }
+    let fonts = encryption.replace("text/a.xhtml", "font.otf");
+    assert!(
+        Document::read(book(&good, &good, &[("META-INF/encryption.xml", &fonts)]), Format::Epub)
+            .is_ok()
+    );
+}
+
+fn inline() -> impl Strategy<Value = String> {
+    let leaf = proptest::sample::select(vec![
+        "word",
+        " ",
+        "two words",
+        "<br/>",
+        "&amp;",
+        "&#8217;",
+        "\n  ",
+        "<!-- c -->",
+        "<code>x y</code>",
+        "12",
+        "。",
+        "http://a.org/b",
+        "<span/>",
+        "{p}",
+    ])
+    .prop_map(str::to_owned);
+    leaf.prop_recursive(3, 24, 5, |inner| {
+        let names = proptest::sample::select(vec!["em", "b", "a href=\"u\"", "span class='c'"]);
+        (names, proptest::collection::vec(inner, 0..5)).prop_map(|(name, parts)| {
+            let close = name.split(' ').next().unwrap();
+            format!("<{name}>{}</{close}>", parts.concat())
+        })
+    })
+}
+
+fn body() -> impl Strategy<Value = String> {
+    let blocks = proptest::sample::select(vec!["p", "h2", "li", "td", "div", "blockquote", "pre"]);
+    let block = (blocks, proptest::collection::vec(inline(), 0..6), any::<bool>());
+    let block = block.prop_map(|(name, parts, bare)| {
+        let inner = parts.concat();
+        if bare {
+            format!("{inner}<{name}>{inner}</{name}>")
+        } else {
+            format!("<{name}>{inner}</{name}>\n")
+        }
+    });
+    proptest::collection::vec(block, 0..5).prop_map(|blocks| blocks.concat())
+}
+
+proptest! {
+    /// With the same text every entry has the same bytes; with another text the tags are the same, and turning it back
+    /// gives the first text again.
+    #[test]
+    fn r003_5_a_book_round_trips(one in body(), two in body()) {
+        let bytes = book(&page(&one), &page(&two), &[]);
+        let document = Document::read(bytes.clone(), Format::Epub).unwrap();
+        prop_assert_eq!(entries(&written(&document, Layout::Translation, str::to_owned)), entries(&bytes));
+        let there = written(&document, Layout::Translation, turned);
+        let again = Document::read(there, Format::Epub).unwrap();
+        let all: Vec<String> = texts(&document).iter().map(|text| turned(text)).collect();
+        prop_assert_eq!(texts(&again), all);
+        let back = Document::read(written(&again, Layout::Translation, turned), Format::Epub).unwrap();
+        prop_assert_eq!(texts(&back), texts(&document));
+    }
+}

@@ -1,0 +1,134 @@
+//! The clients over a real connection, against the fake.
+
+use std::sync::Arc;
+
+use tollgate::{Span, SystemClock};
+use tollgate_testing::fakes::gemini::{
+    FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated,
+};
+use tollgate_translate::provider::gemini::Gemini;
+use tollgate_translate::provider::openai::OpenAi;
+use tollgate_translate::provider::{
+    Finish, Http, Key, Provider, ProviderErrorKind as Kind, Request, TIMEOUT_DEFAULT,
+};
+
+use crate::desk::MODEL;
+
+async fn served(fault: Option<Fault>) -> (FakeGemini, Served) {
+    let troubles = fault.map(|fault| Trouble::new(fault, When::Every(1))).into_iter().collect();
+    let fake = FakeGemini::new(Arc::new(SystemClock), Settings { troubles, ..Settings::default() });
+    let served = fake.serve(0).await.unwrap();
+    (fake, served)
+}
+
+fn both(served: &Served) -> [Box<dyn Provider>; 2] {
+    let http = Arc::new(Http::new().unwrap());
+    let key = || Key::new("project.key").unwrap();
+    let chat = format!("{}/v1beta/openai/", served.url());
+    let gemini =
+        Gemini::new(&served.url(), key(), http.clone(), Arc::new(SystemClock), TIMEOUT_DEFAULT);
+    let openai = OpenAi::new(&chat, key(), http, Arc::new(SystemClock), TIMEOUT_DEFAULT);
+    [Box::new(gemini.unwrap()), Box::new(openai.unwrap())]
+}
+
+fn request() -> Request {
+    Request {
+        model: MODEL.to_owned(),
+        system: "Into French.".to_owned(),
+        prompt: "Translate:\n⟦#1⟧ The river.\n".to_owned(),
+        max_output_tokens: 1_000,
+    }
+}
+
+#[tokio::test]
+async fn r003_4_both_clients_translate_and_say_what_it_cost() {
+    let (fake, served) = served(None).await;
+    let request = request();
+    let tokens = tokens_of(&request.system) + tokens_of(&request.prompt);
+    for provider in both(&served) {
+        let answer = provider.translate(&request).await.unwrap();
+        assert_eq!(answer.text, format!("⟦#1⟧{}", translated(" The river.\n")));
+        assert_eq!((answer.finish, answer.usage.input), (Finish::Stop, Some(tokens)));
+        assert!(answer.usage.output.is_some());
+    }
+    let [gemini, openai] = both(&served);
+    assert_eq!(gemini.count_tokens(&request).await.unwrap(), tokens);
+    assert!(openai.count_tokens(&request).await.unwrap_err().text.contains("estimate"));
+    assert_eq!((fake.tally().calls, fake.tally().counted), (2, 1));
+    let short = Request { max_output_tokens: 1, ..request };
+    assert_eq!(gemini.translate(&short).await.unwrap().finish, Finish::MaxTokens);
+}
+
+#[tokio::test]
+async fn r003_4_every_error_of_the_provider_has_its_kind() {
+    for (fault, kind) in [
+        (Fault::Overloaded, Kind::Overloaded),
+        (Fault::Internal, Kind::Overloaded),
+        (Fault::Deadline, Kind::Overloaded),
+        (Fault::MinuteQuota, Kind::MinuteQuota),
+        (Fault::TokenQuota, Kind::TokenQuota),
+        (Fault::DailyQuota, Kind::DailyQuota),
+        (Fault::BareQuota, Kind::Quota),
+        (Fault::NotInTier, Kind::NotInTier),
+        (Fault::Gone, Kind::Gone),
+        (Fault::BadRequest, Kind::BadRequest),
+        (Fault::BadKey, Kind::Denied),
+        (Fault::Garbage, Kind::Garbled),
+    ] {
+        let (_fake, served) = served(Some(fault)).await;
+        for provider in both(&served) {
+            let error = provider.translate(&request()).await.unwrap_err();
+            assert_eq!(error.kind, kind, "{fault:?}: {error}");
+            if fault == Fault::MinuteQuota {
+                assert_eq!(error.retry_after, Some(Span::from_secs(38)));
+                assert!(!error.violations.is_empty());
+            }
+        }
+    }
+    for (fault, finish) in [
+        (Fault::Truncated, Finish::MaxTokens),
+        (Fault::Blocked, Finish::Blocked("SAFETY".to_owned())),
+        (Fault::BlockedPrompt, Finish::Blocked("PROHIBITED_CONTENT".to_owned())),
+    ] {
+        let (_fake, served) = served(Some(fault)).await;
+        let [gemini, openai] = both(&served);
+        assert_eq!(gemini.translate(&request()).await.unwrap().finish, finish);
+        assert_ne!(openai.translate(&request()).await.unwrap().finish, Finish::Stop);
+    }
+}
+
+#[tokio::test]
+async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
+    let (_fake, served) = served(None).await;
+    let [gemini, _] = both(&served);
+    let url = served.url();
+    drop(served);
+    // The listener goes with its task.
+    let error = loop {
+        match gemini.translate(&request()).await {
+            Err(error) => break error,
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(error.kind, Kind::Unreachable);
+    assert!(error.text.contains(url.trim_start_matches("http://")), "{error}");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
+    let clock = Arc::new(tollgate::ManualClock::new());
+    let settings = Settings { latency: Span::from_hours(1), ..Settings::default() };
+    let fake = FakeGemini::new(clock.clone(), settings);
+    let transport = Arc::new(crate::desk::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
+    let key = Key::new("k").unwrap();
+    let gemini =
+        Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();
+    let calling = tokio::spawn(async move { gemini.translate(&request()).await });
+    while clock.next_alarm().is_none() {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Span::from_secs(30));
+    let error = calling.await.unwrap().unwrap_err();
+    assert_eq!(error.kind, Kind::Unreachable);
+    assert!(error.text.contains("30s"), "{error}");
+}

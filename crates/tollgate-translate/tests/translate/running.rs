@@ -1,0 +1,460 @@
+//! Jobs from beginning to end, on virtual time: order, trouble, pauses, bounds.
+
+use std::sync::Arc;
+
+use tollgate::{Span, Timestamp};
+use tollgate_sim::World;
+use tollgate_telemetry::{Meters, Value};
+use tollgate_testing::fakes::gemini::{Fault, Quota, Settings, Trouble, When};
+use tollgate_translate::job::JobState;
+use tollgate_translate::pipeline::{Amendment, Ended, Options, Stop};
+use tollgate_translate::plan::{Micros, Price};
+use tollgate_translate::{FAILED_MARK, Layout};
+
+use crate::desk::{Bench, chunks_of, expected, spec};
+
+fn contains(text: &str) -> When {
+    When::Contains(text.to_owned())
+}
+
+/// Answers that go wrong by what they are about, so that the order of calls does not matter.
+fn wrong_answers() -> Vec<Trouble> {
+    [
+        (Fault::Dropped, "⟦#2⟧ The river"),
+        (Fault::Doubled, "orchard night"),
+        (Fault::Reordered, "dog they"),
+        (Fault::Merged, "captain secret"),
+        (Fault::Untranslated, "storm but"),
+        (Fault::Truncated, "light captain"),
+    ]
+    .map(|(fault, text)| Trouble::new(fault, contains(text)).times(2))
+    .into()
+}
+
+fn translated_by(parallel: usize, text: &str, size: u64) -> (Vec<u8>, u64) {
+    let settings =
+        Settings { latency: Span::from_secs(10), troubles: wrong_answers(), ..Settings::default() };
+    let run = |world: World| async move {
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(parallel);
+        assert!(pipeline.submit(&spec("book", text, size)).await.unwrap());
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        let output = pipeline.output("book", Layout::Translation).await.unwrap();
+        assert_eq!((output.missing, output.failures.len()), (0, 0));
+        let faults: u64 = bench.fake.tally().faults.values().sum();
+        (output.bytes, faults)
+    };
+    World::run(7, run).unwrap().0
+}
+
+#[test]
+fn r003_10_r003_5_parallel_is_sequential_byte_for_byte_though_answers_go_wrong() {
+    let (text, size) = chunks_of(60);
+    let (sequential, faults) = translated_by(1, &text, size);
+    assert!(3 < faults, "only {faults} answers went wrong, so nothing was shown");
+    let (parallel, _) = translated_by(10, &text, size);
+    assert_eq!(sequential, parallel);
+    assert_eq!(
+        String::from_utf8(parallel).unwrap(),
+        String::from_utf8(expected(&text, size)).unwrap()
+    );
+}
+
+#[test]
+fn r003_2_ten_chunks_are_at_the_provider_at_once_and_never_more() {
+    let (text, size) = chunks_of(25);
+    for parallel in [1, 3, 10] {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let text = &text;
+        let run = |world: World| async move {
+            let bench = Bench::new(Arc::new(world.clock()), settings);
+            let pipeline = bench.pipeline(parallel);
+            pipeline.submit(&spec("book", text, size)).await.unwrap();
+            pipeline.run("book", &Stop::never()).await.unwrap();
+            bench.fake.tally().at_once_max
+        };
+        assert_eq!(World::run(1, run).unwrap().0, parallel as u64);
+    }
+}
+
+#[test]
+fn r003_7_r003_4_passing_errors_are_recovered_with_a_new_permit_each() {
+    let (text, size) = chunks_of(120);
+    let every = |fault, n| Trouble::new(fault, When::Every(n));
+    let troubles = vec![
+        every(Fault::Overloaded, 29),
+        every(Fault::Internal, 61),
+        every(Fault::Deadline, 67),
+        every(Fault::Garbage, 71),
+        Trouble::new(Fault::MinuteQuota, When::Call(11)),
+        Trouble::new(Fault::TokenQuota, When::Call(22)),
+        Trouble::new(Fault::BareQuota, When::Call(33)),
+    ];
+    let settings = Settings {
+        latency: Span::from_secs(3),
+        troubles,
+        quota: Quota { rpm: 100, ..Quota::NONE },
+    };
+    let run = |world: World| async move {
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        let tally = bench.fake.tally();
+        let faults: u64 = tally.faults.values().sum();
+        assert!(6 < faults, "{tally:?}");
+        assert_eq!(tally.calls, 120 + faults, "each trouble is one call more, and nothing else");
+        assert_eq!((pipeline.violations(), pipeline.passing_failures()), (3, faults));
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn r003_5_a_chunk_that_is_given_up_shows_and_only_it_is_redone() {
+    let (text, size) = chunks_of(12);
+    let text = text.replacen("orchard", "forbidden", 1);
+    let settings = Settings {
+        troubles: vec![Trouble::new(Fault::Blocked, contains("forbidden"))],
+        ..Settings::default()
+    };
+    let run = |world: World| async move {
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::CompletedWithErrors);
+        let job = bench.store.job("book").await.unwrap().unwrap();
+        assert_eq!(job.state, JobState::CompletedWithErrors);
+        let output = pipeline.output("book", Layout::Translation).await.unwrap();
+        let shown = String::from_utf8(output.bytes).unwrap();
+        assert_eq!(shown.matches(FAILED_MARK).count(), 1, "one paragraph, and no more");
+        let marked = shown.lines().find(|line| line.contains(FAILED_MARK)).unwrap();
+        assert!(marked.contains("forbidden"), "the source is there: {marked}");
+        let [failure] = output.failures.as_slice() else { panic!("{:?}", output.failures) };
+        assert!(failure.run.len() == 1 && failure.reason.contains("blocked"), "{failure:?}");
+
+        // Run again, a job that is over stays as it is.
+        let before = bench.fake.tally().calls;
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::CompletedWithErrors);
+        assert_eq!(bench.fake.tally().calls, before);
+
+        bench.fake.set(Settings::default());
+        assert_eq!(pipeline.retry_failed("book").await.unwrap(), 1);
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, before + 1);
+        let output = pipeline.output("book", Layout::Translation).await.unwrap();
+        assert_eq!(output.bytes, expected(&text, size));
+        assert_eq!(pipeline.retry_failed("book").await.unwrap(), 0);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
+    let (text, size) = chunks_of(60);
+    let quota = Quota { rpd: 25, ..Quota::NONE };
+    let run = |world: World| async move {
+        let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let mut progress = pipeline.progress();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        let paused = progress.wait_for(|news| news.paused.is_some()).await.unwrap().clone();
+        assert_eq!((paused.counts.done, paused.counts.working), (25, 0));
+        let job = bench.store.job("book").await.unwrap().unwrap();
+        let JobState::Paused { resume_at: Some(resume_at), why } = job.state else {
+            panic!("{:?}", job.state)
+        };
+        assert!(why.contains("rpd"), "{why}");
+        assert_eq!(paused.resume_at, Some(resume_at));
+        let midnight: Timestamp = "2019-12-21T08:00:00Z".parse().unwrap();
+        assert_eq!(resume_at.as_micros() % 86_400_000_000, midnight.as_micros() % 86_400_000_000);
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
+        let tally = bench.fake.tally();
+        assert!(tally.violations.is_empty(), "{tally:?}");
+        assert_eq!(tally.calls, 60);
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    let (_, world) = World::run(3, run).unwrap();
+    assert!(
+        Span::from_hours(24) < world.elapsed() && world.elapsed() < Span::from_hours(48),
+        "two midnights"
+    );
+}
+
+#[test]
+fn r003_4_a_daily_quota_that_only_the_provider_knew_of_is_waited_out_too() {
+    let (text, size) = chunks_of(6);
+    let troubles = vec![Trouble::new(Fault::DailyQuota, When::Call(3))];
+    let run = |world: World| async move {
+        let settings = Settings { troubles, latency: Span::from_secs(1), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let options = Options { parallel: 1, wait_out_pauses: false, ..Options::default() };
+        let pipeline = bench.pipeline_with(options);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: Some(resume_at), .. } = ended else { panic!("{ended:?}") };
+        assert!(Span::from_mins(1) < resume_at.since(bench.clock.now()), "38 s would be useless");
+        // Whoever tries at once is held back by the gate, without a call.
+        let again = pipeline.run("book", &Stop::never()).await.unwrap();
+        assert!(matches!(again, Ended::Paused { .. }), "{again:?}");
+        assert_eq!(bench.fake.tally().calls, 3);
+        assert_eq!(bench.pipeline(10).run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert!(resume_at <= bench.clock.now());
+        assert_eq!(bench.fake.tally().calls, 7);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_stop_waits_for_what_is_paid_and_puts_the_rest_back() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let quota = Quota { rpm: 5, ..Quota::NONE };
+        let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let (stopper, stop) = Stop::new();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &stop).await }
+        });
+        world.sleep(Span::from_secs(5)).await;
+        stopper.stop();
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Stopped);
+        let counts = bench.store.counts("book").await.unwrap();
+        assert_eq!((counts.done, counts.waiting, counts.working), (5, 15, 0), "{counts:?}");
+        assert_eq!(bench.throttle.waiting(), 0);
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        let tally = bench.fake.tally();
+        assert_eq!((tally.calls, tally.repeated), (20, 0));
+        assert!(tally.violations.is_empty(), "{tally:?}");
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_cancelled_job_stays_cancelled_and_calls_nobody() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(2);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        world.sleep(Span::from_secs(15)).await;
+        pipeline.cancel("book").await.unwrap();
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Cancelled);
+        assert_eq!(bench.fake.tally().calls, 4);
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Cancelled);
+        assert_eq!(bench.fake.tally().calls, 4);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_bound_on_the_cost_is_never_passed_and_can_be_raised() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        let mut spec = spec("book", &text, size);
+        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
+        spec.max_cost = Some(Micros(8_000));
+        pipeline.submit(&spec).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.contains("$0.0080"), "{why}");
+        let counts = bench.store.counts("book").await.unwrap();
+        assert!(4_000 < counts.cost && counts.cost <= 8_000, "{counts:?}");
+        assert!(0 < counts.done && 0 < counts.waiting, "{counts:?}");
+        let more = Amendment { max_cost: Some(Micros(1_000_000)), ..Amendment::default() };
+        pipeline.amend("book", &more).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 20);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_model_that_is_gone_pauses_the_job_until_there_is_another() {
+    let (text, size) = chunks_of(6);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Gone, When::Call(3))];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(1);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.contains("gemini-2.5-flash is not found"), "{why}");
+        let other =
+            Amendment { model: Some(("gemini-3-flash".to_owned(), None)), ..Amendment::default() };
+        pipeline.amend("book", &other).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 7);
+        assert!(
+            pipeline.amend("book", &other).await.unwrap_err().to_string().contains("completed")
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn what_was_translated_once_is_not_paid_again() {
+    let (text, size) = chunks_of(10);
+    let run = |world: World| async move {
+        let bench = Bench::new(Arc::new(world.clock()), Settings::default());
+        let pipeline = bench.pipeline(10);
+        for (id, calls) in [("first", 10), ("second", 10)] {
+            pipeline.submit(&spec(id, &text, size)).await.unwrap();
+            assert_eq!(pipeline.run(id, &Stop::never()).await.unwrap(), Ended::Completed);
+            assert_eq!(bench.fake.tally().calls, calls);
+            let output = pipeline.output(id, Layout::Translation).await.unwrap();
+            assert_eq!(output.bytes, expected(&text, size));
+        }
+        assert!(
+            !pipeline.submit(&spec("first", &text, size)).await.unwrap(),
+            "it is there already"
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_provider_that_is_down_lets_the_job_rest_and_costs_no_chunk() {
+    let (text, size) = chunks_of(4);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Overloaded, When::Every(1)).times(40)];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(2);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 44);
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_request_that_no_limit_will_ever_admit_is_cut_until_it_fits() {
+    let (text, size) = chunks_of(3);
+    let run = |world: World| async move {
+        // A whole chunk with its prompt needs about 700 tokens by our estimate.
+        let quota = Quota { tpm: 640, ..Quota::NONE };
+        let bench = Bench::new(Arc::new(world.clock()), Settings { quota, ..Settings::default() });
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let chunks = bench.store.chunks("book").await.unwrap();
+        assert_eq!(ended, Ended::Completed, "{chunks:?}");
+        assert!(3 < chunks.len(), "{}", chunks.len());
+        assert!(bench.fake.tally().violations.is_empty());
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn r003_8_a_worker_takes_up_every_job_there_is_and_stops_when_told() {
+    let (text, size) = chunks_of(8);
+    let run = |world: World| async move {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(4);
+        let (stopper, stop) = Stop::new();
+        let working = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move {
+                let mut ended = Vec::new();
+                let hear = |id: &str, outcome: Result<Ended, _>| {
+                    ended.push((id.to_owned(), outcome.unwrap()));
+                };
+                pipeline.work(&stop, hear).await.unwrap();
+                ended
+            }
+        });
+        for number in 0..5 {
+            let text = text.replace("the ", &format!("the {number} "));
+            pipeline.submit(&spec(&format!("job-{number}"), &text, size)).await.unwrap();
+            world.sleep(Span::from_secs(7)).await;
+        }
+        let late = JobState::Paused {
+            resume_at: Some(bench.clock.now() + Span::from_hours(1)),
+            why: String::new(),
+        };
+        let waits = JobState::Paused { resume_at: None, why: "no key".to_owned() };
+        for (id, state) in [("late", late), ("waits", waits)] {
+            pipeline.submit(&spec(id, &text, size)).await.unwrap();
+            bench.store.set_state(id, &state, bench.clock.now()).await.unwrap();
+        }
+        world.sleep(Span::from_hours(2)).await;
+        stopper.stop();
+        let ended = working.await.unwrap();
+        assert_eq!(ended.len(), 6, "{ended:?}");
+        assert!(ended.iter().all(|(_, outcome)| *outcome == Ended::Completed), "{ended:?}");
+        assert!(ended.iter().any(|(id, _)| id == "late"));
+        let waits = bench.store.job("waits").await.unwrap().unwrap();
+        assert!(matches!(waits.state, JobState::Paused { .. }), "it needs somebody: {waits:?}");
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
+    let (text, size) = chunks_of(12);
+    let run = |world: World| async move {
+        let settings = Settings {
+            quota: Quota { rpm: 10, ..Quota::NONE },
+            latency: Span::from_secs(10),
+            troubles: vec![Trouble::new(Fault::MinuteQuota, When::Call(3))],
+        };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let meters = Arc::new(Meters::new());
+        let options = Options { meters: Some(Arc::clone(&meters)), ..Options::default() };
+        let pipeline = bench.pipeline_with(options);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        let number = |name: &str, labels: &[&str]| {
+            let snapshot = meters.snapshot(bench.clock.now());
+            match snapshot.get(name, labels) {
+                Some(Value::Number(number)) => *number,
+                other => panic!("{name}: {other:?}"),
+            }
+        };
+        world.sleep(Span::from_secs(5)).await;
+        assert_eq!(number("tollgate_translation_parallel", &[]), 10);
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
+        assert_eq!(number("tollgate_translation_parallel", &[]), 0);
+        assert_eq!(number("tollgate_translation_violations", &[]), 1);
+        assert!(0 < number("tollgate_translation_denials", &[]));
+        assert_eq!(number("tollgate_translation_jobs", &["completed"]), 1);
+        assert_eq!(number("tollgate_translation_speed", &[]), world.elapsed().as_secs_ceil());
+    };
+    World::run(3, run).unwrap();
+}

@@ -1,0 +1,73 @@
+//! Workers of several processes on one job in PostgreSQL.
+
+use std::sync::Arc;
+
+use tollgate::{Span, SystemClock};
+use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
+use tollgate_testing::servers::Postgres;
+use tollgate_translate::Layout;
+use tollgate_translate::job::{EmbeddedJobs, JobState, JobStore as _, PostgresJobs};
+use tollgate_translate::pipeline::{Ended, Single};
+
+use crate::child::{JOB, PARALLEL, Place, pipeline, start};
+use crate::desk::{chunks_of, expected, spec};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finishes_it() {
+    let server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let (text, size) = chunks_of(30);
+    let settings = Settings { latency: Span::from_millis(50), ..Settings::default() };
+    let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+    let served = fake.serve(0).await.unwrap();
+    let store = Arc::new(PostgresJobs::open(&url, "tollgate").await.unwrap());
+    let pipeline = pipeline(&served.url(), store.clone());
+    pipeline.submit(&spec(JOB, &text, size)).await.unwrap();
+
+    let place = Place::Database(url);
+    // In the middle of its work, with calls at the provider.
+    let mut mortal = start(&served.url(), &place, Some(40));
+    let mut other = start(&served.url(), &place, None);
+    let ended =
+        tokio::task::spawn_blocking(move || (mortal.wait().unwrap(), other.wait().unwrap())).await;
+    let (mortal, other) = ended.unwrap();
+    assert!(!mortal.success() && other.success(), "{mortal:?} {other:?}");
+
+    assert_eq!(store.job(JOB).await.unwrap().unwrap().state, JobState::Completed);
+    let output = pipeline.output(JOB, Layout::Translation).await.unwrap();
+    assert_eq!(output.bytes, expected(&text, size));
+    let tally = fake.tally();
+    assert!(tally.repeated <= PARALLEL as u64, "only what the killed one had under way: {tally:?}");
+    assert!(tally.calls <= 30 + PARALLEL as u64, "{tally:?}");
+    assert!(PARALLEL as u64 <= tally.at_once_max, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r003_11_a_map_that_calls_a_function_for_each_chunk_finishes_the_job() {
+    let server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let (text, size) = chunks_of(9);
+    let fake = FakeGemini::new(Arc::new(SystemClock), Settings::default());
+    let served = fake.serve(0).await.unwrap();
+    let store = Arc::new(PostgresJobs::open(&url, "tollgate").await.unwrap());
+    let pipeline = pipeline(&served.url(), store);
+    pipeline.submit(&spec(JOB, &text, size)).await.unwrap();
+    let calls: Vec<_> = (0..9)
+        .map(|_| {
+            let pipeline = pipeline.clone();
+            tokio::spawn(async move { pipeline.run_one(JOB).await })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), Single::Worked);
+    }
+    assert_eq!(pipeline.run_one(JOB).await.unwrap(), Single::Ended(Ended::Completed));
+    assert_eq!(pipeline.run_one(JOB).await.unwrap(), Single::Ended(Ended::Completed));
+    assert_eq!(
+        pipeline.output(JOB, Layout::Translation).await.unwrap().bytes,
+        expected(&text, size)
+    );
+    assert_eq!(fake.tally().calls, 9);
+    let alone = crate::child::pipeline(&served.url(), Arc::new(EmbeddedJobs::in_memory().unwrap()));
+    assert!(alone.run_one(JOB).await.unwrap_err().to_string().contains("shared"));
+}
