@@ -5,7 +5,7 @@
 //! document is kept by construction, whatever the format, and a format is one function that finds segments.
 //!
 //! Positions are 32 bits wide, and no text is copied before somebody asks for it: beyond the document itself a segment
-//! takes 16 bytes and a marker 16.
+//! takes 16 bytes, and so does a marker or a line break.
 
 mod epub;
 mod inline;
