@@ -6,6 +6,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod generate;
 pub mod model;
+pub mod overrides;
 pub mod sabotage;
 pub mod script;
 pub mod servers;
