@@ -87,6 +87,7 @@ fn links_between_pages_lead_somewhere() {
         "deploy/README.md",
         "docs/audit.md",
         "docs/dashboard.md",
+        "docs/operations.md",
     ];
     for page in pages {
         let path = root().join(page);

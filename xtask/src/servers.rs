@@ -19,6 +19,8 @@ const SERVERS: &[Server] = &[
     // It checks the alert rules in deploy/.
     Server { program: "promtool", package: "prometheus" },
     Server { program: "chromium", package: "chromium" },
+    // It checks the unit in deploy/.
+    Server { program: "systemd-analyze", package: "systemd" },
 ];
 
 /// A server or a client that comes from a registry of another language, into a folder of the build.

@@ -37,6 +37,8 @@ pub(super) struct ServerTable {
     pub(super) grpc: Option<String>,
     pub(super) resp: Option<String>,
     pub(super) anonymous: Option<bool>,
+    pub(super) watch: Option<bool>,
+    pub(super) log: Option<String>,
     pub(super) tls: Option<TlsTable>,
 }
 

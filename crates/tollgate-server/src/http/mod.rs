@@ -10,17 +10,19 @@ pub(crate) mod fields;
 mod guard;
 mod input;
 mod manage;
+mod overrides;
 mod permits;
 mod reply;
+pub(crate) mod request_id;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::bounds::BODY_BYTES_MAX;
@@ -52,7 +54,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let administer = Router::new()
         .route("/v1/charge", post(manage::charge))
         .route("/v1/close", post(manage::close))
-        .route("/v1/standing", delete(manage::reset));
+        .route("/v1/standing", delete(manage::reset))
+        .route(
+            "/v1/policies/{name}/overrides/{subject}",
+            put(overrides::put).delete(overrides::remove),
+        );
     // Whoever runs the server asks these, and learns nothing but that it runs.
     let open =
         Router::new().route("/healthz", get(manage::health)).route("/readyz", get(manage::ready));
@@ -65,6 +71,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(request_id::name))
         .with_state(app)
 }
 

@@ -10,6 +10,7 @@ mod grpc;
 mod grpc_keys;
 mod keys;
 mod limits;
+mod overrides;
 mod pages;
 mod resp;
 mod shutdown;
