@@ -55,6 +55,7 @@ impl Reload {
                         self.reload(reader);
                     }
                 }
+                else => std::future::pending::<()>().await,
             }
         }
     }
