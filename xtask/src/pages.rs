@@ -90,6 +90,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/dashboard.md",
         "docs/aws.md",
         "docs/translate.md",
+        "docs/operations.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -22,6 +22,8 @@ const SERVERS: &[Server] = &[
     // Proxies that ask the broker before they pass a request on. They are in folders that a user's path may not have.
     Server { program: "/usr/sbin/nginx", package: "nginx" },
     Server { program: "/usr/bin/caddy", package: "caddy" },
+    // It checks the unit in deploy/.
+    Server { program: "systemd-analyze", package: "systemd" },
 ];
 
 /// A server or a client that comes from a registry of another language, into a folder of the build.

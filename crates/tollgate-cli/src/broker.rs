@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Error, Span};
+use tollgate::overrides::{Document, OverrideStore};
+use tollgate::{BoxFuture, Clock, Error, ErrorKind, Span};
 use tollgate_client::{Client, Settings};
 use tollgate_server::token::{self, KEY_BYTES};
 
@@ -49,5 +50,20 @@ pub(crate) fn permit_key(api_key: Option<&str>, is_broker: bool) -> Result<[u8; 
         Some(secret) => Ok(token::key_from(secret.trim())),
         None if is_broker => open::random_bytes(),
         None => Ok(token::key_from("")),
+    }
+}
+
+/// The overrides of a broker that asks another: the other one's numbers count, so they are made there.
+#[derive(Debug)]
+pub(crate) struct Elsewhere;
+
+impl OverrideStore for Elsewhere {
+    fn read(&self, _: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn replace<'a>(&'a self, _: u64, _: &'a Document) -> BoxFuture<'a, Result<bool, Error>> {
+        let text = "the store is another broker, whose overrides count; override there, with --server and its URL";
+        Box::pin(std::future::ready(Err(Error::new(ErrorKind::Invalid, text))))
     }
 }

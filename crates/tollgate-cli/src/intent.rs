@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
+use serde_json::Value;
+use tollgate::spec::LimitSpec;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::wire::{
     AcquireRequest, AuditQuery, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
@@ -12,12 +14,12 @@ use tollgate_server::wire::{
 
 use crate::args::{
     AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
-    DynamodbCommand, KeysCommand, KeysNew, PlanFlags, PoliciesCommand, PostgresCommand,
+    DynamodbCommand, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand, PostgresCommand,
     PostgresInstall, Serve, Top,
 };
-use crate::config::Listen;
+use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
-use crate::remote::{BrokerUrl, Server};
+use crate::remote::{BrokerUrl, Server, Shows};
 
 /// The longest `--wait`: beyond it a schedule is the better tool.
 const WAIT_MAX: Span = Span::from_hours(24);
@@ -72,6 +74,7 @@ pub(crate) struct Serving {
     pub(crate) grpc: Option<Listen>,
     pub(crate) data: Option<PathBuf>,
     pub(crate) allow_anonymous: bool,
+    pub(crate) log: Option<LogFormat>,
 }
 
 /// One question. It is the same for a store that is opened here and for a broker.
@@ -85,17 +88,30 @@ pub(crate) enum Call {
     Reset(StandingQuery),
     Violation(ViolationRequest),
     Policies,
+    Override { of: StandingQuery, limits: Vec<LimitSpec> },
+    Restore(StandingQuery),
 }
 
 impl Intent {
     /// What the flags mean.
     pub(crate) fn of(cli: Cli) -> Result<Self, Error> {
         let Cli { global, command } = cli;
+        let reader = global.reader();
         let url: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
-        if global.authority.is_some() && !url.as_ref().is_some_and(BrokerUrl::is_https) {
-            return Err(invalid("--authority is for a broker with TLS; add --server https://…"));
+        if !url.as_ref().is_some_and(BrokerUrl::is_https) {
+            let given =
+                [("--authority", &global.authority), ("--client-cert", &global.client_cert)];
+            if let Some((flag, _)) = given.iter().find(|(_, file)| file.is_some()) {
+                let text = format!("{flag} is for a broker with TLS; add --server https://…");
+                return Err(invalid(text));
+            }
         }
-        let server = url.map(|url| Server { url, authority: global.authority.clone() });
+        let shows = global.client_cert.zip(global.client_key);
+        let server = url.map(|url| Server {
+            url,
+            authority: global.authority,
+            shows: shows.map(|(certificate, key)| Shows { certificate, key }),
+        });
         let is_remote = server.is_some();
         let call = |call| Action::Call { call, server: server.clone() };
         let action = match command {
@@ -128,12 +144,21 @@ impl Intent {
             Command::Policies(policies) => match policies.command {
                 None => call(Call::Policies),
                 Some(PoliciesCommand::Check { file }) => Action::Check(file),
+                Some(PoliciesCommand::Override(Override { of, set, remove })) => {
+                    let of = StandingQuery { policy: of.policy, subject: of.subject };
+                    call(if remove {
+                        Call::Restore(of)
+                    } else {
+                        Call::Override { of, limits: limits(&set)? }
+                    })
+                }
             },
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }
-            Command::Serve(Serve { http, resp, grpc, allow_anonymous, data }) => {
+            Command::Serve(Serve { http, resp, grpc, allow_anonymous, log_format, data }) => {
                 Action::Serve(Serving {
+                    log: log_format.as_deref().map(log).transpose()?,
                     http: http.as_deref().map(address).transpose()?,
                     resp: resp
                         .as_deref()
@@ -178,7 +203,7 @@ impl Intent {
             Command::Drs(flags) => Action::Drs(flags),
             Command::Completions { shell } => Action::Completions(shell),
         };
-        Ok(Self { reader: global.reader(), config: global.config, action })
+        Ok(Self { reader, config: global.config, action })
     }
 }
 
@@ -207,10 +232,46 @@ fn address(text: &str) -> Result<SocketAddr, Error> {
     text.parse().map_err(|_| wrong())
 }
 
+fn log(text: &str) -> Result<LogFormat, Error> {
+    LogFormat::parse(text)
+        .ok_or_else(|| invalid(format!("--log-format {text:?} is neither text nor json")))
+}
+
 fn listen(flag: &str, text: &str, example: &str) -> Result<Listen, Error> {
     Listen::parse(text).ok_or_else(|| {
         invalid(format!("{flag} {text:?} is neither an address and port, as in {example}, nor off"))
     })
+}
+
+/// What `--set` gives, in the order in which limits are named first.
+fn limits(given: &[String]) -> Result<Vec<LimitSpec>, Error> {
+    let mut limits: Vec<serde_json::Map<String, Value>> = Vec::new();
+    for text in given {
+        let parts = text.split_once('=').and_then(|(left, value)| {
+            let (limit, field) = left.rsplit_once('.')?;
+            Some((limit, field, value)).filter(|_| !limit.is_empty() && field != "name")
+        });
+        let Some((name, field, value)) = parts else {
+            let text = format!(
+                "--set {text:?} is not a limit, its field and a value, as in burst.capacity=100"
+            );
+            return Err(invalid(text));
+        };
+        let is_named = |limit: &&mut serde_json::Map<String, Value>| limit["name"] == name;
+        let limit = match limits.iter_mut().find(is_named) {
+            Some(limit) => limit,
+            None => {
+                limits.push([("name".to_owned(), Value::from(name))].into_iter().collect());
+                limits.last_mut().ok_or_else(|| invalid("there is no limit"))?
+            }
+        };
+        let value = value.parse::<u64>().map_or_else(|_| Value::from(value), Value::from);
+        if limit.insert(field.to_owned(), value).is_some() {
+            return Err(invalid(format!("--set gives {name}.{field} twice; keep one")));
+        }
+    }
+    let limits = limits.into_iter().map(|limit| serde_json::from_value(Value::Object(limit)));
+    limits.collect::<Result<_, _>>().map_err(|error| invalid(format!("--set: {error}")))
 }
 
 fn invalid(text: impl Into<String>) -> Error {

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use tollgate::incident::{Incident, Violation, report_violation};
-use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Rule, Span};
+use tollgate::spec::OverrideSpec;
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy, Rule, Span};
+use tollgate_server::overrides::Overrides;
 use tollgate_server::token;
 use tollgate_server::wire::{
-    Answer, Changed, PoliciesResponse, Renewed, StandingResponse, ViolationRequest,
+    Answer, Changed, FROM_API, OverrideDescription, Renewed, StandingResponse, ViolationRequest,
 };
 
 use crate::config::Config;
@@ -32,9 +34,8 @@ impl Local {
 
     /// Opens the store, answers, and closes it again.
     pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
-        if let Call::Policies = call {
-            let policies: PoliciesResponse = self.config.policies.iter().collect();
-            return Ok(Reply::Policies(policies));
+        if let Call::Policies | Call::Override { .. } | Call::Restore(_) = call {
+            return Ok(self.rule(call).await?);
         }
         // What is wrong with a question is said before a folder is made for it.
         self.check(call)?;
@@ -64,7 +65,6 @@ impl Local {
             (None, _) | (_, Call::Acquire(_) | Call::Violation(_)) => {
                 open::for_command(store, fallback, clock).await
             }
-            (Some(_), Call::Standing(_) | Call::Reset(_) | Call::Policies) => open::empty(clock),
             (Some(path), Call::Settle(_) | Call::Release(_) | Call::Renew(_)) => Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
@@ -73,6 +73,7 @@ impl Local {
                     path.display()
                 ),
             )),
+            (Some(path), _) => open::empty(clock, Some(path)),
         }
     }
 
@@ -92,12 +93,60 @@ impl Local {
             }
             Call::Settle(request) => token::check_shape(&request.permit),
             Call::Release(request) | Call::Renew(request) => token::check_shape(&request.permit),
-            Call::Policies => Ok(()),
+            Call::Policies | Call::Override { .. } | Call::Restore(_) => Ok(()),
         }
     }
 
+    /// What is about policies alone. The gate stays closed, so that it can be done while a broker has the folder open.
+    async fn rule(&self, call: &Call) -> Result<Reply, Error> {
+        let Config { store, fallback, policies, .. } = &self.config;
+        let clock = Arc::clone(&self.clock);
+        let Some(store) = open::overrides(store, fallback, clock).await? else {
+            return match call {
+                Call::Policies => Ok(Reply::Policies(policies.iter().collect())),
+                _ => Err(open::inside_the_broker()),
+            };
+        };
+        let now = self.clock.now();
+        Ok(match call {
+            Call::Override { of, limits } => {
+                let policy = policies.get(&of.policy)?;
+                let (subject, limits) = (of.subject.clone(), limits.clone());
+                let spec = OverrideSpec { subject, limits };
+                let put = |overrides: &mut Overrides| overrides.put(policy, &spec);
+                let (overrides, _) = Overrides::change(&*store, now, put).await?;
+                let (in_force, _) = overrides.over(policies);
+                let policy = in_force.get(&of.policy)?.for_subject(&of.subject);
+                Reply::Override(OverrideDescription::of(&of.subject, policy, FROM_API))
+            }
+            Call::Restore(of) => {
+                let remove =
+                    |overrides: &mut Overrides| Ok(overrides.remove(&of.policy, &of.subject));
+                let (_, changed) = Overrides::change(&*store, now, remove).await?;
+                if !changed {
+                    policies.get(&of.policy)?;
+                }
+                Reply::Changed(Changed { changed })
+            }
+            _ => {
+                let overrides = Overrides::read(&*store).await?;
+                let (in_force, unfit) = overrides.over(policies);
+                Reply::Policies(overrides.describe(&in_force, &unfit))
+            }
+        })
+    }
+
+    /// The policies, with the overrides that the store has.
+    async fn in_force(&self, opened: &Opened) -> Result<Policies, Error> {
+        let overrides = match opened.overrides() {
+            Some(store) => Overrides::read(&*store).await?,
+            None => Overrides::default(),
+        };
+        Ok(overrides.over(&self.config.policies).0)
+    }
+
     async fn decide(&self, call: &Call, opened: &Opened) -> Result<Reply, Error> {
-        let policies = &self.config.policies;
+        let policies = self.in_force(opened).await?;
         let (gate, key) = (opened.gate(), opened.key());
         let permit_of = |text: &str| token::decode(text, key, |name| policies.get(name).cloned());
         Ok(match call {
@@ -129,19 +178,20 @@ impl Local {
                 Reply::Changed(Changed { changed: gate.reset(policy, &query.subject).await? })
             }
             Call::Violation(request) => {
-                Reply::Incident(Box::new(self.violation(request, &*gate).await?))
+                let policy = policies.get(&request.policy)?;
+                Reply::Incident(Box::new(self.violation(policy, request, &*gate).await?))
             }
-            Call::Policies => Reply::Policies(policies.iter().collect()),
+            Call::Policies | Call::Override { .. } | Call::Restore(_) => self.rule(call).await?,
         })
     }
 
     /// Tells the sinks itself, since no broker does.
     async fn violation(
         &self,
+        policy: &Policy,
         request: &ViolationRequest,
         gate: &dyn Gate,
     ) -> Result<Incident, Error> {
-        let policy = self.config.policies.get(&request.policy)?;
         let ask = Ask::new(policy, request.subject.as_str());
         let violation = Violation {
             ask: &ask,

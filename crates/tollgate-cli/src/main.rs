@@ -13,6 +13,8 @@ mod incidents;
 mod intent;
 mod keys;
 mod local;
+mod log;
+mod notify;
 mod open;
 mod output;
 mod place;
@@ -168,7 +170,7 @@ fn broker(server: Option<Server>, config: Option<&Path>) -> Result<Remote, Failu
         Some(server) => server,
         None => {
             let url = place::url_of(&Config::load(config)?.server).parse()?;
-            Server { url, authority: None }
+            Server { url, authority: None, shows: None }
         }
     };
     Ok(Remote::new(server, environment(KEY_VARIABLE))?)

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
+use tollgate::overrides::OverrideStore;
 use tollgate::{
     Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
 };
 use tollgate_dynamodb::DynamoDb;
-use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, Holder, Options};
+use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options};
 use tollgate_postgres::{CLEAN_UP_EVERY, Postgres, PostgresAudit};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
@@ -26,6 +27,8 @@ use crate::strategy::{self, Resilient};
 pub(crate) struct Opened {
     store: Kept,
     key: [u8; KEY_BYTES],
+    /// Where overrides are kept; nothing if they end with the process.
+    overrides: Option<Arc<dyn OverrideStore>>,
     /// What a broker does beside answering, until it closes.
     chore: Option<JoinHandle<()>>,
 }
@@ -76,6 +79,11 @@ impl Opened {
         &self.key
     }
 
+    /// Where overrides are kept; nothing if they end with the process.
+    pub(crate) fn overrides(&self) -> Option<Arc<dyn OverrideStore>> {
+        self.overrides.clone()
+    }
+
     /// Writes what is not written yet and lets go of the folder.
     pub(crate) async fn close(self) -> Result<(), Error> {
         if let Some(chore) = self.chore {
@@ -98,11 +106,7 @@ pub(crate) async fn for_command(
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
     match store {
-        StoreConfig::Memory => Err(Error::new(
-            ErrorKind::Invalid,
-            "the configured store is memory, which is inside the broker, so a command on its own would find it empty; \
-             start tollgate serve and name it with --server URL, or use kind = \"embedded\"",
-        )),
+        StoreConfig::Memory => Err(inside_the_broker()),
         StoreConfig::Embedded { path, durability } => {
             embedded(path, options(*durability, Holder::Command, clock))
         }
@@ -111,9 +115,19 @@ pub(crate) async fn for_command(
             let remote = Box::pin(remote(store, timeout, Arc::clone(&clock), None)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
             let gate = Resend::new(remote.gate, attempts, clock);
-            Ok(Opened { store: Kept::Remote(Arc::new(gate)), key: remote.key, chore: None })
+            let (store, overrides) = (Kept::Remote(Arc::new(gate)), Some(remote.overrides));
+            Ok(Opened { store, key: remote.key, overrides, chore: None })
         }
     }
+}
+
+/// The error of a command that would need a store in memory.
+pub(crate) fn inside_the_broker() -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        "the configured store is memory, which is inside the broker, so a command on its own would find it empty; \
+         start tollgate serve and name it with --server URL, or use kind = \"embedded\"",
+    )
 }
 
 /// The folder of `store`, if there is nothing in it yet.
@@ -124,10 +138,27 @@ pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
     }
 }
 
-/// A store in memory, with nothing used. It also answers questions about a folder that is not there.
-pub(crate) fn empty(clock: Arc<dyn Clock>) -> Result<Opened, Error> {
+/// A store in memory, with nothing used. It also answers questions about a store at `folder` that is not there yet.
+pub(crate) fn empty(clock: Arc<dyn Clock>, folder: Option<&Path>) -> Result<Opened, Error> {
     let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
-    Ok(Opened { store, key: fresh_key()?, chore: None })
+    let overrides = folder.map(|folder| Arc::new(EmbeddedOverrides::new(folder)) as _);
+    Ok(Opened { store, key: fresh_key()?, overrides, chore: None })
+}
+
+/// Where the overrides of `store` are kept, without opening the rest of it; nothing if that is inside the broker.
+pub(crate) async fn overrides(
+    store: &StoreConfig,
+    fallback: &FallbackConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<Option<Arc<dyn OverrideStore>>, Error> {
+    Ok(match store {
+        StoreConfig::Memory => None,
+        StoreConfig::Embedded { path, .. } => Some(Arc::new(EmbeddedOverrides::new(path))),
+        _ => {
+            let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
+            Some(Box::pin(remote(store, timeout, clock, None)).await?.overrides)
+        }
+    })
 }
 
 /// Opens `store` for a broker at `url`, which keeps it until it ends. What happens between the two is told to `observer`.
@@ -139,7 +170,7 @@ pub(crate) async fn for_server(
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, Error> {
     match store {
-        StoreConfig::Memory => empty(clock),
+        StoreConfig::Memory => empty(clock, None),
         StoreConfig::Embedded { path, durability } => {
             let holder = Holder::Server { url: url.to_owned() };
             embedded(path, options(*durability, holder, clock))
@@ -147,7 +178,7 @@ pub(crate) async fn for_server(
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
             let heard = Some(Arc::clone(&observer));
-            let Remote { gate, key, tidy } =
+            let Remote { gate, key, overrides, tidy } =
                 Box::pin(remote(store, timeout, Arc::clone(&clock), heard)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
             // DynamoDB tells of its own attempts.
@@ -159,7 +190,8 @@ pub(crate) async fn for_server(
             let chore = tidy.map(|postgres| {
                 tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
             });
-            Ok(Opened { store: Kept::Resilient(Box::new(gate)), key, chore })
+            let (store, overrides) = (Kept::Resilient(Box::new(gate)), Some(overrides));
+            Ok(Opened { store, key, overrides, chore })
         }
     }
 }
@@ -183,6 +215,7 @@ struct Remote {
     gate: Arc<dyn Gate>,
     /// The key of its permits.
     key: [u8; KEY_BYTES],
+    overrides: Arc<dyn OverrideStore>,
     /// The same, if somebody must remove what nobody asks for any more.
     tidy: Option<Arc<Postgres>>,
 }
@@ -199,7 +232,8 @@ async fn remote(
             let (client, key) = broker::client(config, timeout, clock)?;
             // Only a broker has somebody to tell.
             let key = broker::permit_key(key.as_deref(), observer.is_some())?;
-            Ok(Remote { gate: Arc::new(client), key, tidy: None })
+            let overrides = Arc::new(broker::Elsewhere);
+            Ok(Remote { gate: Arc::new(client), key, overrides, tidy: None })
         }
         StoreConfig::DynamoDb(config) => {
             let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
@@ -220,14 +254,17 @@ async fn remote(
 fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
     let key = embedded.permit_key();
-    Ok(Opened { store: Kept::Embedded(Arc::new(Atomic::new(embedded))), key, chore: None })
+    let overrides: Arc<dyn OverrideStore> = Arc::new(EmbeddedOverrides::new(path));
+    let store = Kept::Embedded(Arc::new(Atomic::new(embedded)));
+    Ok(Opened { store, key, overrides: Some(overrides), chore: None })
 }
 
 async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Remote, Error> {
     let store = DynamoDb::connect(options).await?;
     // Programs on one table accept each other's permits.
     let key = store.permit_key(fresh_key()?).await?;
-    Ok(Remote { gate: Arc::new(Atomic::new(store)), key, tidy: None })
+    let store = Arc::new(Atomic::new(store));
+    Ok(Remote { gate: Arc::clone(&store) as _, key, overrides: store, tidy: None })
 }
 
 /// How to reach the configured table.
@@ -249,8 +286,8 @@ async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Erro
     let options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
     let postgres = Arc::new(Postgres::open(options).await?);
     let key = postgres.permit_key().await?;
-    let gate = Arc::clone(&postgres) as Arc<dyn Gate>;
-    Ok(Remote { gate, key, tidy: Some(postgres) })
+    let (gate, overrides) = (Arc::clone(&postgres) as _, Arc::clone(&postgres) as _);
+    Ok(Remote { gate, key, overrides, tidy: Some(postgres) })
 }
 
 /// How to reach the configured server or cluster.
@@ -274,7 +311,8 @@ async fn redis(options: tollgate_redis::Options) -> Result<Remote, Error> {
     let redis = Redis::connect(options).await?;
     // Programs on one server accept each other's permits.
     let key = redis.permit_key(fresh_key()?).await?;
-    Ok(Remote { gate: Arc::new(redis), key, tidy: None })
+    let redis = Arc::new(redis);
+    Ok(Remote { gate: Arc::clone(&redis) as _, key, overrides: redis, tidy: None })
 }
 
 /// How to reach the configured database.

@@ -16,12 +16,12 @@ pub(crate) struct Place {
     /// The Redis protocol, if it is on.
     pub(crate) resp: Option<SocketAddr>,
     /// gRPC, if it is on.
-    grpc: Option<String>,
+    pub(crate) grpc: Option<String>,
     dashboard: String,
     config: Option<PathBuf>,
     pub(crate) store: &'static str,
     data: Option<PathBuf>,
-    strategy: &'static str,
+    pub(crate) strategy: &'static str,
     /// The policies whose asks go to the store each time although the strategy would not, and why.
     passed_through: BTreeMap<String, &'static str>,
     /// Whether calls need a key.

@@ -12,10 +12,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::{Error, ErrorKind};
-use tollgate_server::wire::{AcquireRequest, Answer, StandingQuery};
+use tollgate_server::wire::{AcquireRequest, Answer, OverrideRequest, StandingQuery};
 use ureq::Agent;
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{Body, Error as HttpError, RequestBuilder};
 
 use crate::failure::Failure;
@@ -71,6 +71,15 @@ pub(crate) struct Server {
     pub(crate) url: BrokerUrl,
     /// Whom to trust instead of the machine's authorities.
     pub(crate) authority: Option<PathBuf>,
+    /// What to show if it asks who we are.
+    pub(crate) shows: Option<Shows>,
+}
+
+/// A certificate of our own.
+#[derive(Clone, Debug)]
+pub(crate) struct Shows {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// A broker.
@@ -83,8 +92,8 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(server: Server, key: Option<String>) -> Result<Self, Error> {
-        let Server { url, authority } = server;
-        let tls = url.is_https().then(|| trusting(authority.as_deref())).transpose()?;
+        let Server { url, authority, shows } = server;
+        let tls = url.is_https().then(|| tls(authority.as_deref(), shows.as_ref())).transpose()?;
         Ok(Self { url, authorization: key.map(|key| format!("Bearer {key}")), tls })
     }
 
@@ -111,6 +120,17 @@ impl Remote {
                 Reply::Incident(Box::new(self.post("/v1/violations", request)?))
             }
             Call::Policies => Reply::Policies(self.get("/v1/policies", &[])?),
+            Call::Override { of, limits } => {
+                let body = OverrideRequest { limits: limits.clone() };
+                let body = serde_json::to_vec(&body).map_err(|error| HttpError::Io(error.into()));
+                let request = self.signed(self.agent(Duration::ZERO).put(self.override_of(of)));
+                let request = request.content_type("application/json");
+                Reply::Override(self.read(body.and_then(|body| request.send(body)))?)
+            }
+            Call::Restore(of) => {
+                let request = self.agent(Duration::ZERO).delete(self.override_of(of));
+                Reply::Changed(self.read(self.signed(request).call())?)
+            }
         })
     }
 
@@ -124,6 +144,11 @@ impl Remote {
         let request = self.signed(self.agent(Duration::ZERO).get(self.at(path)));
         let request = request.query_pairs(pairs);
         self.read(request.call())
+    }
+
+    fn override_of(&self, of: &StandingQuery) -> String {
+        let (policy, subject) = (encoded(&of.policy), encoded(&of.subject));
+        self.at(&format!("/v1/policies/{policy}/overrides/{subject}"))
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Result<Reply, Failure> {
@@ -233,36 +258,70 @@ impl Remote {
     }
 }
 
-/// TLS that trusts the certificates in `authority`, or the machine's own.
-fn trusting(authority: Option<&Path>) -> Result<TlsConfig, Error> {
-    let roots: Vec<Certificate<'static>> = match authority {
-        Some(path) => {
-            let wrong = |what: String| {
-                Error::new(ErrorKind::Invalid, format!("--authority {} {what}", path.display()))
-            };
-            let pem =
-                std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-            let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
-            let items = items.map_err(|error| wrong(format!("is not PEM: {error}")))?;
-            let certificates = items.into_iter().filter_map(|item| match item {
-                PemItem::Certificate(certificate) => Some(certificate),
-                _ => None,
-            });
-            let certificates: Vec<_> = certificates.collect();
-            if certificates.is_empty() {
-                return Err(wrong("has no certificate in PEM form in it".to_owned()));
-            }
-            certificates
-        }
+/// TLS that trusts the certificates in `authority`, or the machine's own, and shows ours.
+fn tls(authority: Option<&Path>, shows: Option<&Shows>) -> Result<TlsConfig, Error> {
+    let roots = match authority {
+        Some(path) => certificates("--authority", path)?,
         None => {
             let found = rustls_native_certs::load_native_certs().certs;
             found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
         }
     };
+    let own = shows.map(|Shows { certificate, key }| {
+        let chain = certificates("--client-cert", certificate)?;
+        Ok::<_, Error>(ClientCert::new_with_certs(&chain, private_key("--client-key", key)?))
+    });
     Ok(TlsConfig::builder()
         .root_certs(RootCerts::new_with_certs(&roots))
+        .client_cert(own.transpose()?)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build())
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate<'static>>, Error> {
+    let certificates = items(flag, path)?.into_iter().filter_map(|item| match item {
+        PemItem::Certificate(certificate) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<_> = certificates.collect();
+    if certificates.is_empty() {
+        return Err(unusable(flag, path, "has no certificate in PEM form in it"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(flag: &str, path: &Path) -> Result<PrivateKey<'static>, Error> {
+    let key = items(flag, path)?.into_iter().find_map(|item| match item {
+        PemItem::PrivateKey(key) => Some(key),
+        _ => None,
+    });
+    key.ok_or_else(|| unusable(flag, path, "has no private key in PEM form in it"))
+}
+
+fn items(flag: &str, path: &Path) -> Result<Vec<PemItem<'static>>, Error> {
+    let pem = std::fs::read(path)
+        .map_err(|error| unusable(flag, path, &format!("cannot be read: {error}")))?;
+    let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
+    items.map_err(|error| unusable(flag, path, &format!("is not PEM: {error}")))
+}
+
+fn unusable(flag: &str, path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{flag} {} {what}", path.display()))
+}
+
+/// `text` as one part of a path.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            // A dot too, because a part of only dots would be another path.
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 /// Without the key.

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use tollgate::incident::Incident;
-use tollgate_server::wire::{Answer, Changed, PoliciesResponse, Renewed, StandingResponse};
+use tollgate_server::wire::{
+    Answer, Changed, OverrideDescription, PoliciesResponse, Renewed, StandingResponse,
+};
 
 /// The answer to a [`Call`](crate::intent::Call).
 #[derive(Debug, Serialize)]
@@ -20,6 +22,8 @@ pub(crate) enum Reply {
     Incident(Box<Incident>),
     /// To policies.
     Policies(PoliciesResponse),
+    /// To policies override.
+    Override(OverrideDescription),
 }
 
 impl Reply {

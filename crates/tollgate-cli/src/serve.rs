@@ -15,25 +15,24 @@ use tollgate_telemetry::sinks::prometheus;
 use crate::config::{Config, KeyConfig, StoreConfig};
 use crate::failure::Failure;
 use crate::intent::Serving;
+use crate::log;
+use crate::notify;
 use crate::open;
 use crate::output::{self, Reader};
 use crate::place::{Place, callable};
-use crate::reload::Reload;
+use crate::reload::{Reload, Watch};
 use crate::telemetry::{self, Running};
 
-/// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP, as `named`.
+/// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP or when it changes, as `named`.
 pub(crate) async fn run(
     named: Option<PathBuf>,
     mut config: Config,
     flags: Serving,
     reader: Reader,
 ) -> Result<(), Failure> {
-    // What goes wrong between requests has no answer to stand in, so it is logged.
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .init();
-    let Serving { http, resp, grpc, data, allow_anonymous } = flags;
+    let watch = Watch::of(named.as_deref(), &config);
+    let Serving { http, resp, grpc, data, allow_anonymous, log } = flags;
+    log::start(log.unwrap_or(config.server.log));
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
     let grpc = grpc.unwrap_or(config.server.grpc).address();
@@ -69,17 +68,14 @@ pub(crate) async fn run(
     let running = telemetry::start(&config.telemetry, &clock).await?;
     let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
     let opened = open::for_server(&store, &config, &place.http, Arc::clone(&clock), told).await?;
-    output::answer(reader, &place, || place.for_people(&config))?;
-
     let gate = watched(opened.gate(), &running, &clock);
-    let policies = std::mem::take(&mut config.policies);
-    let log = match config.audit.recording {
+    let kept = match config.audit.recording {
         Recording::Nothing => None,
         _ => open::audit(&store).await?,
     };
-    let mut app = App::new(gate, policies, *opened.key(), clock)
+    let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))
         .legacy_fields(config.server.legacy_fields)
-        .audit(config.audit, log)
+        .audit(config.audit, kept)
         .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
     if config.telemetry.prometheus {
@@ -87,14 +83,22 @@ pub(crate) async fn run(
         let media_type = prometheus::OPENMETRICS;
         app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
     }
+    if let Some(store) = opened.overrides() {
+        app = app.overrides(store);
+    }
     let app = Arc::new(app);
+    app.refresh_overrides().await?;
+    log::serving(&place);
+    output::answer(reader, &place, || place.for_people(&config))?;
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
-    let reload = Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys };
+    notify::tell("READY=1");
+    let mut reload = Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys };
     tokio::select! {
         _ = tollgate_server::run(listeners, app, stop) => {}
-        () = reload.on(hang_up, reader) => {}
+        () = reload.on(hang_up, watch, &*clock, reader) => {}
     }
+    notify::tell("STOPPING=1");
     if !running.drain().await {
         tracing::warn!("a telemetry sink did not finish in time");
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use tollgate::{Span, Timestamp};
 use tollgate_server::wire::{
-    Admitted, Answer, Denied, LimitDescription, LimitStanding, PoliciesResponse, Renewed,
-    StandingResponse,
+    Admitted, Answer, Denied, FROM_API, LimitDescription, LimitStanding, OverrideDescription,
+    PoliciesResponse, Renewed, StandingResponse,
 };
 
 use crate::incidents;
@@ -23,6 +23,7 @@ pub(crate) fn reply(question: &Question, reply: &Reply) -> String {
         Reply::Standing(standing) => self::standing(standing),
         Reply::Incident(incident) => incidents::detail(incident),
         Reply::Policies(policies) => self::policies(policies),
+        Reply::Override(of) => overridden(of),
     }
 }
 
@@ -32,6 +33,7 @@ pub(crate) enum Question {
     Settle,
     Release,
     Reset { policy: String, subject: String },
+    Restore { policy: String, subject: String },
     Other,
 }
 
@@ -42,6 +44,9 @@ impl Question {
             Call::Release(_) => Self::Release,
             Call::Reset(query) => {
                 Self::Reset { policy: query.policy.clone(), subject: query.subject.clone() }
+            }
+            Call::Restore(query) => {
+                Self::Restore { policy: query.policy.clone(), subject: query.subject.clone() }
             }
             _ => Self::Other,
         }
@@ -63,6 +68,14 @@ impl Question {
             (Self::Reset { policy, subject }, false) => {
                 let subject = plain(subject);
                 format!("nothing to reset: {subject} has nothing on record under {policy}")
+            }
+            (Self::Restore { policy, subject }, true) => {
+                let subject = plain(subject);
+                format!("removed: {subject} has the numbers of the configuration under {policy}")
+            }
+            (Self::Restore { policy, subject }, false) => {
+                let subject = plain(subject);
+                format!("nothing to remove: {subject} has no override of {policy} in the store")
             }
             (Self::Other, true) => "done".to_owned(),
             (Self::Other, false) => "nothing changed".to_owned(),
@@ -170,9 +183,27 @@ fn policies(policies: &PoliciesResponse) -> String {
                 let _ = write!(text, "\n  other numbers for {subjects} subjects");
             }
         }
+        // A file may have very many; those that were made at run time are few, and news.
+        for of in policy.overridden.iter().filter(|of| of.source == FROM_API) {
+            let _ = write!(text, "\n    {}", overridden(of).replace('\n', "\n    "));
+        }
         blocks.push(text);
     }
     blocks.join("\n")
+}
+
+fn overridden(of: &OverrideDescription) -> String {
+    let mut text = plain(&of.subject);
+    match &of.unfit {
+        Some(why) => {
+            let _ = write!(text, " (no effect: {why})");
+        }
+        None => text += " (made at run time)",
+    }
+    for LimitDescription { name, unit, summary, .. } in &of.limits {
+        let _ = write!(text, "\n  {name}: {unit}, {summary}");
+    }
+    text
 }
 
 /// `text` with its control characters escaped, which a terminal would obey. A subject may be anything.

@@ -9,6 +9,7 @@ mod item;
 mod key;
 mod layout;
 mod options;
+mod overrides;
 mod packed;
 mod send;
 mod skew;

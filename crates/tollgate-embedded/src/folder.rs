@@ -6,6 +6,7 @@
 //! format          says that the database was made
 //! commits         says how many commits the database has at least
 //! entries.sqlite  the database, with -wal and -shm next to it
+//! overrides       what was overridden at run time, with a lock of its own
 //! ```
 //! Locks are the operating system's and go with the process, so a crash leaves none behind, and the broker is known
 //! by its lock and not by what a crashed one left in a file. Whoever waits sleeps in the kernel until it is its turn.
@@ -59,7 +60,8 @@ pub(crate) fn enter(folder: &Path, holder: &Holder, lock_wait: Span) -> Result<T
     Ok(Turn { _lock: lock, _server: server })
 }
 
-fn make(folder: &Path) -> Result<(), Error> {
+/// Makes the folder for its owner alone, if there is none.
+pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -37,7 +37,7 @@ pub const PERMIT_KEY_BYTES: usize = 32;
 pub struct Postgres {
     pub(crate) pool: Arc<Pool>,
     /// The schema, quoted.
-    schema: String,
+    pub(crate) schema: String,
     pub(crate) questions: Questions,
     pub(crate) together: Arc<Together>,
     /// Said with each call where a session may be another each time; otherwise the session knows it.

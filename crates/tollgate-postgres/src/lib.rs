@@ -8,6 +8,7 @@ mod error;
 mod gate;
 mod migrate;
 mod options;
+mod overrides;
 mod pool;
 mod quote;
 mod row;

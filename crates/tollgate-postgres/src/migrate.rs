@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::quote;
 
 /// What brings the schema from each version to the next. One that was released is never changed.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     concat!(
         include_str!("sql/1_tables.sql"),
         include_str!("sql/2_take.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 2] = [
         include_str!("sql/5_close.sql"),
     ),
     include_str!("sql/6_audit.sql"),
+    include_str!("sql/7_overrides.sql"),
 ];
 
 const DOING: &str = "could not make the tables";

@@ -19,7 +19,7 @@ use crate::script::{self, Script};
 /// A gate whose state is in Redis. Many tasks and programs may use one at the same time.
 #[derive(Debug)]
 pub struct Redis {
-    link: Link,
+    pub(crate) link: Link,
     pub(crate) options: Options,
     /// By how many microseconds the server's clock was ahead of ours when it last answered.
     ahead: AtomicI64,
@@ -62,7 +62,7 @@ impl Redis {
         key.map_err(|_| corrupt("the key of permits is unreadable"))
     }
 
-    fn times(&self, given_at: Option<Timestamp>) -> Times {
+    pub(crate) fn times(&self, given_at: Option<Timestamp>) -> Times {
         let told = self.options.told_time.as_ref().map(|clock| clock.now());
         let ahead = self.ahead.load(Ordering::Relaxed);
         let guessed = || SystemClock.now().as_micros().saturating_add_signed(ahead);

@@ -8,6 +8,7 @@ mod gate;
 mod link;
 mod msgpack;
 mod options;
+mod overrides;
 mod script;
 mod verbs;
 

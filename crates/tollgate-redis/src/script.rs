@@ -50,6 +50,9 @@ pub(crate) static REPLACE: LazyLock<Script> =
 pub(crate) static PERMIT_KEY: LazyLock<Script> = LazyLock::new(|| {
     script("read the key of permits", &[HEAD, include_str!("lua/permit_key.lua")])
 });
+pub(crate) static OVERRIDES: LazyLock<Script> = LazyLock::new(|| {
+    script("read or change the overrides", &[HEAD, include_str!("lua/overrides.lua")])
+});
 
 /// The scripts of acquire by the kinds of limits. There are as many as sequences of rules in use, whatever their numbers.
 static ACQUIRE: LazyLock<RwLock<HashMap<Vec<u8>, Arc<Script>>>> = LazyLock::new(Default::default);

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use tollgate::audit::AuditLog;
 use tollgate::incident::{Incident, Recorder, Violation, report_violation};
+use tollgate::overrides::OverrideStore;
 use tollgate::{
     Ask, Clock, Costs, Decision, Error, ErrorKind, Event, Gate, Observer, Permit, Policies, Policy,
     Queue, Span, Standing, Timestamp,
@@ -21,6 +22,7 @@ use crate::bounds::{READY_WAIT_MAX, WAIT_MAX};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::{
@@ -35,7 +37,7 @@ const READY_SUBJECT: &str = "tollgate-ready";
 /// A gate with everything that it takes to serve it.
 pub struct App {
     gate: Queue<Arc<dyn Gate>>,
-    policies: RwLock<Arc<Policies>>,
+    rules: Rules,
     envoy: RwLock<Arc<EnvoyMap>>,
     key: [u8; token::KEY_BYTES],
     access: Access,
@@ -86,7 +88,7 @@ impl App {
         let waiting = Closing::new(Arc::clone(&clock), closing.subscribe());
         Self {
             gate: Queue::new(gate, Arc::new(waiting)),
-            policies: RwLock::new(Arc::new(policies)),
+            rules: Rules::new(policies),
             envoy: RwLock::default(),
             key,
             access: Access::open(),
@@ -154,12 +156,34 @@ impl App {
     /// The policies in force.
     #[must_use]
     pub fn policies(&self) -> Arc<Policies> {
-        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner))
+        self.rules.in_force()
     }
 
-    /// Puts other policies in force. Asks that are being decided go on under the old ones.
+    /// Puts other policies in force, with the overrides that were made by API. Asks that are being decided go on under the
+    /// old ones.
     pub fn replace_policies(&self, policies: Policies) {
-        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+        self.rules.replace_file(policies);
+    }
+
+    /// Keeps the overrides that are made by API in `store`, and follows what other servers on it change; without one they
+    /// end with the process. What is there already is in force after [`refresh_overrides`](Self::refresh_overrides).
+    #[must_use]
+    pub fn overrides(mut self, store: Arc<dyn OverrideStore>) -> Self {
+        self.rules.keep_in(store);
+        self
+    }
+
+    /// Reads the overrides from where they are kept. A server that runs does it every
+    /// [`OVERRIDES_EVERY`](crate::bounds::OVERRIDES_EVERY).
+    ///
+    /// # Errors
+    /// If they cannot be read; those that are known stay in force.
+    pub async fn refresh_overrides(&self) -> Result<(), Error> {
+        self.rules.refresh().await
+    }
+
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// What Envoy's descriptors mean.

@@ -7,11 +7,26 @@ use crate::token::TOKEN_CHARS_MAX;
 /// The largest body of a request, in bytes: a full batch of long asks fits.
 pub const BODY_BYTES_MAX: usize = 256 * 1_024;
 
+/// The longest `x-request-id` that is taken over from a caller, in bytes.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+
 /// The most asks in one batch.
 pub const BATCH_ASKS_MAX: usize = 100;
 
 /// The longest that an ask may wait for room.
 pub const WAIT_MAX: Span = Span::from_secs(300);
+
+/// The most overrides that are made by API, for all policies of a store together.
+pub const OVERRIDES_MAX: usize = 1_000;
+
+/// How often a broker looks whether another changed the overrides: what one takes, all have after so long and a read.
+pub const OVERRIDES_EVERY: Span = Span::from_secs(2);
+
+/// How often a change of the overrides is tried again because somebody else was faster.
+pub const OVERRIDE_TRIES_MAX: usize = 16;
+
+/// The most overrides of one policy that are listed.
+pub const OVERRIDES_SHOWN_MAX: usize = 1_000;
 
 /// The most connections at once on each listener; further ones wait in its backlog.
 pub const CONNECTIONS_MAX: usize = 16_384;

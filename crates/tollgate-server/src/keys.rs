@@ -20,7 +20,7 @@ pub enum Scope {
     Acquire,
     /// Looking at standings, policies, counts and the dashboard.
     Inspect,
-    /// Changing what is in force: resetting a subject.
+    /// Changing what is in force: overriding the numbers of a subject, resetting it.
     Administer,
 }
 

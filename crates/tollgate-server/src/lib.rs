@@ -17,9 +17,13 @@ mod grpc;
 mod http;
 #[cfg(feature = "serve")]
 pub mod keys;
+#[cfg(feature = "serve")]
+pub mod overrides;
 pub mod proto;
 #[cfg(feature = "serve")]
 mod resp;
+#[cfg(feature = "serve")]
+mod rules;
 #[cfg(feature = "serve")]
 mod server;
 #[cfg(feature = "serve")]

@@ -113,8 +113,10 @@ pub async fn run(
     };
     let listeners = listeners.into();
     server.tls.clone_from(&listeners.tls);
+    let app = Arc::clone(&server.app);
     tokio::select! {
         () = shutdown => {}
+        () = app.rules().follow(app.clock()) => {}
         () = server.accept(&listeners) => {}
     }
     drop(listeners);

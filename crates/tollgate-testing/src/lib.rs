@@ -7,6 +7,7 @@ pub mod fakes;
 pub mod faulty;
 pub mod generate;
 pub mod model;
+pub mod overrides;
 pub mod sabotage;
 pub mod script;
 pub mod servers;

@@ -12,6 +12,7 @@ mod layer;
 mod local;
 mod memory;
 mod observe;
+pub mod overrides;
 mod policies;
 mod queue;
 pub mod retry;

@@ -65,6 +65,16 @@ impl Policies {
         self.all.iter()
     }
 
+    /// The same set, with what `change` makes of a policy in its place. It keeps its name.
+    #[must_use]
+    pub fn map(&self, mut change: impl FnMut(&Policy) -> Option<Policy>) -> Self {
+        let changed = |policy: &Policy| match change(policy) {
+            Some(other) if other.is_named_as(policy) => other,
+            _ => policy.clone(),
+        };
+        Self { all: self.all.iter().map(changed).collect(), places: self.places.clone() }
+    }
+
     #[cold]
     fn unknown(&self, name: &str) -> Error {
         let names = || self.all.iter().map(Policy::name);

@@ -48,6 +48,11 @@ pub(super) const CHECK: &str = "\
 Examples:
   tollgate policies check tollgate.toml";
 
+pub(super) const OVERRIDE: &str = "\
+Examples:
+  tollgate policies override api alice --set burst.capacity=100 --set burst.refill=50/s
+  tollgate policies override api alice --remove --server http://127.0.0.1:8080";
+
 pub(super) const SERVE: &str = "\
 Examples:
   tollgate serve

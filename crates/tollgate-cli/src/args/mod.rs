@@ -42,6 +42,26 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) authority: Option<PathBuf>,
 
+    /// The certificate to show to a broker that asks for one, as PEM
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "client_key",
+        value_hint = ValueHint::FilePath
+    )]
+    pub(crate) client_cert: Option<PathBuf>,
+
+    /// The private key of --client-cert, as PEM
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "client_cert",
+        value_hint = ValueHint::FilePath
+    )]
+    pub(crate) client_key: Option<PathBuf>,
+
     /// Print JSON for programs: the bodies of the HTTP API, one line each
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -94,7 +114,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::VIOLATION)]
     Violation(Violation),
 
-    /// List the policies in force, or check a file
+    /// List the policies in force, override one for a subject, or check a file
     #[command(after_help = examples::POLICIES)]
     Policies(Policies),
 
@@ -374,6 +394,25 @@ pub(crate) enum PoliciesCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+
+    /// Give one subject other numbers, kept in the store
+    ///
+    /// What was used stays used, so nobody gets a free burst. Every broker on the store has it within seconds. It wins over
+    /// an override in the configuration, which stays as it is.
+    #[command(after_help = examples::OVERRIDE)]
+    Override(Override),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Override {
+    #[command(flatten)]
+    pub(crate) of: OfSubject,
+    /// What changes, as in burst.capacity=100; may be given several times, and what is not named stays
+    #[arg(long = "set", value_name = "LIMIT.FIELD=VALUE", required_unless_present = "remove")]
+    pub(crate) set: Vec<String>,
+    /// Give the subject the numbers of the configuration again
+    #[arg(long, conflicts_with = "set")]
+    pub(crate) remove: bool,
 }
 
 #[derive(Debug, Args)]
@@ -390,6 +429,9 @@ pub(crate) struct Serve {
     /// Let everybody in who reaches an address beyond this machine, without a key
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
+    /// How to log, to standard error: text for people, or json for programs
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
     /// The folder of the embedded store
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,

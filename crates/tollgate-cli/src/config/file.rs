@@ -38,6 +38,8 @@ pub(super) struct ServerTable {
     pub(super) resp: Option<String>,
     pub(super) anonymous: Option<bool>,
     pub(super) legacy_fields: Option<bool>,
+    pub(super) watch: Option<bool>,
+    pub(super) log: Option<String>,
     pub(super) tls: Option<TlsTable>,
 }
 

@@ -65,6 +65,14 @@ impl KeyConfig {
         Ok(keys)
     }
 
+    /// The file that its hash is in, if it is in one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match &self.hash {
+            Secret::File(path) => Some(path),
+            Secret::Here(_) | Secret::Environment(_) => None,
+        }
+    }
+
     /// The key, with its hash read from where it is.
     pub(crate) fn read(&self) -> Result<Key, Error> {
         let hash = self.hash.read()?.trim().parse().map_err(|error: Error| {

@@ -29,7 +29,7 @@ pub(crate) use broker::BrokerConfig;
 pub(crate) use fallback::FallbackConfig;
 pub(crate) use keys::KeyConfig;
 pub(crate) use secret::Secret;
-pub(crate) use server::{Listen, ServerConfig};
+pub(crate) use server::{Listen, LogFormat, ServerConfig};
 pub(crate) use strategy::StrategyConfig;
 pub(crate) use telemetry::TelemetryConfig;
 
@@ -37,7 +37,7 @@ use file::File;
 use place::Text;
 
 /// The file that is read when none is named.
-const DEFAULT_FILE: &str = "tollgate.toml";
+pub(crate) const DEFAULT_FILE: &str = "tollgate.toml";
 
 /// What runs when there is no file; it is also the documented example.
 const SAMPLE: &str = include_str!("sample.toml");

@@ -28,6 +28,30 @@ pub(crate) struct ServerConfig {
     pub(crate) legacy_fields: bool,
     /// Where the certificates are, if it speaks TLS.
     pub(crate) tls: Option<TlsFiles>,
+    /// Whether it reads its files again when they change.
+    pub(crate) watch: bool,
+    /// How it logs.
+    pub(crate) log: LogFormat,
+}
+
+/// How the broker logs, to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Lines for people: what needs somebody's attention.
+    Text,
+    /// One JSON object per line, for programs: also what was done.
+    Json,
+}
+
+impl LogFormat {
+    /// `text` or `json`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "text" => Some(Self::Text),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
 }
 
 /// Where a protocol listens that can be left out.
@@ -81,9 +105,14 @@ impl ServerConfig {
             key: folder.join(&tls.key),
             client_authority: tls.client_authority.as_ref().map(|path| folder.join(path)),
         });
-        let anonymous = table.anonymous.unwrap_or(false);
+        let log = table.log.as_deref().unwrap_or("text");
+        let log = LogFormat::parse(log).ok_or_else(|| {
+            let what = format!("log {log:?} is neither \"text\" nor \"json\"");
+            text.blame(&["server", "log"], what)
+        })?;
         let legacy_fields = table.legacy_fields.unwrap_or(false);
-        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls })
+        let (anonymous, watch) = (table.anonymous.unwrap_or(false), table.watch.unwrap_or(true));
+        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls, watch, log })
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) enum StrategyConfig {
 }
 
 impl StrategyConfig {
+    /// Whether it says the same as `other`. Options have no equality, because they may hold an observer; here none do.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+
     pub(super) fn resolve(
         text: &Text<'_>,
         table: &StrategyTable,

@@ -1,4 +1,5 @@
-//! The terminal: its other screen, its size, and keys one by one. All of it is put back when this is dropped.
+//! The terminal: its other screen, its size, and keys one by one. All of it is put back when this is dropped, and when a
+//! signal ends the process.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -6,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
 use tollgate::ErrorKind;
 
 use super::screen::Size;
@@ -50,6 +52,8 @@ impl Terminal {
             )
         };
         let before = tcgetattr(io::stdin()).map_err(|error| unable(error.into()))?;
+        // First, so that no signal comes in between.
+        put_back_on_signal(before.clone()).map_err(unable)?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw).map_err(|error| unable(error.into()))?;
@@ -109,10 +113,39 @@ fn key_of(bytes: &[u8]) -> Key {
 }
 
 impl Drop for Terminal {
-    /// Whoever cannot be told any more cannot be helped either.
     fn drop(&mut self) {
-        let _ = io::stdout().write_all(LEAVE.as_bytes());
-        let _ = io::stdout().flush();
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        put_back(&self.before);
     }
+}
+
+/// Whoever cannot be told any more cannot be helped either.
+fn put_back(before: &Termios) {
+    let _ = io::stdout().write_all(LEAVE.as_bytes());
+    let _ = io::stdout().flush();
+    let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+}
+
+/// Puts the terminal back as it was `before` when a signal comes, and ends the process as a shell expects. It is a thread of
+/// its own because the other may wait for a broker that does not answer.
+fn put_back_on_signal(before: Termios) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let handlers = {
+        let _inside = runtime.enter();
+        let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
+        kinds.map(|kind| signal(kind).map(|signal| (kind.as_raw_value(), signal)))
+    };
+    let [terminate, hang_up, interrupt] = handlers;
+    let (mut terminate, mut hang_up, mut interrupt) = (terminate?, hang_up?, interrupt?);
+    thread::spawn(move || {
+        let number = runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.1.recv() => terminate.0,
+                _ = hang_up.1.recv() => hang_up.0,
+                _ = interrupt.1.recv() => interrupt.0,
+            }
+        });
+        put_back(&before);
+        std::process::exit(128 + number);
+    });
+    Ok(())
 }

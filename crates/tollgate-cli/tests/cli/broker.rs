@@ -110,6 +110,9 @@ fn r002_4_brokers_in_a_row_hand_on_permits() {
     assert!(ran.code == 2 && ran.err.contains("under another permit key"), "{}", ran.err);
     let ran = behind.run_as(&key, &format!("standing api u1 --server {}", last.url));
     assert!(ran.out.contains("used 11 of 50"), "{}", ran.out);
+    let ran =
+        front.run(&format!("policies override api u1 --set burst.capacity=9 --server {first}"));
+    assert!(ran.code == 2 && ran.err.contains("whose overrides count"), "{}", ran.err);
     // Two more in front of these still fit; the seal of each is checked where it was made.
     let third = format!("[store]\nkind = \"broker\"\nurl = \"{first}\"\n{POLICY}");
     let third = Folder::with(&third);

@@ -1,9 +1,9 @@
-// The dashboard in a real browser: node dashboard.mjs FOLDER-OF-PLAYWRIGHT URL SCENARIO. Ends with 0, or says what is wrong.
+// The dashboard in a real browser: node dashboard.mjs FOLDER-OF-PLAYWRIGHT URL SCENARIO [KEY]. Ends with 0, or says what is wrong.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
-const [modules, url, scenario] = process.argv.slice(2);
+const [modules, url, scenario, key] = process.argv.slice(2);
 const { chromium } = createRequire(`${modules}/`)("playwright-core");
 
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -88,6 +88,36 @@ const scenarios = {
       assert.equal(background, colorScheme === "dark" ? "rgb(15, 19, 25)" : "rgb(246, 247, 249)");
       assert.deepEqual(problems, []);
     }
+  },
+
+  /** Who was given other numbers at run time is listed when the page is opened, and no longer once that is over. */
+  async overrides(browser) {
+    const alice = `${url}/v1/policies/api/overrides/alice`;
+    const body = JSON.stringify({ limits: [{ name: "burst", limit: 7 }] });
+    const put = await fetch(alice, { method: "PUT", headers: { "content-type": "application/json" }, body });
+    assert.equal(put.status, 200);
+    const { page, problems } = await opened(browser, {});
+    const row = page.locator("details.overrides tbody tr");
+    await row.waitFor();
+    assert.equal((await row.allInnerTexts()).join("").replace(/\s+/g, " ").trim(), "alice burst: 7 in any 1h api");
+    assert.equal((await fetch(alice, { method: "DELETE" })).status, 200);
+    await page.reload();
+    await page.locator("article.policy").waitFor();
+    assert.equal(await row.count(), 0);
+    assert.deepEqual(problems, []);
+  },
+
+  /** A broker with keys: nothing without one, and everything with one that may look. */
+  async guarded(browser) {
+    const context = await browser.newContext();
+    const response = await (await context.newPage()).goto(url).catch((error) => error);
+    assert.ok(response instanceof Error || response.status() === 401, String(response));
+    const { page, problems } = await opened(browser, { httpCredentials: { username: "me", password: key } });
+    await page.locator("article.policy h3", { hasText: "api" }).waitFor();
+    await page.getByLabel("Subject").fill("alice");
+    await page.getByLabel("Subject").press("Enter");
+    await page.locator("#standing", { hasText: "0 of 2 requests" }).waitFor();
+    assert.deepEqual(problems, []);
   },
 
   /** The store is away, and the page says so. */

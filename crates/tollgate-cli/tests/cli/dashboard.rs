@@ -15,23 +15,24 @@ on_store_failure = "open"
 limits = [{ name = "burst", unit = "requests", rule = "rolling-window", limit = 2, window = "1h" }]
 "#;
 
-/// Looks at `broker` as `scenario` says.
-fn look(broker: &Broker, scenario: &str) {
+/// Looks at `broker` as a scenario says, with what it needs.
+pub(crate) fn look(broker: &Broker, scenario: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let modules = here.join("../../target/servers/browser/node_modules");
     let ran = Command::new("node")
         .arg(here.join("tests/cli/dashboard.mjs"))
-        .args([modules.as_os_str(), broker.url.as_ref(), scenario.as_ref()])
+        .args([modules.as_os_str(), broker.url.as_ref()])
+        .args(scenario)
         .output()
         .expect("node runs; cargo xtask test installs it");
     let err = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{scenario}: {err}");
+    assert!(ran.status.success(), "{scenario:?}: {err}");
 }
 
 /// A broker for each, because all of them count.
 fn look_at_memory(scenario: &str) {
     let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}"));
-    look(&Broker::start(&folder, ""), scenario);
+    look(&Broker::start(&folder, ""), &[scenario]);
 }
 
 /// R000.13: the live dashboard.
@@ -51,6 +52,11 @@ fn the_dashboard_fits_a_phone_in_light_and_dark() {
 }
 
 #[test]
+fn the_dashboard_lists_overrides() {
+    look_at_memory("overrides");
+}
+
+#[test]
 fn the_dashboard_says_when_the_broker_is_away() {
     look_at_memory("lost");
 }
@@ -67,7 +73,7 @@ fn the_dashboard_shows_degradation() {
     redis.process().kill().expect("it is killed");
     let (code, body) = folder.json(&format!("acquire api alice --server {}", broker.url));
     assert_eq!((code, &body["degraded"]), (0, &true.into()), "{body}");
-    look(&broker, "degraded");
+    look(&broker, &["degraded"]);
     let denials = folder.run(&format!("audit denials --outcome degraded --server {}", broker.url));
     assert!(denials.out.contains("admitted (degraded)"), "{}", denials.out);
     let top = folder.run(&format!("top --once --server {}", broker.url));

@@ -24,6 +24,42 @@ fn new_key(name: &str, scopes: &str) -> (String, String) {
     (key, table)
 }
 
+/// What looks at a broker takes a key that may look, and no other.
+#[test]
+fn the_audit_and_top_take_a_key() {
+    let (worker, worker_table) = new_key("workers", "--scope acquire");
+    let (reader, reader_table) = new_key("reader", "--scope inspect");
+    let tables = format!("{worker_table}\n{reader_table}");
+    let folder = Folder::with(&format!("{tables}\n[store]\nkind = \"memory\"\n{POLICY}"));
+    let broker = Broker::start(&folder, "");
+    for code in [0, 0, 1] {
+        let ask = format!("acquire api alice --server {}", broker.url);
+        assert_eq!(folder.run_as(&worker, &ask).code, code);
+    }
+    for words in ["audit denials", "top --once", "policies"] {
+        let words = format!("{words} --server {}", broker.url);
+        let ran = folder.run_as(&reader, &words);
+        assert_eq!(ran.code, 0, "{words}: {}", ran.err);
+        assert!(ran.out.contains(if words.starts_with("policies") { "burst" } else { "alice" }));
+        let refused = folder.run(&words);
+        assert_eq!(refused.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+        let refused = folder.run_as(&worker, &words);
+        assert!(refused.err.contains("it needs the scope inspect"), "{words}: {}", refused.err);
+    }
+    let set = format!("policies override api bob --set burst.capacity=9 --server {}", broker.url);
+    let refused = folder.run_as(&reader, &set);
+    assert!(refused.err.contains("it needs the scope administer"), "{}", refused.err);
+}
+
+/// A browser asks whoever sits there, and sends what it was given with everything that the page reads.
+#[test]
+fn the_dashboard_takes_a_key_as_a_password() {
+    let (reader, table) = new_key("reader", "--scope inspect");
+    let folder = Folder::with(&format!("{table}\n[store]\nkind = \"memory\"\n{POLICY}"));
+    let broker = Broker::start(&folder, "");
+    crate::dashboard::look(&broker, &["guarded", &reader]);
+}
+
 /// What `keys new` prints works as it stands, on the command line, over HTTP and over the Redis protocol.
 #[test]
 fn a_key_that_was_pasted_lets_in_and_no_other_does() {

@@ -6,6 +6,9 @@ use crate::folder::Folder;
 use crate::serve::Broker;
 
 const CONFIG: &str = r#"
+[server]
+watch = false
+
 [server.tls]
 certificate = "server.crt"
 key = "server.key"
@@ -50,6 +53,51 @@ fn a_broker_with_tls_is_asked_by_the_command_line_and_by_redis_cli() {
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
 
+/// A broker that asks for a certificate answers the command line that shows one of the right authority.
+#[test]
+fn the_command_line_shows_a_certificate_of_its_own() {
+    let folder = folder();
+    let [clients, others] = ["clients", "others"].map(|name| {
+        let (authority, path) = (Authority::new().unwrap(), folder.path().join(name));
+        std::fs::create_dir(&path).unwrap();
+        authority.issue(&path).unwrap();
+        authority
+    });
+    folder.write("clients.crt", clients.pem());
+    folder.write("others.crt", others.pem());
+    let asks = "key = \"server.key\"\nclient_authority = \"clients.crt\"";
+    let config = CONFIG.replace("key = \"server.key\"", asks);
+    folder.write("tollgate.toml", &format!("{config}{}", policy(5)));
+    let broker = Broker::start(&folder, "");
+    let ask = format!("acquire api u1 --server {} --authority ca.crt", broker.url);
+    let shows =
+        |name: &str| format!("--client-cert {name}/server.crt --client-key {name}/server.key");
+    let ran = folder.run(&format!("{ask} {}", shows("clients")));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let top = format!("top --once --server {} --authority ca.crt {}", broker.url, shows("clients"));
+    assert_eq!(folder.run(&top).code, 0);
+    for wrong in [String::new(), shows("others")] {
+        assert_eq!(folder.run(&format!("{ask} {wrong}")).code, 2, "{wrong}");
+    }
+    let rows = [
+        ("--client-cert ca.crt", "--client-key"),
+        ("--client-cert none.crt --client-key server.key", "--client-cert none.crt cannot be read"),
+        (
+            "--client-cert server.key --client-key server.key",
+            "has no certificate in PEM form in it",
+        ),
+        ("--client-cert server.crt --client-key ca.crt", "has no private key in PEM form in it"),
+    ];
+    for (flags, what) in rows {
+        let ran = folder.run(&format!("{ask} {flags}"));
+        assert_eq!(ran.code, 2, "{flags}");
+        assert!(ran.err.contains(what), "{flags}: {}", ran.err);
+    }
+    let ran = folder.run("policies --client-cert server.crt --client-key server.key");
+    let what = "--client-cert is for a broker with TLS; add --server https://…";
+    assert!(ran.err.contains(what), "{}", ran.err);
+}
+
 /// SIGHUP reads policies, keys and certificates again; a file with a mistake in any of them changes none.
 #[test]
 fn a_signal_reloads_everything_or_nothing() {
@@ -67,7 +115,7 @@ fn a_signal_reloads_everything_or_nothing() {
     let rows = [
         (format!("{CONFIG}{}", policy(0)), "tollgate.toml:"),
         (
-            format!("[server]\nhttp = \"127.0.0.1:9\"\n{CONFIG}{}", policy(7)),
+            format!("{}{}", CONFIG.replace("false", "false\nhttp = \"127.0.0.1:9\""), policy(7)),
             "[server] changed, which takes a restart",
         ),
         (

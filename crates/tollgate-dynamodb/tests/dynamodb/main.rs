@@ -12,6 +12,7 @@ mod conforms;
 mod counts;
 mod errors;
 mod faults;
+mod overrides;
 mod requirements;
 mod sabotage;
 mod tries;

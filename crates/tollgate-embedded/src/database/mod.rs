@@ -9,7 +9,7 @@ mod fault;
 mod rows;
 
 pub(crate) use create::{ensure, is_there, quick_check};
-pub(crate) use fault::{DAMAGED, fault};
+pub(crate) use fault::{DAMAGED, damaged, fault};
 pub(crate) use rows::{Writes, checkpoint, commits, cursor, empty_log, load, page, set_cursor};
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod idle;
 mod keeps;
+mod overrides;
 mod stops;
 mod turns;
 

@@ -10,6 +10,7 @@ mod faults;
 mod free;
 mod numbers;
 mod open;
+mod overrides;
 mod proxy;
 mod quota;
 mod races;

@@ -9,6 +9,7 @@ mod faults;
 mod ids;
 mod keeps;
 mod lost;
+mod overrides;
 mod sabotage;
 mod tls;
 

@@ -26,6 +26,28 @@ function limitTable(policy) {
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
 
+function overrideTable(policy) {
+  const head = ["subject", "limits", "from"].map((name) => element("th", { scope: "col" }, name));
+  const rows = policy.overridden.map(({ subject, source, limits, unfit }) => {
+    const numbers = unfit ? `no effect: ${unfit}` : limits.map(({ name, summary }) => `${name}: ${summary}`).join("; ");
+    const cells = [["limits", numbers], ["from", source]].map(([label, text]) => {
+      const cell = element("td", unfit ? { className: "stop" } : {}, text);
+      cell.dataset.label = label;
+      return cell;
+    });
+    return element("tr", {}, element("th", { scope: "row" }, subject), ...cells);
+  });
+  return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+}
+
+function overrides(policy) {
+  const { length } = policy.overridden;
+  if (!length) return [];
+  const more = length < policy.overrides ? `, the first ${number(length)}` : "";
+  const title = element("summary", {}, `${number(Math.max(policy.overrides, length))} with other numbers${more}`);
+  return [element("details", { className: "overrides", open: length <= 4 }, title, overrideTable(policy))];
+}
+
 function card(name, tags, more) {
   const drawing = chart(name);
   const nodes = {
@@ -55,7 +77,7 @@ function policyCard(policy) {
   const limits = policy.limits.length === 1 ? "1 limit" : `${policy.limits.length} limits`;
   const isWide = matchMedia("(min-width: 40.01rem)").matches;
   const details = element("details", { open: isWide && policy.limits.length <= 4 }, element("summary", {}, limits), limitTable(policy));
-  return card(policy.name, tags, [details]);
+  return card(policy.name, tags, [details, ...overrides(policy)]);
 }
 
 export async function listPolicies(signal) {

@@ -15,13 +15,14 @@ mod status;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use tonic::Status;
 use tonic::server::NamedService;
 
 use crate::app::App;
 use crate::bounds::BODY_BYTES_MAX;
+use crate::http::request_id;
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::proto::tollgate::v1::gate_server::GateServer;
@@ -50,6 +51,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             Status::unimplemented(text).into_http()
         })
         .layer(from_fn_with_state(Arc::clone(app), deadline::keep))
+        .layer(from_fn(request_id::name))
 }
 
 /// Clients of two ages ask for reflection under two names.

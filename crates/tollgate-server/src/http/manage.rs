@@ -11,8 +11,7 @@ use super::input::{Json, Named};
 use super::{reply, unknown_path};
 use crate::app::App;
 use crate::wire::{
-    AcquireRequest, Admitted, Changed, CloseRequest, PoliciesResponse, StandingResponse,
-    ViolationRequest,
+    AcquireRequest, Admitted, Changed, CloseRequest, StandingResponse, ViolationRequest,
 };
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
@@ -53,7 +52,7 @@ pub(super) async fn close(
 
 /// `GET /v1/policies`: what is in force.
 pub(super) async fn policies(State(app): State<Arc<App>>) -> Response {
-    reply::ok(&app.policies().iter().collect::<PoliciesResponse>())
+    reply::ok(&app.rules().describe())
 }
 
 /// `GET /v1/stats`: what this server answered since it started.

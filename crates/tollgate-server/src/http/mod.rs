@@ -12,8 +12,10 @@ mod guard;
 mod input;
 mod manage;
 mod openapi;
+mod overrides;
 mod permits;
 mod reply;
+pub(crate) mod request_id;
 mod routes;
 
 use std::sync::Arc;
@@ -21,8 +23,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
+use axum::middleware::from_fn;
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::bounds::BODY_BYTES_MAX;
@@ -30,6 +33,7 @@ use crate::dashboard;
 use crate::keys::Scope;
 use crate::wire::Problem;
 pub(crate) use guard::bearer;
+pub(crate) use openapi::limit_specs;
 use routes::Routes;
 
 pub(crate) use connection::serve;
@@ -41,6 +45,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(request_id::name))
         .with_state(app)
 }
 
@@ -65,7 +70,11 @@ fn routes(app: &Arc<App>) -> Routes {
     let administer = Routes::new()
         .route("/v1/charge", post(manage::charge))
         .route("/v1/close", post(manage::close))
-        .route("/v1/standing", delete(manage::reset));
+        .route("/v1/standing", delete(manage::reset))
+        .route(
+            "/v1/policies/{name}/overrides/{subject}",
+            put(overrides::put).delete(overrides::remove),
+        );
     // Whoever runs the server asks these, and learns nothing but that it runs, and how to call it.
     let open = Routes::new()
         .route("/healthz", get(manage::health))

@@ -26,12 +26,14 @@ pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery
 pub use forward::ForwardAuthQuery;
 #[cfg(feature = "serve")]
 pub(crate) use policy::window_secs;
-pub use policy::{LimitDescription, PoliciesResponse, PolicyDescription};
+pub use policy::{
+    FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse, PolicyDescription,
+};
 pub use problem::{
     KIND_TRAILER, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, kind_of, status_of,
 };
 pub use request::{
-    AcquireRequest, BatchRequest, CloseRequest, PermitRequest, SettleRequest, StandingQuery,
-    ViolationRequest, named_costs,
+    AcquireRequest, BatchRequest, CloseRequest, OverrideRequest, PermitRequest, SettleRequest,
+    StandingQuery, ViolationRequest, named_costs,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};

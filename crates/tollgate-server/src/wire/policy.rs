@@ -5,6 +5,14 @@ use tollgate::{Headroom, Limit, Policy, Refill, Rule};
 #[cfg(feature = "serve")]
 use tollgate::{Period, Span};
 
+use crate::bounds::OVERRIDES_SHOWN_MAX;
+
+/// The source of an override that the configuration has.
+pub const FROM_FILE: &str = "file";
+
+/// The source of an override that was made by API.
+pub const FROM_API: &str = "api";
+
 /// The answer of `GET /v1/policies`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
@@ -35,21 +43,55 @@ pub struct PolicyDescription {
     pub overrides: usize,
     /// The limits, in order.
     pub limits: Vec<LimitDescription>,
+    /// The subjects with limits of their own, in order: the first thousand.
+    #[serde(default)]
+    pub overridden: Vec<OverrideDescription>,
+}
+
+/// What differs for one subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
+pub struct OverrideDescription {
+    /// For whom.
+    pub subject: String,
+    /// Who said so: `file`, or `api` for one that was made while the broker ran.
+    pub source: String,
+    /// The limits that are in force for the subject.
+    pub limits: Vec<LimitDescription>,
+    /// Why it has no effect; null if it has.
+    pub unfit: Option<String>,
+}
+
+impl OverrideDescription {
+    /// An override that is in force: `policy` is what applies to `subject`.
+    #[must_use]
+    pub fn of(subject: &str, policy: &Policy, source: &str) -> Self {
+        let (subject, source) = (subject.to_owned(), source.to_owned());
+        Self { subject, source, limits: limits_of(policy), unfit: None }
+    }
+}
+
+fn limits_of(policy: &Policy) -> Vec<LimitDescription> {
+    let limits = policy.limits().zip(policy.effective());
+    limits.map(|(limit, effective)| LimitDescription::of(limit, effective)).collect()
 }
 
 impl From<&Policy> for PolicyDescription {
     fn from(policy: &Policy) -> Self {
         let ttl = policy.block_ttl();
+        let mut overridden: Vec<_> = policy.overrides().collect();
+        overridden.sort_unstable_by_key(|(subject, _)| *subject);
+        overridden.truncate(OVERRIDES_SHOWN_MAX);
         Self {
             name: policy.name().to_owned(),
             shadow: policy.is_shadow(),
             on_store_failure: policy.on_store_failure().to_string(),
             block_ttl: (!ttl.is_zero()).then(|| ttl.to_string()),
             overrides: policy.overrides().len(),
-            limits: policy
-                .limits()
-                .zip(policy.effective())
-                .map(|(limit, effective)| LimitDescription::of(limit, effective))
+            limits: limits_of(policy),
+            overridden: overridden
+                .into_iter()
+                .map(|(subject, policy)| OverrideDescription::of(subject, policy, FROM_FILE))
                 .collect(),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tollgate::core::bounds::{ID_HORIZON, PERMIT_TTL};
+use tollgate::spec::LimitSpec;
 use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
 use super::text;
@@ -59,6 +60,16 @@ impl AcquireRequest {
             None => ask,
         }
     }
+}
+
+/// The body of `PUT /v1/policies/{name}/overrides/{subject}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OverrideRequest {
+    /// The limits that differ: the name of each, and the fields that change. Unit and rule stay.
+    #[cfg_attr(feature = "serve", schemars(schema_with = "crate::http::limit_specs"))]
+    pub limits: Vec<LimitSpec>,
 }
 
 /// The body of `POST /v1/acquire/batch`: each ask is decided alone.

@@ -7,6 +7,7 @@ use crate::client::{START, Server};
 use crate::resp::{Line, request};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
+const OVERRIDE: &str = "/v1/policies/jobs/overrides/p7";
 const STANDING: &str = "/v1/standing?policy=jobs&subject=p7";
 
 /// `base64("any:see")`.
@@ -52,6 +53,8 @@ async fn a_key_allows_its_scope_and_nothing_else() {
         ("POST", "/v1/charge", "{}", "administer"),
         ("POST", "/v1/close", "{}", "administer"),
         ("DELETE", STANDING, "", "administer"),
+        ("PUT", OVERRIDE, "{}", "administer"),
+        ("DELETE", OVERRIDE, "", "administer"),
     ];
     for (method, path, body, needs) in calls {
         for (key, scope) in [("ask", "acquire"), ("see", "inspect"), ("change", "administer")] {

@@ -13,6 +13,7 @@ mod grpc_limits;
 mod keys;
 mod limits;
 mod openapi;
+mod overrides;
 mod pages;
 mod proxies;
 mod relay;

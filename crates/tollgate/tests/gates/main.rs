@@ -12,6 +12,7 @@ mod leased;
 mod leased_over;
 mod memory;
 mod optimistic;
+mod overrides;
 mod queue;
 mod resend;
 mod retry;

@@ -5,8 +5,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::keys::Scope;
 use crate::wire::{
     AcquireRequest, Admitted, AuditQuery, AuditResponse, BatchRequest, BatchResponse, Changed,
-    CloseRequest, ForwardAuthQuery, PermitRequest, PoliciesResponse, Renewed, SettleRequest,
-    StandingQuery, StandingResponse, StatsResponse, TopQuery, TopResponse, ViolationRequest,
+    CloseRequest, ForwardAuthQuery, OverrideDescription, OverrideRequest, PermitRequest,
+    PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse, StatsResponse,
+    TopQuery, TopResponse, ViolationRequest,
 };
 
 /// Describes a structure.
@@ -140,6 +141,24 @@ pub(super) const CALLS: &[Call] = &[
         .body(of::<CloseRequest>)
         .gives(Gives::Json(of::<Changed>))
         .problems(&NAMED),
+    call(
+        "put",
+        "/v1/policies/{name}/overrides/{subject}",
+        "override",
+        "Gives a subject numbers of its own, at every broker on the store.",
+    )
+    .scope(Scope::Administer)
+    .body(of::<OverrideRequest>)
+    .gives(Gives::Json(of::<OverrideDescription>))
+    .problems(&ASKED),
+    delete(
+        "/v1/policies/{name}/overrides/{subject}",
+        "removeOverride",
+        "Gives a subject the numbers of the configuration again.",
+    )
+    .scope(Scope::Administer)
+    .gives(Gives::Json(of::<Changed>))
+    .problems(&ASKED),
     get("/metrics", "metrics", "What was counted, for Prometheus; 404 where no metrics are kept.")
         .scope(Scope::Inspect)
         .gives(Gives::Text("application/openmetrics-text"))

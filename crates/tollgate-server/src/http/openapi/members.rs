@@ -158,3 +158,24 @@ struct Acquisition {
     /// What was asked for, as in `requests=1 tokens=3750`.
     costs: String,
 }
+
+/// Limits of an override: the name, and what changes. They come from the configuration, which has no schemas.
+pub(crate) fn limit_specs(_: &mut SchemaGenerator) -> Schema {
+    let text = || json!({ "type": "string" });
+    let number = || json!({ "type": "integer", "minimum": 0, "maximum": NUMBER_MAX });
+    let name = json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX });
+    let limit = json!({
+        "type": "object",
+        "required": ["name"],
+        "additionalProperties": false,
+        "properties": {
+            "name": name, "unit": text(), "rule": text(),
+            "limit": number(), "capacity": number(), "resolution": number(),
+            "window": text(), "refill": text(), "mode": text(), "period": text(), "time_zone": text(),
+            "ttl": text(), "margin": text(),
+            "headroom": { "type": ["integer", "string"] },
+        },
+    });
+    let limits = json!({ "type": "array", "items": limit });
+    limits.try_into().unwrap_or_default()
+}

@@ -8,6 +8,8 @@ mod answers;
 mod calls;
 mod members;
 
+pub(crate) use members::limit_specs;
+
 use std::sync::LazyLock;
 
 use axum::response::Response;

@@ -64,7 +64,14 @@ impl Tour {
     fn remember(&mut self, status: u16, method: &str, target: &str, answer: &Answer) -> Value {
         assert_eq!(answer.status, status, "{method} {target}: {}", answer.text);
         let path = target.split('?').next().unwrap();
-        let usual = ["content-type", "content-length", "cache-control", "connection", "date"];
+        let usual = [
+            "content-type",
+            "content-length",
+            "cache-control",
+            "connection",
+            "date",
+            "x-request-id",
+        ];
         let fields: Vec<&str> = answer.names().filter(|name| !usual.contains(name)).collect();
         self.seen.push(json!({
             "path": path, "method": method, "status": status, "fields": fields,
@@ -133,6 +140,13 @@ async fn real_answers_are_as_described() {
     ] {
         tour.call(status, method, target, &Value::Null).await;
     }
+    let alice = "/v1/policies/gemini/overrides/alice";
+    let more = json!({ "limits": [{ "name": "rpm", "limit": 50 }] });
+    tour.call(200, "put", alice, &more).await;
+    tour.call(200, "get", "/v1/policies", &Value::Null).await;
+    tour.call(400, "put", alice, &json!({ "limits": [{ "name": "none" }] })).await;
+    tour.call(404, "put", "/v1/policies/none/overrides/alice", &more).await;
+    tour.call(200, "delete", alice, &Value::Null).await;
     tour.call(200, "post", "/v1/charge", &ask("e", 9)).await;
     let until = json!({ "policy": "gemini", "subject": "p7", "limit": "rpm", "until": "2026-11-15T06:00:00Z" });
     tour.call(200, "post", "/v1/close", &until).await;

@@ -1,0 +1,148 @@
+//! The unit and the container file in `deploy/`: what they start is what this binary takes.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::folder::Folder;
+use crate::serve::Broker;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: &str) -> String {
+    let path = root().join("deploy").join(file);
+    std::fs::read_to_string(&path).expect("it is in deploy/")
+}
+
+/// The values of `key` in the unit.
+fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+/// The words after `instruction`, which is written as JSON.
+fn words(file: &str, instruction: &str) -> Vec<String> {
+    let line = file.lines().find_map(|line| line.split(&format!("{instruction} [")).nth(1));
+    let line = line.expect(instruction);
+    serde_json::from_str(&format!("[{line}")).expect("words as JSON")
+}
+
+/// Starts what `arguments` say, with the paths of a machine replaced by those of a folder, and without asking for a key.
+fn starts(arguments: &[&str]) -> (Folder, Broker) {
+    let folder = Folder::new();
+    let data = folder.path().join("data").display().to_string();
+    let config = read("tollgate.toml").replace("/var/lib/tollgate", &data);
+    assert!(config.contains(&data), "the data is where the unit and the image keep it");
+    folder.write("tollgate.toml", &config);
+    assert_eq!(arguments[0], "serve");
+    let place = arguments.iter().position(|word| *word == "--config").expect("it names its file");
+    assert_eq!(arguments[place + 1], "/etc/tollgate/tollgate.toml");
+    let rest: Vec<&str> = arguments[1..]
+        .iter()
+        .map(|word| match *word {
+            "/etc/tollgate/tollgate.toml" => "tollgate.toml",
+            word => word,
+        })
+        .collect();
+    let broker = Broker::start(&folder, &format!("{} --grpc 127.0.0.1:0", rest.join(" ")));
+    (folder, broker)
+}
+
+#[test]
+fn the_unit_starts_what_the_binary_takes_and_reloads_it() {
+    let unit = read("tollgate.service");
+    let start = values(&unit, "ExecStart");
+    let words: Vec<&str> = start[0].split(' ').collect();
+    assert_eq!((start.len(), words[0]), (1, "/usr/local/bin/tollgate"));
+    let (folder, mut broker) = starts(&words[1..]);
+    assert_eq!(values(&unit, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
+    broker.signal("-HUP");
+    assert_eq!(broker.line(), "reloaded\n");
+    assert_eq!(values(&unit, "Type"), ["notify"]);
+    assert_eq!(values(&unit, "StateDirectory"), ["tollgate"]);
+    assert_eq!(values(&unit, "DynamicUser"), ["yes"]);
+    drop(folder);
+}
+
+/// The unit that is copied as it stands refuses to let everybody in.
+#[test]
+fn the_configuration_that_is_deployed_asks_for_a_key() {
+    let folder = Folder::with(&read("tollgate.toml"));
+    let check = folder.run("policies check tollgate.toml");
+    assert_eq!(check.code, 0, "{}", check.err);
+    let ran = folder.run("serve");
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("there is no [[key]]"), "{}", ran.err);
+}
+
+#[test]
+fn systemd_accepts_the_unit() {
+    let folder = Folder::new();
+    // It looks whether the programs are there.
+    let unit = read("tollgate.service").replace("/usr/local/bin/tollgate", "/bin/true");
+    folder.write("tollgate.service", &unit);
+    let ran = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no"])
+        .arg(folder.path().join("tollgate.service"))
+        .output()
+        .expect("systemd-analyze runs; cargo xtask test installs it");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && !said.contains("tollgate.service"), "{said}");
+}
+
+/// `Type=notify`: systemd is told when it is ready, by a file and by a name that is none.
+#[test]
+fn systemd_is_told_when_the_broker_is_ready() {
+    let folder = Folder::new();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("it binds");
+    let name = path.display().to_string();
+    let broker = Broker::start_with(&folder, "", &[("NOTIFY_SOCKET", &name)]);
+    let mut bytes = [0; 64];
+    let mut next = || {
+        let read = socket.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    };
+    assert_eq!(next(), "READY=1");
+    let (code, _, err) = broker.end("-TERM");
+    assert_eq!((code, &*err), (Some(0), ""));
+    assert_eq!(next(), "STOPPING=1");
+}
+
+#[test]
+fn the_image_starts_what_the_binary_takes() {
+    let file = read("Containerfile");
+    assert_eq!(words(&file, "ENTRYPOINT"), ["tollgate"]);
+    let command = words(&file.replace("HEALTHCHECK", "").replace("s CMD", "s"), "CMD");
+    let (_folder, broker) = starts(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    // What it copies is what the build makes.
+    assert!(file.contains("--package tollgate-cli --bin tollgate"));
+    assert!(file.contains("/build/target/release/tollgate /usr/local/bin/tollgate"));
+    assert!(root().join("deploy/tollgate.toml").is_file());
+    assert!(file.contains("COPY deploy/tollgate.toml /etc/tollgate/tollgate.toml"));
+    let toolchain =
+        std::fs::read_to_string(root().join("rust-toolchain.toml")).expect("it is there");
+    let version =
+        file.split("FROM rust:").nth(1).and_then(|rest| rest.split('-').next()).expect("one");
+    assert!(toolchain.contains(&format!("channel = \"{version}.")), "{version}");
+    // Nobody special, and the ports of the configuration.
+    let last = |name: &str| file.lines().filter_map(|line| line.strip_prefix(name)).next_back();
+    assert_eq!(last("USER "), Some("10001:10001"));
+    let config = read("tollgate.toml");
+    for port in last("EXPOSE ").expect("ports").split(' ') {
+        assert!(config.contains(&format!("0.0.0.0:{port}\"")), "{port}");
+    }
+    // The health check works on a broker that runs, and fails on one that does not.
+    let check = words(&file, "CMD");
+    assert_eq!(check[..2], ["bash", "-c"]);
+    let healthy = |url: &str| {
+        let port = url.rsplit(':').next().expect("a port");
+        let script = check[2].replace("127.0.0.1/8080", &format!("127.0.0.1/{port}"));
+        Command::new("bash").args(["-c", &script]).output().expect("bash runs").status.success()
+    };
+    let url = broker.url.clone();
+    assert!(healthy(&url));
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    assert!(!healthy(&url));
+}

@@ -1,0 +1,51 @@
+//! The overrides on a server: one hash that no entry shares, read and replaced by one script.
+
+use tollgate::overrides::{Document, OverrideStore};
+use tollgate::{BoxFuture, Error};
+
+use crate::answer::{Answer, Status};
+use crate::args;
+use crate::entry::corrupt;
+use crate::gate::Redis;
+use crate::link::Repeat;
+use crate::script;
+
+impl Redis {
+    /// Asks for another version than `known`, or replaces that one by `next`.
+    async fn overrides(&self, known: u64, next: &str) -> Result<Answer, Error> {
+        let key = format!("{}:{{overrides}}", self.options.prefix);
+        let (args, known) = (args::bare(self.times(None), 0), known.to_string());
+        let all: [&[u8]; 4] = [&args, b"", known.as_bytes(), next.as_bytes()];
+        let answer = self.link.run(&script::OVERRIDES, &key, &all, Repeat::Safe).await?;
+        let answer = Answer::read(answer)?;
+        if !next.is_empty() && answer.status == Status::Done {
+            self.link.replicated(&key).await?;
+        }
+        Ok(answer)
+    }
+}
+
+impl OverrideStore for Redis {
+    fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
+        Box::pin(async move {
+            let answer = self.overrides(known, "").await?;
+            if answer.status == Status::Same {
+                return Ok(None);
+            }
+            let document = document(answer.extra());
+            document.map(Some).ok_or_else(|| corrupt("the overrides are unreadable"))
+        })
+    }
+
+    fn replace<'a>(&'a self, known: u64, next: &'a Document) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let next = format!("{}\n{}", next.version, next.text);
+            Ok(self.overrides(known, &next).await?.status == Status::Done)
+        })
+    }
+}
+
+fn document(bytes: &[u8]) -> Option<Document> {
+    let (version, text) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+    Some(Document { version: version.parse().ok()?, text: text.to_owned() })
+}
