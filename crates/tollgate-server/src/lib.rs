@@ -28,6 +28,8 @@ mod stats;
 mod tls;
 pub mod token;
 pub mod wire;
+#[cfg(feature = "serve")]
+mod within;
 
 #[cfg(feature = "serve")]
 pub use app::{App, MetricsPage};
