@@ -11,6 +11,8 @@ pub mod bounds;
 mod closing;
 #[cfg(feature = "serve")]
 mod dashboard;
+#[cfg(fuzzing)]
+pub mod fuzz;
 #[cfg(feature = "serve")]
 mod grpc;
 #[cfg(feature = "serve")]
