@@ -15,6 +15,8 @@
 //! cargo xtask bench postgres    PostgreSQL beside SELECT FOR UPDATE + UPDATE
 //! cargo xtask bench rows        quotas over the rows of a table of two million
 //! cargo xtask bench resp        the Redis protocol beside Redis itself and throttlecrab
+//! cargo xtask bench serve       HTTP, gRPC and the Redis protocol beside throttlecrab, and their latencies at half load
+//! cargo xtask bench soak        the memory of a broker: idle connections, many keys, and over time
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -26,6 +28,7 @@
     reason = "figures for people need no last digit"
 )]
 
+mod client;
 mod dynamodb;
 mod embedded;
 mod keys;
@@ -36,17 +39,20 @@ mod measure;
 mod memory;
 mod observation;
 mod optimistic;
+mod peers;
 mod postgres;
 mod redis;
 mod resp;
 mod rows;
+mod serve;
+mod soak;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 12] = [
+    let sections: [(&str, fn()); 14] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -59,9 +65,11 @@ fn main() -> ExitCode {
         ("postgres", postgres::run),
         ("rows", rows::run),
         ("resp", resp::run),
+        ("serve", serve::run),
+        ("soak", soak::run),
     ];
-    if wanted == [resp::SERVER] {
-        resp::serve();
+    if wanted == [peers::SERVER] {
+        peers::serve();
         return ExitCode::SUCCESS;
     }
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))
