@@ -16,6 +16,8 @@
 //! cargo xtask bench rows        quotas over the rows of a table of two million
 //! cargo xtask bench resp        the Redis protocol beside Redis itself and throttlecrab
 //! cargo xtask bench chunking    documents of a translation cut into chunks: MB/s, and memory beyond the document
+//! cargo xtask bench serve       HTTP, gRPC and the Redis protocol beside throttlecrab, and their latencies at half load
+//! cargo xtask bench soak        the memory of a broker: idle connections, many keys, and over time
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -28,6 +30,7 @@
 )]
 
 mod chunking;
+mod client;
 mod dynamodb;
 mod embedded;
 mod keys;
@@ -38,17 +41,20 @@ mod measure;
 mod memory;
 mod observation;
 mod optimistic;
+mod peers;
 mod postgres;
 mod redis;
 mod resp;
 mod rows;
+mod serve;
+mod soak;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 13] = [
+    let sections: [(&str, fn()); 15] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -62,9 +68,11 @@ fn main() -> ExitCode {
         ("rows", rows::run),
         ("resp", resp::run),
         ("chunking", chunking::run),
+        ("serve", serve::run),
+        ("soak", soak::run),
     ];
-    if wanted == [resp::SERVER] {
-        resp::serve();
+    if wanted == [peers::SERVER] {
+        peers::serve();
         return ExitCode::SUCCESS;
     }
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))

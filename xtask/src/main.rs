@@ -9,6 +9,7 @@
     reason = "a command line prints, and measures how long its steps take"
 )]
 
+mod fuzz;
 #[cfg(test)]
 mod pages;
 mod run;
@@ -41,6 +42,7 @@ const SERVERS: Tool =
 
 const LINT: &[Step] = &[
     step("format", "cargo fmt --all --check"),
+    step("fuzz fmt", "cargo fmt --check --manifest-path fuzz/Cargo.toml"),
     step("clippy", "cargo clippy --workspace --all-targets -- -D warnings"),
     step("doc", "cargo doc --workspace --no-deps").env(&[("RUSTDOCFLAGS", "-D warnings")]),
 ];
@@ -59,6 +61,11 @@ const TEST: &[Step] = &[
         ("CARGO_TARGET_DIR", "target/shuttle"),
     ]),
 ];
+const FUZZ: &[Step] = &[
+    // It has a lock file of its own, which nothing else keeps up to date.
+    step("fuzz lock", "cargo fetch --locked --manifest-path fuzz/Cargo.toml"),
+    step("fuzz", "cargo xtask fuzz"),
+];
 const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench").needs(SERVERS)];
 
 const TASKS: &[Task] = &[
@@ -74,13 +81,18 @@ const TASKS: &[Task] = &[
         about: "the benchmarks, or those that are named: bench redis rows",
         steps: &[BENCH],
     },
-    Task { name: "ci", about: "what CI runs: lint, deny, test", steps: &[LINT, DENY, TEST] },
+    Task {
+        name: "ci",
+        about: "what CI runs: lint, deny, test, fuzz",
+        steps: &[LINT, DENY, TEST, FUZZ],
+    },
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let name = match arguments.as_slice() {
         [] => "help",
+        [name, words @ ..] if name == "fuzz" => return fuzz::run(words),
         [name] => name.as_str(),
         [name, word] if name == "services" => return servers::services(word),
         [name, words @ ..] if name == "bench" => return run::all(BENCH.iter(), words),
@@ -119,7 +131,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

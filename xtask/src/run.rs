@@ -40,7 +40,8 @@ fn one(step: &Step, words: &[String]) -> Result<(), String> {
     finish(command)
 }
 
-fn provide(tool: &Tool) -> Result<(), String> {
+/// Installs `tool` unless it is there.
+pub(crate) fn provide(tool: &Tool) -> Result<(), String> {
     let mut probe = command(tool.probe);
     probe.stdout(Stdio::null()).stderr(Stdio::null());
     if finish(probe).is_ok() {
@@ -50,7 +51,8 @@ fn provide(tool: &Tool) -> Result<(), String> {
     finish(command(tool.install)).map_err(|problem| format!("{}: {problem}", tool.install))
 }
 
-fn finish(mut command: Command) -> Result<(), String> {
+/// Runs `command` to its end.
+pub(crate) fn finish(mut command: Command) -> Result<(), String> {
     match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),

@@ -30,6 +30,7 @@ use crate::wire::{
     LimitedSubject, StandingQuery, StatsResponse, StoreHealth, TopQuery, TopResponse,
     ViolationRequest,
 };
+use crate::within::within;
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";
@@ -396,11 +397,10 @@ impl App {
         }
         let policies = self.policies();
         let Some(policy) = policies.iter().next() else { return Ok(()) };
-        tokio::select! {
-            standing = self.gate.standing(policy, READY_SUBJECT) => standing.map(|_| ()),
-            () = self.clock.sleep_until(self.clock.now() + READY_WAIT_MAX) => {
-                unavailable("the store did not answer in time")
-            }
+        let standing = self.gate.standing(policy, READY_SUBJECT);
+        match within(&*self.clock, READY_WAIT_MAX, standing).await {
+            Some(standing) => standing.map(|_| ()),
+            None => unavailable("the store did not answer in time"),
         }
     }
 

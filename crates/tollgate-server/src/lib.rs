@@ -11,6 +11,8 @@ pub mod bounds;
 mod closing;
 #[cfg(feature = "serve")]
 mod dashboard;
+#[cfg(fuzzing)]
+pub mod fuzz;
 #[cfg(feature = "serve")]
 mod grpc;
 #[cfg(feature = "serve")]
@@ -34,6 +36,8 @@ mod subject;
 mod tls;
 pub mod token;
 pub mod wire;
+#[cfg(feature = "serve")]
+mod within;
 
 #[cfg(feature = "serve")]
 pub use app::{App, MetricsPage};

@@ -15,6 +15,7 @@ use tonic::Status;
 
 use crate::app::App;
 use crate::bounds::CALL_MAX;
+use crate::within::within;
 
 const FIELD: &str = "grpc-timeout";
 
@@ -27,13 +28,12 @@ pub(super) async fn keep(State(app): State<Arc<App>>, request: Request, next: Ne
         Ok(timeout) => timeout.unwrap_or(CALL_MAX).min(CALL_MAX),
         Err(text) => return Status::invalid_argument(text).into_http(),
     };
-    tokio::select! {
-        response = next.run(request) => response,
-        () = app.clock().sleep_until(app.now() + timeout) => {
-            let text = format!("the answer was not ready within {timeout}, which is how long the call may take");
-            Status::deadline_exceeded(text).into_http()
-        }
-    }
+    within(app.clock(), timeout, next.run(request)).await.unwrap_or_else(|| {
+        let text = format!(
+            "the answer was not ready within {timeout}, which is how long the call may take"
+        );
+        Status::deadline_exceeded(text).into_http()
+    })
 }
 
 fn timeout_of(headers: &HeaderMap) -> Result<Option<Span>, String> {

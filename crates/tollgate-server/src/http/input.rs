@@ -17,6 +17,7 @@ use super::reply;
 use crate::app::App;
 use crate::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX};
 use crate::wire::{Problem, StandingQuery};
+use crate::within::within;
 
 /// A body of JSON.
 pub(super) struct Json<T>(pub(super) T);
@@ -34,14 +35,11 @@ async fn read<T: DeserializeOwned>(request: Request, app: &App) -> Result<T, Pro
         let detail = "send JSON, and say so: content-type: application/json";
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
-    let bytes = tokio::select! {
-        bytes = Bytes::from_request(request, &()) => bytes,
-        () = app.clock().sleep_until(app.now() + BODY_WAIT_MAX) => {
-            let detail = format!("the body did not arrive within {BODY_WAIT_MAX}");
-            return Err(Problem::new(408, "timeout", detail));
-        }
-    };
-    let bytes = bytes.map_err(|rejection| match rejection.status().as_u16() {
+    let arrived = within(app.clock(), BODY_WAIT_MAX, Bytes::from_request(request, &())).await;
+    let arrived = arrived.ok_or_else(|| {
+        Problem::new(408, "timeout", format!("the body did not arrive within {BODY_WAIT_MAX}"))
+    })?;
+    let bytes = arrived.map_err(|rejection| match rejection.status().as_u16() {
         413 => {
             let detail = format!("a body has at most {BODY_BYTES_MAX} bytes; send less at once");
             Problem::new(413, "too-large", detail)
@@ -59,6 +57,10 @@ fn is_json(request: &Request) -> bool {
 
 /// Reads `bytes`, or says which field is wrong.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    // Keeping track of where one is takes as long as reading, so that is left to what is wrong.
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Ok(value);
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

@@ -4,11 +4,8 @@
 //! the middle of a request, sends nothing for [`IDLE_MAX`], or does not take its answers within [`WRITE_WAIT_MAX`] is
 //! closed.
 
-use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -19,6 +16,7 @@ use super::reply::Replies;
 use super::{Resp, Words};
 use crate::access::Session;
 use crate::bounds::{IDLE_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX};
+use crate::within::within;
 
 /// Serves `stream` until its client leaves, misbehaves or the server closes.
 pub(crate) async fn serve<S>(stream: S, resp: Arc<Resp>, mut closing: watch::Receiver<bool>)
@@ -105,28 +103,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Says goodbye, which with TLS tells a client that nothing was cut off.
     async fn close(&mut self) {
-        let clock = self.resp.app.clock();
-        tokio::select! {
-            biased;
-            _ = self.stream.shutdown() => {}
-            () = clock.sleep_until(clock.now() + WRITE_WAIT_MAX) => {}
-        }
+        within(self.resp.app.clock(), WRITE_WAIT_MAX, self.stream.shutdown()).await;
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        let clock = self.resp.app.clock();
-        let mut writing = pin!(self.stream.write_all(self.replies.bytes()));
-        // Nearly every client takes its answers at once; an alarm is made only for the others.
-        match poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await {
-            Poll::Ready(written) => written?,
-            Poll::Pending => tokio::select! {
-                biased;
-                written = writing => written?,
-                () = clock.sleep_until(clock.now() + WRITE_WAIT_MAX) => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "answers were not taken"));
-                }
-            },
-        }
+        let writing = self.stream.write_all(self.replies.bytes());
+        let written = within(self.resp.app.clock(), WRITE_WAIT_MAX, writing).await;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "answers were not taken");
+        written.ok_or_else(late)??;
         self.replies.clear();
         Ok(())
     }

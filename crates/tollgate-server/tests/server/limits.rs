@@ -7,7 +7,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tollgate::Span;
 use tollgate_server::bounds::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX};
 
@@ -115,6 +115,38 @@ async fn a_head_that_is_too_large_is_told_its_bound() {
     assert_eq!(answer.status(), 431);
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["detail"], detail);
+}
+
+/// Who asks and asks and never takes an answer is cut, in both versions.
+#[tokio::test]
+async fn a_client_that_takes_no_answers_is_cut() {
+    let server = Server::start().await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    let flood = "GET /main.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
+    // Once both sides have all that fits on the way, nothing more is taken.
+    let mut idle = 0;
+    while idle < 1_000 {
+        match stream.try_write(flood.as_bytes()) {
+            Ok(_) => idle = 0,
+            Err(_) => idle += 1,
+        }
+        tokio::task::yield_now().await;
+    }
+    pass(&server.clock, HEAD_WAIT_MAX).await;
+    stream.read_to_end(&mut Vec::new()).await.ok();
+
+    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+    let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    // No byte of a body may come.
+    let (mut sender, connection) =
+        client.initial_stream_window_size(0).handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://test/v1/policies").body(Full::<Bytes>::default());
+    let answer = sender.send_request(request.unwrap()).await.unwrap();
+    pass(&server.clock, HEAD_WAIT_MAX).await;
+    assert!(answer.into_body().collect().await.is_err());
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate::{Clock, Error, ErrorKind, Span};
-use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, IDLE_MAX};
+use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, IDLE_MAX, WRITE_WAIT_MAX};
 
-use crate::client::Server;
+use crate::client::{Server, pass};
 use crate::shutdown::Broken;
 
 /// A connection that shows every byte.
@@ -244,6 +244,30 @@ async fn a_silent_connection_is_closed_in_the_end() {
     server.clock.advance(IDLE_MAX);
     server.clock.advance(IDLE_MAX);
     assert!(line.closes().await);
+}
+
+/// Who sends and sends and never takes an answer is cut, and holds nobody else up meanwhile.
+#[tokio::test]
+async fn a_client_that_takes_no_answers_is_cut() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let flood = request(&["ECHO", &"x".repeat(1_024)]).repeat(64);
+    let sends = async {
+        loop {
+            line.send(&flood).await;
+        }
+    };
+    let others = async {
+        Line::to(&server).await.says("PING\r\n", "+PONG\r\n").await;
+        // The alarm is there once an answer is stuck.
+        pass(&server.clock, WRITE_WAIT_MAX).await;
+    };
+    tokio::select! {
+        () = sends => {}
+        () = others => {}
+    }
+    line.0.read_to_end(&mut Vec::new()).await.ok();
+    Line::to(&server).await.says("PING\r\n", "+PONG\r\n").await;
 }
 
 #[tokio::test]

@@ -154,4 +154,6 @@ fn a_permit_from_other_numbers_knows_it() {
     let now = Policy::new("llm", [Limit::new("requests", "requests", slower)]).unwrap();
     let changed = open(&text, &now).unwrap();
     assert!(permit.charged().same_numbers && !changed.charged().same_numbers);
+    // Renewing writes it again, and it must not come to give back by that.
+    assert!(!open(&encode(&changed, &KEY), &now).unwrap().charged().same_numbers);
 }

@@ -1,0 +1,190 @@
+#![doc = include_str!("../README.md")]
+#![allow(clippy::print_stderr, reason = "a command line prints its errors, once, in main")]
+
+mod args;
+mod audit;
+mod backend;
+mod broker;
+mod config;
+mod drs;
+mod dynamodb;
+mod failure;
+mod incidents;
+mod intent;
+mod keys;
+mod local;
+mod log;
+mod notify;
+mod open;
+mod output;
+mod place;
+mod plan;
+mod postgres;
+mod reload;
+mod remote;
+mod reply;
+mod serve;
+mod show;
+mod strategy;
+mod telemetry;
+mod top;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory, Parser};
+use tokio::runtime::{Builder, Runtime};
+use tollgate::edge::environment;
+use tollgate::{Clock, ErrorKind, Policy, SystemClock};
+use tollgate_server::wire::{PoliciesResponse, Problem};
+
+use args::Cli;
+use backend::Backend;
+use config::Config;
+use failure::Failure;
+use intent::{Action, Call, Intent};
+use local::Local;
+use output::Reader;
+use remote::{Remote, Server};
+
+/// The variable with the key for a broker that asks for one. A flag would be seen by everybody who lists processes.
+const KEY_VARIABLE: &str = "TOLLGATE_KEY";
+
+/// The exit status of a denial.
+const DENIED: u8 = 1;
+
+/// The exit status of everything that could not be done; clap uses it too.
+const FAILED: u8 = 2;
+
+/// Does what the arguments of this process say.
+pub fn main() -> ExitCode {
+    // A process of `plan --measure` is no command of its own: it gets its work from its parent.
+    if std::env::args_os().nth(1).is_some_and(|word| word == plan::WORKER) {
+        return match plan::work() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{failure}");
+                ExitCode::from(FAILED)
+            }
+        };
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && args::asks_for_json(std::env::args_os()) => {
+            drop(output::json(&Problem::invalid(args::for_programs(&error))));
+            return ExitCode::from(FAILED);
+        }
+        Err(error) => error.exit(),
+    };
+    let reader = cli.global.reader();
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            match reader {
+                Reader::Person => eprintln!("{failure}"),
+                // Programs read one document from one place, whatever happened. If even that place is gone, the
+                // status remains.
+                Reader::Program => drop(output::json(&failure.problem())),
+            }
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// What is wrong with `text` as a configuration, for the fuzzer in `fuzz/`.
+#[cfg(fuzzing)]
+pub fn check_text(text: &str) -> Option<String> {
+    Config::parse(None, text).err().map(|blame| blame.to_string())
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Intent { config, action, reader } = Intent::of(cli)?;
+    match action {
+        Action::Completions(shell) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
+            output::bytes(&script)?;
+        }
+        Action::Check(file) => check(&file, reader)?,
+        Action::Serve(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            let work = serve::run(config, loaded, flags, reader);
+            runtime(Builder::new_multi_thread())?.block_on(work)?;
+        }
+        Action::KeysNew(wanted) => keys::new(wanted, reader)?,
+        Action::DynamodbCreateTable => {
+            let work = dynamodb::create(config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::PostgresInstall(install) => {
+            let work = postgres::install(install, config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::AuditHistory(history) => {
+            let work = postgres::history(history, config.as_deref(), reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::AuditIncidents(incidents) => {
+            incidents::list(&incidents, config.as_deref(), reader)?;
+        }
+        Action::Drs(flags) => {
+            let work = drs::run(*flags, config.as_deref(), reader);
+            return runtime(Builder::new_current_thread())?.block_on(work);
+        }
+        Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
+        Action::AuditDenials { query, server } => {
+            let broker = broker(server, config.as_deref())?;
+            audit::denials(&broker, &query, reader)?;
+        }
+        Action::Top { once, server } => {
+            top::run(&broker(server, config.as_deref())?, once, reader)?;
+        }
+        Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
+    let config = Config::load(Some(file))?;
+    let policies: PoliciesResponse = config.policies.iter().collect();
+    output::answer(reader, &policies, || {
+        let names: Vec<&str> = config.policies.iter().map(Policy::name).collect();
+        format!("{}: ok, policies: {}", file.display(), names.join(", "))
+    })
+}
+
+fn answer(
+    call: Call,
+    server: Option<Server>,
+    config: Option<&Path>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let backend = match server {
+        Some(server) => Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?),
+        None => Backend::Local(Box::new(Local::new(Config::load(config)?, Arc::clone(&clock)))),
+    };
+    let question = show::Question::of(&call);
+    let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;
+    output::answer(reader, &reply, || show::reply(&question, &reply))?;
+    Ok(if reply.is_denied() { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+}
+
+/// The broker that is named, or the one that the configuration starts.
+fn broker(server: Option<Server>, config: Option<&Path>) -> Result<Remote, Failure> {
+    let server = match server {
+        Some(server) => server,
+        None => {
+            let url = place::url_of(&Config::load(config)?.server).parse()?;
+            Server { url, authority: None, shows: None }
+        }
+    };
+    Ok(Remote::new(server, environment(KEY_VARIABLE))?)
+}
+
+fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {
+    builder.enable_all().build().map_err(|error| {
+        Failure::new(ErrorKind::Unavailable, format!("could not start the runtime: {error}"))
+    })
+}
