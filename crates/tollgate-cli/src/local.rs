@@ -120,8 +120,7 @@ impl Local {
                 Reply::Override(OverrideDescription::of(&of.subject, policy, FROM_API))
             }
             Call::Restore(of) => {
-                let remove =
-                    |overrides: &mut Overrides| Ok(overrides.remove(&of.policy, &of.subject));
+                let remove = |overrides: &mut Overrides| overrides.remove(&of.policy, &of.subject);
                 let (_, changed) = Overrides::change(&*store, now, remove).await?;
                 if !changed {
                     policies.get(&of.policy)?;

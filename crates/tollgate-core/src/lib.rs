@@ -27,6 +27,7 @@ pub use error::{Error, ErrorKind};
 pub use operation::{Change, Operation, Outcome, apply};
 pub use policy::{
     Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,
+    check_subject,
 };
 pub use rule::{CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule, TokenBucket};
 pub use settle::{Charged, charge, close_until, release, renew, settle};

@@ -13,6 +13,7 @@ use tollgate::{Error, ErrorKind, Limit, Policies, Policy, Timestamp};
 
 use crate::bounds::{OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
 use crate::wire::{FROM_API, OverrideDescription, PoliciesResponse};
+use tollgate::core::check_subject;
 
 /// The form of the documents that this program writes, and the newest that it reads.
 const FORM: u32 = 1;
@@ -118,8 +119,12 @@ impl Overrides {
     }
 
     /// Removes an override. Says whether there was one.
-    pub fn remove(&mut self, policy: &str, subject: &str) -> bool {
-        self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some()
+    ///
+    /// # Errors
+    /// If nobody can be called `subject`.
+    pub fn remove(&mut self, policy: &str, subject: &str) -> Result<bool, Error> {
+        check_subject(subject)?;
+        Ok(self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some())
     }
 
     /// Whether `subject` has one under `policy`.

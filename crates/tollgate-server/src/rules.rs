@@ -122,7 +122,7 @@ impl Rules {
         subject: &str,
         clock: &dyn Clock,
     ) -> Result<bool, Error> {
-        let removed = self.change(clock, |all| Ok(all.remove(policy, subject))).await?;
+        let removed = self.change(clock, |all| all.remove(policy, subject)).await?;
         if !removed {
             // A name that nobody knows is more likely a mistake than an override that is gone.
             self.with(|parts| parts.file.get(policy).map(drop))?;

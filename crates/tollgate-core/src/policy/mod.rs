@@ -328,8 +328,11 @@ impl PartialEq for Policy {
 }
 
 /// Checks that a subject is neither empty nor too long.
+///
+/// # Errors
+/// If it is.
 #[inline]
-pub(crate) fn check_subject(subject: &str) -> Result<(), Error> {
+pub fn check_subject(subject: &str) -> Result<(), Error> {
     if subject.is_empty() || SUBJECT_BYTES_MAX < subject.len() {
         return Err(Error::invalid(format!(
             "a subject must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {}",

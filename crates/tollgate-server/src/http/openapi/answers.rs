@@ -143,8 +143,8 @@ pub(super) fn of(call: &Call, schemas: &mut Schemas) -> Map<String, Value> {
 
 fn statuses(call: &Call) -> BTreeSet<u16> {
     let input: &[u16] = match call.takes {
-        Takes::Nothing => &[],
-        Takes::Query(_) => &[400],
+        Takes::Nothing if !call.path.contains('{') => &[],
+        Takes::Nothing | Takes::Query(_) => &[400],
         Takes::Body(_) => &[400, 408, 413, 415],
     };
     let scope: &[u16] = if call.scope.is_some() { &[401, 403] } else { &[] };
