@@ -1,7 +1,7 @@
 //! Admitted asks that reach the store as one charge, and what of it is to be given back.
 //!
-//! The store settles a permit once, so what the asks of a batch give back is gathered until the last of them is settled.
-//! At a modest rate a batch is a single ask, and then that is at once.
+//! The store settles a permit once, so what the asks of a batch give back is gathered until the last of them is settled,
+//! or the instance ends. At a modest rate a batch is a single ask, and then that is at once.
 
 use std::collections::BTreeSet;
 
@@ -56,10 +56,10 @@ impl Batch {
         add(&mut self.less, less);
     }
 
-    /// What is to be given back once every ask is settled.
-    pub(super) fn owed_if_complete(&mut self) -> Option<Owed> {
+    /// What is to be given back now: once every ask is settled, or where no other one will be.
+    pub(super) fn due(&mut self, is_last: bool) -> Option<Owed> {
         let asks = self.end - self.first;
-        if usize::try_from(asks).is_ok_and(|asks| asks == self.settled.len()) {
+        if is_last || usize::try_from(asks).is_ok_and(|asks| asks == self.settled.len()) {
             return self.owed();
         }
         None

@@ -93,6 +93,13 @@ impl Ledger {
         shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
     }
 
+    /// Nothing more will be settled at any account.
+    pub(super) fn end(&self) {
+        for shard in &self.shards {
+            lock(&shard.0).accounts.iter_mut().for_each(Account::end);
+        }
+    }
+
     /// The accounts that still have something for the store.
     pub(super) fn with_errands(&self) -> Vec<Key> {
         let shards = self.shards.iter().map(|shard| lock(&shard.0));

@@ -233,6 +233,7 @@ impl<G: Gate> Optimistic<G> {
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store did not take everything by `deadline`.
     pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
         self.closing.store(true, Ordering::Release);
+        self.shared.ledger.end();
         for (policy, subject) in self.shared.ledger.with_errands() {
             // Twice: the first may begin a poster, and the second keeps it from waiting for more.
             self.wake(&policy, &subject);

@@ -205,6 +205,23 @@ async fn r002_1_shutdown_drains() {
     assert_eq!(desk.charged().await, [11, 55], "charged before it was answered");
 }
 
+/// R002.1: what was given back of a batch whose other asks nobody settled reaches the store at the end.
+#[tokio::test]
+async fn r002_1_shutdown_gives_back_what_was_gathered() {
+    let (store, clock) = memory();
+    let gate = Optimistic::new(store, options(), Arc::new(clock.clone()));
+    let policy = policy();
+    let mut last = None;
+    for _ in 0..4 {
+        last = gate.acquire(&Ask::new(&policy, "alice")).await.unwrap().permit();
+    }
+    assert!(gate.flush(&policy, "alice").await.unwrap());
+    assert!(gate.release(&last.expect("all fit")).await.unwrap());
+    gate.shutdown(clock.now() + Span::from_secs(30)).await.unwrap();
+    let standing = gate.inner().standing(&policy, "alice").await.unwrap();
+    assert_eq!(standing[0].used, 3);
+}
+
 /// R002.1: what is unposted is told to the observer, with its bound.
 #[tokio::test]
 async fn r002_1_the_observer_is_told_what_is_unposted() {

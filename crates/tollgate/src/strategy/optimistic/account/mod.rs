@@ -83,6 +83,8 @@ struct Cold {
     owed: VecDeque<Owed>,
     /// How many batches were answered.
     answered: u64,
+    /// Whether the instance is about to end.
+    is_ending: bool,
     /// Admitted before the entry was reset: nothing to give back.
     reset_before: u64,
     failure: Option<Error>,
@@ -131,6 +133,7 @@ impl Account {
                 posted: VecDeque::new(),
                 owed: VecDeque::new(),
                 answered: 0,
+                is_ending: false,
                 reset_before: 0,
                 failure: None,
                 urgent: Arc::default(),

@@ -7,7 +7,7 @@ use tollgate_core::{Ask, Permit, Span};
 
 use super::super::batch::{Batch, Owed};
 use super::super::view;
-use super::{Account, BATCHES_MAX, Sums};
+use super::{Account, BATCHES_MAX, Cold, Sums};
 use crate::error::Error;
 
 /// What has to be sent to the store next.
@@ -85,9 +85,16 @@ impl Account {
         batch.permit = Some(kept);
         batch.ask = None;
         self.cold.answered += 1;
-        self.cold.owed.extend(batch.owed_if_complete());
+        self.cold.owed.extend(batch.due(self.cold.is_ending));
         self.keep(batch);
         self.succeeded();
+    }
+
+    /// Nobody settles anything here any more: what was gathered is given back as it is.
+    pub(in super::super) fn end(&mut self) {
+        self.cold.is_ending = true;
+        let Cold { posted, owed, .. } = &mut *self.cold;
+        owed.extend(posted.iter_mut().filter_map(Batch::owed));
     }
 
     /// What was owed is given back, or cannot be any more.

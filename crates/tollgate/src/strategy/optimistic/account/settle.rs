@@ -59,7 +59,7 @@ impl Account {
         if !is_open {
             batch.give_back(less);
         }
-        let owed = batch.owed_if_complete();
+        let owed = batch.due(cold.is_ending);
         let wake = costs_more || owed.is_some();
         cold.owed.extend(owed);
         cold.denied = None;
