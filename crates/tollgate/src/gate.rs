@@ -27,6 +27,13 @@ pub trait Gate: Debug + Send + Sync + 'static {
     /// May this go through now, and if not, when? Charges every limit or none; a denial charges nothing.
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>>;
 
+    /// The same from a gate that never waits, without a future: what watches such a gate saves itself one. Nothing from
+    /// any other, which has done nothing then.
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
+        let _ = ask;
+        None
+    }
+
     /// Replaces the estimate by the actual cost and frees slots. The second time changes nothing. Says whether
     /// anything changed.
     fn settle<'a>(
@@ -117,6 +124,10 @@ macro_rules! pass_on {
 impl<G: Gate + ?Sized> Gate for Arc<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
         (**self).acquire(ask)
+    }
+
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
+        (**self).acquire_at_once(ask)
     }
 
     fn settle<'a>(

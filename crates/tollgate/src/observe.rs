@@ -208,8 +208,7 @@ fn of_permit(permit: &Permit) -> (&Policy, &str) {
 
 impl<G: Gate> Gate for Observed<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        let since = self.clock.mark();
-        Box::pin(Watched { observed: self, ask, since, answer: self.gate.acquire(ask) })
+        Box::pin(Watched { observed: self, ask, since: self.clock.mark(), answer: None })
     }
 
     fn settle<'a>(
@@ -304,14 +303,23 @@ struct Watched<'a, G> {
     observed: &'a Observed<G>,
     ask: &'a Ask<'a>,
     since: u64,
-    answer: BoxFuture<'a, Result<Decision, Error>>,
+    /// From a gate that was not able to answer at once.
+    answer: Option<BoxFuture<'a, Result<Decision, Error>>>,
 }
 
-impl<G> Future for Watched<'_, G> {
+impl<G: Gate> Future for Watched<'_, G> {
     type Output = Result<Decision, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.answer.as_mut().poll(context);
+        let Observed { gate, .. } = self.observed;
+        let ask = self.ask;
+        let answer = match &mut self.answer {
+            Some(answer) => answer.as_mut().poll(context),
+            answer @ None => match gate.acquire_at_once(ask) {
+                Some(answer) => Poll::Ready(answer),
+                None => answer.insert(gate.acquire(ask)).as_mut().poll(context),
+            },
+        };
         if let Poll::Ready(answer) = &answer {
             let Self { observed: Observed { observer, clock, .. }, ask, since, .. } = &*self;
             let took = clock.passed_since(*since);

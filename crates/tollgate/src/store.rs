@@ -18,6 +18,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Does what [`tollgate_core::apply`] does to the entry that `operation` means, at the store's own time, such that no
     /// other operation on the same entry comes between; writes what it changed before it answers.
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>>;
+
+    /// The same from a store that never waits, without a future; nothing from any other, which has done nothing then.
+    fn run_at_once(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        let _ = operation;
+        None
+    }
 }
 
 /// A store as a gate: the strategy that asks the store every time, and so is exact.
@@ -61,16 +67,19 @@ impl<S: Store> Store for Atomic<S> {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         self.0.run(operation)
     }
+
+    fn run_at_once(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        self.0.run_at_once(operation)
+    }
 }
 
 impl<S: Store> Gate for S {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(async move {
-            match self.run(Operation::Acquire(ask)).await? {
-                Outcome::Decided(decision) => Ok(decision),
-                other => Err(unexpected(&other)),
-            }
-        })
+        Box::pin(async move { decided(self.run(Operation::Acquire(ask)).await) })
+    }
+
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
+        self.run_at_once(&Operation::Acquire(ask)).map(decided)
     }
 
     fn settle<'a>(
@@ -123,6 +132,13 @@ impl<S: Store> Gate for S {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         done(self, Operation::Reset { policy, subject })
+    }
+}
+
+fn decided(outcome: Result<Outcome, Error>) -> Result<Decision, Error> {
+    match outcome? {
+        Outcome::Decided(decision) => Ok(decision),
+        other => Err(unexpected(&other)),
     }
 }
 

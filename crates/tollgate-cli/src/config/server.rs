@@ -11,7 +11,7 @@ use super::place::Text;
 
 const HTTP_DEFAULT: &str = "127.0.0.1:8080";
 const RESP_DEFAULT: &str = "127.0.0.1:6380";
-const GRPC_EXAMPLE: &str = "127.0.0.1:8081";
+const GRPC_DEFAULT: &str = "127.0.0.1:8081";
 
 /// The table `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +96,8 @@ impl ServerConfig {
         })?;
         let resp = table.resp.as_deref().unwrap_or(RESP_DEFAULT);
         let resp = listen(text, "resp", resp, RESP_DEFAULT)?;
-        let grpc = match table.grpc.as_deref() {
-            None => Listen::Off,
-            Some(given) => listen(text, "grpc", given, GRPC_EXAMPLE)?,
-        };
+        let grpc = table.grpc.as_deref().unwrap_or(GRPC_DEFAULT);
+        let grpc = listen(text, "grpc", grpc, GRPC_DEFAULT)?;
         let tls = table.tls.as_ref().map(|tls| TlsFiles {
             certificate: folder.join(&tls.certificate),
             key: folder.join(&tls.key),

@@ -138,7 +138,7 @@ fn a_hash_may_be_in_a_variable_or_in_a_file() {
     }
     let folder = Folder::with(&format!("{head}hash_file = \"workers.hash\"\n{POLICY}"));
     folder.write("workers.hash", "secret");
-    let ran = folder.run("serve --http 127.0.0.1:0 --resp off");
+    let ran = folder.run("serve --http 127.0.0.1:0 --resp off --grpc off");
     assert_eq!(ran.code, 2);
     assert_eq!(
         ran.err,
@@ -198,8 +198,8 @@ fn a_wrong_key_table_is_refused_with_its_line() {
 fn an_address_that_others_reach_needs_keys_or_a_word() {
     let folder = Folder::new();
     for flags in [
-        "--http 0.0.0.0:0 --resp off",
-        "--http 127.0.0.1:0 --resp 0.0.0.0:0",
+        "--http 0.0.0.0:0 --resp off --grpc off",
+        "--http 127.0.0.1:0 --resp 0.0.0.0:0 --grpc off",
         "--http 127.0.0.1:0 --resp off --grpc 0.0.0.0:0",
     ] {
         let ran = folder.run(&format!("serve {flags}"));
@@ -216,7 +216,7 @@ fn an_address_that_others_reach_needs_keys_or_a_word() {
     let keyed = Folder::with(&format!("{table}\n{POLICY}"));
     for (folder, flags) in [(&folder, "--allow-anonymous"), (&said, ""), (&keyed, "")] {
         let mut command =
-            folder.command(&format!("serve --http 0.0.0.0:0 --resp off --json {flags}"));
+            folder.command(&format!("serve --http 0.0.0.0:0 --resp off --grpc off --json {flags}"));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();

@@ -31,7 +31,9 @@ impl Broker {
 
     /// The same with variables of the environment.
     pub(crate) fn start_with(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
-        Self::serve(folder, &format!("--http 127.0.0.1:0 --resp 127.0.0.1:0 {arguments}"), env)
+        let grpc = if arguments.contains("--grpc") { "" } else { "--grpc off" };
+        let places = format!("--http 127.0.0.1:0 --resp 127.0.0.1:0 {grpc}");
+        Self::serve(folder, &format!("{places} {arguments}"), env)
     }
 
     /// The same where `arguments` say.
@@ -149,7 +151,7 @@ fn r002_4_serve_answers_grpc_where_the_configuration_says() {
          limits = [{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }]\n\
          [[envoy]]\ndomain = \"shop\"\ndescriptor = [{ key = \"client\" }]\npolicy = \"api\"\nsubject = \"{client}\"\n",
     );
-    let broker = Broker::start(&folder, "");
+    let broker = Broker::serve(&folder, "--http 127.0.0.1:0 --resp off", &[]);
     let mut lines = broker.printed.lines();
     let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
     let client = Client::new(&Settings::new().grpc(grpc.trim())).expect("an address");
@@ -246,7 +248,7 @@ fn a_folder_held_by_a_broker_is_refused_and_names_its_address() {
     let ran = folder.run("acquire api u1");
     assert_eq!((ran.code, &*ran.out), (2, ""));
     assert!(ran.err.contains(&format!("--server {}", broker.url)), "{}", ran.err);
-    let ran = folder.run("serve --http 127.0.0.1:0 --resp off");
+    let ran = folder.run("serve --http 127.0.0.1:0 --resp off --grpc off");
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("--server"), "{}", ran.err);
     assert_eq!(broker.end("-TERM").0, Some(0));
@@ -259,8 +261,8 @@ fn an_address_in_use_is_refused_before_the_store_is_opened() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     for (flag, others) in [
-        ("--http", "--resp off"),
-        ("--resp", "--http 127.0.0.1:0"),
+        ("--http", "--resp off --grpc off"),
+        ("--resp", "--http 127.0.0.1:0 --grpc off"),
         ("--grpc", "--http 127.0.0.1:0 --resp off"),
     ] {
         let ran = folder.run(&format!("serve {flag} {address} {others}"));
@@ -347,7 +349,8 @@ fn a_memory_store_is_served_but_not_opened_by_commands() {
 #[test]
 fn serve_tells_programs_where_it_is() {
     let folder = Folder::new();
-    let mut command = folder.command("serve --http 127.0.0.1:0 --resp off --data here --json");
+    let mut command =
+        folder.command("serve --http 127.0.0.1:0 --resp off --grpc off --data here --json");
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();

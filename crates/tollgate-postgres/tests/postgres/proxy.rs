@@ -55,7 +55,7 @@ async fn a_lost_reply_is_charged_once() {
     let (desk, mute) = (Desk::new(), Arc::new(AtomicBool::new(false)));
     let proxy = lossy(server_of(&desk.url()), Arc::clone(&mute)).await;
     let options = Options::new(&through(&desk.url(), proxy)).unwrap();
-    let gate = Postgres::open(options.reply_timeout(Span::from_millis(300))).await.unwrap();
+    let gate = Postgres::open(options.reply_timeout(Span::from_secs(3))).await.unwrap();
     let policy = hourly(5);
     let ask = Ask::new(&policy, "lost").id("once");
     acquire(&gate, &policy, "warm").await;

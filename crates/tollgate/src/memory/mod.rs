@@ -151,4 +151,8 @@ impl Store for Memory {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move { self.run_now(&operation, self.clock.now()) })
     }
+
+    fn run_at_once(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        Some(self.run_now(operation, self.clock.now()))
+    }
 }
