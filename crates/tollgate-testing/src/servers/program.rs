@@ -34,6 +34,7 @@ pub struct Program {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     user: Option<(u32, u32)>,
+    folder: Option<PathBuf>,
     pub(super) stop: Signal,
 }
 
@@ -46,6 +47,7 @@ impl Program {
             arguments: Vec::new(),
             variables: Vec::new(),
             user: None,
+            folder: None,
             stop: Signal::TERM,
         }
     }
@@ -71,6 +73,13 @@ impl Program {
         self
     }
 
+    /// Runs it in `folder`.
+    #[must_use]
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
     /// Runs it as this user and group, which takes root.
     #[must_use]
     pub const fn run_as(mut self, user: u32, group: u32) -> Self {
@@ -89,6 +98,9 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
         if let Some((user, group)) = self.user {
             command.uid(user).gid(group);
         }

@@ -68,7 +68,8 @@ pub fn schemathesis(
     let program = program.arg(format!("Authorization: Bearer {key}"));
     let paths = format!("{}:{}", packages.display(), folder.display());
     let program = program.arg(format!("{url}/openapi.json")).env("PYTHONPATH", paths);
-    run(&program.env("SCHEMATHESIS_HOOKS", "hooks"))
+    // It keeps a cache in the folder it runs in.
+    run(&program.env("SCHEMATHESIS_HOOKS", "hooks").within(folder))
 }
 
 /// What is wrong with `answers` by `document`, both JSON: a line for each. An answer has `path`, `method`, `status`,
