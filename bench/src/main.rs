@@ -15,6 +15,7 @@
 //! cargo xtask bench postgres    PostgreSQL beside SELECT FOR UPDATE + UPDATE
 //! cargo xtask bench rows        quotas over the rows of a table of two million
 //! cargo xtask bench resp        the Redis protocol beside Redis itself and throttlecrab
+//! cargo xtask bench aws         a guarded AWS client beside an unguarded one, and a line of a thousand callers
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -26,6 +27,7 @@
     reason = "figures for people need no last digit"
 )]
 
+mod aws;
 mod dynamodb;
 mod embedded;
 mod keys;
@@ -46,7 +48,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 12] = [
+    let sections: [(&str, fn()); 13] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         ("postgres", postgres::run),
         ("rows", rows::run),
         ("resp", resp::run),
+        ("aws", aws::run),
     ];
     if wanted == [resp::SERVER] {
         resp::serve();
