@@ -18,6 +18,7 @@
 //! cargo xtask bench chunking    documents of a translation cut into chunks: MB/s, and memory beyond the document
 //! cargo xtask bench serve       HTTP, gRPC and the Redis protocol beside throttlecrab, and their latencies at half load
 //! cargo xtask bench soak        the memory of a broker: idle connections, many keys, and over time
+//! cargo xtask bench aws         a guarded AWS client beside an unguarded one, and a line of a thousand callers
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -29,6 +30,7 @@
     reason = "figures for people need no last digit"
 )]
 
+mod aws;
 mod chunking;
 mod client;
 mod dynamodb;
@@ -54,7 +56,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 15] = [
+    let sections: [(&str, fn()); 16] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         ("chunking", chunking::run),
         ("serve", serve::run),
         ("soak", soak::run),
+        ("aws", aws::run),
     ];
     if wanted == [peers::SERVER] {
         peers::serve();

@@ -27,7 +27,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn code() -> String {
     let mut found = Vec::new();
-    sources(&root().join("crates"), &mut found);
+    for folder in ["crates", "examples"] {
+        sources(&root().join(folder), &mut found);
+    }
     found.iter().map(|path| read(path)).collect::<Vec<_>>().join("\n")
 }
 
@@ -91,6 +93,7 @@ fn links_between_pages_lead_somewhere() {
         "docs/aws.md",
         "docs/translate.md",
         "docs/operations.md",
+        "examples/drs-lambda/README.md",
     ];
     for page in pages {
         let path = root().join(page);

@@ -16,7 +16,7 @@ use tollgate_telemetry::{Tasks, Telemetry};
 use crate::config::TelemetryConfig;
 
 /// The longest that sinks may take at the end to write what they have.
-const DRAIN_MAX: Span = Span::from_secs(5);
+pub(crate) const DRAIN_MAX: Span = Span::from_secs(5);
 
 /// Sinks that run.
 #[derive(Debug)]

@@ -183,8 +183,11 @@ impl Wave {
         }
     }
 
+    /// It is being sent, since `now` unless it was before.
     fn starting(&mut self, now: Timestamp) {
-        self.stage = Stage::Starting { since: now.as_micros() };
+        if self.stage == Stage::Waiting {
+            self.stage = Stage::Starting { since: now.as_micros() };
+        }
     }
 
     /// Nothing of it will run, because of `why`.

@@ -184,6 +184,7 @@ impl Runner {
                 waiting = Some(Waiting::ForOthers { servers: busy });
                 continue;
             }
+            let before = wave.stage.clone();
             campaign.waves[number].starting(self.client().clock().now());
             keep(campaign, None)?;
             match self.throttler.start_recovery(&campaign.recovery(number)).await {
@@ -193,7 +194,7 @@ impl Runner {
                     keep(campaign, None)?;
                 }
                 Err(Error::JobCapacityTimeout(full)) => {
-                    campaign.waves[number].stage = Stage::Waiting;
+                    campaign.waves[number].stage = before;
                     return Ok(Some(Waiting::ForJobs { jobs: full.current_jobs, threshold }));
                 }
                 Err(error) => self.refused(campaign, number, error)?,
@@ -211,8 +212,9 @@ impl Runner {
     ) -> Result<(), Error> {
         let wave = &mut campaign.waves[number];
         match &error {
+            // It stays as it is being sent: perhaps it conflicts with the job that it started before an interruption,
+            // which the list did not show yet.
             Error::Refused(_) if error.code() == "ConflictException" => {
-                wave.stage = Stage::Waiting;
                 let conflicts = self.conflicts.entry(number).or_default();
                 *conflicts += 1;
                 if CONFLICTS_MAX <= *conflicts {

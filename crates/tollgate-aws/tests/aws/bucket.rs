@@ -1,7 +1,9 @@
 //! Properties 5, 6 and 8 of R001: the bucket, its threads, and buckets of other regions; and how it gives way.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 
 use proptest::prelude::*;
 use tollgate::{Clock as _, Gate as _, ManualClock, Span, TokenBucket};
@@ -130,26 +132,37 @@ proptest! {
     }
 }
 
-/// Callers are served in the order in which they came, and at the rate.
+/// A thousand callers at once are served in the order in which they came: the burst at once, and then each as soon as the
+/// rate has a token, so there is no window in which more are served.
 #[test]
 fn a_line_is_served_in_order_at_the_rate() {
-    let (world, bucket) = bucket(Rate::new(TokenBucket::per_second(10).burst(1)).fixed());
-    let began = world.clock.now();
-    let served = std::sync::Mutex::new(Vec::new());
-    let line = async {
-        let calls = (0..50).map(|number| {
-            let (bucket, served, clock) = (&bucket, &served, &world.clock);
-            async move {
-                bucket.take(Span::from_secs(30)).await.unwrap();
-                served.lock().unwrap().push((number, clock.now().since(began)));
-            }
+    for burst in [1, 20] {
+        let rate = Rate::new(TokenBucket::per_second(100).burst(burst)).fixed();
+        a_line_of_a_thousand(rate, |number| {
+            Span::from_millis(10 * (number + 1).saturating_sub(burst))
         });
-        join_all(calls).await;
-    };
-    world.run(line);
-    let expected: Vec<_> =
-        (0..50).map(|number| (number, Span::from_millis(100 * number))).collect();
-    assert_eq!(served.into_inner().unwrap(), expected);
+    }
+}
+
+fn a_line_of_a_thousand(rate: Rate, served_after: impl Fn(u64) -> Span) {
+    let (World { clock, .. }, bucket) = bucket(rate);
+    let began = clock.now();
+    let served = std::sync::Mutex::new(Vec::new());
+    let mut line = pin!(join_all((0..1_000).map(|number| {
+        let (bucket, served, clock) = (&bucket, &served, &clock);
+        async move {
+            bucket.take(Span::from_secs(30)).await.unwrap();
+            served.lock().unwrap().push((number, clock.now().since(began)));
+        }
+    })));
+    let mut context = Context::from_waker(Waker::noop());
+    while line.as_mut().poll(&mut context).is_pending() {
+        let alarm = clock.next_alarm().expect("the first in line waits for a token");
+        assert!(clock.now() < alarm);
+        clock.set(alarm);
+    }
+    let expected: Vec<_> = (0..1_000).map(|number| (number, served_after(number))).collect();
+    assert_eq!(*served.lock().unwrap(), expected);
 }
 
 #[test]

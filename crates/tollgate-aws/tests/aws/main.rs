@@ -7,9 +7,12 @@
 )]
 
 mod bucket;
+mod campaign;
 mod drs;
+mod escalation;
 mod guard;
 mod race;
+mod resumed;
 mod retries;
 mod role;
 mod throttle;

@@ -7,6 +7,7 @@ mod recover;
 mod screen;
 mod state;
 mod terminate;
+mod told;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use tollgate::edge::environment;
 use tollgate::{Clock, ErrorKind, Gate, SystemClock, TokenBucket};
+use tollgate_aws::monitor::Monitor;
 use tollgate_aws::throttle::Settings;
 use tollgate_aws::{DrsClient, JobThrottler, Rate, Role};
 
@@ -22,12 +24,15 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::open::{self, Opened};
 use crate::output::Reader;
+use told::Told;
 
 /// What a command works with.
 struct Desk {
     client: DrsClient,
     throttler: JobThrottler,
     reader: Reader,
+    /// What leads to the same account and region again.
+    flags: String,
 }
 
 /// Does what `flags` say. The exit status of something that did not go well is 1.
@@ -36,30 +41,45 @@ pub(crate) async fn run(
     config: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
-    let opened = if flags.shared { Some(shared(config).await?) } else { None };
-    let desk = desk(&flags, opened.as_ref().map(Opened::gate), reader).await?;
-    let done = match flags.command {
-        DrsCommand::Servers { ids } => list::servers(&desk, &ids).await,
-        DrsCommand::Jobs { id: Some(id), .. } => list::job(&desk, &id).await,
-        DrsCommand::Jobs { id: None, active } => list::jobs(&desk, active).await,
-        DrsCommand::Capacity => list::capacity(&desk).await,
-        DrsCommand::Recover(wanted) => recover::run(&desk, &wanted).await,
-        DrsCommand::Terminate(wanted) => terminate::run(&desk, &wanted).await,
-    };
+    let config = Config::load(config)?;
+    let opened = if flags.shared { Some(shared(&config).await?) } else { None };
+    let told = Told::start(&config.telemetry).await?;
+    let monitor = told.as_ref().map(|told| Arc::clone(&told.metrics) as Arc<dyn Monitor>);
+    let done = answer(flags, opened.as_ref().map(Opened::gate), monitor, reader).await;
+    if let Some(told) = told {
+        told.drain().await;
+    }
     if let Some(opened) = opened {
         opened.close().await?;
     }
     done
 }
 
-async fn shared(config: Option<&Path>) -> Result<Opened, Failure> {
-    let config = Config::load(config)?;
+async fn answer(
+    flags: DrsFlags,
+    gate: Option<Arc<dyn Gate>>,
+    monitor: Option<Arc<dyn Monitor>>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    let desk = desk(&flags, gate, monitor, reader).await?;
+    match flags.command {
+        DrsCommand::Servers { ids } => list::servers(&desk, &ids).await,
+        DrsCommand::Jobs { id: Some(id), .. } => list::job(&desk, &id).await,
+        DrsCommand::Jobs { id: None, active } => list::jobs(&desk, active).await,
+        DrsCommand::Capacity => list::capacity(&desk).await,
+        DrsCommand::Recover(wanted) => recover::run(&desk, &wanted).await,
+        DrsCommand::Terminate(wanted) => terminate::run(&desk, &wanted).await,
+    }
+}
+
+async fn shared(config: &Config) -> Result<Opened, Failure> {
     Ok(open::for_command(&config.store, &config.fallback, Arc::new(SystemClock)).await?)
 }
 
 async fn desk(
     flags: &DrsFlags,
     gate: Option<Arc<dyn Gate>>,
+    monitor: Option<Arc<dyn Monitor>>,
     reader: Reader,
 ) -> Result<Desk, Failure> {
     let region = flags.region.clone().or_else(|| environment("AWS_REGION"));
@@ -82,13 +102,33 @@ async fn desk(
     if let Some(gate) = &gate {
         builder = builder.gate(Arc::clone(gate));
     }
+    if let Some(monitor) = monitor {
+        builder = builder.monitor(monitor);
+    }
     let client = builder.connect().await?;
     let throttler = JobThrottler::new(client.clone(), Settings::from_environment()?)?;
     let throttler = match gate {
         Some(gate) => throttler.slots(gate),
         None => throttler,
     };
-    Ok(Desk { client, throttler, reader })
+    let flags = repeated(flags, client.region());
+    Ok(Desk { client, throttler, reader, flags })
+}
+
+/// The flags that name the account and the region, as they would be typed again.
+fn repeated(flags: &DrsFlags, region: &str) -> String {
+    let mut text = format!("--region {region}");
+    let named =
+        [("endpoint", &flags.endpoint), ("role", &flags.role), ("external-id", &flags.external_id)];
+    for (name, value) in named {
+        if let Some(value) = value {
+            text += &format!(" --{name} {value}");
+        }
+    }
+    if flags.shared {
+        text += " --shared";
+    }
+    text
 }
 
 fn invalid(text: impl Into<String>) -> Failure {

@@ -36,7 +36,10 @@ pub(super) async fn run(desk: &Desk, wanted: &Recover) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if desk.reader == Reader::Person {
-        output::line(&screen::plan(&state.campaign, &place))?;
+        let plan = screen::plan(&state.campaign, &place);
+        let head = plan.lines().next().unwrap_or_default().trim_end_matches(':');
+        let going_on = format!("going on with the {head}");
+        output::line(if wanted.resume { &going_on } else { &plan })?;
     }
     if !wanted.resume && !consent::given(&wanted.consent, "Start it?")? {
         output::line("nothing was started")?;
@@ -47,9 +50,9 @@ pub(super) async fn run(desk: &Desk, wanted: &Recover) -> Result<ExitCode, Failu
         return Err(Failure::new(
             ErrorKind::Unavailable,
             format!(
-                "interrupted; jobs that are under way go on by themselves. Go on with: tollgate drs recover --resume --state {} --region {}",
+                "interrupted; jobs that are under way go on by themselves. To go on:\n  tollgate drs recover --resume --state {} {}",
                 wanted.state.display(),
-                desk.client.region()
+                desk.flags
             ),
         ));
     }
@@ -169,7 +172,7 @@ impl View {
             return;
         }
         let text = if self.redraws {
-            screen::draw(campaign, waiting)
+            screen::draw(campaign, waiting, columns())
         } else {
             let why = waiting.map_or_else(String::new, |why| format!("; waiting: {why}"));
             format!("{}{why}", screen::summary(&campaign.tally()))
@@ -189,4 +192,13 @@ impl View {
     const fn leave(&mut self) {
         self.lines = 0;
     }
+}
+
+/// How wide the terminal is.
+fn columns() -> usize {
+    rustix::termios::tcgetwinsize(io::stderr())
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| 0 < *columns)
+        .unwrap_or(80)
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use tollgate_aws::campaign::{Campaign, Outcome, Stage, Tally, Waiting, Wave};
 
-/// How wide a bar is.
-const BAR: usize = 20;
+/// How wide a bar is: with it, the longest line fits into 80 columns.
+const BAR: usize = 10;
 
 /// The most waves that are drawn; those that are over are left out first.
 const WAVES_MAX: usize = 16;
@@ -26,8 +26,8 @@ pub(super) fn plan(campaign: &Campaign, place: &str) -> String {
     text
 }
 
-/// Where it is.
-pub(super) fn draw(campaign: &Campaign, waiting: Option<&Waiting>) -> String {
+/// Where it is, in lines of at most so many `columns`: one that wraps could not be drawn over.
+pub(super) fn draw(campaign: &Campaign, waiting: Option<&Waiting>, columns: usize) -> String {
     let mut text = String::new();
     let over = |wave: &Wave| matches!(wave.stage, Stage::Ended { .. });
     let hidden = campaign.waves.len().saturating_sub(WAVES_MAX);
@@ -42,11 +42,15 @@ pub(super) fn draw(campaign: &Campaign, waiting: Option<&Waiting>) -> String {
     if 0 < left_out {
         let _ = writeln!(text, "  and {left_out} waves more");
     }
-    let _ = write!(text, "{}", summary(&campaign.tally()));
-    if let Some(waiting) = waiting {
-        let _ = write!(text, "\nwaiting: {waiting}");
+    // When it is over the report follows, which says the same.
+    if !campaign.is_over() {
+        let _ = writeln!(text, "{}", summary(&campaign.tally()));
     }
-    text
+    if let Some(waiting) = waiting {
+        let _ = writeln!(text, "waiting: {waiting}");
+    }
+    let cut = |line: &str| line.chars().take(columns).collect::<String>();
+    text.lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 fn line(number: usize, wave: &Wave) -> String {
@@ -59,8 +63,8 @@ fn line(number: usize, wave: &Wave) -> String {
     let stage = match &wave.stage {
         Stage::Waiting => "waiting".to_owned(),
         Stage::Starting { .. } => "starting".to_owned(),
-        Stage::Running { job } => format!("launching in {job}"),
-        Stage::Ended { job: Some(job) } => format!("done in {job}"),
+        Stage::Running { job } => format!("launching {job}"),
+        Stage::Ended { job: Some(job) } => format!("done {job}"),
         Stage::Ended { job: None } => "not started".to_owned(),
     };
     let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
@@ -80,4 +84,49 @@ pub(super) fn failures(campaign: &Campaign) -> String {
         _ => None,
     });
     failed.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn campaign(servers: usize, failed: usize) -> Campaign {
+        let ids = (0..servers).map(|number| format!("s-{number:017x}"));
+        let mut campaign = Campaign::plan("test", ids, true).expect("it can be planned");
+        let wave = &mut campaign.waves[0];
+        wave.stage = Stage::Running { job: "drsjob-0123456789abcdef0".to_owned() };
+        for outcome in wave.servers.values_mut().take(failed) {
+            *outcome = Outcome::Failed { why: "for a test".to_owned() };
+        }
+        campaign
+    }
+
+    /// What wraps takes two rows, and is not drawn over.
+    #[test]
+    fn the_longest_line_fits_into_80_columns_and_is_cut_to_fewer() {
+        let campaign = campaign(230, 100);
+        let text = draw(&campaign, Some(&Waiting::ForServers { servers: 500 }), 80);
+        assert_eq!(
+            text,
+            "  wave   1  ██████████    0/100  launching drsjob-0123456789abcdef0, 100 failed
+  wave   2  ░░░░░░░░░░    0/100  waiting
+  wave   3  ░░░░░░░░░░    0/30   waiting
+0 launched, 0 launching, 130 waiting, 100 failed
+waiting: 500 servers are in jobs, of 500 that may be"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let narrow = draw(&campaign, None, 20);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 20), "{narrow}");
+    }
+
+    #[test]
+    fn waves_that_are_over_are_left_out_first_and_the_summary_when_all_are() {
+        let mut campaign = campaign(2_000, 100);
+        campaign.waves[1].stage = Stage::Ended { job: None };
+        let text = draw(&campaign, None, 80);
+        assert!(!text.contains("wave   2 ") && text.contains("wave   1 "), "{text}");
+        assert!(text.contains("\n  and 4 waves more\n"), "{text}");
+        campaign.waves.iter_mut().for_each(|wave| wave.stage = Stage::Ended { job: None });
+        assert!(!draw(&campaign, None, 80).contains(" launching, "));
+    }
 }

@@ -1,5 +1,7 @@
 //! `tollgate drs`, against a fake of the service on real connections.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -10,6 +12,13 @@ use tollgate_testing::fakes::drs::{Chances, FakeDrs, Fault, Server, Settings};
 use tollgate_testing::servers::eventually;
 
 use crate::folder::{Folder, Ran};
+
+/// A configuration has one, whatever else it is for.
+const POLICY: &str = r#"
+[[policy]]
+name = "api"
+limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 20, refill = "10/s" }]
+"#;
 
 /// The service on a port, and a folder with a list of its servers.
 struct World {
@@ -185,4 +194,51 @@ fn servers_jobs_and_capacity_are_listed_and_instances_terminated() {
         "{}",
         ended.out
     );
+}
+
+/// R001.10: what a command called is published when it ends.
+#[test]
+fn r001_10_calls_of_a_command_are_published_as_configured() {
+    let world = World::new(Settings { servers: 2, ..quick() });
+    let collector = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = collector.local_addr().expect("it listens");
+    world.folder.write(
+        "tollgate.toml",
+        &format!(
+            "[telemetry]\notlp = {{ endpoint = \"http://{address}\", interval = \"1h\" }}\n{POLICY}"
+        ),
+    );
+    let published = std::thread::spawn(move || {
+        let mut all = String::new();
+        while !all.contains("DescribeSourceServers") {
+            let (stream, _) = collector.accept().expect("somebody publishes");
+            all += &one_request(stream);
+        }
+        all
+    });
+    let ran = world.run("servers");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let published = published.join().expect("it was published");
+    assert!(published.contains("drs.api_calls"), "{published}");
+}
+
+/// The body of a request, which is answered.
+fn one_request(stream: TcpStream) -> String {
+    let mut stream = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("the head is text");
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length is a number");
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("the body is whole");
+    let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+    stream.into_inner().write_all(answer).expect("it can be answered");
+    String::from_utf8(body).expect("the body is text")
 }

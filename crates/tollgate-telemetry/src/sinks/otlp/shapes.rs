@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use tollgate::{Span, Timestamp, edge};
 
-use crate::catalogue::{Kind, METRICS};
+use crate::catalogue::Kind;
 use crate::record::{Record, What};
 use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
 
@@ -28,18 +28,14 @@ fn nanos(at: Timestamp) -> String {
 
 /// Every metric that has a series.
 pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
-    let all: Vec<Json> = METRICS
-        .iter()
-        .filter_map(|metric| {
-            let points: Vec<Json> = total
-                .series
-                .iter()
-                .filter(|series| series.metric.name == metric.name)
-                .map(|series| point(series, started, total.at))
-                .collect();
-            if points.is_empty() {
-                return None;
-            }
+    // Counters of other crates have catalogues of their own, so the snapshot says which metrics there are.
+    let all: Vec<Json> = total
+        .series
+        .chunk_by(|one, next| one.metric.name == next.metric.name)
+        .map(|series| {
+            let metric = series[0].metric;
+            let points: Vec<Json> =
+                series.iter().map(|series| point(series, started, total.at)).collect();
             let (shape, data) = match metric.kind {
                 Kind::Counter => (
                     "sum",
@@ -52,7 +48,7 @@ pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
                 ),
             };
             let unit = if metric.kind == Kind::Duration { "s" } else { "1" };
-            Some(json!({ "name": metric.otel(), "description": metric.help, "unit": unit, shape: data }))
+            json!({ "name": metric.otel(), "description": metric.help, "unit": unit, shape: data })
         })
         .collect();
     scoped("resourceMetrics", "scopeMetrics", "metrics", &all)

@@ -183,12 +183,13 @@ fn check_quotas(state: &State, settings: &Settings, servers: usize) -> Result<()
 }
 
 fn source_server(id: &str) -> Value {
+    let number = u128::from_str_radix(id.trim_start_matches("s-"), 16).unwrap_or_default();
     json!({
         "sourceServerID": id,
         "arn": format!("arn:aws:drs:eu-central-1:123456789012:source-server/{id}"),
         "tags": {},
         "dataReplicationInfo": { "dataReplicationState": "CONTINUOUS", "lagDuration": "P0D" },
-        "sourceProperties": { "identificationHints": { "hostname": format!("host-{}", id.trim_start_matches("s-").trim_start_matches('0')) } },
+        "sourceProperties": { "identificationHints": { "hostname": format!("host-{number:x}") } },
     })
 }
 

@@ -1,0 +1,106 @@
+#![doc = include_str!("../README.md")]
+
+mod http;
+mod told;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use tollgate::Gate;
+use tollgate_aws::drs::Builder;
+use tollgate_aws::throttle::{LOOK_BACK, Settings};
+use tollgate_aws::{Error, JobThrottler, Recovery};
+
+pub use http::{Answer, Context, Http, Request};
+use told::{Lines, Published};
+
+/// The function: what stays between two invocations.
+#[derive(Debug)]
+pub struct Function {
+    throttler: JobThrottler,
+    published: Published,
+}
+
+/// What `POST /recoveries` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Wanted {
+    servers: Vec<String>,
+    #[serde(default)]
+    drill: bool,
+    /// Two requests with the same id start one job.
+    request_id: Option<String>,
+}
+
+impl Function {
+    /// Calls DRS by `drs`, within what `gate` gives to all instances of the function, if there is one. Log lines and
+    /// metrics go to `log` and `metrics`, on Lambda both standard output.
+    ///
+    /// # Errors
+    /// Those of [`Builder::connect`], and of settings that are out of bounds.
+    pub async fn connect(
+        drs: Builder,
+        settings: Settings,
+        gate: Option<Arc<dyn Gate>>,
+        log: impl Write + Send + 'static,
+        metrics: impl Write + Send + 'static,
+    ) -> Result<Self, Error> {
+        let published = Published::new(metrics);
+        let mut drs = drs.monitor(published.monitor()).monitor(Arc::new(Lines::new(log)));
+        if let Some(gate) = &gate {
+            drs = drs.gate(Arc::clone(gate));
+        }
+        let throttler = JobThrottler::new(drs.connect().await?, settings)?;
+        let throttler = match gate {
+            Some(gate) => throttler.slots(gate),
+            None => throttler,
+        };
+        Ok(Self { throttler, published })
+    }
+
+    /// Answers one request. Everything that is told about it is written before the answer, because the function is
+    /// frozen after it.
+    pub async fn handle(&self, request: &Request) -> Answer {
+        let http = &request.request_context.http;
+        let answer = match (http.method.as_str(), request.raw_path.as_str()) {
+            ("GET", "/capacity") => self.capacity().await,
+            ("POST", "/recoveries") => self.recover(request).await,
+            (method, path) => Ok(Answer::new(
+                404,
+                &json!({
+                    "error": "NOT_FOUND",
+                    "message": format!("{method} {path} is nothing; there are GET /capacity and POST /recoveries"),
+                }),
+            )),
+        };
+        let clock = self.throttler.client().clock();
+        self.published.publish(clock.now()).await;
+        answer.unwrap_or_else(|error| http::refusal(&error, self.throttler.settings()))
+    }
+
+    async fn capacity(&self) -> Result<Answer, Error> {
+        Ok(Answer::new(200, &self.throttler.check_capacity().await?.to_json()))
+    }
+
+    async fn recover(&self, request: &Request) -> Result<Answer, Error> {
+        let wanted: Wanted = serde_json::from_str(request.text()?).map_err(|error| {
+            Error::Invalid(format!(
+                "the body is no recovery: {error}; it is as in {{\"servers\": [\"s-0123456789abcdef0\"], \"drill\": true}}"
+            ))
+        })?;
+        let mut recovery = Recovery::of(wanted.servers).drill(wanted.drill);
+        if let Some(id) = wanted.request_id {
+            let client = self.throttler.client();
+            // Whoever lost our answer asks again: perhaps the job is there.
+            let since = client.clock().now() - LOOK_BACK;
+            if let Some(job) = client.find_recovery(&id, since).await? {
+                return Ok(Answer::new(200, &json!({ "jobId": job.job_id() })));
+            }
+            recovery = recovery.request_id(id);
+        }
+        let job = self.throttler.start_recovery(&recovery).await?;
+        Ok(Answer::new(202, &json!({ "jobId": job.job_id() })))
+    }
+}
