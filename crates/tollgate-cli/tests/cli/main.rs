@@ -23,3 +23,4 @@ mod serve;
 mod stores;
 mod strategies;
 mod tls;
+mod translate;
