@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tollgate::{Clock as _, SystemClock};
-use tollgate_translate::job::{ChunkState, Job, JobState, JobStore};
+use tollgate_translate::job::{ChunkRecord, ChunkState, Job, JobState, JobStore};
 use tollgate_translate::pipeline::JobSettings;
 use tollgate_translate::plan::Micros;
 
@@ -69,11 +69,14 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
     let job = job(&*store, id).await?;
     let mut whole = row(&*store, &job).await?;
     let chunks = store.chunks(id).await?;
-    let failed = chunks.iter().filter(|chunk| chunk.state == ChunkState::Failed);
-    let failures: Vec<Value> = failed
-        .map(|chunk| json!({ "segments": chunk.run.to_string(), "reason": chunk.reason }))
-        .collect();
+    let reasons = |state: ChunkState| {
+        let there = chunks.iter().filter(|chunk| chunk.state == state && chunk.reason.is_some());
+        let one = |chunk: &ChunkRecord| json!({ "segments": chunk.run.to_string(), "reason": chunk.reason });
+        there.map(one).collect::<Vec<Value>>()
+    };
+    let (failures, warnings) = (reasons(ChunkState::Failed), reasons(ChunkState::Done));
     whole["failures"] = failures.clone().into();
+    whole["warnings"] = warnings.clone().into();
     output::answer(reader, &whole, || {
         let text = |key: &str| match &whole[key] {
             Value::Null => "-".to_owned(),
@@ -101,8 +104,10 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
         if !whole["resume_at"].is_null() {
             lines.insert(3, format!("goes on   at {}", text("resume_at")));
         }
-        if !failures.is_empty() {
-            lines.push(table(&["segments", "reason"], &failures, ""));
+        for (title, rows) in [("not translated", &failures), ("worth a look", &warnings)] {
+            if !rows.is_empty() {
+                lines.push(format!("{title}:\n{}", table(&["segments", "reason"], rows, "")));
+            }
         }
         lines.join("\n")
     })?;

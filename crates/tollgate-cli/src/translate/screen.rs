@@ -8,6 +8,9 @@ use tollgate_translate::plan::{Micros, Plan};
 /// How wide the bar is.
 const BAR: u64 = 30;
 
+/// How many failures are named at the end.
+const SHOWN_MAX: usize = 10;
+
 /// What is known while a job runs.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
@@ -31,7 +34,7 @@ impl Scene<'_> {
         let bar = format!("{}{}", "█".repeat(filled), "░".repeat(rest));
         let line = match in_line {
             0 => String::new(),
-            waiting => format!(", {waiting} of them wait for the quota"),
+            waiting => format!(", {waiting} of them in line for a permit"),
         };
         let mut lines = vec![
             format!("{job}  {bar}  {}", self.chunks()),
@@ -130,12 +133,16 @@ pub(super) fn at_home(at: Timestamp, policy: &Policy) -> String {
     }
 }
 
-/// What was given up, one line each.
+/// What was given up or is doubtful, one line each.
 pub(super) fn failures(failures: &[Failure]) -> String {
     let line = |failure: &Failure| {
         format!("  segments {}, {:?}: {}", failure.run, failure.source, failure.reason)
     };
-    failures.iter().map(line).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = failures.iter().take(SHOWN_MAX).map(line).collect();
+    if let Some(more) = failures.len().checked_sub(SHOWN_MAX).filter(|more| 0 < *more) {
+        lines.push(format!("  and {more} more; tollgate translate status names them all"));
+    }
+    lines.join("\n")
 }
 
 fn seconds(at: Timestamp) -> Timestamp {

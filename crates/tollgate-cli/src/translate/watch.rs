@@ -66,13 +66,11 @@ async fn watched(
     tokio::pin!(run);
     let mut looked = Box::pin(looked_after(desk, Span::ZERO));
     loop {
+        let mut over = None;
         tokio::select! {
             biased;
-            ended = &mut run => {
-                view.leave();
-                return Ok(ended?);
-            }
-            () = told.to_stop() => {
+            ended = &mut run => over = Some(ended?),
+            () = told.heard() => {
                 if stop.is_set() {
                     view.leave();
                     return Ok(Ended::Stopped);
@@ -92,13 +90,17 @@ async fn watched(
         }
         let mut progress = news.borrow_and_update().clone();
         progress.in_line = desk.in_line();
-        if progress.job != id {
-            continue;
-        }
         let now = desk.clock.now();
         let (standing, policy) = (standing.as_slice(), &desk.policy);
         let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
-        view.show(|| scene.draw(), || scene.brief());
+        // Before the first news there is nothing to show.
+        if progress.job == id {
+            view.show(|| scene.draw(), || scene.brief());
+        }
+        if let Some(ended) = over {
+            view.leave();
+            return Ok(ended);
+        }
     }
 }
 
@@ -145,7 +147,7 @@ async fn report(
                     "{} is written, {} of {chunks} chunks are not translated and marked {}:\n{}\nTry them again with: {resume} --retry-failed",
                     file.display(),
                     failures.len(),
-                    tollgate_translate::FAILED_MARK,
+                    tollgate_translate::FAILED_MARK.trim_end(),
                     screen::failures(failures)
                 )
             }
@@ -225,7 +227,7 @@ pub(super) async fn worker(desk: &Desk) -> Result<ExitCode, Failure> {
                 done?;
                 return Ok(ExitCode::SUCCESS);
             }
-            () = told.to_stop() => {
+            () = told.heard() => {
                 if stop.is_set() {
                     return Ok(ExitCode::from(DENIED));
                 }
@@ -253,7 +255,7 @@ impl Told {
         Ok(Self { interrupt: handler(interrupt)?, terminate: handler(terminate)? })
     }
 
-    async fn to_stop(&mut self) {
+    async fn heard(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

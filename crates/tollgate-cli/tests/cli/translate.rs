@@ -128,6 +128,12 @@ fn expected(text: &str, layout: Layout) -> String {
     String::from_utf8(bytes.expect("it is written")).expect("it is text")
 }
 
+/// `kill -9`.
+fn kill(child: &mut Child) {
+    child.kill().expect("it was started here");
+    child.wait().expect("it was started here");
+}
+
 fn signal(child: &Child, name: &str) {
     let id = child.id().to_string();
     assert!(Command::new("kill").args([name, &id]).status().expect("kill runs").success());
@@ -188,20 +194,23 @@ fn r003_7_a_document_survives_refusals_and_damaged_answers() {
 /// R003.5, R003.10: killed again and again, and gone on with, by resume and by the same command.
 #[test]
 fn r003_5_killed_and_resumed_the_document_is_the_same_and_little_is_paid_twice() {
-    let world = World::new(slow(60));
-    let text = prose(60);
+    let world = World::new(slow(3_600_000));
+    let text = prose(100);
     world.folder.write("book.txt", &text);
     let make = world.make("book.txt --yes --workers 3");
-    for translated in [1, 4, 9] {
-        let mut child = world.start(&make);
-        world.wait_for_translated(translated);
-        child.kill().expect("it runs");
-        child.wait().expect("it was started here");
-        assert!(!world.folder.path().join("book.fr.txt").exists());
-    }
+    let mut child = world.start(&make);
+    // With three calls at the provider that will not be answered.
+    eventually(|| (world.fake.tally().at_once_max == 3).then_some(())).expect("it calls");
+    kill(&mut child);
     let id = world.id();
     let (_, status) = world.folder.json(&format!("translate status {id}"));
-    assert_eq!(status["state"], "running", "{status}");
+    assert_eq!((&status["state"], &status["done"]), (&"running".into(), &0.into()), "{status}");
+    world.fake.set(slow(200));
+    for translated in [1, 4, 7] {
+        let mut child = world.start(&make);
+        world.wait_for_translated(translated);
+        kill(&mut child);
+    }
     let done = world.resume(&id, "--workers 3");
     assert_eq!(done.code, 0, "{}", done.err);
     assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
@@ -213,13 +222,14 @@ fn r003_5_killed_and_resumed_the_document_is_the_same_and_little_is_paid_twice()
 /// R003.5: Ctrl-C waits for what is paid, says how to go on, and loses nothing.
 #[test]
 fn r003_5_ctrl_c_stops_cleanly_and_says_how_to_resume() {
-    let world = World::new(slow(100));
-    let text = prose(40);
+    let world = World::new(slow(1_000));
+    let text = prose(80);
     world.folder.write("book.txt", &text);
     let child = world.start(&world.make("book.txt --yes --workers 2"));
-    world.wait_for_translated(2);
+    eventually(|| (world.fake.tally().at_once_max == 2).then_some(())).expect("it calls");
     signal(&child, "-INT");
     let ran: Ran = child.wait_with_output().expect("it ends").into();
+    world.fake.set(Settings::default());
     let resume = format!(
         "Resume with: tollgate translate resume {} --provider-url {} --key-file gemini.key --policy wide --workers 2\n",
         world.id(),
@@ -385,7 +395,7 @@ fn r003_8_two_processes_share_the_quota_of_a_folder() {
 fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let server = Postgres::start().expect("a server");
     let database = server.database().expect("a database");
-    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"2s\"\n";
+    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"5s\"\n";
     let world = World::on(slow(200), tables);
     world.folder.write("jobs.url", &server.url(&database));
     let text = prose(60);
@@ -396,8 +406,7 @@ fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let worker = format!("translate worker --workers 2 {}", world.provided());
     let [mut mortal, other] = [world.start(&worker), world.start(&worker)];
     eventually(|| (4 <= world.fake.tally().at_once_max).then_some(())).expect("both work");
-    mortal.kill().expect("it runs");
-    mortal.wait().expect("it was started here");
+    kill(&mut mortal);
     let status = || world.folder.json(&format!("translate status {id}")).1["state"].clone();
     eventually(|| (status() == "completed").then_some(())).expect("the other finishes it");
     signal(&other, "-TERM");
