@@ -110,6 +110,10 @@ Examples:
   tollgate translate worker --config tollgate.toml
   tollgate translate worker --workers 4 --key-file gemini.key";
 
+pub(super) const TRANSLATE_LAMBDA: &str = "\
+Examples:
+  exec ./tollgate translate lambda --config tollgate.toml    # the file bootstrap of the function";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate

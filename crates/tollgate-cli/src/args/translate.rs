@@ -51,6 +51,16 @@ pub(crate) enum TranslateCommand {
         #[command(flatten)]
         provided: Provided,
     },
+
+    /// Run as an AWS Lambda function that attempts one chunk for each event
+    ///
+    /// The event is {"id": "JOB"}. The answer says what comes next: "chunk", "wait" with a time in until, or "end" with the
+    /// state. deploy/translate.yaml has the function and the state machine that calls it.
+    #[command(after_help = examples::TRANSLATE_LAMBDA)]
+    Lambda {
+        #[command(flatten)]
+        provided: Provided,
+    },
 }
 
 /// Which provider, and which quota it is called within.

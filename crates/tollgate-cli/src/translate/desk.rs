@@ -102,9 +102,14 @@ impl Desk {
 
     /// A pipeline that waits pauses out, or returns.
     pub(super) fn pipeline(&self, wait_out_pauses: bool) -> Pipeline {
+        self.pipeline_with(Options { wait_out_pauses, ..Options::default() })
+    }
+
+    /// A pipeline with these options, the sinks and the number of chunks at once that was asked for.
+    pub(super) fn pipeline_with(&self, options: Options) -> Pipeline {
         let meters = Some(Arc::clone(self.running.telemetry.meters()));
         let parallel = self.workers;
-        let options = Options { parallel, wait_out_pauses, meters, ..Options::default() };
+        let options = Options { parallel, meters, ..options };
         Pipeline::new(
             Arc::clone(&self.provider),
             Arc::clone(&self.throttle),

@@ -1,6 +1,7 @@
 //! `tollgate translate`: long documents within a provider's quota, and the jobs that they are.
 
 mod desk;
+mod lambda;
 mod list;
 mod make;
 mod screen;
@@ -27,12 +28,18 @@ pub(crate) async fn run(
     named: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
+    use TranslateCommand::{Cancel, Jobs, Status};
+    if server.is_some() && matches!(flags.command, Some(Jobs | Status { .. } | Cancel { .. })) {
+        return Err(invalid(
+            "jobs are kept where [translate] says, not at a broker; leave --server out",
+        ));
+    }
     let config = Config::load(named)?;
     match flags.command {
         None => make::run(&flags.making, &config, server, named, reader).await,
-        Some(TranslateCommand::Jobs) => list::jobs(&config, reader).await,
-        Some(TranslateCommand::Status { id }) => list::status(&config, &id, reader).await,
-        Some(TranslateCommand::Cancel { id }) => list::cancel(&config, &id, reader).await,
+        Some(Jobs) => list::jobs(&config, reader).await,
+        Some(Status { id }) => list::status(&config, &id, reader).await,
+        Some(Cancel { id }) => list::cancel(&config, &id, reader).await,
         Some(TranslateCommand::Resume(wanted)) => {
             resume(&wanted, &config, server, named, reader).await
         }
@@ -41,6 +48,10 @@ pub(crate) async fn run(
             let done = watch::worker(&desk).await;
             desk.close().await?;
             done
+        }
+        Some(TranslateCommand::Lambda { provided }) => {
+            let desk = Desk::open(&provided, &config, server, named, reader).await?;
+            lambda::serve(&desk).await
         }
     }
 }

@@ -155,3 +155,72 @@ fn grouped(number: u64) -> String {
     let parts = digits.as_bytes().rchunks(3).rev();
     parts.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::{Limit, Period};
+    use tollgate_translate::job::Counts;
+
+    const HOUR: u64 = 3_600;
+
+    fn shown(progress: &Progress, done_before: u64, now: Timestamp) -> (String, String) {
+        let day = CalendarWindow::new(25, Period::Day).in_zone("America/Los_Angeles");
+        let policy = Policy::new("free", [Limit::new("rpd", "requests", day)]).unwrap();
+        let standing = [Standing {
+            name: "rpd".into(),
+            unit: "requests".into(),
+            limit: 1_025,
+            used: 1_000,
+            remaining: 25,
+            reset_at: None,
+            full_at: None,
+            refilled_at: None,
+        }];
+        let (standing, policy, plan, resume) = (&standing[..], &policy, None, "tollgate …");
+        let scene = Scene { progress, standing, policy, plan, done_before, now, resume };
+        (scene.draw(), scene.brief())
+    }
+
+    #[test]
+    fn a_run_is_drawn_with_its_pace_and_its_end() {
+        let began_at = Timestamp::from_secs(1_700_000_000);
+        let progress = Progress {
+            job: "book".to_owned(),
+            counts: Counts { done: 14, failed: 1, waiting: 10, working: 5, ..Counts::default() },
+            under_way: 5,
+            in_line: 2,
+            began_at,
+            ..Progress::default()
+        };
+        // Ten were done in this run, in 100 seconds: the other 15 take 150.
+        let (drawn, brief) = shown(&progress, 5, began_at + Span::from_secs(100));
+        let bar = format!("{}{}", "█".repeat(15), "░".repeat(15));
+        assert_eq!(
+            drawn,
+            format!(
+                "book  {bar}  14/30 chunks, 1 failed\ntokens    0 sent, 0 received, $0.0000\n\
+                 quota     rpd 1,000/1,025 requests\nnow       5 under way, 2 of them in line for a permit\n\
+                 ends      about 2023-11-14T22:17:30Z, in 2m 30s"
+            )
+        );
+        assert_eq!(brief, "14/30 chunks, 1 failed");
+    }
+
+    #[test]
+    fn a_pause_says_when_it_ends_where_the_day_of_the_quota_begins() {
+        let midnight: Timestamp = "2026-11-16T08:00:00Z".parse().unwrap();
+        let progress = Progress {
+            paused: Some("the limit rpd is used up".to_owned()),
+            resume_at: Some(midnight),
+            ..Progress::default()
+        };
+        let (_, brief) =
+            shown(&progress, 0, Timestamp::from_secs(midnight.as_micros() / 1_000_000 - 3 * HOUR));
+        assert_eq!(
+            brief,
+            "0/0 chunks; paused: the limit rpd is used up; goes on at 00:00 America/Los_Angeles \
+             (2026-11-16T08:00:00Z), in 3h. Ctrl-C is safe; resume with: tollgate …"
+        );
+    }
+}

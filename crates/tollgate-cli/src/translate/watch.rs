@@ -26,18 +26,21 @@ pub(super) async fn job(
     desk: &Desk,
     pipeline: &Pipeline,
     id: &str,
-    output: Option<&Path>,
+    named: Option<&Path>,
     plan: Option<&Plan>,
 ) -> Result<ExitCode, Failure> {
-    let settings = JobSettings::of(&list::job(&*desk.jobs, id).await?)?;
-    let file = output.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
+    let job = list::job(&*desk.jobs, id).await?;
+    let settings = JobSettings::of(&job)?;
+    let file = named.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
     let file = file.ok_or_else(|| invalid("this job names no file; give one with --output"))?;
     let resume = format!("tollgate translate resume {id}{}", desk.again);
     let ended = watched(desk, pipeline, id, plan, &resume).await?;
     let written = match &ended {
         Ended::Completed | Ended::CompletedWithErrors => {
             let output = pipeline.output(id, settings.layout).await?;
-            write(&file, &output.bytes)?;
+            // Somebody may have worked on the document since.
+            let keeps = job.state.is_over() && named.is_none();
+            write(&file, &output.bytes, keeps)?;
             Some(output)
         }
         Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
@@ -173,8 +176,14 @@ async fn report(
     })
 }
 
-/// Writes the whole file or nothing.
-fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
+fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
+    if keeps && std::fs::read(file).is_ok_and(|there| there != bytes) {
+        return Err(invalid(format!(
+            "{} was changed since it was written; move it away, or name a file with --output",
+            file.display()
+        )));
+    }
     let mut beside = file.as_os_str().to_owned();
     beside.push(".part");
     let beside = PathBuf::from(beside);

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "acquire",
     "settle",
     "release",
@@ -34,6 +34,7 @@ const COMMANDS: [&str; 30] = [
     "translate resume",
     "translate cancel",
     "translate worker",
+    "translate lambda",
     "completions",
 ];
 

@@ -13,6 +13,7 @@ mod folder;
 mod grpc_clients;
 mod help;
 mod keys;
+mod lambda;
 mod mistakes;
 mod outages;
 mod plan;

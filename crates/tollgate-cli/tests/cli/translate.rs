@@ -30,19 +30,19 @@ limits = [{ name = "rpd", unit = "requests", rule = "rolling-window", limit = 3,
 const SIZE: u64 = 200;
 
 /// A provider on a port, and a folder with a document.
-struct World {
-    folder: Folder,
-    fake: FakeGemini,
+pub(crate) struct World {
+    pub(crate) folder: Folder,
+    pub(crate) fake: FakeGemini,
     served: Served,
     _runtime: Runtime,
 }
 
 impl World {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self::on(settings, "")
     }
 
-    fn on(settings: Settings, tables: &str) -> Self {
+    pub(crate) fn on(settings: Settings, tables: &str) -> Self {
         let runtime = Runtime::new().expect("a runtime starts");
         let fake = FakeGemini::new(Arc::new(SystemClock), settings);
         let served = runtime.block_on(fake.serve(0)).expect("a port is free");
@@ -52,28 +52,28 @@ impl World {
     }
 
     /// The flags that say where the provider is.
-    fn provided(&self) -> String {
+    pub(crate) fn provided(&self) -> String {
         format!("--policy wide --key-file gemini.key --provider-url {}", self.served.url())
     }
 
-    fn make(&self, arguments: &str) -> String {
+    pub(crate) fn make(&self, arguments: &str) -> String {
         format!("translate {arguments} --to fr --chunk-tokens {SIZE} {}", self.provided())
     }
 
-    fn run(&self, arguments: &str) -> Ran {
+    pub(crate) fn run(&self, arguments: &str) -> Ran {
         self.folder.run(arguments)
     }
 
-    fn resume(&self, id: &str, arguments: &str) -> Ran {
+    pub(crate) fn resume(&self, id: &str, arguments: &str) -> Ran {
         self.run(&format!("translate resume {id} {} {arguments}", self.provided()))
     }
 
-    fn start(&self, arguments: &str) -> Child {
+    pub(crate) fn start(&self, arguments: &str) -> Child {
         let mut command = self.folder.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
     }
 
-    fn read(&self, file: &str) -> String {
+    pub(crate) fn read(&self, file: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(file)).expect("it is written")
     }
 
@@ -95,7 +95,7 @@ impl World {
     }
 }
 
-fn slow(millis: u64) -> Settings {
+pub(crate) fn slow(millis: u64) -> Settings {
     Settings { latency: Span::from_millis(millis), ..Settings::default() }
 }
 
@@ -104,7 +104,7 @@ fn troubled(troubles: Vec<Trouble>) -> Settings {
 }
 
 /// Paragraphs of English, no two alike, of about 25 words each.
-fn prose(paragraphs: usize) -> String {
+pub(crate) fn prose(paragraphs: usize) -> String {
     const WORDS: [&str; 16] = [
         "the", "river", "was", "quiet", "and", "nobody", "had", "seen", "boats", "since", "early",
         "morning", "when", "captain", "walked", "along",
@@ -118,7 +118,7 @@ fn prose(paragraphs: usize) -> String {
 }
 
 /// What the document must become: every segment as the fake translates it, and everything else as it was.
-fn expected(text: &str, layout: Layout) -> String {
+pub(crate) fn expected(text: &str, layout: Layout) -> String {
     let mut document =
         Document::read(text.as_bytes().to_vec(), Format::Text).expect("it is a text");
     chunk::cut(&mut document, SIZE).expect("it can be cut");
@@ -129,7 +129,7 @@ fn expected(text: &str, layout: Layout) -> String {
 }
 
 /// `kill -9`.
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     child.kill().expect("it was started here");
     child.wait().expect("it was started here");
 }
@@ -186,6 +186,10 @@ fn r003_7_a_document_survives_refusals_and_damaged_answers() {
     let calls = world.fake.tally().calls;
     assert_eq!(world.run(&world.make("book.txt --yes")).code, 0);
     assert_eq!(world.fake.tally().calls, calls);
+    world.folder.write("book.fr.txt", "edited");
+    let edited = world.run(&world.make("book.txt --yes"));
+    assert!(edited.code == 2 && edited.err.contains("was changed since"), "{}", edited.err);
+    assert_eq!(world.read("book.fr.txt"), "edited");
     // A refusal of what was admitted is an incident.
     let (_, incidents) = world.folder.json("audit incidents");
     assert_eq!(incidents.as_array().map(Vec::len), Some(1), "{incidents}");
@@ -480,6 +484,7 @@ fn mistakes_are_named_and_send_nothing() {
             "there is no job none; tollgate translate jobs lists them",
         ),
         (format!("translate resume none {}", world.provided()), "there is no job none"),
+        ("translate jobs --server http://127.0.0.1:1".to_owned(), "leave --server out"),
         ("translate cancel none".to_owned(), "there is no job none"),
         ("translate book.txt".to_owned(), "--to <LANGUAGE>"),
     ];
