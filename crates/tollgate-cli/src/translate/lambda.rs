@@ -108,20 +108,25 @@ struct Runtime {
 impl Runtime {
     /// Waits for an event: the id of its request, and what it says.
     fn next(&self) -> Result<(String, Vec<u8>), Failure> {
-        let mut reply = ureq::get(format!("{}/next", self.at)).call().map_err(lost)?;
+        let mut reply =
+            ureq::get(format!("{}/next", self.at)).call().map_err(|error| lost(&error))?;
         let request = reply.headers().get("lambda-runtime-aws-request-id");
         let request = request.and_then(|id| id.to_str().ok()).map(str::to_owned);
         let request = request.ok_or_else(|| invalid("the event has no id of a request"))?;
-        Ok((request, reply.body_mut().read_to_vec().map_err(lost)?))
+        Ok((request, reply.body_mut().read_to_vec().map_err(|error| lost(&error))?))
     }
 
     fn tell(&self, request: &str, path: &str, body: &[u8]) -> Result<(), Failure> {
         let url = format!("{}/{request}/{path}", self.at);
-        ureq::post(url).content_type("application/json").send(body).map(drop).map_err(lost)
+        ureq::post(url)
+            .content_type("application/json")
+            .send(body)
+            .map(drop)
+            .map_err(|error| lost(&error))
     }
 }
 
-fn lost(error: ureq::Error) -> Failure {
+fn lost(error: &ureq::Error) -> Failure {
     let text = format!("the runtime interface of Lambda cannot be used: {error}");
     Failure::new(ErrorKind::Unavailable, text)
 }
