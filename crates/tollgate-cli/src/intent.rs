@@ -15,7 +15,7 @@ use tollgate_server::wire::{
 use crate::args::{
     AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
     DynamodbCommand, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand, PostgresCommand,
-    PostgresInstall, Serve, Top,
+    PostgresInstall, Serve, Top, TranslateFlags,
 };
 use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
@@ -62,6 +62,8 @@ pub(crate) enum Action {
     Top { once: bool, server: Option<Server> },
     /// Elastic Disaster Recovery.
     Drs(Box<DrsFlags>),
+    /// Long documents, within a provider's quota.
+    Translate { flags: Box<TranslateFlags>, server: Option<Server> },
     /// Print a completion script.
     Completions(Shell),
 }
@@ -201,6 +203,7 @@ impl Intent {
                 ));
             }
             Command::Drs(flags) => Action::Drs(flags),
+            Command::Translate(flags) => Action::Translate { flags, server },
             Command::Completions { shell } => Action::Completions(shell),
         };
         Ok(Self { reader, config: global.config, action })

@@ -6,6 +6,7 @@ mod audit;
 mod backend;
 mod broker;
 mod config;
+mod consent;
 mod drs;
 mod dynamodb;
 mod failure;
@@ -28,6 +29,8 @@ mod show;
 mod strategy;
 mod telemetry;
 mod top;
+mod translate;
+mod view;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -131,6 +134,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Action::Drs(flags) => {
             let work = drs::run(*flags, config.as_deref(), reader);
             return runtime(Builder::new_current_thread())?.block_on(work);
+        }
+        Action::Translate { flags, server } => {
+            let work = translate::run(*flags, server, config.as_deref(), reader);
+            return runtime(Builder::new_multi_thread())?.block_on(work);
         }
         Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
         Action::AuditDenials { query, server } => {

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind as IoKind, Write as _};
 
 use serde::Serialize;
+use serde_json::Value;
 use tollgate::ErrorKind;
 
 use crate::failure::Failure;
@@ -52,4 +53,27 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Rows under their columns, as wide as they need to be; `none` where there are none.
+pub(crate) fn table(columns: &[&str], rows: &[Value], none: &str) -> String {
+    if rows.is_empty() {
+        return none.to_owned();
+    }
+    let cell = |row: &Value, column: &str| match &row[column] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut lines: Vec<Vec<String>> =
+        vec![columns.iter().map(|name| name.replace('_', " ")).collect()];
+    lines.extend(rows.iter().map(|row| columns.iter().map(|name| cell(row, name)).collect()));
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let drawn = lines.iter().map(|line| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    drawn.collect::<Vec<_>>().join("\n")
 }

@@ -60,6 +60,10 @@ impl FromStr for BrokerUrl {
 }
 
 impl BrokerUrl {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(crate) fn is_https(&self) -> bool {
         self.0.starts_with("https://")
     }

@@ -85,6 +85,40 @@ Examples:
   tollgate audit history video_requests_quota --url-env DATABASE_URL
   tollgate audit history video_requests_quota --from 2026-11-01T00:00:00Z --json";
 
+pub(super) const TRANSLATE: &str = "\
+Examples:
+  tollgate translate book.md --to fr --plan
+  tollgate translate book.epub --to de --output buch.epub --glossary terms.csv --max-cost 2.50
+  tollgate translate book.md --to fr --provider-url http://127.0.0.1:8080 --yes";
+
+pub(super) const TRANSLATE_JOBS: &str = "\
+Examples:
+  tollgate translate jobs
+  tollgate translate jobs --json";
+
+pub(super) const TRANSLATE_STATUS: &str = "\
+Examples:
+  tollgate translate status book-fr-1f0c2a9b";
+
+pub(super) const TRANSLATE_RESUME: &str = "\
+Examples:
+  tollgate translate resume book-fr-1f0c2a9b
+  tollgate translate resume book-fr-1f0c2a9b --retry-failed --model gemini-2.5-pro
+  tollgate translate resume book-fr-1f0c2a9b --max-cost 5";
+
+pub(super) const TRANSLATE_CANCEL: &str = "\
+Examples:
+  tollgate translate cancel book-fr-1f0c2a9b";
+
+pub(super) const TRANSLATE_WORKER: &str = "\
+Examples:
+  tollgate translate worker --config tollgate.toml
+  tollgate translate worker --workers 4 --key-file gemini.key";
+
+pub(super) const TRANSLATE_LAMBDA: &str = "\
+Examples:
+  exec ./tollgate translate lambda --config tollgate.toml    # the file bootstrap of the function";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate

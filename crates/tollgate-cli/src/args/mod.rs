@@ -5,9 +5,13 @@
 mod drs;
 mod examples;
 mod plan;
+mod translate;
 
-pub(crate) use drs::{Consent, DrsCommand, DrsFlags, Recover, Terminate};
+pub(crate) use drs::{DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
+pub(crate) use translate::{
+    Making, Provided, ProviderKind, Resume, TranslateCommand, TranslateFlags, Working,
+};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -154,6 +158,13 @@ pub(crate) enum Command {
 
     /// Recover servers with AWS Elastic Disaster Recovery, within its limits
     Drs(Box<DrsFlags>),
+
+    /// Translate a long document with a language model, within the provider's quota
+    ///
+    /// Prints the plan first and asks. It can be interrupted or killed at any time and goes on where it was. Exits with 0 if
+    /// the document is whole, 1 if it is not (a chunk was given up, the job is paused or was stopped), 2 on an error.
+    #[command(after_help = examples::TRANSLATE)]
+    Translate(Box<TranslateFlags>),
 
     /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]

@@ -25,6 +25,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) audit: AuditTable,
     #[serde(default)]
+    pub(super) translate: TranslateTable,
+    #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
     #[serde(default)]
     pub(super) envoy: Vec<EnvoyTable>,
@@ -208,4 +210,16 @@ pub(super) struct AuditTable {
     pub(super) record: Option<String>,
     pub(super) entries_max: Option<u64>,
     pub(super) age_max: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TranslateTable {
+    pub(super) jobs: Option<String>,
+    pub(super) path: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) url_env: Option<String>,
+    pub(super) url_file: Option<String>,
+    pub(super) schema: Option<String>,
+    pub(super) lease: Option<String>,
 }

@@ -15,6 +15,7 @@ mod secret;
 mod server;
 mod strategy;
 mod telemetry;
+mod translate;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -32,6 +33,7 @@ pub(crate) use secret::Secret;
 pub(crate) use server::{Listen, LogFormat, ServerConfig};
 pub(crate) use strategy::StrategyConfig;
 pub(crate) use telemetry::TelemetryConfig;
+pub(crate) use translate::JobsConfig;
 
 use file::File;
 use place::Text;
@@ -67,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) keys: Vec<KeyConfig>,
     /// What is written down of decisions.
     pub(crate) audit: AuditSettings,
+    /// Where translations are kept.
+    pub(crate) jobs: JobsConfig,
     /// What is enforced.
     pub(crate) policies: Policies,
     /// What Envoy's descriptors mean.
@@ -181,8 +185,18 @@ impl Config {
         let name =
             file.map_or_else(|| "built-in sample".to_owned(), |file| file.display().to_string());
         let text = Text::parse(&name, source)?;
-        let File { server, store, strategy, fallback, telemetry, key, audit, policy, envoy } =
-            text.structure()?;
+        let File {
+            server,
+            store,
+            strategy,
+            fallback,
+            telemetry,
+            key,
+            audit,
+            translate,
+            policy,
+            envoy,
+        } = text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let server = ServerConfig::resolve(&text, &server, folder)?;
         let keys = KeyConfig::resolve_all(&text, &key, folder)?;
@@ -200,6 +214,7 @@ impl Config {
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
         let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
         let audit = audit::resolve(&text, &audit)?;
+        let jobs = JobsConfig::resolve(&text, &translate, &store, folder)?;
         let file = file.map(Path::to_owned);
         Ok(Self {
             file,
@@ -210,6 +225,7 @@ impl Config {
             telemetry,
             keys,
             audit,
+            jobs,
             policies,
             envoy,
         })
@@ -379,6 +395,7 @@ mod tests {
         assert_eq!(sample.store, bare.store);
         assert_eq!(sample.telemetry, bare.telemetry);
         assert_eq!(sample.audit, bare.audit);
+        assert_eq!(sample.jobs, bare.jobs);
         let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
         assert_eq!(names, ["gemini-free", "api", "video-requests"]);
     }

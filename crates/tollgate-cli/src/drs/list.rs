@@ -13,7 +13,7 @@ use tollgate_aws::throttle::LOOK_BACK;
 use super::{Desk, invalid};
 use crate::DENIED;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, table};
 
 pub(super) async fn servers(desk: &Desk, ids: &[String]) -> Result<ExitCode, Failure> {
     let servers = desk.client.describe_source_servers(ids).all().await?;
@@ -122,27 +122,4 @@ pub(super) async fn capacity(desk: &Desk) -> Result<ExitCode, Failure> {
         format!("{jobs} of {max} jobs, {} free: {state}", status.available_slots)
     })?;
     Ok(if status.throttling_active { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
-}
-
-/// Rows under their columns, as wide as they need to be; `none` where there are none.
-fn table(columns: &[&str], rows: &[Value], none: &str) -> String {
-    if rows.is_empty() {
-        return none.to_owned();
-    }
-    let cell = |row: &Value, column: &str| match &row[column] {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let mut lines: Vec<Vec<String>> =
-        vec![columns.iter().map(|name| name.replace('_', " ")).collect()];
-    lines.extend(rows.iter().map(|row| columns.iter().map(|name| cell(row, name)).collect()));
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let drawn = lines.iter().map(|line| {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    });
-    drawn.collect::<Vec<_>>().join("\n")
 }

@@ -1,6 +1,5 @@
 //! `tollgate drs`: Elastic Disaster Recovery for an operator, within the limits of the service.
 
-mod consent;
 mod ids;
 mod list;
 mod recover;

@@ -1,6 +1,5 @@
 //! `tollgate drs recover`: a plan, a question, and then every step written down before it is taken.
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -8,12 +7,14 @@ use tollgate::{ErrorKind, Span};
 use tollgate_aws::campaign::{Campaign, Runner, Waiting};
 
 use super::state::State;
-use super::{Desk, consent, ids, invalid, screen};
+use super::{Desk, ids, invalid, screen};
 use crate::DENIED;
 use crate::args::Recover;
+use crate::consent;
 use crate::failure::Failure;
 use crate::open::random_bytes;
 use crate::output::{self, Reader};
+use crate::view::{self, View};
 
 /// The most servers that one look describes, by the interface.
 const LOOKED_UP_MAX: usize = 200;
@@ -41,7 +42,7 @@ pub(super) async fn run(desk: &Desk, wanted: &Recover) -> Result<ExitCode, Failu
         let going_on = format!("going on with the {head}");
         output::line(if wanted.resume { &going_on } else { &plan })?;
     }
-    if !wanted.resume && !consent::given(&wanted.consent, "Start it?")? {
+    if !wanted.resume && !consent::given(wanted.consent.yes, "--dry-run", "Start it?")? {
         output::line("nothing was started")?;
         return Ok(ExitCode::from(DENIED));
     }
@@ -74,7 +75,13 @@ async fn watched(
             state.campaign.clone_from(campaign);
             state.write(&wanted.state).map_err(tollgate_aws::Error::Invalid)?;
         }
-        view.show(campaign, waiting);
+        view.show(
+            || screen::draw(campaign, waiting, view::width()),
+            || {
+                let why = waiting.map_or_else(String::new, |why| format!("; waiting: {why}"));
+                format!("{}{why}", screen::summary(&campaign.tally()))
+            },
+        );
         Ok(())
     };
     let over = tokio::select! {
@@ -151,54 +158,4 @@ fn report(desk: &Desk, campaign: &Campaign) -> Result<ExitCode, Failure> {
         format!("{}{line}{failures}", screen::summary(&tally))
     })?;
     Ok(if 0 < tally.failed { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
-}
-
-/// The progress on standard error: redrawn in place at a terminal, a line for each change elsewhere.
-struct View {
-    is_on: bool,
-    redraws: bool,
-    lines: usize,
-    last: String,
-}
-
-impl View {
-    fn new(reader: Reader) -> Self {
-        let redraws = io::stderr().is_terminal();
-        Self { is_on: reader == Reader::Person, redraws, lines: 0, last: String::new() }
-    }
-
-    fn show(&mut self, campaign: &Campaign, waiting: Option<&Waiting>) {
-        if !self.is_on {
-            return;
-        }
-        let text = if self.redraws {
-            screen::draw(campaign, waiting, columns())
-        } else {
-            let why = waiting.map_or_else(String::new, |why| format!("; waiting: {why}"));
-            format!("{}{why}", screen::summary(&campaign.tally()))
-        };
-        if text == self.last {
-            return;
-        }
-        if self.redraws && 0 < self.lines {
-            eprint!("\x1b[{}A\x1b[J", self.lines);
-        }
-        eprintln!("{text}");
-        self.lines = text.lines().count();
-        self.last = text;
-    }
-
-    /// What is drawn stays; what comes next is below it.
-    const fn leave(&mut self) {
-        self.lines = 0;
-    }
-}
-
-/// How wide the terminal is.
-fn columns() -> usize {
-    rustix::termios::tcgetwinsize(io::stderr())
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| 0 < *columns)
-        .unwrap_or(80)
 }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use serde_json::json;
 use tollgate_aws::drs::TERMINATE_MAX;
 
-use super::{Desk, consent, ids, invalid};
+use super::{Desk, ids, invalid};
 use crate::DENIED;
 use crate::args::Terminate;
+use crate::consent;
 use crate::failure::Failure;
 use crate::output;
 
@@ -41,7 +42,7 @@ pub(super) async fn run(desk: &Desk, wanted: &Terminate) -> Result<ExitCode, Fai
         return Ok(ExitCode::SUCCESS);
     }
     let question = format!("Terminate {count} recovery instances in {}?", desk.client.region());
-    if !consent::given(&wanted.consent, &question)? {
+    if !consent::given(wanted.consent.yes, "--dry-run", &question)? {
         output::line("nothing was terminated")?;
         return Ok(ExitCode::from(DENIED));
     }

@@ -211,8 +211,23 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "3",
         ),
         (
+            "[translate]\njobs = \"redis\"",
+            "2: jobs \"redis\" is neither \"embedded\" nor \"postgres\"",
+            "\"redis\"",
+        ),
+        (
+            "[translate]\nschema = \"s\"",
+            "2: schema is for jobs = \"postgres\"; remove it, or use that",
+            "\"s\"",
+        ),
+        (
+            "[translate]\njobs = \"postgres\"",
+            "2: a database of jobs needs a url; add url, url_env (a variable) or url_file (a file)",
+            "\"postgres\"",
+        ),
+        (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, policy, envoy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, translate, policy, envoy",
             "sever",
         ),
     ];

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 31] = [
     "acquire",
     "settle",
     "release",
@@ -28,6 +28,13 @@ const COMMANDS: [&str; 24] = [
     "drs capacity",
     "drs recover",
     "drs terminate",
+    "translate",
+    "translate jobs",
+    "translate status",
+    "translate resume",
+    "translate cancel",
+    "translate worker",
+    "translate lambda",
     "completions",
 ];
 
@@ -76,7 +83,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, completions, help]",
+             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

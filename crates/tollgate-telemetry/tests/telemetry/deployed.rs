@@ -110,7 +110,7 @@ fn the_templates_pass_cfn_lint() {
     } else {
         Command::new("cfn-lint")
     };
-    command.args(["deploy/cloudformation.yaml", "deploy/drs-lambda.yaml"]);
+    command.args(["deploy/cloudformation.yaml", "deploy/drs-lambda.yaml", "deploy/translate.yaml"]);
     passes(command);
 }
 

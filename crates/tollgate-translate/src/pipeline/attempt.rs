@@ -41,6 +41,8 @@ const REST: Span = Span::from_mins(10);
 pub(super) enum Came {
     /// Go on.
     On,
+    /// The quota is used up until this time, as far as can be told from a place in line.
+    Full(Timestamp, String),
     /// Nothing goes on before this time, or before somebody acts.
     Pause(Option<Timestamp>, String),
 }
@@ -125,7 +127,7 @@ impl Attempt {
             Ok(Pass::Go(guard)) => Ok(guard),
             Ok(Pass::NotBefore(at, why)) => {
                 self.record(Step::Back).await?;
-                Err(Came::Pause(Some(at), why))
+                Err(Came::Full(at, why))
             }
             Ok(Pass::Never(why)) => Err(self.divide(why, Used::default()).await?),
             // The gate could not decide, so nobody may go; it may be able to later.

@@ -14,7 +14,9 @@ use crate::job::{Job, Run};
 use crate::plan::{Micros, Price};
 use crate::provider::Request;
 use crate::verify::{Fault, Verified, verify};
-use crate::{Chunk, Document, Estimate, Format, Glossary, Language, PROMPT_VERSION, Task, Term};
+use crate::{
+    Chunk, Document, Estimate, Format, Glossary, Language, Layout, PROMPT_VERSION, Task, Term,
+};
 
 /// A job to make.
 #[derive(Clone, Debug)]
@@ -37,6 +39,10 @@ pub struct JobSpec {
     pub price: Option<Price>,
     /// The job is paused before it costs more than this. Needs a price.
     pub max_cost: Option<Micros>,
+    /// What stands in the written document.
+    pub layout: Layout,
+    /// The file that the document is to be written to, for whoever finishes the job.
+    pub output: Option<String>,
 }
 
 impl JobSpec {
@@ -59,6 +65,8 @@ impl JobSpec {
             chunk_tokens: CHUNK_TOKENS,
             price: None,
             max_cost: None,
+            layout: Layout::default(),
+            output: None,
         }
     }
 }
@@ -86,6 +94,12 @@ pub struct JobSettings {
     pub price: Option<Price>,
     /// The job is paused before it costs more than this.
     pub max_cost: Option<Micros>,
+    /// What stands in the written document.
+    #[serde(default)]
+    pub layout: Layout,
+    /// The file that it is to be written to.
+    #[serde(default)]
+    pub output: Option<String>,
     /// What the chunks and the wording of the requests came to when the job was made.
     pub digest: String,
 }
@@ -158,6 +172,8 @@ impl Book {
             model: spec.model.clone(),
             price: spec.price,
             max_cost: spec.max_cost,
+            layout: spec.layout,
+            output: spec.output.clone(),
             digest: String::new(),
         };
         settings.check()?;

@@ -105,13 +105,13 @@ impl Pipeline {
         let halt = watch::Sender::new(false);
         let book = Arc::clone(&rounds.book);
         let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
-        Ok(match attempt.run().await? {
-            Came::On => Single::Worked,
-            Came::Pause(resume_at, why) => {
-                rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
-                Single::Ended(Ended::Paused { resume_at, why })
-            }
-        })
+        let (resume_at, why) = match attempt.run().await? {
+            Came::On => return Ok(Single::Worked),
+            Came::Full(at, why) => (Some(at), why),
+            Came::Pause(resume_at, why) => (resume_at, why),
+        };
+        rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+        Ok(Single::Ended(Ended::Paused { resume_at, why }))
     }
 }
 
@@ -195,9 +195,13 @@ impl Rounds<'_> {
         tasks: &mut JoinSet<Result<Came, Error>>,
     ) -> Result<Ended, Error> {
         let lease = self.engine.store.lease();
+        // Those who were told to come back another day, while others were in front, may have been told too early: what is in
+        // front may be counted already. So the line empties, and one asks alone before the job is paused.
+        let (mut empties, mut alone) = (false, false);
         loop {
             let mut later = None;
-            while tasks.len() < self.engine.options.parallel && !self.stop.is_set() {
+            let most = if alone { 1 } else { self.engine.options.parallel };
+            while !empties && tasks.len() < most && !self.stop.is_set() {
                 match self.claim().await? {
                     Next::Chunk(claim) => {
                         let (engine, book) = (Arc::clone(self.engine), Arc::clone(&self.book));
@@ -216,6 +220,10 @@ impl Rounds<'_> {
             if self.stop.is_set() {
                 return Ok(Ended::Stopped);
             }
+            if empties && tasks.is_empty() {
+                (empties, alone) = (false, true);
+                continue;
+            }
             self.tell(tasks.len(), None).await?;
             let now = self.engine.clock.now();
             let look = lease.map_or(LOOK_EVERY, |lease| {
@@ -228,11 +236,17 @@ impl Rounds<'_> {
                 () = self.stop.wait() => return Ok(Ended::Stopped),
                 Some(ended) = tasks.join_next() => joined(ended)?,
                 () = self.engine.clock.sleep_until(alarm) => {
-                    self.look_up().await?
+                    self.look_up().await?;
+                    continue;
                 }
             };
-            if let Came::Pause(resume_at, why) = came {
-                return Ok(Ended::Paused { resume_at, why });
+            match came {
+                Came::On => alone = false,
+                Came::Full(at, why) if alone => {
+                    return Ok(Ended::Paused { resume_at: Some(at), why });
+                }
+                Came::Full(..) => empties = true,
+                Came::Pause(resume_at, why) => return Ok(Ended::Paused { resume_at, why }),
             }
         }
     }
@@ -243,10 +257,9 @@ impl Rounds<'_> {
     }
 
     /// Keeps the claims alive.
-    async fn look_up(&self) -> Result<Came, Error> {
+    async fn look_up(&self) -> Result<(), Error> {
         let (store, options) = (&self.engine.store, &self.engine.options);
-        store.renew(self.id, &options.worker, self.engine.clock.now()).await?;
-        Ok(Came::On)
+        store.renew(self.id, &options.worker, self.engine.clock.now()).await
     }
 
     /// Every chunk is done or was given up.

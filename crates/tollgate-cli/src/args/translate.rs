@@ -1,0 +1,174 @@
+//! The flags of `tollgate translate`, as they are typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use super::examples;
+
+/// A document to translate, or what to do with jobs that are there.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct TranslateFlags {
+    #[command(subcommand)]
+    pub(crate) command: Option<TranslateCommand>,
+    #[command(flatten)]
+    pub(crate) making: Making,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TranslateCommand {
+    /// List the jobs, newest first
+    #[command(after_help = examples::TRANSLATE_JOBS)]
+    Jobs,
+
+    /// Show how far a job is, and what went wrong in it
+    #[command(after_help = examples::TRANSLATE_STATUS)]
+    Status {
+        /// The job
+        id: String,
+    },
+
+    /// Go on with a job that was stopped, killed or paused, and write its document
+    ///
+    /// What is translated is not paid again. Of a job that is over, it writes the document.
+    #[command(after_help = examples::TRANSLATE_RESUME)]
+    Resume(Resume),
+
+    /// Give a job up; calls that are under way are finished
+    #[command(after_help = examples::TRANSLATE_CANCEL)]
+    Cancel {
+        /// The job
+        id: String,
+    },
+
+    /// Work on every job there is until told to stop, beside other workers
+    ///
+    /// Jobs are those of the table translate in the configuration; in PostgreSQL workers on many machines share them. Documents are
+    /// written by translate or resume.
+    #[command(after_help = examples::TRANSLATE_WORKER)]
+    Worker {
+        #[command(flatten)]
+        provided: Provided,
+    },
+
+    /// Run as an AWS Lambda function that attempts one chunk for each event
+    ///
+    /// The event is {"id": "JOB"}. The answer says what comes next: "chunk", "wait" with a time in until, or "end" with the
+    /// state. deploy/translate.yaml has the function and the state machine that calls it.
+    #[command(after_help = examples::TRANSLATE_LAMBDA)]
+    Lambda {
+        #[command(flatten)]
+        provided: Provided,
+    },
+}
+
+/// Which provider, and which quota it is called within.
+#[derive(Debug, Args)]
+pub(crate) struct Provided {
+    /// Whose interface it is
+    #[arg(long, value_enum, default_value_t = ProviderKind::Gemini)]
+    pub(crate) provider: ProviderKind,
+    /// Another address than the provider's own; plain http is for this machine only
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) provider_url: Option<String>,
+    /// The variable with the key; without it GEMINI_API_KEY, GOOGLE_API_KEY or OPENAI_API_KEY
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) key_env: Option<String>,
+    /// The file with the key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "key_env")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The policy with the provider's limits: units requests and tokens
+    #[arg(long, default_value = "gemini-free")]
+    pub(crate) policy: String,
+    /// For whom calls are counted; everybody with the same key has the same one
+    #[arg(long, default_value = "project")]
+    pub(crate) subject: String,
+    /// How many chunks are translated at once
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) workers: usize,
+}
+
+/// Whose interface a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProviderKind {
+    /// Gemini's generateContent
+    Gemini,
+    /// The chat completions of OpenAI and of servers that are compatible
+    Openai,
+}
+
+/// How a job is worked on.
+#[derive(Debug, Args)]
+pub(crate) struct Working {
+    #[command(flatten)]
+    pub(crate) provided: Provided,
+    /// Where the document is written; without it beside the source, as in book.fr.md
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+    /// The job is paused before it costs more than this, in dollars, as in 2.50
+    #[arg(long, value_name = "DOLLARS")]
+    pub(crate) max_cost: Option<String>,
+    /// The model
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Prices of your own, as JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) prices: Option<PathBuf>,
+    /// End when the job is paused, instead of waiting until it goes on
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// The job
+    pub(crate) id: String,
+    /// Try again what was given up, and nothing else
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+    #[command(flatten)]
+    pub(crate) working: Working,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Making {
+    /// The document: .txt, .md, .srt or .epub
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// The language to translate into, as in fr or pt-BR
+    #[arg(long, required = true, value_name = "LANGUAGE")]
+    pub(crate) to: Option<String>,
+    /// The language of the document
+    #[arg(long, value_name = "LANGUAGE", default_value = "en")]
+    pub(crate) from: String,
+    #[command(flatten)]
+    pub(crate) working: Working,
+    /// Keep each paragraph, with its translation behind it
+    #[arg(long)]
+    pub(crate) bilingual: bool,
+    /// Terms and their translations, as CSV or JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) glossary: Option<PathBuf>,
+    /// What the model should know besides, as in "address the reader informally"
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) instructions: Option<String>,
+    /// The size of a chunk, in tokens
+    #[arg(long, value_name = "N", default_value_t = 3_500)]
+    pub(crate) chunk_tokens: u64,
+    /// Make chunks as large as it takes to fit the requests of one day
+    #[arg(long, conflicts_with = "chunk_tokens")]
+    pub(crate) fit_rpd: bool,
+    /// The wish to be done in this time, as in 24h; the plan says whether it can be
+    #[arg(long, value_name = "TIME")]
+    pub(crate) within: Option<String>,
+    /// Print the plan, and end
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Start without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Keep the job for workers, and end
+    #[arg(long)]
+    pub(crate) detach: bool,
+}

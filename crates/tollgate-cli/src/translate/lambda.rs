@@ -1,0 +1,140 @@
+//! `tollgate translate lambda`: one chunk for each event, for a Map of AWS Step Functions.
+//!
+//! It is a custom runtime: it asks the runtime interface of Lambda for an event, attempts one chunk, and answers. An event and its
+//! answer are a contract with the state machine in `deploy/translate.yaml`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tollgate::edge::environment;
+use tollgate::{ErrorKind, Span, Timestamp};
+use tollgate_translate::job::JobState;
+use tollgate_translate::pipeline::{Ended, Options, Pipeline, Single};
+
+use super::desk::Desk;
+use super::{invalid, list};
+use crate::failure::Failure;
+
+/// Where Lambda says its runtime interface is.
+const RUNTIME: &str = "AWS_LAMBDA_RUNTIME_API";
+
+/// A function is paid while it waits, so it waits in line no longer than a minute's quota takes.
+const PATIENCE: Span = Span::from_mins(1);
+
+/// What the state machine sends.
+#[derive(Debug, Deserialize)]
+struct Event {
+    id: String,
+}
+
+/// What the state machine chooses by.
+#[derive(Debug, Serialize)]
+#[serde(tag = "next", rename_all = "snake_case")]
+enum Next {
+    /// There may be more.
+    Chunk { id: String },
+    /// Nothing can be done before this time.
+    Wait { id: String, until: String },
+    /// Nothing more will be done by itself.
+    End { id: String, state: &'static str, why: Option<String> },
+}
+
+/// Answers events until Lambda ends the process.
+pub(super) async fn serve(desk: &Desk) -> Result<ExitCode, Failure> {
+    let none = || invalid(format!("{RUNTIME} is not set; this command is for AWS Lambda"));
+    let at = environment(RUNTIME).ok_or_else(none)?;
+    let runtime = Arc::new(Runtime { at: format!("http://{at}/2018-06-01/runtime/invocation") });
+    let options = Options { patience: PATIENCE, ..Options::default() };
+    let pipeline = desk.pipeline_with(options);
+    loop {
+        let asked = Arc::clone(&runtime);
+        let (request, event) = blocking(move || asked.next()).await?;
+        let (path, body) = match answer(desk, &pipeline, &event).await {
+            Ok(next) => ("response", serde_json::to_vec(&next)),
+            Err(failure) => {
+                let problem = failure.problem();
+                let error = serde_json::json!({ "errorType": problem.kind, "errorMessage": problem.detail });
+                ("error", serde_json::to_vec(&error))
+            }
+        };
+        let body = body.map_err(|error| invalid(format!("the answer cannot be sent: {error}")))?;
+        let told = Arc::clone(&runtime);
+        blocking(move || told.tell(&request, path, &body)).await?;
+    }
+}
+
+async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, Failure> {
+    let Event { id } = serde_json::from_slice(event)
+        .map_err(|error| invalid(format!("the event is not {{\"id\": \"JOB\"}}: {error}")))?;
+    let now = desk.clock.now();
+    // Nobody else wakes a job that is worked on by functions alone.
+    if let JobState::Paused { resume_at: Some(at), .. } = list::job(&*desk.jobs, &id).await?.state {
+        if now < at {
+            return Ok(wait(id, at));
+        }
+        desk.jobs.set_state(&id, &JobState::Running, now).await?;
+    }
+    Ok(match pipeline.run_one(&id).await? {
+        Single::Worked => Next::Chunk { id },
+        Single::Later(at) | Single::Ended(Ended::Paused { resume_at: Some(at), .. }) => {
+            wait(id, at)
+        }
+        Single::Ended(ended) => {
+            let (state, why) = match ended {
+                Ended::Completed => ("completed", None),
+                Ended::CompletedWithErrors => ("completed_with_errors", None),
+                Ended::Paused { why, .. } => ("paused", Some(why)),
+                Ended::Stopped => ("stopped", None),
+                Ended::Cancelled => ("cancelled", None),
+            };
+            Next::End { id, state, why }
+        }
+    })
+}
+
+/// The state machine waits by whole seconds.
+fn wait(id: String, at: Timestamp) -> Next {
+    let until = Timestamp::from_secs(at.as_micros().div_ceil(1_000_000)).to_string();
+    Next::Wait { id, until }
+}
+
+/// The runtime interface of Lambda.
+#[derive(Debug)]
+struct Runtime {
+    at: String,
+}
+
+impl Runtime {
+    /// Waits for an event: the id of its request, and what it says.
+    fn next(&self) -> Result<(String, Vec<u8>), Failure> {
+        let mut reply =
+            ureq::get(format!("{}/next", self.at)).call().map_err(|error| lost(&error))?;
+        let request = reply.headers().get("lambda-runtime-aws-request-id");
+        let request = request.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let request = request.ok_or_else(|| invalid("the event has no id of a request"))?;
+        Ok((request, reply.body_mut().read_to_vec().map_err(|error| lost(&error))?))
+    }
+
+    fn tell(&self, request: &str, path: &str, body: &[u8]) -> Result<(), Failure> {
+        let url = format!("{}/{request}/{path}", self.at);
+        ureq::post(url)
+            .content_type("application/json")
+            .send(body)
+            .map(drop)
+            .map_err(|error| lost(&error))
+    }
+}
+
+fn lost(error: &ureq::Error) -> Failure {
+    let text = format!("the runtime interface of Lambda cannot be used: {error}");
+    Failure::new(ErrorKind::Unavailable, text)
+}
+
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(act).await.map_err(|error| {
+        Failure::new(ErrorKind::Unavailable, format!("a call ended unexpectedly: {error}"))
+    })?
+}

@@ -1,0 +1,247 @@
+//! A new job: the document, the plan, the question, and then the work.
+//!
+//! The id is made of what is asked for, so the same command typed again after a crash goes on with the same job.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tollgate::{CalendarWindow, Clock, Period, Policy, Rule, Span, SystemClock};
+use tollgate_translate::job::{JobState, JobStore};
+use tollgate_translate::pipeline::{Amendment, JobSpec};
+use tollgate_translate::plan::{Conditions, Plan};
+use tollgate_translate::{
+    Calibration, Document, Format, Glossary, Layout, PROMPT_VERSION, Task, chunk,
+};
+
+use super::desk::{self, Desk};
+use super::{invalid, max_cost, prices, read_text, watch};
+use crate::DENIED;
+use crate::args::{Making, ProviderKind};
+use crate::config::Config;
+use crate::consent;
+use crate::failure::Failure;
+use crate::output::{self, Reader};
+use crate::remote::Server;
+
+/// The model of Gemini, unless another is named.
+const GEMINI_MODEL: &str = "gemini-2.5-flash";
+
+/// How much of a file's name is in the id of its job.
+const STEM_CHARS: usize = 32;
+
+pub(super) async fn run(
+    flags: &Making,
+    config: &Config,
+    server: Option<Server>,
+    named: Option<&Path>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    let policy = desk::policy(config, &flags.working.provided)?;
+    let (mut spec, plan) = planned(flags, &policy)?;
+    if flags.plan {
+        output::answer(reader, &json!({ "plan": plan }), || {
+            plan.to_string().trim_end().to_owned()
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if reader == Reader::Person {
+        output::line(plan.to_string().trim_end())?;
+    }
+    let store = desk::jobs(config).await?;
+    let there = identified(&mut spec, &*store).await?;
+    if !there {
+        check_output(flags, &spec)?;
+    }
+    let question = if there { "Go on with it?" } else { "Start it?" };
+    if there && reader == Reader::Person {
+        output::line(&format!("this is the job {}, which is there already", spec.id))?;
+    }
+    if !consent::given(flags.yes, "--plan", question)? {
+        output::line("nothing was started")?;
+        return Ok(ExitCode::from(DENIED));
+    }
+    drop(store);
+    let desk = Desk::open(&flags.working.provided, config, server, named, reader).await?;
+    let done = work(flags, &desk, &spec, &plan).await;
+    desk.close().await?;
+    done
+}
+
+async fn work(
+    flags: &Making,
+    desk: &Desk,
+    spec: &JobSpec,
+    plan: &Plan,
+) -> Result<ExitCode, Failure> {
+    let pipeline = desk.pipeline(!flags.working.no_wait);
+    let is_new = pipeline.submit(spec).await?;
+    if !is_new && spec.max_cost.is_some() {
+        let amendment = Amendment { max_cost: spec.max_cost, ..Amendment::default() };
+        pipeline.amend(&spec.id, &amendment).await?;
+    }
+    if flags.detach {
+        output::answer(desk.reader, &json!({ "plan": plan, "id": spec.id }), || {
+            format!(
+                "{0} is kept for workers; fetch its document with: tollgate translate resume {0}{1}",
+                spec.id, desk.again
+            )
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    watch::job(desk, &pipeline, &spec.id, flags.working.output.as_deref(), Some(plan)).await
+}
+
+/// The job that `flags` ask for, without its id, and its plan.
+fn planned(flags: &Making, policy: &Policy) -> Result<(JobSpec, Plan), Failure> {
+    let working = &flags.working;
+    let file = flags.file.as_deref().ok_or_else(|| invalid("name a document"))?;
+    let to = flags.to.as_deref().ok_or_else(|| invalid("name a language with --to"))?;
+    let format = Format::of_path(file)?;
+    let bytes = std::fs::read(file)
+        .map_err(|error| invalid(format!("{} cannot be read: {error}", file.display())))?;
+    let mut task = Task::new(flags.from.parse()?, to.parse()?);
+    if task.from.is_same_as(&task.to) {
+        let text =
+            format!("the document is in {to:?} already; name another language with --to or --from");
+        return Err(invalid(text));
+    }
+    if let Some(path) = &flags.glossary {
+        task.glossary = glossary(path)?;
+    }
+    task.instructions.clone_from(&flags.instructions);
+    let model = match (&working.model, working.provided.provider) {
+        (Some(model), _) => model.as_str(),
+        (None, ProviderKind::Gemini) => GEMINI_MODEL,
+        (None, ProviderKind::Openai) => {
+            return Err(invalid("this provider has many models; name one with --model"));
+        }
+    };
+    let mut document = Document::read(bytes.clone(), format)
+        .map_err(|error| invalid(format!("{}: {error}", file.display())))?;
+    let chunk_tokens = match flags.fit_rpd {
+        true => size_for_a_day(&document, &task, policy)?,
+        false => flags.chunk_tokens,
+    };
+    let chunks = chunk::cut(&mut document, chunk_tokens)?;
+    let mut conditions = Conditions::new(model, policy.clone(), SystemClock.now());
+    conditions.workers = working.provided.workers;
+    conditions.price = prices(working)?.of(model);
+    conditions.within = within(flags)?;
+    conditions.max_cost = max_cost(working)?;
+    let calibration = Calibration::default();
+    let plan = Plan::make(&task, &document, &chunks, chunk_tokens, &calibration, &conditions)?;
+    let mut spec = JobSpec::new("", bytes, format, task, model);
+    spec.name = file.display().to_string();
+    spec.chunk_tokens = chunk_tokens;
+    (spec.price, spec.max_cost) = (conditions.price, conditions.max_cost);
+    spec.layout = if flags.bilingual { Layout::Bilingual } else { Layout::Translation };
+    let output = working.output.clone().unwrap_or_else(|| beside(file, spec.task.to.tag()));
+    let output = std::path::absolute(&output)
+        .map_err(|error| invalid(format!("{} cannot be a file: {error}", output.display())))?;
+    spec.output = Some(output.display().to_string());
+    Ok((spec, plan))
+}
+
+fn within(flags: &Making) -> Result<Option<Span>, Failure> {
+    let span = flags.within.as_deref().map(str::parse).transpose();
+    Ok(span.map_err(tollgate::Error::from)?)
+}
+
+fn glossary(file: &Path) -> Result<Glossary, Failure> {
+    let text = read_text("--glossary", file)?;
+    let is_json = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
+    let read = if is_json { Glossary::from_json(&text) } else { Glossary::from_csv(&text) };
+    read.map_err(|error| invalid(format!("{}: {error}", file.display())))
+}
+
+/// The size of chunks that fit into the requests of one day, or the largest there is.
+fn size_for_a_day(document: &Document, task: &Task, policy: &Policy) -> Result<u64, Failure> {
+    let limits = policy.limits().zip(policy.effective()).filter(|(limit, _)| {
+        let is_daily = matches!(
+            limit.rule(),
+            Rule::CalendarWindow(CalendarWindow { period: Period::Day, .. })
+        );
+        is_daily && limit.unit() == "requests"
+    });
+    let daily = limits.map(|(_, most)| most).min().ok_or_else(|| {
+        invalid(format!(
+            "the policy {:?} has no limit of requests per day to fit; leave --fit-rpd out",
+            policy.name()
+        ))
+    })?;
+    let most = chunk::size_max(&task.from, &task.to);
+    Ok(chunk::fitting_size(document, daily, most).unwrap_or(most))
+}
+
+/// `book.md` in French is `book.fr.md`.
+fn beside(file: &Path, language: &str) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = file.extension().unwrap_or_default().to_string_lossy();
+    file.with_file_name(format!("{stem}.{language}.{ending}"))
+}
+
+/// A file that is there and that nobody named is not written over; nor is the source.
+fn check_output(flags: &Making, spec: &JobSpec) -> Result<(), Failure> {
+    let output = PathBuf::from(spec.output.as_deref().unwrap_or_default());
+    let shown = output.display();
+    let is_source = flags.file.as_ref().is_some_and(|file| {
+        let whole = |path: &Path| std::fs::canonicalize(path).ok();
+        whole(file).is_some_and(|file| whole(&output) == Some(file))
+    });
+    if is_source {
+        return Err(invalid(format!("{shown} is the document itself; name another with --output")));
+    }
+    if flags.working.output.is_none() && output.exists() {
+        let text = format!("{shown} is there already; move it away, or name a file with --output");
+        return Err(invalid(text));
+    }
+    if !output.parent().is_some_and(Path::is_dir) {
+        return Err(invalid(format!(
+            "there is no folder for {shown}; make it, or name another file"
+        )));
+    }
+    Ok(())
+}
+
+/// Gives the job its id, and says whether it is there already. One that was cancelled is left behind.
+async fn identified(spec: &mut JobSpec, store: &dyn JobStore) -> Result<bool, Failure> {
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    let task = &spec.task;
+    let rest = json!([
+        PROMPT_VERSION,
+        task.from,
+        task.to,
+        task.glossary.terms(),
+        task.instructions,
+        task.context_tokens,
+        spec.chunk_tokens,
+        spec.model,
+        spec.layout,
+        spec.output
+    ]);
+    part(&spec.document);
+    part(rest.to_string().as_bytes());
+    let hash: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let stem = Path::new(&spec.name).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let stem: String = stem.chars().map(plain).take(STEM_CHARS).collect();
+    let stem = match stem.trim_matches('-') {
+        "" => "document",
+        stem => stem,
+    };
+    let first = format!("{stem}-{}-{hash}", task.to.tag().to_ascii_lowercase());
+    spec.id.clone_from(&first);
+    for number in 2.. {
+        match store.job(&spec.id).await?.map(|job| job.state) {
+            Some(JobState::Cancelled) => spec.id = format!("{first}-{number}"),
+            found => return Ok(found.is_some()),
+        }
+    }
+    Ok(false)
+}

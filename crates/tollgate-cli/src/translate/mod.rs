@@ -1,0 +1,129 @@
+//! `tollgate translate`: long documents within a provider's quota, and the jobs that they are.
+
+mod desk;
+mod lambda;
+mod list;
+mod make;
+mod screen;
+mod turns;
+mod watch;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use tollgate::ErrorKind;
+use tollgate_translate::plan::{Micros, Prices};
+
+use crate::args::{Resume, TranslateCommand, TranslateFlags, Working};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::Reader;
+use crate::remote::Server;
+use desk::Desk;
+
+/// Does what `flags` say. The exit status of a document that is not whole is 1.
+pub(crate) async fn run(
+    flags: TranslateFlags,
+    server: Option<Server>,
+    named: Option<&Path>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    use TranslateCommand::{Cancel, Jobs, Status};
+    if server.is_some() && matches!(flags.command, Some(Jobs | Status { .. } | Cancel { .. })) {
+        return Err(invalid(
+            "jobs are kept where [translate] says, not at a broker; leave --server out",
+        ));
+    }
+    let config = Config::load(named)?;
+    match flags.command {
+        None => make::run(&flags.making, &config, server, named, reader).await,
+        Some(Jobs) => list::jobs(&config, reader).await,
+        Some(Status { id }) => list::status(&config, &id, reader).await,
+        Some(Cancel { id }) => list::cancel(&config, &id, reader).await,
+        Some(TranslateCommand::Resume(wanted)) => {
+            resume(&wanted, &config, server, named, reader).await
+        }
+        Some(TranslateCommand::Worker { provided }) => {
+            let desk = Desk::open(&provided, &config, server, named, reader).await?;
+            let done = watch::worker(&desk).await;
+            desk.close().await?;
+            done
+        }
+        Some(TranslateCommand::Lambda { provided }) => {
+            let desk = Desk::open(&provided, &config, server, named, reader).await?;
+            lambda::serve(&desk).await
+        }
+    }
+}
+
+async fn resume(
+    wanted: &Resume,
+    config: &Config,
+    server: Option<Server>,
+    named: Option<&Path>,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
+    let Resume { id, retry_failed, working } = wanted;
+    let max_cost = max_cost(working)?;
+    let prices = prices(working)?;
+    list::job(&*desk::jobs(config).await?, id).await?;
+    let desk = Desk::open(&working.provided, config, server, named, reader).await?;
+    let done = async {
+        let pipeline = desk.pipeline(!working.no_wait);
+        if *retry_failed && pipeline.retry_failed(id).await? == 0 {
+            return Err(invalid(format!(
+                "nothing of the job {id} was given up; leave --retry-failed out"
+            )));
+        }
+        let model = working.model.as_ref().map(|model| (model.clone(), prices.of(model)));
+        if model.is_some() || max_cost.is_some() {
+            let amendment = tollgate_translate::pipeline::Amendment { model, max_cost };
+            pipeline.amend(id, &amendment).await?;
+        }
+        watch::job(&desk, &pipeline, id, working.output.as_deref(), None).await
+    }
+    .await;
+    desk.close().await?;
+    done
+}
+
+/// The bound on the cost, in millionths of a dollar.
+fn max_cost(working: &Working) -> Result<Option<Micros>, Failure> {
+    let Some(text) = &working.max_cost else { return Ok(None) };
+    let wrong = || invalid(format!("--max-cost {text:?} is no amount in dollars, as in 2.50"));
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || 6 < part.len() {
+        return Err(wrong());
+    }
+    let micros = format!("{whole}{part:0<6}").parse().map_err(|_| wrong())?;
+    Ok(Some(Micros(micros)))
+}
+
+fn prices(working: &Working) -> Result<Prices, Failure> {
+    match &working.prices {
+        None => Ok(Prices::built_in()),
+        Some(file) => Ok(Prices::from_json(&read_text("--prices", file)?)?),
+    }
+}
+
+/// The text of the file that `flag` names.
+fn read_text(flag: &str, file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file)
+        .map_err(|error| invalid(format!("{flag} {}: cannot be read: {error}", file.display())))
+}
+
+fn invalid(text: impl Into<String>) -> Failure {
+    Failure::new(ErrorKind::Invalid, text)
+}
+
+impl From<tollgate_translate::Error> for Failure {
+    fn from(error: tollgate_translate::Error) -> Self {
+        match error.kind() {
+            tollgate_translate::ErrorKind::Store => {
+                Self::new(ErrorKind::Unavailable, error.to_string())
+            }
+            _ => invalid(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A translation as a person sees it: a bar, tokens, where the quota stands, and when it ends.
+
+use jiff::tz::TimeZoneDatabase;
+use tollgate::{CalendarWindow, Policy, Rule, Span, Standing, Timestamp};
+use tollgate_translate::pipeline::{Failure, Progress};
+use tollgate_translate::plan::{Micros, Plan};
+
+/// How wide the bar is.
+const BAR: u64 = 30;
+
+/// How many failures are named at the end.
+const SHOWN_MAX: usize = 10;
+
+/// What is known while a job runs.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) progress: &'a Progress,
+    pub(super) standing: &'a [Standing],
+    pub(super) policy: &'a Policy,
+    pub(super) plan: Option<&'a Plan>,
+    /// Chunks that were done when this run began.
+    pub(super) done_before: u64,
+    pub(super) now: Timestamp,
+    pub(super) resume: &'a str,
+}
+
+impl Scene<'_> {
+    /// All of it, for a terminal.
+    pub(super) fn draw(&self) -> String {
+        let Progress { job, counts, under_way, in_line, .. } = self.progress;
+        let all = counts.all().max(1);
+        let filled = usize::try_from((counts.done + counts.failed) * BAR / all).unwrap_or(0);
+        let rest = usize::try_from(BAR).unwrap_or(0) - filled;
+        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(rest));
+        let line = match in_line {
+            0 => String::new(),
+            waiting => format!(", {waiting} of them in line for a permit"),
+        };
+        let mut lines = vec![
+            format!("{job}  {bar}  {}", self.chunks()),
+            format!(
+                "tokens    {} sent, {} received, {}",
+                grouped(counts.input_tokens),
+                grouped(counts.output_tokens),
+                Micros(counts.cost)
+            ),
+            format!("quota     {}", self.quota()),
+            format!("now       {under_way} under way{line}"),
+        ];
+        if let Some(end) = self.ends_at().filter(|_| counts.done + counts.failed < counts.all()) {
+            let left = end.since(self.now).for_people();
+            lines.push(format!("ends      about {}, in {left}", seconds(end)));
+        }
+        lines.extend(self.pause());
+        lines.join("\n")
+    }
+
+    /// What changed, for a log.
+    pub(super) fn brief(&self) -> String {
+        match self.pause() {
+            Some(pause) => format!("{}; {pause}", self.chunks()),
+            None => self.chunks(),
+        }
+    }
+
+    fn chunks(&self) -> String {
+        let counts = &self.progress.counts;
+        let failed = match counts.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        format!("{}/{} chunks{failed}", counts.done, counts.all())
+    }
+
+    fn quota(&self) -> String {
+        let used = self.standing.iter().map(|limit| {
+            format!(
+                "{} {}/{} {}",
+                limit.name,
+                grouped(limit.used),
+                grouped(limit.limit),
+                limit.unit
+            )
+        });
+        used.collect::<Vec<_>>().join(", ")
+    }
+
+    /// By the pace of this run, once there is one; by the plan where days pass between.
+    fn ends_at(&self) -> Option<Timestamp> {
+        let Progress { counts, began_at, .. } = self.progress;
+        let planned = self.plan.and_then(|plan| plan.ends_at);
+        let done = (counts.done + counts.failed).saturating_sub(self.done_before);
+        if done < 3 {
+            return planned;
+        }
+        let spent = self.now.since(*began_at).as_micros();
+        let micros =
+            u128::from(spent) * u128::from(counts.waiting + counts.working) / u128::from(done);
+        let paced = self.now + Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        let takes_days = self.plan.and_then(|plan| plan.days).is_some_and(|days| 1 < days);
+        if takes_days { planned.map(|end| end.max(paced)) } else { Some(paced) }
+    }
+
+    fn pause(&self) -> Option<String> {
+        let why = self.progress.paused.as_ref()?;
+        let resume = self.resume;
+        Some(match self.progress.resume_at {
+            Some(at) => format!(
+                "paused: {why}; goes on {}, in {}. Ctrl-C is safe; resume with: {resume}",
+                at_home(at, self.policy),
+                at.since(self.now).for_people()
+            ),
+            None => format!("paused: {why}"),
+        })
+    }
+}
+
+/// A time where the day of the quota begins, if the policy has one, and in UTC.
+pub(super) fn at_home(at: Timestamp, policy: &Policy) -> String {
+    let zone = policy.limits().find_map(|limit| match limit.rule() {
+        Rule::CalendarWindow(CalendarWindow { zone, .. }) => Some(zone),
+        _ => None,
+    });
+    let there = zone.and_then(|name| {
+        let zone = TimeZoneDatabase::bundled().get(name).ok()?;
+        let instant =
+            jiff::Timestamp::from_microsecond(i64::try_from(at.as_micros()).ok()?).ok()?;
+        Some(format!("{} {name}", instant.to_zoned(zone).strftime("%H:%M")))
+    });
+    match there {
+        Some(there) => format!("at {there} ({})", seconds(at)),
+        None => format!("at {}", seconds(at)),
+    }
+}
+
+/// What was given up or is doubtful, one line each.
+pub(super) fn failures(failures: &[Failure]) -> String {
+    let line = |failure: &Failure| {
+        format!("  segments {}, {:?}: {}", failure.run, failure.source, failure.reason)
+    };
+    let mut lines: Vec<String> = failures.iter().take(SHOWN_MAX).map(line).collect();
+    if let Some(more) = failures.len().checked_sub(SHOWN_MAX).filter(|more| 0 < *more) {
+        lines.push(format!("  and {more} more; tollgate translate status names them all"));
+    }
+    lines.join("\n")
+}
+
+fn seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_secs(at.as_micros().div_ceil(1_000_000))
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let parts = digits.as_bytes().rchunks(3).rev();
+    parts.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::{Limit, Period};
+    use tollgate_translate::job::Counts;
+
+    const HOUR: u64 = 3_600;
+
+    fn shown(progress: &Progress, done_before: u64, now: Timestamp) -> (String, String) {
+        let day = CalendarWindow::new(25, Period::Day).in_zone("America/Los_Angeles");
+        let policy = Policy::new("free", [Limit::new("rpd", "requests", day)]).unwrap();
+        let standing = [Standing {
+            name: "rpd".into(),
+            unit: "requests".into(),
+            limit: 1_025,
+            used: 1_000,
+            remaining: 25,
+            reset_at: None,
+            full_at: None,
+            refilled_at: None,
+        }];
+        let (standing, policy, plan, resume) = (&standing[..], &policy, None, "tollgate …");
+        let scene = Scene { progress, standing, policy, plan, done_before, now, resume };
+        (scene.draw(), scene.brief())
+    }
+
+    #[test]
+    fn a_run_is_drawn_with_its_pace_and_its_end() {
+        let began_at = Timestamp::from_secs(1_700_000_000);
+        let progress = Progress {
+            job: "book".to_owned(),
+            counts: Counts { done: 14, failed: 1, waiting: 10, working: 5, ..Counts::default() },
+            under_way: 5,
+            in_line: 2,
+            began_at,
+            ..Progress::default()
+        };
+        // Ten were done in this run, in 100 seconds: the other 15 take 150.
+        let (drawn, brief) = shown(&progress, 5, began_at + Span::from_secs(100));
+        let bar = format!("{}{}", "█".repeat(15), "░".repeat(15));
+        assert_eq!(
+            drawn,
+            format!(
+                "book  {bar}  14/30 chunks, 1 failed\ntokens    0 sent, 0 received, $0.0000\n\
+                 quota     rpd 1,000/1,025 requests\nnow       5 under way, 2 of them in line for a permit\n\
+                 ends      about 2023-11-14T22:17:30Z, in 2m 30s"
+            )
+        );
+        assert_eq!(brief, "14/30 chunks, 1 failed");
+    }
+
+    #[test]
+    fn a_pause_says_when_it_ends_where_the_day_of_the_quota_begins() {
+        let midnight: Timestamp = "2026-11-16T08:00:00Z".parse().unwrap();
+        let progress = Progress {
+            paused: Some("the limit rpd is used up".to_owned()),
+            resume_at: Some(midnight),
+            ..Progress::default()
+        };
+        let (_, brief) =
+            shown(&progress, 0, Timestamp::from_secs(midnight.as_micros() / 1_000_000 - 3 * HOUR));
+        assert_eq!(
+            brief,
+            "0/0 chunks; paused: the limit rpd is used up; goes on at 00:00 America/Los_Angeles \
+             (2026-11-16T08:00:00Z), in 3h. Ctrl-C is safe; resume with: tollgate …"
+        );
+    }
+}

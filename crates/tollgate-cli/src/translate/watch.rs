@@ -1,0 +1,273 @@
+//! Working on a job with somebody watching: progress, pauses, Ctrl-C, and the document at the end.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tollgate::{ErrorKind, Span, Standing};
+use tollgate_translate::Error;
+use tollgate_translate::pipeline::{Ended, JobSettings, Output, Pipeline, Stop};
+use tollgate_translate::plan::Plan;
+
+use super::desk::Desk;
+use super::screen::{self, Scene};
+use super::{invalid, list};
+use crate::DENIED;
+use crate::failure::Failure;
+use crate::output;
+use crate::view::View;
+
+/// How often the screen is drawn again without news, since time passes on it.
+const REDRAW: Span = Span::from_secs(1);
+
+/// Works on the job `id` until it is over, paused or stopped, and writes its document if it is over.
+pub(super) async fn job(
+    desk: &Desk,
+    pipeline: &Pipeline,
+    id: &str,
+    named: Option<&Path>,
+    plan: Option<&Plan>,
+) -> Result<ExitCode, Failure> {
+    let job = list::job(&*desk.jobs, id).await?;
+    let settings = JobSettings::of(&job)?;
+    let file = named.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
+    let file = file.ok_or_else(|| invalid("this job names no file; give one with --output"))?;
+    let resume = format!("tollgate translate resume {id}{}", desk.again);
+    let ended = watched(desk, pipeline, id, plan, &resume).await?;
+    let written = match &ended {
+        Ended::Completed | Ended::CompletedWithErrors => {
+            let output = pipeline.output(id, settings.layout).await?;
+            // Somebody may have worked on the document since.
+            let keeps = job.state.is_over() && named.is_none();
+            write(&file, &output.bytes, keeps)?;
+            Some(output)
+        }
+        Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
+    };
+    report(desk, id, &ended, written.as_ref(), &file, plan, &resume).await?;
+    Ok(if ended == Ended::Completed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+async fn watched(
+    desk: &Desk,
+    pipeline: &Pipeline,
+    id: &str,
+    plan: Option<&Plan>,
+    resume: &str,
+) -> Result<Ended, Failure> {
+    let (stopper, stop) = Stop::new();
+    let mut told = Told::listen()?;
+    let mut view = View::new(desk.reader);
+    let mut news = pipeline.progress();
+    let done_before = {
+        let counts = desk.jobs.counts(id).await?;
+        counts.done + counts.failed
+    };
+    let mut standing: Vec<Standing> = Vec::new();
+    let run = pipeline.run(id, &stop);
+    tokio::pin!(run);
+    let mut looked = Box::pin(looked_after(desk, Span::ZERO));
+    loop {
+        let mut over = None;
+        tokio::select! {
+            biased;
+            ended = &mut run => over = Some(ended?),
+            () = told.heard() => {
+                if stop.is_set() {
+                    view.leave();
+                    return Ok(Ended::Stopped);
+                }
+                stopper.stop();
+                view.leave();
+                let under_way = news.borrow().under_way;
+                let text = format!("stopping; waits for up to {under_way} calls that are paid, Ctrl-C again does not");
+                view.show(|| text.clone(), || text.clone());
+                view.leave();
+            }
+            now = &mut looked, if view.redraws() => {
+                standing = now;
+                looked = Box::pin(looked_after(desk, REDRAW));
+            }
+            Ok(()) = news.changed() => {}
+        }
+        let mut progress = news.borrow_and_update().clone();
+        progress.in_line = desk.in_line();
+        let now = desk.clock.now();
+        let (standing, policy) = (standing.as_slice(), &desk.policy);
+        let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
+        // Before the first news there is nothing to show.
+        if progress.job == id {
+            view.show(|| scene.draw(), || scene.brief());
+        }
+        if let Some(ended) = over {
+            view.leave();
+            return Ok(ended);
+        }
+    }
+}
+
+/// Where the quota stands after a while. It is worth a look, and not worth a failure.
+async fn looked_after(desk: &Desk, wait: Span) -> Vec<Standing> {
+    desk.clock.sleep_until(desk.clock.now() + wait).await;
+    desk.gate.standing(&desk.policy, &desk.subject).await.unwrap_or_default()
+}
+
+async fn report(
+    desk: &Desk,
+    id: &str,
+    ended: &Ended,
+    written: Option<&Output>,
+    file: &Path,
+    plan: Option<&Plan>,
+    resume: &str,
+) -> Result<(), Failure> {
+    let mut whole = list::row(&*desk.jobs, &list::job(&*desk.jobs, id).await?).await?;
+    let fields = |failures: &[tollgate_translate::pipeline::Failure]| -> Value {
+        let one = |failure: &tollgate_translate::pipeline::Failure| json!({ "segments": failure.run.to_string(), "source": failure.source, "reason": failure.reason });
+        failures.iter().map(one).collect()
+    };
+    whole["output"] = written.map(|_| file.display().to_string()).into();
+    whole["failures"] = fields(written.map_or(&[], |output| &output.failures));
+    whole["warnings"] = fields(written.map_or(&[], |output| &output.warnings));
+    if *ended == Ended::Stopped {
+        whole["state"] = "stopped".into();
+    }
+    if *ended != Ended::Completed {
+        whole["resume"] = resume.into();
+    }
+    let all = match plan {
+        Some(plan) => json!({ "plan": plan, "job": whole }),
+        None => json!({ "job": whole }),
+    };
+    output::answer(desk.reader, &all, || {
+        let (done, chunks) = (&whole["done"], &whole["chunks"]);
+        let mut text = match ended {
+            Ended::Completed => format!("{} is written, {chunks} chunks", file.display()),
+            Ended::CompletedWithErrors => {
+                let failures = written.map_or(&[][..], |output| &output.failures);
+                format!(
+                    "{} is written, {} of {chunks} chunks are not translated and marked {}:\n{}\nTry them again with: {resume} --retry-failed",
+                    file.display(),
+                    failures.len(),
+                    tollgate_translate::FAILED_MARK.trim_end(),
+                    screen::failures(failures)
+                )
+            }
+            Ended::Paused { resume_at, why } => {
+                let when = match resume_at {
+                    Some(at) => format!("it can go on {}", screen::at_home(*at, &desk.policy)),
+                    None => "somebody must act first".to_owned(),
+                };
+                format!("paused at {done} of {chunks} chunks: {why}; {when}. Resume with: {resume}")
+            }
+            Ended::Stopped => {
+                format!(
+                    "stopped at {done} of {chunks} chunks; nothing is lost. Resume with: {resume}"
+                )
+            }
+            Ended::Cancelled => format!("{id} was cancelled at {done} of {chunks} chunks"),
+        };
+        let doubts = written.map_or(&[][..], |output| &output.warnings);
+        if !doubts.is_empty() {
+            text += &format!("\nWorth a look:\n{}", screen::failures(doubts));
+        }
+        text
+    })
+}
+
+/// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
+fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
+    if keeps && std::fs::read(file).is_ok_and(|there| there != bytes) {
+        return Err(invalid(format!(
+            "{} was changed since it was written; move it away, or name a file with --output",
+            file.display()
+        )));
+    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, file));
+    written.map_err(|error| {
+        let text = format!(
+            "{} cannot be written: {error}; the translation is kept, name another file with resume --output",
+            file.display()
+        );
+        Failure::new(ErrorKind::Unavailable, text)
+    })
+}
+
+/// Works on whatever job there is until it is told to stop.
+pub(super) async fn worker(desk: &Desk) -> Result<ExitCode, Failure> {
+    let pipeline = desk.pipeline(false);
+    let (stopper, stop) = Stop::new();
+    let mut told = Told::listen()?;
+    let (mut view, reader) = (View::new(desk.reader), desk.reader);
+    let tell = |id: &str, ended: Result<Ended, Error>| {
+        let state = match &ended {
+            Ok(Ended::Completed) => "completed",
+            Ok(Ended::CompletedWithErrors) => "completed_with_errors",
+            Ok(Ended::Paused { .. }) => "paused",
+            Ok(Ended::Stopped) => "stopped",
+            Ok(Ended::Cancelled) => "cancelled",
+            Err(_) => "error",
+        };
+        let why = match &ended {
+            Ok(Ended::Paused { why, .. }) => Some(why.clone()),
+            Err(error) => Some(error.to_string()),
+            _ => None,
+        };
+        let line = json!({ "id": id, "state": state, "why": why });
+        // A worker whose reader went away works on.
+        drop(output::answer(reader, &line, || match why {
+            Some(why) => format!("{id}: {state}: {why}"),
+            None => format!("{id}: {state}"),
+        }));
+    };
+    let text = "working on the jobs there are, until Ctrl-C".to_owned();
+    view.show(|| text.clone(), || text.clone());
+    view.leave();
+    let work = pipeline.work(&stop, tell);
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                done?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            () = told.heard() => {
+                if stop.is_set() {
+                    return Ok(ExitCode::from(DENIED));
+                }
+                stopper.stop();
+            }
+        }
+    }
+}
+
+/// Hears Ctrl-C and the request to terminate.
+struct Told {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Told {
+    fn listen() -> Result<Self, Failure> {
+        let handler = |kind| {
+            signal(kind).map_err(|error| {
+                let text = format!("could not handle signals: {error}");
+                Failure::new(ErrorKind::Unavailable, text)
+            })
+        };
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: handler(interrupt)?, terminate: handler(terminate)? })
+    }
+
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

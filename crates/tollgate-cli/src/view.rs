@@ -1,0 +1,59 @@
+//! Progress on standard error: redrawn in place at a terminal, a line for each change elsewhere.
+
+use std::io::{self, IsTerminal as _};
+
+use crate::output::Reader;
+
+/// What is drawn now.
+#[derive(Debug)]
+pub(crate) struct View {
+    is_on: bool,
+    redraws: bool,
+    lines: usize,
+    last: String,
+}
+
+impl View {
+    /// A view for `reader`; programs get their answer at the end.
+    pub(crate) fn new(reader: Reader) -> Self {
+        let redraws = io::stderr().is_terminal();
+        Self { is_on: reader == Reader::Person, redraws, lines: 0, last: String::new() }
+    }
+
+    /// Shows what changed: all of it where it can be drawn over, `brief` where it cannot.
+    pub(crate) fn show(&mut self, whole: impl FnOnce() -> String, brief: impl FnOnce() -> String) {
+        if !self.is_on {
+            return;
+        }
+        let text = if self.redraws { whole() } else { brief() };
+        if text == self.last {
+            return;
+        }
+        if self.redraws && 0 < self.lines {
+            eprint!("\x1b[{}A\x1b[J", self.lines);
+        }
+        eprintln!("{text}");
+        self.lines = text.lines().map(|line| line.chars().count().max(1).div_ceil(width())).sum();
+        self.last = text;
+    }
+
+    /// Whether it is drawn over and over, so that the time in it may pass.
+    pub(crate) const fn redraws(&self) -> bool {
+        self.is_on && self.redraws
+    }
+
+    /// What is drawn stays; what comes next is below it.
+    pub(crate) const fn leave(&mut self) {
+        self.lines = 0;
+    }
+}
+
+/// How many characters a terminal shows before it goes on in the next line.
+pub(crate) fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    match size.map(|size| usize::from(size.ws_col)) {
+        // A terminal that does not say how wide it is.
+        Ok(0) | Err(_) => usize::MAX,
+        Ok(columns) => columns,
+    }
+}
