@@ -75,7 +75,13 @@ impl<S: Store> Store for Atomic<S> {
 
 impl<S: Store> Gate for S {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(async move { decided(self.run(Operation::Acquire(ask)).await) })
+        Box::pin(async move {
+            let operation = Operation::Acquire(ask);
+            decided(match self.run_at_once(&operation) {
+                Some(outcome) => outcome,
+                None => self.run(operation).await,
+            })
+        })
     }
 
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {

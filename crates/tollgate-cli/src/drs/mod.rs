@@ -25,6 +25,9 @@ use crate::open::{self, Opened};
 use crate::output::Reader;
 use told::Told;
 
+/// The most ids that one look takes, by the interface.
+const LOOKED_UP_MAX: usize = 200;
+
 /// What a command works with.
 struct Desk {
     client: DrsClient,

@@ -7,7 +7,7 @@ use tollgate::{ErrorKind, Span};
 use tollgate_aws::campaign::{Campaign, Runner, Waiting};
 
 use super::state::State;
-use super::{Desk, ids, invalid, screen};
+use super::{Desk, LOOKED_UP_MAX, ids, invalid, screen};
 use crate::DENIED;
 use crate::args::Recover;
 use crate::consent;
@@ -15,9 +15,6 @@ use crate::failure::Failure;
 use crate::open::random_bytes;
 use crate::output::{self, Reader};
 use crate::view::{self, View};
-
-/// The most servers that one look describes, by the interface.
-const LOOKED_UP_MAX: usize = 200;
 
 pub(super) async fn run(desk: &Desk, wanted: &Recover) -> Result<ExitCode, Failure> {
     let poll: Span = wanted.poll.parse().map_err(tollgate::Error::from)?;

@@ -5,15 +5,12 @@ use std::process::ExitCode;
 use serde_json::json;
 use tollgate_aws::drs::TERMINATE_MAX;
 
-use super::{Desk, ids, invalid};
+use super::{Desk, LOOKED_UP_MAX, ids, invalid};
 use crate::DENIED;
 use crate::args::Terminate;
 use crate::consent;
 use crate::failure::Failure;
 use crate::output;
-
-/// The most servers that one look takes, by the interface.
-const LOOKED_UP_MAX: usize = 200;
 
 pub(super) async fn run(desk: &Desk, wanted: &Terminate) -> Result<ExitCode, Failure> {
     let mut instances: Vec<String> = Vec::new();
