@@ -55,7 +55,9 @@ impl Line {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
         let text = source[line_start..line_end].trim_end();
-        let marked_end = source.floor_char_boundary(span.end.clamp(start, line_start + text.len()));
+        // A mistake may also be in the spaces at the end of a line, which are not shown.
+        let text_end = (line_start + text.len()).max(start);
+        let marked_end = source.floor_char_boundary(span.end.clamp(start, text_end));
         let from = source[line_start..start].chars().count();
         let length = source[start..marked_end].chars().count().max(1);
         Self {
@@ -105,6 +107,8 @@ mod tests {
             let blame = Blame::at("f.toml", source, span, "wrong").to_string();
             assert!(blame.starts_with("f.toml:3: wrong"), "{blame}");
         }
+        let blame = Blame::at("f.toml", "a  \t\nb = 1\n", 3..4, "wrong").to_string();
+        assert!(blame.ends_with("1 | a\n  |  ^"), "{blame}");
         Blame::at("f.toml", "ü", 1..1, "wrong");
         Blame::at("f.toml", "", 0..0, "wrong");
     }
