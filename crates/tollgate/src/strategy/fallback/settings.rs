@@ -2,7 +2,7 @@
 
 use tollgate_core::Span;
 
-/// How a [`Fallback`] behaves.
+/// How a [`Fallback`](super::Fallback) behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackSettings {
     /// How many instances share the limits, counting those that are down: the divisor of every share.
