@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(bucket.available(), capacity - taken);
     }
 
-    /// Property 8: what one region or account takes, another does not miss; two clients of one region share.
+    /// R001.8, property 8: what one region or account takes, another does not miss; two clients of one region share.
     #[test]
     fn r001_8_regions_and_accounts_have_buckets_of_their_own(burst in 1_u64..5, other_account in any::<bool>()) {
         let world = World::new(Settings::default());
