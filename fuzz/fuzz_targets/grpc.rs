@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
     let request = Request::post(format!("/{method}")).header("content-type", "application/grpc");
     let request = request.body(Body::from(body)).expect("a right request");
     let broker = Broker::default();
-    let (head, _) = broker.call(tollgate_server::fuzz::grpc(&broker.app), request);
+    let (head, _) = broker.call(tollgate_server::fuzz::grpc(&broker.app, request));
     let field = |name| head.headers().get(name).map_or(&b""[..], |value| value.as_bytes());
     // What is no message at all is INTERNAL by the book of gRPC.
     if !field("grpc-message").starts_with(b"failed%20to%20decode") {

@@ -43,8 +43,8 @@ fuzz_target!(|input: &[u8]| {
     // What is no address never reaches the server.
     let Ok(request) = request else { return };
     let broker = Broker::default();
-    let router = tollgate_server::fuzz::http(Arc::clone(&broker.app));
-    let (head, body) = broker.call(router, request);
+    let answer = tollgate_server::fuzz::http(Arc::clone(&broker.app), request);
+    let (head, body) = broker.call(answer);
     let text = String::from_utf8_lossy(&body);
     assert!(head.status().as_u16() < 500, "{} {text}", head.status());
     let json: Value = serde_json::from_slice(&body).expect("JSON");

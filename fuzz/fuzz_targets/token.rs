@@ -11,20 +11,21 @@ use tollgate_server::token;
 
 fuzz_target!(|input: &[u8]| {
     let policies = policies();
-    let decode = |text: &str| token::decode(text, &KEY, |name| policies.get(name).cloned());
+    let decode = |text: &str| token::decode(text, &KEY.into(), |name| policies.get(name).cloned());
     let text = String::from_utf8_lossy(input);
     assert!(decode(&text).is_err(), "a permit that nobody gave out: {text}");
-    let sealed = tollgate_server::fuzz::sealed(input, &KEY);
+    let sealed = tollgate_server::fuzz::sealed(input, &KEY.into());
     if let Ok(permit) = decode(&sealed) {
-        let again = token::encode(&permit, &KEY);
+        let again = token::encode(&permit, &KEY.into());
         assert_eq!(decode(&again).expect("it was made here"), permit);
     }
     let broker = Broker::default();
     for path in ["/v1/renew", "/v1/settle", "/v1/release"] {
         let body = Body::from(format!("{{\"permit\": {sealed:?}}}"));
         let request = Request::post(path).header("content-type", "application/json").body(body);
-        let router = tollgate_server::fuzz::http(Arc::clone(&broker.app));
-        let (head, body) = broker.call(router, request.expect("a right request"));
+        let request = request.expect("a right request");
+        let answer = tollgate_server::fuzz::http(Arc::clone(&broker.app), request);
+        let (head, body) = broker.call(answer);
         let text = String::from_utf8_lossy(&body);
         assert!(head.status().as_u16() < 500, "{path} {} {text}", head.status());
     }

@@ -2,13 +2,13 @@
 
 pub mod resp;
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::body::HttpBody;
+use axum::http::Response;
 use http_body_util::BodyExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{
@@ -16,7 +16,6 @@ use tollgate::{
     Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
 use tollgate_server::{App, EnvoyMap, EnvoyRule};
-use tower::ServiceExt as _;
 
 /// What seals permits here.
 pub const KEY: [u8; 32] = [7; 32];
@@ -79,11 +78,13 @@ impl Broker {
         })
     }
 
-    /// What `router` answers to `request`, and its body.
-    pub fn call(&self, router: Router, request: Request<Body>) -> (Response<()>, Vec<u8>) {
+    /// The head of `answer`, and its body.
+    pub fn call<B>(&self, answer: impl Future<Output = Response<B>>) -> (Response<()>, Vec<u8>)
+    where
+        B: HttpBody<Error: Debug>,
+    {
         self.run(async {
-            let answer = router.oneshot(request).await.expect("a router answers");
-            let (head, body) = answer.into_parts();
+            let (head, body) = answer.await.into_parts();
             let body = body.collect().await.expect("a body in memory").to_bytes();
             (Response::from_parts(head, ()), body.to_vec())
         })

@@ -40,7 +40,7 @@ pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     rules: Rules,
     envoy: RwLock<Arc<EnvoyMap>>,
-    key: [u8; token::KEY_BYTES],
+    key: token::Key,
     access: Access,
     legacy_fields: bool,
     clock: Arc<dyn Clock>,
@@ -91,7 +91,7 @@ impl App {
             gate: Queue::new(gate, Arc::new(waiting)),
             rules: Rules::new(policies),
             envoy: RwLock::default(),
-            key,
+            key: key.into(),
             access: Access::open(),
             legacy_fields: false,
             stats: Stats::since(clock.now()),
@@ -220,7 +220,7 @@ impl App {
         &*self.clock
     }
 
-    pub(crate) fn key(&self) -> &[u8; token::KEY_BYTES] {
+    pub(crate) const fn key(&self) -> &token::Key {
         &self.key
     }
 
@@ -292,7 +292,8 @@ impl App {
         match request.wait_ms {
             None | Some(0) => self.decide(&ask).await,
             Some(wait_ms) => {
-                let decided = self.acquire_within(&ask, wait_ms).await;
+                // Few wait, and everybody would carry the room for it.
+                let decided = Box::pin(self.acquire_within(&ask, wait_ms)).await;
                 self.note(&ask, decided.as_ref());
                 decided
             }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::app::App;
@@ -15,17 +16,17 @@ pub async fn resp<S: AsyncRead + AsyncWrite + Unpin>(stream: S, app: Arc<App>) {
     resp::serve(stream, Arc::new(Resp::new(app)), closing).await;
 }
 
-/// Every call over HTTP.
-pub fn http(app: Arc<App>) -> Router {
-    http::router(app)
+/// The answer to a call over HTTP.
+pub async fn http(app: Arc<App>, request: Request<Body>) -> Response<Body> {
+    Arc::new(http::Calls::new(app)).answer(request).await
 }
 
-/// Every call over gRPC.
-pub fn grpc(app: &Arc<App>) -> Router {
-    grpc::router(app)
+/// The answer to a call over gRPC.
+pub async fn grpc(app: &Arc<App>, request: Request<Body>) -> Response<tonic::body::Body> {
+    grpc::Calls::new(app).answer(request).await
 }
 
 /// `bytes`, a version of permits and what it stands for, under a seal that is right, as no client can make it.
-pub fn sealed(bytes: &[u8], key: &[u8; token::KEY_BYTES]) -> String {
+pub fn sealed(bytes: &[u8], key: &token::Key) -> String {
     token::sealed(bytes, key)
 }

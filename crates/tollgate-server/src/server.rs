@@ -99,9 +99,9 @@ pub async fn run(
 ) -> Drained {
     let app: Arc<App> = app.into();
     let mut server = Server {
-        router: http::router(Arc::clone(&app)),
+        http: Arc::new(http::Calls::new(Arc::clone(&app))),
         resp: Arc::new(Resp::new(Arc::clone(&app))),
-        grpc: grpc::router(&app),
+        grpc: Arc::new(grpc::Calls::new(&app)),
         graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         tls: None,
@@ -125,9 +125,9 @@ pub async fn run(
 
 struct Server {
     app: Arc<App>,
-    router: axum::Router,
+    http: Arc<http::Calls>,
     resp: Arc<Resp>,
-    grpc: axum::Router,
+    grpc: Arc<grpc::Calls>,
     graceful: GracefulShutdown,
     connections: JoinSet<()>,
     tls: Option<Tls>,
@@ -156,13 +156,13 @@ impl Server {
     }
 
     fn serve_http(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (router, watcher) = (self.router.clone(), self.graceful.watcher());
+        let (calls, watcher) = (Arc::clone(&self.http), self.graceful.watcher());
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => http::serve(stream, router, app, watcher).await,
+                None => http::serve(stream, calls, app, watcher).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => http::serve(stream, router, app, watcher).await,
+                    Ok(stream) => http::serve(stream, calls, app, watcher).await,
                     Err(error) => no_handshake(&error),
                 },
             }
@@ -171,13 +171,13 @@ impl Server {
     }
 
     fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (router, watcher) = (self.grpc.clone(), self.graceful.watcher());
+        let (calls, watcher) = (Arc::clone(&self.grpc), self.graceful.watcher());
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => grpc::serve(stream, router, &app, watcher).await,
+                None => grpc::serve(stream, calls, &app, watcher).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => grpc::serve(stream, router, &app, watcher).await,
+                    Ok(stream) => grpc::serve(stream, calls, &app, watcher).await,
                     Err(error) => no_handshake(&error),
                 },
             }

@@ -9,7 +9,7 @@
 //! body:                 policy, numbers, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
 //! ```
 //! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
-//! digest of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
+//! hash of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
 //! permit gives nothing back.
 //!
 //! A broker whose store is another broker hands on what that one gave it, with a MAC of its own around it:
@@ -18,17 +18,42 @@
 //! ```
 //! So each of them checks its own MAC, and neither needs the key of the other.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
 use tollgate::{Costs, Error, ErrorKind, Grant, Permit, Policy, Timestamp};
 
 /// The length of a permit key.
 pub const KEY_BYTES: usize = 32;
+
+/// A permit key, made ready once for all the permits that are sealed with it.
+///
+/// ```
+/// let key = tollgate_server::token::Key::from([7; 32]);
+/// ```
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+impl From<[u8; KEY_BYTES]> for Key {
+    fn from(bytes: [u8; KEY_BYTES]) -> Self {
+        let mut mac = Hmac::new_from_slice(&bytes).expect("HMAC takes a key of any length");
+        mac.update(LABEL);
+        Self(mac)
+    }
+}
+
+/// Without the key, which must not end up in a log.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
 
 /// The longest token, in characters: every name and number at its longest, handed on by [`RELAYS_MAX`] brokers.
 pub const TOKEN_CHARS_MAX: usize =
@@ -96,13 +121,13 @@ struct Body<'a> {
 /// let grant = Grant { at: Timestamp::from_secs(1), stamp: 1, use_by: None, expires_at: None };
 /// let permit = Permit::new(&policy, "alice", Amounts::default(), grant);
 ///
-/// let text = token::encode(&permit, &[7; 32]);
-/// assert_eq!(token::decode(&text, &[7; 32], |_| Ok(policy.clone()))?, permit);
-/// assert!(token::decode(&text, &[8; 32], |_| Ok(policy.clone())).is_err());
+/// let text = token::encode(&permit, &[7; 32].into());
+/// assert_eq!(token::decode(&text, &[7; 32].into(), |_| Ok(policy.clone()))?, permit);
+/// assert!(token::decode(&text, &[8; 32].into(), |_| Ok(policy.clone())).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
+pub fn encode(permit: &Permit, key: &Key) -> String {
     let relayed = permit.seal().and_then(|seal| BASE64URL.decode(seal).ok());
     let mut bytes = match relayed {
         Some(inner) => [vec![RELAYED], inner].concat(),
@@ -115,7 +140,7 @@ pub fn encode(permit: &Permit, key: &[u8; KEY_BYTES]) -> String {
 
 fn written(permit: &Permit) -> Vec<u8> {
     let (costs, grant) = (permit.costs(), permit.grant());
-    let numbers = numbers_of(permit.policy());
+    let numbers = permit.policy().shape_hash();
     let body = Body {
         policy: permit.policy().name(),
         // Of a permit from other numbers it is only known that they are not these.
@@ -140,7 +165,7 @@ fn written(permit: &Permit) -> Vec<u8> {
 /// `lookup` says.
 pub fn decode(
     text: &str,
-    key: &[u8; KEY_BYTES],
+    key: &Key,
     lookup: impl FnOnce(&str) -> Result<Policy, Error>,
 ) -> Result<Permit, Error> {
     let bytes = bytes_of(text)?;
@@ -241,18 +266,11 @@ fn permit_of(body: &Body<'_>, policy: &Policy) -> Result<Permit, Error> {
     };
     let mut permit = Permit::new(policy, body.subject, policy.amounts(&costs)?, grant);
     permit.degraded = body.degraded;
-    Ok(if body.numbers == numbers_of(policy) { permit } else { permit.under_other_numbers() })
+    Ok(if body.numbers == policy.shape_hash() { permit } else { permit.under_other_numbers() })
 }
 
-/// A digest of the numbers of `policy`.
-fn numbers_of(policy: &Policy) -> u64 {
-    let digest = Sha256::digest(policy.shape_bytes());
-    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-fn mac_of(sealed: &[u8], key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
-    mac.update(LABEL);
+fn mac_of(sealed: &[u8], Key(mac): &Key) -> Hmac<Sha256> {
+    let mut mac = mac.clone();
     mac.update(sealed);
     mac
 }
@@ -263,7 +281,7 @@ fn invalid(text: impl Into<String>) -> Error {
 
 /// `bytes`, a version and what it stands for, under a seal that is right: what no client can make, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn sealed(bytes: &[u8], key: &[u8; KEY_BYTES]) -> String {
+pub(crate) fn sealed(bytes: &[u8], key: &Key) -> String {
     let mac = mac_of(bytes, key).finalize().into_bytes();
     BASE64URL.encode([bytes, &mac].concat())
 }

@@ -112,10 +112,12 @@ impl PolicyBuilder {
         if let Some(place) = units.iter().position(|unit| &**unit == REQUESTS) {
             default_amounts.set(place, 1);
         }
+        let shape = codec::encode_shape(&self.limits, self.block_ttl);
         Ok(Policy(Arc::new(Inner {
             default_amounts,
             use_within: margins.min(),
-            shape: codec::encode_shape(&self.limits, self.block_ttl),
+            shape_hash: fnv_1a(&shape),
+            shape,
             name_hash: fnv_1a(self.name.as_bytes()),
             name: self.name.into(),
             limits,

@@ -103,6 +103,12 @@ impl Policy {
         self.shape()
     }
 
+    /// A hash of [`shape_bytes`](Self::shape_bytes), the same everywhere and always, computed once.
+    #[must_use]
+    pub fn shape_hash(&self) -> u64 {
+        self.0.shape_hash
+    }
+
     /// The policy called `name` that [`shape_bytes`](Self::shape_bytes) were taken from: its limits and their numbers,
     /// without settings that states do not depend on.
     ///

@@ -94,6 +94,7 @@ struct Inner {
     block_ttl: Span,
     overrides: HashMap<Box<str>, Policy>,
     shape: Vec<u8>,
+    shape_hash: u64,
 }
 
 /// A limit with its gauge and the place of its unit.

@@ -3,20 +3,26 @@
 //! hyper asks a connection that says nothing whether it is still there, but only once it has introduced itself as HTTP/2.
 //! So whoever has not done that within [`HEAD_WAIT_MAX`] is cut here.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
+use axum::http::Request;
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use super::Calls;
+use super::executor::Gathered;
 use crate::app::App;
 use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX};
 
@@ -25,19 +31,23 @@ const PREFACE_BYTES: usize = 24;
 
 /// Answers the calls on `stream` until its client leaves, or until `watcher` hears that the server stops and those in
 /// flight are done.
-pub(crate) async fn serve<S>(stream: S, router: Router, app: &App, watcher: Watcher)
+pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: &App, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let begun = Arc::new(Notify::new());
     let stream = Counted { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun) };
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let service = service_fn(move |request: Request<Incoming>| {
+        calls.answer(request).map(Ok::<_, Infallible>)
+    });
+    let gathered = Gathered::default();
+    let connection = http2::Builder::new(gathered.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)
         .max_header_list_size(CALL_HEAD_BYTES_MAX)
         .keep_alive_interval(Duration::from(HEAD_WAIT_MAX))
         .keep_alive_timeout(Duration::from(PING_WAIT_MAX))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let silent = async {
         let is_silent = tokio::select! {
             () = begun.notified() => false,
@@ -47,8 +57,10 @@ where
             std::future::pending::<()>().await;
         }
     };
+    let mut connection = pin!(watcher.watch(connection));
+    let served = poll_fn(|context| gathered.poll_beside(connection.as_mut(), context));
     tokio::select! {
-        ended = watcher.watch(connection) => {
+        ended = served => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }

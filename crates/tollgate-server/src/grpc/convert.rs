@@ -28,10 +28,7 @@ pub(super) fn standings(standings: &[Standing]) -> Vec<messages::LimitStanding> 
     standings.iter().map(of).collect()
 }
 
-pub(super) fn decision(
-    decision: &Decision,
-    key: &[u8; token::KEY_BYTES],
-) -> messages::AcquireResponse {
+pub(super) fn decision(decision: &Decision, key: &token::Key) -> messages::AcquireResponse {
     let answer = match decision {
         Decision::Admitted(permit) => Answer::Admitted(admitted(permit, key)),
         Decision::Denied(denial) => Answer::Denied(denied(denial)),
@@ -39,7 +36,7 @@ pub(super) fn decision(
     messages::AcquireResponse { decision: Some(answer) }
 }
 
-pub(super) fn admitted(permit: &Permit, key: &[u8; token::KEY_BYTES]) -> messages::Admitted {
+pub(super) fn admitted(permit: &Permit, key: &token::Key) -> messages::Admitted {
     messages::Admitted {
         permit: token::encode(permit, key),
         limits: standings(&permit.limits),

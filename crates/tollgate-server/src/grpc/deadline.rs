@@ -4,12 +4,7 @@
 //! rule as one whose caller left. Without a timeout a call may take [`CALL_MAX`], so that one whose message never arrives
 //! ends, too.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use axum::middleware::Next;
-use axum::response::Response;
 use tollgate::Span;
 use tonic::Status;
 
@@ -22,17 +17,22 @@ const FIELD: &str = "grpc-timeout";
 /// The most digits that the protocol allows.
 const DIGITS_MAX: usize = 8;
 
-/// Answers within the time that the caller gave, and within [`CALL_MAX`].
-pub(super) async fn keep(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let timeout = match timeout_of(request.headers()) {
-        Ok(timeout) => timeout.unwrap_or(CALL_MAX).min(CALL_MAX),
-        Err(text) => return Status::invalid_argument(text).into_http(),
-    };
-    within(app.clock(), timeout, next.run(request)).await.unwrap_or_else(|| {
-        let text = format!(
+/// How long the call with these fields may take: as long as its caller says, and at most [`CALL_MAX`].
+pub(super) fn of(headers: &HeaderMap) -> Result<Span, Status> {
+    let timeout = timeout_of(headers).map_err(Status::invalid_argument)?;
+    Ok(timeout.unwrap_or(CALL_MAX).min(CALL_MAX))
+}
+
+/// What `answer` comes to within `timeout`.
+pub(super) async fn keep<T>(
+    app: &App,
+    timeout: Span,
+    answer: impl Future<Output = T>,
+) -> Result<T, Status> {
+    within(app.clock(), timeout, answer).await.ok_or_else(|| {
+        Status::deadline_exceeded(format!(
             "the answer was not ready within {timeout}, which is how long the call may take"
-        );
-        Status::deadline_exceeded(text).into_http()
+        ))
     })
 }
 

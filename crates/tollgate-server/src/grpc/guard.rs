@@ -2,13 +2,10 @@
 //!
 //! The key comes as `authorization: Bearer KEY` in the metadata. Health is not behind this.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::http::Request;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
+use tonic_health::pb::health_server;
 
 use crate::app::App;
 use crate::http::bearer;
@@ -17,27 +14,27 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server;
 use crate::proto::tollgate::v1::gate_server;
 use crate::wire::KIND_TRAILER;
 
-/// Answers the call if its key allows it.
-pub(super) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let scope = scope_of(request.uri().path());
-    match app.authenticate(bearer(request.headers())).and_then(|scopes| scopes.check(scope)) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => status_of(refused).into_http(),
-    }
+/// Turns away whoever has no key for the call.
+pub(super) fn check<B>(app: &App, request: &Request<B>) -> Result<(), Status> {
+    let Some(scope) = scope_of(request.uri().path()) else { return Ok(()) };
+    let found = app.authenticate(bearer(request.headers()));
+    found.and_then(|scopes| scopes.check(scope)).map_err(status_of)
 }
 
 /// What a call of `path` needs. One that is not known here needs the most, so that a new one is not open by oversight.
-fn scope_of(path: &str) -> Scope {
+fn scope_of(path: &str) -> Option<Scope> {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
     match (service, method) {
         (
             gate_server::SERVICE_NAME,
             "Acquire" | "Settle" | "Release" | "Renew" | "ReportViolation",
         )
-        | (rate_limit_service_server::SERVICE_NAME, _) => Scope::Acquire,
-        (gate_server::SERVICE_NAME, "Standing") => Scope::Inspect,
-        _ if service.starts_with("grpc.reflection.") => Scope::Inspect,
-        _ => Scope::Administer,
+        | (rate_limit_service_server::SERVICE_NAME, _) => Some(Scope::Acquire),
+        (gate_server::SERVICE_NAME, "Standing") => Some(Scope::Inspect),
+        // Whoever runs the server asks for its health, and learns nothing but that it runs.
+        (health_server::SERVICE_NAME, _) => None,
+        _ if service.starts_with("grpc.reflection.") => Some(Scope::Inspect),
+        _ => Some(Scope::Administer),
     }
 }
 

@@ -4,28 +4,40 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
+use axum::BoxError;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use tollgate::{BoxFuture, Error};
 
-use super::input::Json;
-use super::reply;
+use super::input::{self, Json};
+use super::{guard, reply};
 use crate::app::App;
 use crate::bounds::BATCH_ASKS_MAX;
+use crate::keys::Scope;
 use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 
-/// Decides one ask.
-pub(super) async fn one(
-    State(app): State<Arc<App>>,
-    Json(request): Json<AcquireRequest>,
-) -> Response {
+/// Decides one ask, of whoever may ask.
+pub(super) async fn one<B>(app: &App, headers: &HeaderMap, body: B) -> Response
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    if let Err(refused) = guard::check(app, headers, Scope::Acquire) {
+        return guard::refusal(refused, Scope::Acquire);
+    }
+    let request: AcquireRequest = match input::read(app, headers, body).await {
+        Ok(request) => request,
+        Err(problem) => return reply::problem(&problem),
+    };
     let decided = async {
         let policy = app.policy(&request.policy)?;
         let decision = app.acquire(&policy, &request).await?;
         Ok::<_, Error>((policy, decision))
     };
     match decided.await {
-        Ok((policy, decision)) => reply::decision(&app, &policy, &request.subject, &decision),
+        Ok((policy, decision)) => reply::decision(app, &policy, &request.subject, &decision),
         Err(error) => reply::error(&error),
     }
 }

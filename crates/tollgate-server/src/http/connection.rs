@@ -3,47 +3,40 @@
 //! The bound on an idle connection and on the head of a request is one alarm on the server's clock: it counts from the
 //! end of the last answer, so a client that sends its head byte by byte, or never takes its answer, does not put it off.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::http::Request;
-use axum::response::Response;
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Timestamp;
 
-use super::reply;
+use super::Calls;
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
-use crate::wire::Problem;
 
 /// Serves `stream` until its client leaves, is idle for too long, or the server closes.
-pub(crate) async fn serve<S>(stream: S, router: Router, app: Arc<App>, watcher: Watcher)
+pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: Arc<App>, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let pulse = Arc::new(Pulse::new(Arc::clone(&app)));
-    let router = TowerToHyperService::new(router);
     let counted = Arc::clone(&pulse);
     let service = service_fn(move |request: Request<Incoming>| {
         let busy = Busy::begin(Arc::clone(&counted));
-        let answer = (head_bytes(&request) <= HEAD_BYTES_MAX).then(|| router.call(request));
-        async move {
-            let answer = match answer {
-                Some(answer) => answer.await,
-                None => Ok(too_large()),
-            };
+        let answer = calls.answer(request);
+        answer.map(move |response| {
             drop(busy);
-            answer
-        }
+            Ok::<_, Infallible>(response)
+        })
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_READ_MAX);
+    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_READ_MAX).writev(false);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::select! {
@@ -65,18 +58,6 @@ const HEAD_BYTES_READ_MAX: usize = 2 * HEAD_BYTES_MAX;
 /// The same, as HTTP/2 counts it.
 #[allow(clippy::cast_possible_truncation, reason = "the bound is small")]
 const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_READ_MAX as u32;
-
-/// The length of the target and of all fields.
-fn head_bytes(request: &Request<Incoming>) -> usize {
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    let fields = request.headers().iter();
-    target + fields.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
-}
-
-fn too_large() -> Response {
-    let detail = format!("the head of a request has at most {HEAD_BYTES_MAX} bytes; send less");
-    reply::problem(&Problem::new(431, "head-too-large", detail))
-}
 
 /// Whether a connection does anything.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! Programs send `Authorization: Bearer KEY`. A browser can only send a password, so what merely looks also takes the
 //! key as the password of `Basic`. Nothing else does: a browser sends a password on behalf of any page that is open.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -31,21 +32,26 @@ pub(super) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let key = key_of(request.headers(), scope);
-    match app.authenticate(key.as_deref()).and_then(|scopes| scopes.check(scope)) {
+    match check(&app, request.headers(), scope) {
         Ok(()) => next.run(request).await,
         Err(refused) => refusal(refused, scope),
     }
 }
 
-fn key_of(headers: &HeaderMap, scope: Scope) -> Option<String> {
+/// Whether whoever sent `headers` may do what needs `scope`.
+pub(super) fn check(app: &App, headers: &HeaderMap, scope: Scope) -> Result<(), Refused> {
+    let key = key_of(headers, scope);
+    app.authenticate(key.as_deref()).and_then(|scopes| scopes.check(scope))
+}
+
+fn key_of(headers: &HeaderMap, scope: Scope) -> Option<Cow<'_, str>> {
     if let Some(key) = bearer(headers) {
-        return Some(key.to_owned());
+        return Some(key.into());
     }
     let (scheme, rest) = credentials(headers)?;
     if scheme.eq_ignore_ascii_case("basic") && scope == Scope::Inspect {
         let text = String::from_utf8(BASE64_STANDARD.decode(rest).ok()?).ok()?;
-        return text.split_once(':').map(|(_, password)| password.to_owned());
+        return text.split_once(':').map(|(_, password)| password.to_owned().into());
     }
     None
 }
@@ -61,7 +67,7 @@ fn credentials(headers: &HeaderMap) -> Option<(&str, &str)> {
     Some((scheme, rest.trim()))
 }
 
-fn refusal(refused: Refused, scope: Scope) -> Response {
+pub(super) fn refusal(refused: Refused, scope: Scope) -> Response {
     let problem = Problem::new(refused.status(), refused.kind(), refused.to_string());
     let mut response = reply::problem(&problem);
     let fields = response.headers_mut();

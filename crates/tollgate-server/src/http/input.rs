@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
-use axum::http::Uri;
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{FromRequest, FromRequestParts, Query};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request, Uri};
 use axum::response::Response;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::reply;
@@ -25,32 +27,43 @@ pub(super) struct Json<T>(pub(super) T);
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     type Rejection = Response;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Response> {
-        read(request, app).await.map(Self).map_err(|problem| reply::problem(&problem))
+    async fn from_request(request: Request<Body>, app: &Arc<App>) -> Result<Self, Response> {
+        let (head, body) = request.into_parts();
+        read(app, &head.headers, body).await.map(Self).map_err(|problem| reply::problem(&problem))
     }
 }
 
-async fn read<T: DeserializeOwned>(request: Request, app: &App) -> Result<T, Problem> {
-    if !is_json(&request) {
+/// What `body` says, if it is all there in time.
+pub(super) async fn read<T: DeserializeOwned, B>(
+    app: &App,
+    headers: &HeaderMap,
+    body: B,
+) -> Result<T, Problem>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    if !is_json(headers) {
         let detail = "send JSON, and say so: content-type: application/json";
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
-    let arrived = within(app.clock(), BODY_WAIT_MAX, Bytes::from_request(request, &())).await;
+    let body = Limited::new(body, BODY_BYTES_MAX);
+    let arrived = within(app.clock(), BODY_WAIT_MAX, body.collect()).await;
     let arrived = arrived.ok_or_else(|| {
         Problem::new(408, "timeout", format!("the body did not arrive within {BODY_WAIT_MAX}"))
     })?;
-    let bytes = arrived.map_err(|rejection| match rejection.status().as_u16() {
-        413 => {
+    let body = arrived.map_err(|error| {
+        if error.is::<LengthLimitError>() {
             let detail = format!("a body has at most {BODY_BYTES_MAX} bytes; send less at once");
-            Problem::new(413, "too-large", detail)
+            return Problem::new(413, "too-large", detail);
         }
-        _ => Problem::invalid("the body did not arrive whole"),
+        Problem::invalid("the body did not arrive whole")
     })?;
-    parse(&bytes).map_err(Problem::invalid)
+    parse(&body.to_bytes()).map_err(Problem::invalid)
 }
 
-fn is_json(request: &Request) -> bool {
-    let value = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
     essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
 }

@@ -5,6 +5,7 @@
 
 mod acquire;
 mod audit;
+mod calls;
 mod connection;
 pub(crate) mod fields;
 mod forward;
@@ -21,14 +22,11 @@ mod routes;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn;
 use axum::response::Response;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
-use crate::bounds::BODY_BYTES_MAX;
 use crate::dashboard;
 use crate::keys::Scope;
 use crate::wire::Problem;
@@ -36,23 +34,22 @@ pub(crate) use guard::bearer;
 pub(crate) use openapi::limit_specs;
 use routes::Routes;
 
+pub(crate) use calls::Calls;
 pub(crate) use connection::serve;
 
-/// What `app` answers.
-pub(crate) fn router(app: Arc<App>) -> Router {
+/// What `app` answers, but for what [`Calls`] answers itself.
+fn router(app: Arc<App>) -> Router {
     routes(&app)
         .into_router()
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn(request_id::name))
         .with_state(app)
 }
 
 /// Every call, by the scope that its key needs. Each is described in `openapi/calls.rs`.
 fn routes(app: &Arc<App>) -> Routes {
     let acquire = Routes::new()
-        .route("/v1/acquire", post(acquire::one))
+        .elsewhere(calls::ACQUIRE)
         .route("/v1/acquire/batch", post(acquire::batch))
         .route("/v1/forward-auth", get(forward::ask))
         .route("/v1/settle", post(permits::settle))

@@ -17,6 +17,9 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 /// After how many seconds it is worth asking again when a bound was reached that time lifts.
 const CONTENDED_RETRY_SECS: u64 = 1;
 
+/// What a body takes mostly.
+const BODY_BYTES: usize = 768;
+
 /// `body` with status 200.
 pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(200, "application/json", body)
@@ -108,8 +111,9 @@ fn legacy(
 }
 
 fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {
-    let bytes =
-        serde_json::to_vec(body).expect("bodies have string keys and no own serializers that fail");
+    let mut bytes = Vec::with_capacity(BODY_BYTES);
+    serde_json::to_writer(&mut bytes, body)
+        .expect("bodies have string keys and no own serializers that fail");
     self::body(status, media_type, bytes.into())
 }
 

@@ -30,6 +30,12 @@ impl Routes {
         self
     }
 
+    /// Notes that `path` is a call that is answered elsewhere.
+    pub(super) fn elsewhere(mut self, path: &'static str) -> Self {
+        self.paths.push(path);
+        self
+    }
+
     /// Adds what people look at with a browser, which is no call.
     pub(super) fn pages(mut self, pages: Router<Arc<App>>) -> Self {
         self.router = self.router.merge(pages);

@@ -4,8 +4,11 @@
 //! the middle of a request, sends nothing for [`IDLE_MAX`], or does not take its answers within [`WRITE_WAIT_MAX`] is
 //! closed.
 
+use std::future::{Future as _, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -50,15 +53,23 @@ struct Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run(&mut self, closing: &mut watch::Receiver<bool>) -> io::Result<()> {
+        // One for all requests: to wait anew for each is to queue up anew. An error says that the server is gone, and so
+        // closed.
+        let mut closed = pin!(closing.wait_for(|closing| *closing));
         loop {
-            let read = tokio::select! {
-                biased;
-                read = self.stream.read_buf(&mut self.input) => read?,
-                () = self.idle.reached(self.resp.app.clock()) => 0,
-                // An error says that the server is gone, and so closed.
-                _ = closing.wait_for(|closing| *closing) => 0,
-            };
-            if read == 0 {
+            let mut reading = pin!(self.stream.read_buf(&mut self.input));
+            let clock = self.resp.app.clock();
+            let read = poll_fn(|context| {
+                if let Poll::Ready(read) = reading.as_mut().poll(context) {
+                    return Poll::Ready(read);
+                }
+                let is_over = self.idle.is_over(clock, context);
+                if is_over || closed.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(0));
+                }
+                Poll::Pending
+            });
+            if read.await? == 0 {
                 return Ok(());
             }
             self.idle.touch(self.resp.app.now());
@@ -132,14 +143,15 @@ impl Idle {
         self.since = now;
     }
 
-    async fn reached(&mut self, clock: &dyn Clock) {
-        loop {
-            self.alarm.as_mut().await;
+    /// Whether it has been; if not, `context` hears of it when it might.
+    fn is_over(&mut self, clock: &dyn Clock, context: &mut Context<'_>) -> bool {
+        while self.alarm.as_mut().poll(context).is_ready() {
             let at = self.since + IDLE_MAX;
             if at <= clock.now() {
-                return;
+                return true;
             }
             self.alarm = clock.sleep_until(at);
         }
+        false
     }
 }

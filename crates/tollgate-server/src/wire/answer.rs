@@ -1,5 +1,7 @@
 //! What callers get.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use tollgate::{Decision, Denial, Permit, Span, Standing, Timestamp};
 
@@ -12,9 +14,9 @@ use crate::token;
 #[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 pub struct LimitStanding {
     /// The name of the limit.
-    pub name: String,
+    pub name: Arc<str>,
     /// The unit it counts.
-    pub unit: String,
+    pub unit: Arc<str>,
     /// The limit, as configured.
     pub limit: u64,
     /// What is used now.
@@ -39,8 +41,8 @@ impl LimitStanding {
     #[must_use]
     pub fn of(standing: &Standing, now: Timestamp) -> Self {
         Self {
-            name: standing.name.to_string(),
-            unit: standing.unit.to_string(),
+            name: Arc::clone(&standing.name),
+            unit: Arc::clone(&standing.unit),
             limit: standing.limit,
             used: standing.used,
             remaining: standing.remaining,
@@ -84,7 +86,7 @@ pub struct Admitted {
 impl Admitted {
     /// The answer that carries `permit`, sealed with `key`, as it is read at `now`.
     #[must_use]
-    pub fn of(permit: &Permit, key: &[u8; token::KEY_BYTES], now: Timestamp) -> Self {
+    pub fn of(permit: &Permit, key: &token::Key, now: Timestamp) -> Self {
         Self {
             admitted: true,
             permit: token::encode(permit, key),
@@ -113,14 +115,14 @@ pub struct Denied {
     /// Always false.
     pub admitted: bool,
     /// The name of the policy.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// The name of the binding limit.
-    pub limit: String,
+    pub limit: Arc<str>,
     /// The same for programs that know the problem type.
     #[serde(rename = "violated-policies")]
-    pub violated_policies: Vec<String>,
+    pub violated_policies: Vec<Arc<str>>,
     /// The unit of the binding limit.
-    pub unit: String,
+    pub unit: Arc<str>,
     /// How much of that unit was asked for.
     pub asked: u64,
     /// The most that could ever be asked for at once.
@@ -152,10 +154,10 @@ impl From<&Denial> for Denied {
             status: 429,
             detail: detail_of(denial, wait),
             admitted: false,
-            policy: denial.policy.to_string(),
-            limit: denial.limit.to_string(),
-            violated_policies: vec![denial.limit.to_string()],
-            unit: denial.unit.to_string(),
+            policy: Arc::clone(&denial.policy),
+            limit: Arc::clone(&denial.limit),
+            violated_policies: vec![Arc::clone(&denial.limit)],
+            unit: Arc::clone(&denial.unit),
             asked: denial.asked,
             most: denial.most,
             retry_after_ms: wait.map(Span::as_millis_ceil),
@@ -197,7 +199,7 @@ pub enum Answer {
 impl Answer {
     /// `decision` as it is read at `now`, with permits sealed with `key`.
     #[must_use]
-    pub fn of(decision: &Decision, key: &[u8; token::KEY_BYTES], now: Timestamp) -> Self {
+    pub fn of(decision: &Decision, key: &token::Key, now: Timestamp) -> Self {
         match decision {
             Decision::Admitted(permit) => Self::Admitted(Admitted::of(permit, key, now)),
             Decision::Denied(denial) => Self::Denied(Box::new(denial.into())),
@@ -238,7 +240,7 @@ pub struct Renewed {
 impl Renewed {
     /// The answer that carries `permit`, sealed with `key`.
     #[must_use]
-    pub fn of(permit: &Permit, key: &[u8; token::KEY_BYTES]) -> Self {
+    pub fn of(permit: &Permit, key: &token::Key) -> Self {
         Self {
             permit: token::encode(permit, key),
             use_by: permit.use_by(),

@@ -130,8 +130,8 @@ async fn a_forged_permit_is_refused() {
     let permit = server.permit(ASK).await;
     let policies = policies();
     let lookup = |name: &str| policies.get(name).cloned();
-    let own = token::decode(&permit, &crate::client::KEY, lookup).unwrap();
-    let foreign = token::encode(&own, &[8; 32]);
+    let own = token::decode(&permit, &crate::client::KEY.into(), lookup).unwrap();
+    let foreign = token::encode(&own, &[8; 32].into());
     let changed = "the permit was changed, or given out under another permit key; send it unchanged to a server with the same key";
     let strange =
         "the permit is not one that was given out; send it unchanged, as one piece of text";

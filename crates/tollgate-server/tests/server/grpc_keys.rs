@@ -111,7 +111,10 @@ async fn without_a_right_key_nothing_but_health_is_answered() {
     }
     let health = call(&server, "grpc.health.v1.Health/Check", None).await;
     assert_eq!(health.code(), Code::Ok, "{health:?}");
-    assert_eq!(call(&server, "nobody.Here/Call", None).await.code(), Code::Unimplemented);
+    // What there is not is for nobody to find out who has no key.
+    let nothing = |key| call(&server, "nobody.Here/Call", key);
+    assert_eq!(nothing(None).await.code(), Code::Unauthenticated);
+    assert_eq!(nothing(Some("Bearer change")).await.code(), Code::Unimplemented);
 }
 
 #[tokio::test]

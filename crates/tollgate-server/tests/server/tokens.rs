@@ -15,7 +15,7 @@ fn policy(units: &[&str]) -> Policy {
 }
 
 fn open(text: &str, policy: &Policy) -> Result<Permit, Error> {
-    decode(text, &KEY, |name| {
+    decode(text, &KEY.into(), |name| {
         assert_eq!(name, policy.name());
         Ok(policy.clone())
     })
@@ -51,14 +51,14 @@ prop_compose! {
 proptest! {
     #[test]
     fn what_was_given_out_comes_back(permit in permits()) {
-        let back = open(&encode(&permit, &KEY), permit.policy()).unwrap();
+        let back = open(&encode(&permit, &KEY.into()), permit.policy()).unwrap();
         prop_assert_eq!(back, permit);
     }
 
     /// Goal: nobody makes a permit from another. Method: flip each bit of the bytes and each bit of the text.
     #[test]
     fn any_flipped_bit_is_refused(permit in permits(), place in any::<prop::sample::Index>(), bit in 0..8_u8) {
-        let text = encode(&permit, &KEY);
+        let text = encode(&permit, &KEY.into());
         let mut bytes = BASE64URL.decode(&text).unwrap();
         let index = place.index(bytes.len());
         bytes[index] ^= 1 << bit;
@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn a_permit_that_is_cut_short_is_refused(permit in permits(), place in any::<prop::sample::Index>()) {
-        let text = encode(&permit, &KEY);
+        let text = encode(&permit, &KEY.into());
         let cut = &text[..place.index(text.len())];
         prop_assert_eq!(open(cut, permit.policy()).unwrap_err().kind(), ErrorKind::Invalid);
     }
@@ -93,9 +93,9 @@ fn a_permit_that_charged_nothing_stays_so() {
     let policy = policy(&["requests"]);
     let amounts = policy.amounts(&Costs::new()).unwrap();
     let free = Permit::new(&policy, "p7", amounts, Grant { stamp: 0, ..grant() });
-    assert!(!open(&encode(&free, &KEY), &policy).unwrap().is_charged());
+    assert!(!open(&encode(&free, &KEY.into()), &policy).unwrap().is_charged());
     let charged = Permit::new(&policy, "p7", amounts, grant());
-    assert!(open(&encode(&charged, &KEY), &policy).unwrap().is_charged());
+    assert!(open(&encode(&charged, &KEY.into()), &policy).unwrap().is_charged());
 }
 
 /// A permit outlives a change of its policy: what the policy no longer counts is dropped, what it counts now was not
@@ -104,7 +104,7 @@ fn a_permit_that_charged_nothing_stays_so() {
 fn a_permit_outlives_a_change_of_its_policy() {
     let old = policy(&["tokens", "jobs"]);
     let amounts = old.amounts(&Costs::new().with("tokens", 5).with("jobs", 1)).unwrap();
-    let text = encode(&Permit::new(&old, "p7", amounts, grant()), &KEY);
+    let text = encode(&Permit::new(&old, "p7", amounts, grant()), &KEY.into());
     let costs = open(&text, &policy(&["requests", "tokens"])).unwrap().costs();
     assert_eq!(
         (costs.get("requests"), costs.get("tokens"), costs.get("jobs")),
@@ -116,8 +116,9 @@ fn a_permit_outlives_a_change_of_its_policy() {
 fn other_versions_are_refused_by_name() {
     let policy = policy(&["requests"]);
     let amounts = policy.amounts(&Costs::new()).unwrap();
-    let mut bytes =
-        BASE64URL.decode(encode(&Permit::new(&policy, "p7", amounts, grant()), &KEY)).unwrap();
+    let mut bytes = BASE64URL
+        .decode(encode(&Permit::new(&policy, "p7", amounts, grant()), &KEY.into()))
+        .unwrap();
     bytes[0] = 0;
     let error = open(&BASE64URL.encode(bytes), &policy).unwrap_err();
     let text = "the permit is of version 0, and versions 1 and 2 are read here; acquire a new one";
@@ -136,7 +137,7 @@ fn the_longest_permit_fits_its_bound() {
     let grant = Grant { at, stamp: u64::MAX, use_by: late, expires_at: late };
     let subject = "s".repeat(SUBJECT_BYTES_MAX);
     let permit = Permit::new(&policy, &subject, policy.amounts(&costs).unwrap(), grant);
-    let text = encode(&permit, &KEY);
+    let text = encode(&permit, &KEY.into());
     assert!(text.len() <= TOKEN_CHARS_MAX, "{} characters", text.len());
     assert_eq!(open(&text, &policy).unwrap(), permit);
     let error = open(&"A".repeat(TOKEN_CHARS_MAX + 1), &policy).unwrap_err();
@@ -148,12 +149,12 @@ fn the_longest_permit_fits_its_bound() {
 fn a_permit_from_other_numbers_knows_it() {
     let given = policy(&["requests"]);
     let permit = Permit::new(&given, "alice", given.amounts(&Costs::new()).unwrap(), grant());
-    let text = encode(&permit, &KEY);
+    let text = encode(&permit, &KEY.into());
     assert_eq!(open(&text, &given).unwrap(), permit);
     let slower = TokenBucket::per_minute(9);
     let now = Policy::new("llm", [Limit::new("requests", "requests", slower)]).unwrap();
     let changed = open(&text, &now).unwrap();
     assert!(permit.charged().same_numbers && !changed.charged().same_numbers);
     // Renewing writes it again, and it must not come to give back by that.
-    assert!(!open(&encode(&changed, &KEY), &now).unwrap().charged().same_numbers);
+    assert!(!open(&encode(&changed, &KEY.into()), &now).unwrap().charged().same_numbers);
 }

@@ -1,0 +1,77 @@
+//! Every call over HTTP, from its head to the answer.
+//!
+//! `POST /v1/acquire` stands in the path of whatever its callers do, so it is answered here: finding a route and going
+//! through the layers in front of it takes longer than deciding. For the same reason the future of an answer is kept small,
+//! and what is not asked all the time is in a box.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::ALLOW;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, Request};
+use axum::response::Response;
+use axum::{BoxError, Router};
+use tonic::codegen::Service as _;
+
+use super::request_id::Name;
+use super::{acquire, reply, router, wrong_method};
+use crate::app::App;
+use crate::bounds::HEAD_BYTES_MAX;
+use crate::wire::Problem;
+
+/// The path that is answered without the router.
+pub(super) const ACQUIRE: &str = "/v1/acquire";
+
+/// What `app` answers.
+pub(crate) struct Calls {
+    app: Arc<App>,
+    others: Router,
+}
+
+impl Calls {
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self { others: router(Arc::clone(&app)), app }
+    }
+
+    /// The answer to `request`.
+    pub(crate) fn answer<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+    ) -> impl Future<Output = Response> + Send + use<B>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (calls, name) = (Arc::clone(self), Name::of(&request));
+        let (head, body) = request.into_parts();
+        name.on(async move {
+            match (head.uri.path(), &head.method) {
+                _ if HEAD_BYTES_MAX < head_bytes(&head) => too_large(),
+                (ACQUIRE, &Method::POST) => acquire::one(&calls.app, &head.headers, body).await,
+                (ACQUIRE, _) => {
+                    let mut response = wrong_method(head.method, head.uri).await;
+                    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+                    response
+                }
+                _ => {
+                    let request = Request::from_parts(head, Body::new(body));
+                    let Ok(response) = Box::pin(calls.others.clone().call(request)).await;
+                    response
+                }
+            }
+        })
+    }
+}
+
+/// The length of the target and of all fields.
+fn head_bytes(head: &Parts) -> usize {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let fields = head.headers.iter();
+    target + fields.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+}
+
+fn too_large() -> Response {
+    let detail = format!("the head of a request has at most {HEAD_BYTES_MAX} bytes; send less");
+    reply::problem(&Problem::new(431, "head-too-large", detail))
+}
