@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tollgate::{Span, SystemClock};
+use tollgate::{Clock, Span, SystemClock};
 use tollgate_testing::fakes::gemini::{
     FakeGemini, Fault, Served, Settings, Trouble, When, translated,
 };
@@ -17,7 +17,7 @@ use crate::folder::{Folder, Ran};
 use crate::serve::Broker;
 
 /// A policy that nothing reaches, and one whose day is three requests.
-const POLICIES: &str = r#"
+pub(crate) const POLICIES: &str = r#"
 [[policy]]
 name = "wide"
 limits = [{ name = "rpd", unit = "requests", rule = "rolling-window", limit = 100_000, window = "24h" },
@@ -33,7 +33,7 @@ const SIZE: u64 = 200;
 pub(crate) struct World {
     pub(crate) folder: Folder,
     pub(crate) fake: FakeGemini,
-    served: Served,
+    pub(crate) served: Served,
     _runtime: Runtime,
 }
 
@@ -43,8 +43,13 @@ impl World {
     }
 
     pub(crate) fn on(settings: Settings, tables: &str) -> Self {
+        Self::by(Arc::new(SystemClock), settings, tables)
+    }
+
+    /// The same with a provider that lives by `clock`.
+    pub(crate) fn by(clock: Arc<dyn Clock>, settings: Settings, tables: &str) -> Self {
         let runtime = Runtime::new().expect("a runtime starts");
-        let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+        let fake = FakeGemini::new(clock, settings);
         let served = runtime.block_on(fake.serve(0)).expect("a port is free");
         let folder = Folder::with(&format!("{tables}{POLICIES}"));
         folder.write("gemini.key", "project.key\n");

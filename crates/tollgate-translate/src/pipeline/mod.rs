@@ -9,6 +9,7 @@ mod book;
 mod output;
 mod progress;
 mod run;
+mod single;
 mod stop;
 mod throttle;
 mod worker;
@@ -29,7 +30,8 @@ pub use amend::Amendment;
 pub use book::{JobSettings, JobSpec};
 pub use output::{Failure, Output};
 pub use progress::Progress;
-pub use run::{Ended, Single};
+pub use run::Ended;
+pub use single::Single;
 pub use stop::{Stop, Stopper};
 pub use throttle::Throttle;
 

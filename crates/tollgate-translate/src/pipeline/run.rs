@@ -69,59 +69,13 @@ impl Engine {
     }
 }
 
-/// What became of a single chunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Single {
-    /// A chunk was attempted; there may be more.
-    Worked,
-    /// Nothing can be done before this time: other workers have the rest, or it is to be tried again later.
-    Later(Timestamp),
-    /// The job is over, paused or cancelled.
-    Ended(Ended),
-}
-
-impl Pipeline {
-    /// Attempts one chunk of a job and returns, for engines that call a function for each, such as a Map of Step
-    /// Functions. Needs a store with leases: a function that dies must not keep its chunk.
-    ///
-    /// # Errors
-    /// If there is no such job, its store has no leases, or the store fails.
-    pub async fn run_one(&self, id: &str) -> Result<Single, Error> {
-        let engine = &self.0;
-        if engine.store.lease().is_none() {
-            return Err(Error::invalid(
-                "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
-            ));
-        }
-        let book = Arc::new(engine.open(id).await?);
-        let (stop, began_at) = (Stop::never(), engine.clock.now());
-        let rounds = Rounds { engine, id, book, stop, began_at };
-        let claim = match rounds.claim().await? {
-            Next::Chunk(claim) => claim,
-            Next::Later(at) => return Ok(Single::Later(at)),
-            Next::Nothing => return Ok(Single::Ended(rounds.over().await?)),
-            Next::Halted(state) => return Ok(Single::Ended(halted(state))),
-        };
-        let halt = watch::Sender::new(false);
-        let book = Arc::clone(&rounds.book);
-        let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
-        let (resume_at, why) = match attempt.run().await? {
-            Came::On => return Ok(Single::Worked),
-            Came::Full(at, why) => (Some(at), why),
-            Came::Pause(resume_at, why) => (resume_at, why),
-        };
-        rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
-        Ok(Single::Ended(Ended::Paused { resume_at, why }))
-    }
-}
-
 /// One run of one job: rounds of work with pauses between them.
-struct Rounds<'a> {
-    engine: &'a Arc<Engine>,
-    id: &'a str,
-    book: Arc<Book>,
-    stop: Stop,
-    began_at: Timestamp,
+pub(super) struct Rounds<'a> {
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) id: &'a str,
+    pub(super) book: Arc<Book>,
+    pub(super) stop: Stop,
+    pub(super) began_at: Timestamp,
 }
 
 impl Rounds<'_> {
@@ -149,7 +103,7 @@ impl Rounds<'_> {
         }
     }
 
-    async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
+    pub(super) async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
         self.engine.store.set_state(self.id, state, self.engine.clock.now()).await
     }
 
@@ -251,19 +205,19 @@ impl Rounds<'_> {
         }
     }
 
-    async fn claim(&self) -> Result<Next, Error> {
+    pub(super) async fn claim(&self) -> Result<Next, Error> {
         let (store, options) = (&self.engine.store, &self.engine.options);
         store.claim(self.id, &options.worker, self.engine.clock.now()).await
     }
 
     /// Keeps the claims alive.
-    async fn look_up(&self) -> Result<(), Error> {
+    pub(super) async fn look_up(&self) -> Result<(), Error> {
         let (store, options) = (&self.engine.store, &self.engine.options);
         store.renew(self.id, &options.worker, self.engine.clock.now()).await
     }
 
     /// Every chunk is done or was given up.
-    async fn over(&self) -> Result<Ended, Error> {
+    pub(super) async fn over(&self) -> Result<Ended, Error> {
         let counts = self.engine.store.counts(self.id).await?;
         let (state, ended) = match counts.failed {
             0 => (JobState::Completed, Ended::Completed),
@@ -302,7 +256,7 @@ impl Rounds<'_> {
     }
 }
 
-fn halted(state: JobState) -> Ended {
+pub(super) fn halted(state: JobState) -> Ended {
     match state {
         JobState::Cancelled => Ended::Cancelled,
         JobState::Completed => Ended::Completed,
