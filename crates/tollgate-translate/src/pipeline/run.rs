@@ -148,7 +148,8 @@ impl Rounds<'_> {
         halt: &watch::Sender<bool>,
         tasks: &mut JoinSet<Result<Came, Error>>,
     ) -> Result<Ended, Error> {
-        let lease = self.engine.store.lease();
+        let is_shared = self.engine.store.lease().is_some();
+        let look = if is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY };
         // Those who were told to come back another day, while others were in front, may have been told too early: what is in
         // front may be counted already. So the line empties, and one asks alone before the job is paused.
         let (mut empties, mut alone) = (false, false);
@@ -180,19 +181,13 @@ impl Rounds<'_> {
             }
             self.tell(tasks.len(), None).await?;
             let now = self.engine.clock.now();
-            let look = lease.map_or(LOOK_EVERY, |lease| {
-                LOOK_EVERY_SHARED.min(Span::from_micros(lease.as_micros() / 3))
-            });
-            // A full house looks up too, to keep its claims alive and to hear of a cancellation.
+            // A full house looks up too, to hear what others did.
             let alarm = later.unwrap_or(Timestamp::MAX).min(now + look);
             let came = tokio::select! {
                 biased;
                 () = self.stop.wait() => return Ok(Ended::Stopped),
                 Some(ended) = tasks.join_next() => joined(ended)?,
-                () = self.engine.clock.sleep_until(alarm) => {
-                    self.look_up().await?;
-                    continue;
-                }
+                () = self.engine.clock.sleep_until(alarm) => continue,
             };
             match came {
                 Came::On => alone = false,
@@ -208,12 +203,6 @@ impl Rounds<'_> {
     pub(super) async fn claim(&self) -> Result<Next, Error> {
         let (store, options) = (&self.engine.store, &self.engine.options);
         store.claim(self.id, &options.worker, self.engine.clock.now()).await
-    }
-
-    /// Keeps the claims alive.
-    pub(super) async fn look_up(&self) -> Result<(), Error> {
-        let (store, options) = (&self.engine.store, &self.engine.options);
-        store.renew(self.id, &options.worker, self.engine.clock.now()).await
     }
 
     /// Every chunk is done or was given up.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tollgate::{Span, Timestamp};
+use tollgate::Timestamp;
 
 use super::attempt::{Attempt, Came};
 use super::run::{Ended, Rounds, halted};
@@ -24,17 +24,17 @@ pub enum Single {
 
 impl Pipeline {
     /// Attempts one chunk of a job and returns. Needs a store with leases, since a function that dies must not keep its
-    /// chunk; the lease of one that lives is renewed for as long as the attempt takes.
+    /// chunk.
     ///
     /// # Errors
     /// If there is no such job, its store has no leases, or the store fails.
     pub async fn run_one(&self, id: &str) -> Result<Single, Error> {
         let engine = &self.0;
-        let Some(lease) = engine.store.lease() else {
+        if engine.store.lease().is_none() {
             return Err(Error::invalid(
                 "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
             ));
-        };
+        }
         let book = Arc::new(engine.open(id).await?);
         let (stop, began_at) = (Stop::never(), engine.clock.now());
         let rounds = Rounds { engine, id, book, stop, began_at };
@@ -47,30 +47,12 @@ impl Pipeline {
         let halt = watch::Sender::new(false);
         let book = Arc::clone(&rounds.book);
         let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
-        let (resume_at, why) = match kept(&rounds, lease, attempt).await? {
+        let (resume_at, why) = match attempt.run().await? {
             Came::On => return Ok(Single::Worked),
             Came::Full(at, why) => (Some(at), why),
             Came::Pause(resume_at, why) => (resume_at, why),
         };
         rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
         Ok(Single::Ended(Ended::Paused { resume_at, why }))
-    }
-}
-
-/// The attempt, with its claim kept alive.
-async fn kept(rounds: &Rounds<'_>, lease: Span, attempt: Attempt) -> Result<Came, Error> {
-    let clock = &rounds.engine.clock;
-    let attempt = attempt.run();
-    tokio::pin!(attempt);
-    loop {
-        let due = clock.now() + Span::from_micros(lease.as_micros() / 3);
-        tokio::select! {
-            biased;
-            came = &mut attempt => return came,
-            () = clock.sleep_until(due) => {
-                // A store that cannot be reached for a moment is no reason to drop a call that is paid.
-                drop(rounds.look_up().await);
-            }
-        }
     }
 }

@@ -9,6 +9,7 @@ mod desk;
 mod estimates;
 mod formats;
 mod kept;
+mod lost;
 mod plans;
 mod prompts;
 mod providers;
