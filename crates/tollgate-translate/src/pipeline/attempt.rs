@@ -236,7 +236,7 @@ impl Attempt {
                 let until = self.now() + self.delay(error.retry_after);
                 self.again_later(error.text, Some(until), used).await
             }
-            Kind::NotInTier | Kind::Gone | Kind::Denied => {
+            Kind::NotInTier | Kind::Gone | Kind::Denied | Kind::NotProvider => {
                 self.record(Step::Back).await?;
                 Ok(Came::Pause(None, error.text))
             }

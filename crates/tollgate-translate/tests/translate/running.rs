@@ -316,6 +316,26 @@ fn a_model_that_is_gone_pauses_the_job_until_there_is_another() {
 }
 
 #[test]
+fn a_wrong_address_pauses_the_job_and_no_chunk_is_given_up() {
+    let (text, size) = chunks_of(6);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Page, When::Every(1))];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.starts_with("https://fake answered") && why.contains("check its url"), "{why}");
+        let counts = bench.store.counts("book").await.unwrap();
+        assert_eq!((counts.waiting, counts.failed), (6, 0), "{counts:?}");
+        bench.fake.set(Settings::default());
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
 fn what_was_translated_once_is_not_paid_again() {
     let (text, size) = chunks_of(10);
     let run = |world: World| async move {

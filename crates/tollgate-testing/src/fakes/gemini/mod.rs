@@ -6,6 +6,7 @@
 //! demand; and counts everything. Its translation is one that shows a missing, doubled or moved paragraph.
 
 mod bodies;
+mod dialects;
 mod fault;
 mod http;
 mod quota;
@@ -14,13 +15,13 @@ mod translate;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tollgate::{Clock, Span};
 
 use bodies::Reply;
+use dialects::{Asked, as_chat, chat, content};
 use quota::Counts;
 
 pub use fault::{Fault, Trouble, When};
@@ -89,27 +90,6 @@ struct State {
 impl fmt::Debug for FakeGemini {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeGemini").field("tally", &self.state().tally).finish_non_exhaustive()
-    }
-}
-
-/// What is asked, in either dialect.
-struct Asked {
-    model: String,
-    system: String,
-    prompt: String,
-    most_output: u64,
-}
-
-impl Asked {
-    fn input(&self) -> u64 {
-        tokens_of(&self.system) + tokens_of(&self.prompt)
-    }
-
-    /// The same request has the same number, whoever sends it.
-    fn number(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.model, &self.system, &self.prompt).hash(&mut hasher);
-        hasher.finish()
     }
 }
 
@@ -299,7 +279,8 @@ impl FakeGemini {
             ),
             Some(Fault::BlockedPrompt) => bodies::blocked_prompt(model, input),
             Some(Fault::Blocked) => bodies::answer(model, None, "SAFETY", (input, 0)),
-            Some(Fault::Garbage) => (200, "<html>gateway</html>".to_owned()),
+            Some(Fault::Garbage) => (200, r#"{"candidates": [{"conte"#.to_owned()),
+            Some(Fault::Page) => (200, "<html>Welcome</html>".to_owned()),
             fault => self.answer(fault, asked, input),
         }
     }
@@ -322,65 +303,4 @@ impl FakeGemini {
         let output = tokens_of(&text);
         bodies::answer(&asked.model, Some(&text), finish, (input, output))
     }
-}
-
-/// All text of `parts`.
-fn text_of(content: Option<&Value>) -> String {
-    let parts = content.and_then(|content| content["parts"].as_array());
-    parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
-}
-
-fn content(model: &str, body: &Value) -> Option<Asked> {
-    let contents = body["contents"].as_array().filter(|contents| !contents.is_empty())?;
-    Some(Asked {
-        model: model.to_owned(),
-        system: text_of(body.get("systemInstruction")),
-        prompt: contents.iter().map(|content| text_of(Some(content))).collect(),
-        most_output: body["generationConfig"]["maxOutputTokens"].as_u64().unwrap_or(u64::MAX),
-    })
-}
-
-fn chat(body: &Value) -> Option<Asked> {
-    let messages = body["messages"].as_array().filter(|messages| !messages.is_empty())?;
-    let of = |role: &str| {
-        let mine = messages.iter().filter(|message| message["role"] == role);
-        mine.filter_map(|message| message["content"].as_str()).collect()
-    };
-    Some(Asked {
-        model: body["model"].as_str()?.to_owned(),
-        system: of("system"),
-        prompt: of("user"),
-        most_output: body["max_tokens"].as_u64().unwrap_or(u64::MAX),
-    })
-}
-
-/// The same reply in the other dialect; errors come in an array there.
-fn as_chat((status, body): Reply) -> Reply {
-    let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
-    if parsed.is_array() {
-        return (status, body);
-    }
-    if status != 200 || parsed.is_null() {
-        return bodies::wrapped((status, body));
-    }
-    let candidate = &parsed["candidates"][0];
-    let finish = match candidate["finishReason"].as_str() {
-        Some("STOP") => "stop",
-        Some("MAX_TOKENS") => "length",
-        _ => "content_filter",
-    };
-    let usage = &parsed["usageMetadata"];
-    let body = json!({
-        "object": "chat.completion",
-        "choices": [{
-            "index": 0,
-            "finish_reason": finish,
-            "message": {"role": "assistant", "content": text_of(candidate.get("content"))},
-        }],
-        "usage": {
-            "prompt_tokens": usage["promptTokenCount"],
-            "completion_tokens": usage["candidatesTokenCount"],
-        },
-    });
-    (200, body.to_string())
 }
