@@ -176,8 +176,7 @@ impl Pipeline {
 
 impl Engine {
     async fn job(&self, id: &str) -> Result<crate::job::Job, Error> {
-        let found = self.store.job(id).await?;
-        found.ok_or_else(|| Error::invalid(format!("there is no job {id:?}")))
+        self.store.job(id).await?.ok_or_else(|| no_job(id))
     }
 
     /// The tokens of a request, corrected by what the provider reported before.
@@ -206,4 +205,8 @@ impl Engine {
     fn saw_failure(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+fn no_job(id: &str) -> Error {
+    Error::invalid(format!("there is no job {id:?}"))
 }

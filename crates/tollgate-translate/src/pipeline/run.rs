@@ -52,20 +52,10 @@ impl Pipeline {
             JobState::Planned | JobState::Running | JobState::Paused { .. } => {}
         }
         let _hold = engine.store.enter(id).await?;
-        let book = Arc::new(engine.open(id).await?);
+        let book = Arc::new(Book::of(&*engine.store, id).await?);
         let mut rounds =
             Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
         rounds.run().await
-    }
-}
-
-impl Engine {
-    /// The book of a job, as its settings describe it.
-    pub(super) async fn open(&self, id: &str) -> Result<Book, Error> {
-        let job = self.job(id).await?;
-        let document = self.store.document(id).await?;
-        let document = document.ok_or_else(|| Error::invalid(format!("there is no job {id:?}")))?;
-        Book::open(&job, document)
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tollgate::Timestamp;
 
 use super::attempt::{Attempt, Came};
+use super::book::Book;
 use super::run::{Ended, Rounds, halted};
 use super::{Pipeline, Stop};
 use crate::error::Error;
@@ -35,7 +36,7 @@ impl Pipeline {
                 "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
             ));
         }
-        let book = Arc::new(engine.open(id).await?);
+        let book = Arc::new(Book::of(&*engine.store, id).await?);
         let (stop, began_at) = (Stop::never(), engine.clock.now());
         let rounds = Rounds { engine, id, book, stop, began_at };
         let claim = match rounds.claim().await? {

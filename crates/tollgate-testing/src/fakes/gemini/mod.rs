@@ -10,6 +10,7 @@ mod dialects;
 mod fault;
 mod http;
 mod quota;
+mod refusals;
 mod scaled;
 mod translate;
 
@@ -232,57 +233,10 @@ impl FakeGemini {
     }
 
     fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {
-        let model = &asked.model;
         let quota = self.state().settings.quota;
-        let refused =
-            |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
-        match fault {
-            Some(Fault::Overloaded) => bodies::error(
-                503,
-                "UNAVAILABLE",
-                "The model is overloaded. Please try again later.",
-            ),
-            Some(Fault::Internal) => {
-                bodies::error(500, "INTERNAL", "An internal error has occurred.")
-            }
-            Some(Fault::Deadline) => {
-                bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
-            }
-            Some(Fault::MinuteQuota) => refused(Limit::Requests, 38),
-            Some(Fault::TokenQuota) => bodies::wrapped(refused(Limit::Tokens, 7)),
-            Some(Fault::DailyQuota) => refused(Limit::Daily, 38),
-            Some(Fault::BareQuota) => bodies::bare(),
-            Some(Fault::NotInTier) => {
-                let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
-                bodies::quota(
-                    model,
-                    &[Limit::Requests, Limit::Daily],
-                    none,
-                    Span::from_secs(38),
-                    number,
-                )
-            }
-            Some(Fault::Gone) => bodies::error(
-                404,
-                "NOT_FOUND",
-                &format!(
-                    "models/{model} is not found for API version v1beta, or is not supported for generateContent."
-                ),
-            ),
-            Some(Fault::BadRequest) => {
-                bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
-            }
-            Some(Fault::BadKey) => bodies::error(
-                403,
-                "PERMISSION_DENIED",
-                "API key not valid. Please pass a valid API key.",
-            ),
-            Some(Fault::BlockedPrompt) => bodies::blocked_prompt(model, input),
-            Some(Fault::Blocked) => bodies::answer(model, None, "SAFETY", (input, 0)),
-            Some(Fault::Garbage) => (200, r#"{"candidates": [{"conte"#.to_owned()),
-            Some(Fault::Page) => (200, "<html>Welcome</html>".to_owned()),
-            fault => self.answer(fault, asked, input),
-        }
+        fault
+            .and_then(|fault| refusals::of(fault, &asked.model, quota, input, number))
+            .unwrap_or_else(|| self.answer(fault, asked, input))
     }
 
     fn answer(&self, fault: Option<Fault>, asked: &Asked, input: u64) -> Reply {
