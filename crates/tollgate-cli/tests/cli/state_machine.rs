@@ -1,8 +1,8 @@
 //! `deploy/translate.yaml`, deployed as it is and executed: the function is this binary in the package that the page
 //! describes, and the state machine is walked through by an emulator that knows nothing of us.
 //!
-//! The emulator retries without jitter, and passes over a `TimestampPath` that leads nowhere; what the function answers is
-//! checked in [`crate::lambda`].
+//! The emulator retries without jitter and after a minute at most, and passes over a `TimestampPath` that leads nowhere; what the
+//! function answers is checked in [`crate::lambda`].
 
 use std::io::{Cursor, Write as _};
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate::{ManualClock, Span, Timestamp};
-use tollgate_testing::fakes::gemini::Settings;
+use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
 use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 use zip::ZipWriter;
@@ -144,13 +144,14 @@ fn executed_with_a_death(
     (ended.expect("it ends"), failed)
 }
 
-/// R003.2, R003.5, R003.10, R003.11: ten chunks at once and never more; a function is killed with a call at the provider, and its
-/// chunk is taken up; nothing else is paid twice, and the document is the one that a single process makes. Without retries
+/// R003.2, R003.5, R003.10, R003.11: ten chunks at once and never more; a function is killed with a call at the provider, another call is
+/// refused, and both chunks are taken up; nothing else is paid twice, and the document is the one that a single process makes. Without retries
 /// the death is the end.
 #[test]
 fn r003_11_the_state_machine_translates_a_document_in_ten_places_though_a_function_is_killed() {
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
-    let held = Settings { latency: LATENCY, ..Settings::default() };
+    let troubles = vec![Trouble::new(Fault::Overloaded, When::Call(PLACES + 2))];
+    let held = Settings { latency: LATENCY, troubles, ..Settings::default() };
     let stage = Stage::new(|tables| World::by(Arc::new(clock.clone()), held, tables), 0.05);
     let world = &stage.world;
     let (ended, failed) = executed_with_a_death(&stage, &clock, "book", TEMPLATE, &stage.id);
@@ -160,7 +161,8 @@ fn r003_11_the_state_machine_translates_a_document_in_ten_places_though_a_functi
     assert_eq!(tally.at_once_max, PLACES);
     // The killed one's call is answered or not, and nobody reads it.
     assert!(tally.repeated <= 1, "{tally:?}");
-    assert_eq!(tally.calls, tally.translated - tally.repeated + 1);
+    assert_eq!(tally.calls, tally.translated - tally.repeated + 2, "{tally:?}");
+    assert_eq!(tally.faults.len(), 1);
     assert_eq!(world.resume(&stage.id, "").code, 0);
     let alone = World::new(Settings::default());
     alone.folder.write("book.txt", &stage.text);

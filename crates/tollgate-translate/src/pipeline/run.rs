@@ -171,7 +171,7 @@ impl Rounds<'_> {
             }
             self.tell(tasks.len(), None).await?;
             let now = self.engine.clock.now();
-            // A full house looks up too, to hear what others did.
+            // A full house looks up too, to tell how far others are.
             let alarm = later.unwrap_or(Timestamp::MAX).min(now + look);
             let came = tokio::select! {
                 biased;
