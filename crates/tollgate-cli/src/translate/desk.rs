@@ -185,7 +185,7 @@ fn broker(server: Server) -> StoreConfig {
 }
 
 /// The flags that differ from what they are without being typed.
-fn again(provided: &Provided, server: Option<&Server>, named: Option<&Path>) -> String {
+pub(super) fn again(provided: &Provided, server: Option<&Server>, named: Option<&Path>) -> String {
     let file = |path: &Path| path.display().to_string();
     let openai = (provided.provider == ProviderKind::Openai).then(|| "openai".to_owned());
     let other = |value: &str, usual: &str| (value != usual).then(|| value.to_owned());

@@ -1,5 +1,6 @@
 //! `tollgate translate`: long documents within a provider's quota, and the jobs that they are.
 
+mod account;
 mod desk;
 mod lambda;
 mod list;
@@ -19,6 +20,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::Reader;
 use crate::remote::Server;
+use account::Account;
 use desk::Desk;
 
 /// Does what `flags` say. The exit status of a document that is not whole is 1.
@@ -66,7 +68,15 @@ async fn resume(
     let Resume { id, retry_failed, working } = wanted;
     let max_cost = max_cost(working)?;
     let prices = prices(working)?;
-    list::job(&*desk::jobs(config).await?, id).await?;
+    let (jobs, changes) =
+        (desk::jobs(config).await?, working.model.is_some() || max_cost.is_some());
+    let again = desk::again(&working.provided, server.as_ref(), named);
+    let output = working.output.as_deref();
+    let account = Account::open(&jobs, reader, id, output, &again, None).await?;
+    if let (Some(over), false, false) = (&account.over, *retry_failed, changes) {
+        return account.give(over, "").await;
+    }
+    drop(jobs);
     let desk = Desk::open(&working.provided, config, server, named, reader).await?;
     let done = async {
         let pipeline = desk.pipeline(!working.no_wait);
@@ -76,11 +86,11 @@ async fn resume(
             )));
         }
         let model = working.model.as_ref().map(|model| (model.clone(), prices.of(model)));
-        if model.is_some() || max_cost.is_some() {
+        if changes {
             let amendment = tollgate_translate::pipeline::Amendment { model, max_cost };
             pipeline.amend(id, &amendment).await?;
         }
-        watch::job(&desk, &pipeline, id, working.output.as_deref(), None).await
+        watch::job(&desk, &pipeline, id, output, None).await
     }
     .await;
     desk.close().await?;

@@ -1,18 +1,18 @@
-//! Working on a job with somebody watching: progress, pauses, Ctrl-C, and the document at the end.
+//! Working on a job with somebody watching: progress, pauses and Ctrl-C.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate::{ErrorKind, Span, Standing};
 use tollgate_translate::Error;
-use tollgate_translate::pipeline::{Ended, JobSettings, Output, Pipeline, Stop};
+use tollgate_translate::pipeline::{Ended, Pipeline, Stop};
 use tollgate_translate::plan::Plan;
 
+use super::account::Account;
 use super::desk::Desk;
 use super::screen::{self, Scene};
-use super::{invalid, list};
 use crate::DENIED;
 use crate::failure::Failure;
 use crate::output;
@@ -29,24 +29,16 @@ pub(super) async fn job(
     named: Option<&Path>,
     plan: Option<&Plan>,
 ) -> Result<ExitCode, Failure> {
-    let job = list::job(&*desk.jobs, id).await?;
-    let settings = JobSettings::of(&job)?;
-    let file = named.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
-    let file = file.ok_or_else(|| invalid("this job names no file; give one with --output"))?;
-    let resume = format!("tollgate translate resume {id}{}", desk.again);
-    let ended = watched(desk, pipeline, id, plan, &resume).await?;
-    let written = match &ended {
-        Ended::Completed | Ended::CompletedWithErrors => {
-            let output = pipeline.output(id, settings.layout).await?;
-            // Somebody may have worked on the document since.
-            let keeps = job.state.is_over() && named.is_none();
-            write(&file, &output.bytes, keeps)?;
-            Some(output)
+    let again = &desk.again;
+    let account = Account::open(&desk.jobs, desk.reader, id, named, again, plan).await?;
+    let ended = watched(desk, pipeline, id, plan, &account.resume).await?;
+    let when = match &ended {
+        Ended::Paused { resume_at: Some(at), .. } => {
+            format!("it can go on {}", screen::at_home(*at, &desk.policy))
         }
-        Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
+        _ => "somebody must act first".to_owned(),
     };
-    report(desk, id, &ended, written.as_ref(), &file, plan, &resume).await?;
-    Ok(if ended == Ended::Completed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+    account.give(&ended, &when).await
 }
 
 async fn watched(
@@ -111,90 +103,6 @@ async fn watched(
 async fn looked_after(desk: &Desk, wait: Span) -> Vec<Standing> {
     desk.clock.sleep_until(desk.clock.now() + wait).await;
     desk.gate.standing(&desk.policy, &desk.subject).await.unwrap_or_default()
-}
-
-async fn report(
-    desk: &Desk,
-    id: &str,
-    ended: &Ended,
-    written: Option<&Output>,
-    file: &Path,
-    plan: Option<&Plan>,
-    resume: &str,
-) -> Result<(), Failure> {
-    let mut whole = list::row(&*desk.jobs, &list::job(&*desk.jobs, id).await?).await?;
-    let fields = |failures: &[tollgate_translate::pipeline::Failure]| -> Value {
-        let one = |failure: &tollgate_translate::pipeline::Failure| json!({ "segments": failure.run.to_string(), "source": failure.source, "reason": failure.reason });
-        failures.iter().map(one).collect()
-    };
-    whole["output"] = written.map(|_| file.display().to_string()).into();
-    whole["failures"] = fields(written.map_or(&[], |output| &output.failures));
-    whole["warnings"] = fields(written.map_or(&[], |output| &output.warnings));
-    if *ended == Ended::Stopped {
-        whole["state"] = "stopped".into();
-    }
-    if *ended != Ended::Completed {
-        whole["resume"] = resume.into();
-    }
-    let all = match plan {
-        Some(plan) => json!({ "plan": plan, "job": whole }),
-        None => json!({ "job": whole }),
-    };
-    output::answer(desk.reader, &all, || {
-        let (done, chunks) = (&whole["done"], &whole["chunks"]);
-        let mut text = match ended {
-            Ended::Completed => format!("{} is written, {chunks} chunks", file.display()),
-            Ended::CompletedWithErrors => {
-                let failures = written.map_or(&[][..], |output| &output.failures);
-                format!(
-                    "{} is written, {} of {chunks} chunks are not translated and marked {}:\n{}\nTry them again with: {resume} --retry-failed",
-                    file.display(),
-                    failures.len(),
-                    tollgate_translate::FAILED_MARK.trim_end(),
-                    screen::failures(failures)
-                )
-            }
-            Ended::Paused { resume_at, why } => {
-                let when = match resume_at {
-                    Some(at) => format!("it can go on {}", screen::at_home(*at, &desk.policy)),
-                    None => "somebody must act first".to_owned(),
-                };
-                format!("paused at {done} of {chunks} chunks: {why}; {when}. Resume with: {resume}")
-            }
-            Ended::Stopped => {
-                format!(
-                    "stopped at {done} of {chunks} chunks; nothing is lost. Resume with: {resume}"
-                )
-            }
-            Ended::Cancelled => format!("{id} was cancelled at {done} of {chunks} chunks"),
-        };
-        let doubts = written.map_or(&[][..], |output| &output.warnings);
-        if !doubts.is_empty() {
-            text += &format!("\nWorth a look:\n{}", screen::failures(doubts));
-        }
-        text
-    })
-}
-
-/// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
-fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
-    if keeps && std::fs::read(file).is_ok_and(|there| there != bytes) {
-        return Err(invalid(format!(
-            "{} was changed since it was written; move it away, or name a file with --output",
-            file.display()
-        )));
-    }
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = PathBuf::from(beside);
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, file));
-    written.map_err(|error| {
-        let text = format!(
-            "{} cannot be written: {error}; the translation is kept, name another file with resume --output",
-            file.display()
-        );
-        Failure::new(ErrorKind::Unavailable, text)
-    })
 }
 
 /// Works on whatever job there is until it is told to stop.

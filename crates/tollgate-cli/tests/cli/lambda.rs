@@ -1,10 +1,10 @@
-//! `tollgate translate lambda` and the state machine of `deploy/translate.yaml`, which this file walks through as AWS would: the
-//! choices it makes are by what the function really answers.
+//! `tollgate translate lambda` on a runtime interface: what it answers to which event, which is its contract with the state
+//! machine of `deploy/translate.yaml`. [`crate::state_machine`] executes that.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -91,126 +91,88 @@ fn answer(
     drop(stream.write_all(reply.as_bytes()));
 }
 
-/// The definition in the template.
-fn definition() -> Value {
-    let template = include_str!("../../../../deploy/translate.yaml");
-    let (_, rest) = template.split_once("DefinitionString: !Sub |\n").expect("it is there");
-    let (text, _) = rest.split_once("\nOutputs:").expect("it ends");
-    let value: Value = serde_json::from_str(text).expect("it is JSON");
-    assert_eq!(value["States"]["Translate"]["MaxConcurrency"], 10);
-    value
+/// A job in PostgreSQL, and a function that works on it.
+struct Stage {
+    _server: Postgres,
+    world: World,
+    runtime: Runtime,
+    function: Child,
+    text: String,
+    id: String,
 }
 
-/// One place of the Map: goes from state to state until it is over.
-fn walk(processor: &Value, runtime: &Runtime, mut data: Value) -> Value {
-    let mut name = processor["StartAt"].as_str().expect("a name").to_owned();
-    loop {
-        let state = &processor["States"][&name];
-        let next = match state["Type"].as_str().expect("a type") {
-            "Task" => {
-                assert_eq!(state["Parameters"]["Payload"], json!({ "id.$": "$.id" }));
-                assert_eq!(state["OutputPath"], "$.Payload");
-                let answer = runtime.invoke(json!({ "id": data["id"] }));
-                data = answer["response"].clone();
-                assert!(data.is_object(), "{answer}");
-                &state["Next"]
-            }
-            "Choice" => {
-                let chosen = state["Choices"].as_array().expect("a list").iter().find(|choice| {
-                    assert_eq!(choice["Variable"], "$.next");
-                    choice["StringEquals"] == data["next"]
-                });
-                chosen.map_or(&state["Default"], |choice| &choice["Next"])
-            }
-            "Wait" => {
-                assert_eq!(state["TimestampPath"], "$.until");
-                let until = data["until"].as_str().expect("a time");
-                until.parse::<Timestamp>().expect("a time as the service reads it");
-                assert!(until.len() == 20 && until.ends_with('Z'), "{until}");
-                &state["Next"]
-            }
-            kind => {
-                assert_eq!(kind, "Succeed");
-                return data;
-            }
-        };
-        name = next.as_str().expect("a name").to_owned();
+impl Stage {
+    fn new(policy: &str) -> Self {
+        let server = Postgres::start().expect("a server");
+        let database = server.database().expect("a database");
+        let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n";
+        let world = World::on(slow(0), tables);
+        world.folder.write("jobs.url", &server.url(&database));
+        let text = prose(60);
+        world.folder.write("book.txt", &text);
+        let (_, kept) = world.folder.json(&world.make("book.txt --yes --detach"));
+        let id = kept["id"].as_str().expect("an id").to_owned();
+        let runtime = Runtime::start();
+        let flags = world.provided().replace("wide", policy);
+        let mut command = world.folder.command(&format!("translate lambda {flags}"));
+        command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stderr(Stdio::null());
+        let function = command.spawn().expect("the binary starts");
+        Self { _server: server, world, runtime, function, text, id }
+    }
+
+    fn invoke(&self) -> Value {
+        self.runtime.invoke(json!({ "id": self.id }))
     }
 }
 
-/// R003.11, R003.2: the state machine finishes a job with fewer functions than places, and pays nothing twice.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        kill(&mut self.function);
+    }
+}
+
+/// R003.11: the function names the job in every answer, says what is wrong with an event, and lives on after that.
 #[test]
-fn r003_11_the_state_machine_finishes_a_job_in_ten_places() {
-    let server = Postgres::start().expect("a server");
-    let database = server.database().expect("a database");
-    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"5s\"\n";
-    let world = World::on(slow(20), tables);
-    world.folder.write("jobs.url", &server.url(&database));
-    let text = prose(60);
-    world.folder.write("book.txt", &text);
-    let (_, kept) = world.folder.json(&world.make("book.txt --yes --detach"));
-    let runtime = Runtime::start();
-    let mut functions: Vec<_> = (0..3)
-        .map(|_| {
-            let mut command =
-                world.folder.command(&format!("translate lambda {}", world.provided()));
-            command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stderr(Stdio::null());
-            command.spawn().expect("the binary starts")
-        })
-        .collect();
-    let wrong = runtime.invoke(json!({ "job": 1 }));
+fn r003_11_a_function_answers_for_each_chunk_and_at_the_end() {
+    let stage = Stage::new("wide");
+    let wrong = stage.runtime.invoke(json!({ "job": 1 }));
     let said = wrong["error"]["errorMessage"].as_str().expect("it says why");
     assert!(said.contains("the event is not {\"id\": \"JOB\"}"), "{wrong}");
-    let unknown = runtime.invoke(json!({ "id": "none" }));
+    let unknown = stage.runtime.invoke(json!({ "id": "none" }));
     assert_eq!(unknown["error"]["errorType"], "invalid", "{unknown}");
-    let definition = definition();
-    let processor = &definition["States"]["Translate"]["ItemProcessor"];
-    let event = || json!({ "id": kept["id"] });
-    let ends: Vec<Value> = std::thread::scope(|scope| {
-        let places: Vec<_> =
-            (0..10).map(|_| scope.spawn(|| walk(processor, &runtime, event()))).collect();
-        places.into_iter().map(|place| place.join().expect("it ends")).collect()
-    });
-    for end in ends {
-        assert_eq!((&end["next"], &end["state"]), (&"end".into(), &"completed".into()), "{end}");
-    }
-    functions.iter_mut().for_each(kill);
-    let tally = world.fake.tally();
-    assert_eq!((tally.repeated, tally.calls), (0, tally.translated));
-    let id = kept["id"].as_str().expect("an id");
-    assert_eq!(world.resume(id, "").code, 0);
-    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
+    let mut chunks = 0;
+    let end = loop {
+        let answer = stage.invoke();
+        if answer["response"]["next"] != "chunk" {
+            break answer;
+        }
+        assert_eq!(answer, json!({ "response": { "next": "chunk", "id": stage.id } }));
+        chunks += 1;
+    };
+    let wanted = json!({ "next": "end", "id": stage.id, "state": "completed", "why": null });
+    assert_eq!(end["response"], wanted);
+    assert_eq!(stage.invoke(), end, "it stays over");
+    assert_eq!(stage.world.fake.tally().calls, chunks);
+    assert_eq!(stage.world.resume(&stage.id, "").code, 0);
+    assert_eq!(stage.world.read("book.fr.txt"), expected(&stage.text, Layout::Translation));
 }
 
-/// R003.3: a daily quota is a wait of the state machine, and nothing is called meanwhile.
+/// R003.3: a daily quota is a wait until a time as the state machine reads it, and nothing is called meanwhile.
 #[test]
-fn r003_3_a_daily_quota_is_a_wait_of_the_state_machine() {
-    let server = Postgres::start().expect("a server");
-    let database = server.database().expect("a database");
-    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n";
-    let world = World::on(slow(0), tables);
-    world.folder.write("jobs.url", &server.url(&database));
-    world.folder.write("book.txt", &prose(60));
-    let (_, kept) = world.folder.json(&world.make("book.txt --yes --detach"));
-    let runtime = Runtime::start();
-    let flags = world.provided().replace("wide", "three");
-    let mut command = world.folder.command(&format!("translate lambda {flags}"));
-    command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stderr(Stdio::null());
-    let mut function = command.spawn().expect("the binary starts");
+fn r003_3_a_function_answers_a_daily_quota_with_a_wait() {
+    let stage = Stage::new("three");
     let waits = eventually(|| {
-        let answer = runtime.invoke(json!({ "id": kept["id"] }));
+        let answer = stage.invoke();
         (answer["response"]["next"] == "wait").then_some(answer)
     });
-    let until: Timestamp = waits.expect("it waits")["response"]["until"]
-        .as_str()
-        .expect("a time")
-        .parse()
-        .expect("a time");
-    let again = runtime.invoke(json!({ "id": kept["id"] }));
-    assert_eq!(again["response"]["until"], until.to_string(), "{again}");
-    assert_eq!(world.fake.tally().calls, 3);
-    kill(&mut function);
-    let alone = world.run(&format!("translate lambda {}", world.provided()));
+    let waits = waits.expect("it waits");
+    assert_eq!(waits["response"]["id"], *stage.id);
+    let until = waits["response"]["until"].as_str().expect("a time");
+    until.parse::<Timestamp>().expect("a time");
+    assert!(until.len() == 20 && until.ends_with('Z'), "{until}: in whole seconds");
+    assert_eq!(stage.invoke(), waits);
+    assert_eq!(stage.world.fake.tally().calls, 3);
+    let alone = stage.world.run(&format!("translate lambda {}", stage.world.provided()));
     assert!(
         alone.code == 2 && alone.err.contains("AWS_LAMBDA_RUNTIME_API is not set"),
         "{}",

@@ -2,7 +2,8 @@
 //!
 //! For DynamoDB it is a second opinion beside dynoxide: another implementation of expressions and conditions, behind the
 //! same [`Proxy`](super::dynamodb::Proxy) ([`DynamoDb::start_ministack`](super::DynamoDb::start_ministack)). It serves
-//! CloudWatch, SNS, SQS and STS as well. It keeps everything in memory: a restart begins empty.
+//! CloudWatch, SNS, SQS and STS as well, deploys templates of CloudFormation, executes state machines of Step Functions, and
+//! runs Lambda functions as processes of this machine. It keeps everything in memory: a restart begins empty.
 
 use super::program::installed;
 use super::{Fault, Port, Process, Program};
@@ -22,6 +23,14 @@ impl Ministack {
     /// # Errors
     /// If Python or its packages are not installed, or it does not start.
     pub fn start() -> Result<Self, Fault> {
+        Self::start_hurried(1.0)
+    }
+
+    /// Starts it; the waits and the delays before retries of its state machines take this share of their time.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_hurried(share: f64) -> Result<Self, Fault> {
         let packages = installed(PACKAGES).ok_or_else(|| {
             Fault::new(
                 "ministack is not installed; `cargo xtask test` installs what the tests need",
@@ -37,6 +46,10 @@ impl Ministack {
             .env("BIND_HOST", "127.0.0.1")
             // It would take a second, fixed port.
             .env("IOT_MTLS_ENABLED", "0")
+            // Packages of functions are unpacked there.
+            .env("TMPDIR", folder.path().to_string_lossy())
+            .env("STATE_DIR", folder.path().to_string_lossy())
+            .env("SFN_WAIT_SCALE", share.to_string())
             .env("LOG_LEVEL", "WARNING");
         Ok(Self { process: Process::start(program, port, folder)? })
     }

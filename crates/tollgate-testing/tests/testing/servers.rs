@@ -79,7 +79,9 @@ fn ministack_serves_aws() -> Result<(), Fault> {
     stream.write_all(ask).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    for service in ["dynamodb", "monitoring", "sns", "sqs", "sts"] {
+    for service in
+        ["dynamodb", "monitoring", "sns", "sqs", "sts", "states", "lambda", "cloudformation"]
+    {
         assert!(answer.contains(&format!("\"{service}\": \"available\"")), "{service}: {answer}");
     }
     drop(ministack);

@@ -231,12 +231,7 @@ impl JobStore for EmbeddedJobs {
         Box::pin(self.run(move |connection| sqlite::claim(connection, &id, now)))
     }
 
-    fn renew<'a>(
-        &'a self,
-        _id: &'a str,
-        _worker: &'a str,
-        _now: Timestamp,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    fn renew<'a>(&'a self, _claim: &'a Claim, _now: Timestamp) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

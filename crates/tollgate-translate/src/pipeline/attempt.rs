@@ -3,6 +3,7 @@
 //! Every step is written down before the next one is taken. A permit is taken for each attempt, and kept when the call
 //! failed: whether the provider counted it is unknown, and the strict side is to assume that it did.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -58,7 +59,18 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) async fn run(mut self) -> Result<Came, Error> {
+    /// Attempts the chunk, and keeps the claim alive meanwhile.
+    pub(super) async fn run(self) -> Result<Came, Error> {
+        let (engine, claim) = (Arc::clone(&self.engine), self.claim.clone());
+        let Some(lease) = engine.store.lease() else { return self.once().await };
+        tokio::select! {
+            biased;
+            came = self.once() => came,
+            never = keep_alive(&engine, &claim, lease) => match never {},
+        }
+    }
+
+    async fn once(mut self) -> Result<Came, Error> {
         let asking = self.book.ask(self.claim.run);
         if let Some(texts) = self.engine.store.recall(asking.key.as_bytes()).await?
             && texts.len() == self.claim.run.len() as usize
@@ -224,7 +236,7 @@ impl Attempt {
                 let until = self.now() + self.delay(error.retry_after);
                 self.again_later(error.text, Some(until), used).await
             }
-            Kind::NotInTier | Kind::Gone | Kind::Denied => {
+            Kind::NotInTier | Kind::Gone | Kind::Denied | Kind::NotProvider => {
                 self.record(Step::Back).await?;
                 Ok(Came::Pause(None, error.text))
             }
@@ -252,6 +264,16 @@ impl Attempt {
             return Ok(Came::Pause(Some(self.now() + REST), why));
         }
         Ok(Came::On)
+    }
+}
+
+/// Each attempt renews its own claim: one whose answer was lost on the way has no attempt, and ends by itself.
+async fn keep_alive(engine: &Engine, claim: &Claim, lease: Span) -> Infallible {
+    loop {
+        let due = engine.clock.now() + Span::from_micros(lease.as_micros() / 3);
+        engine.clock.sleep_until(due).await;
+        // A store that cannot be reached for a moment is no reason to drop a call that is paid.
+        drop(engine.store.renew(claim, engine.clock.now()).await);
     }
 }
 

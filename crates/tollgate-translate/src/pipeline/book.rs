@@ -6,11 +6,12 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::no_job;
 use crate::cache::Key;
 use crate::chunk::{self, CHUNK_TOKENS};
 use crate::error::Error;
 use crate::estimate::Calibration;
-use crate::job::{Job, Run};
+use crate::job::{Job, JobStore, Run};
 use crate::plan::{Micros, Price};
 use crate::provider::Request;
 use crate::verify::{Fault, Verified, verify};
@@ -182,8 +183,14 @@ impl Book {
         Ok(book)
     }
 
-    /// The book of a job that is kept.
-    pub(super) fn open(job: &Job, document: Vec<u8>) -> Result<Self, Error> {
+    /// The book of a job in `store`, as its settings describe it.
+    pub(super) async fn of(store: &dyn JobStore, id: &str) -> Result<Self, Error> {
+        let job = store.job(id).await?.ok_or_else(|| no_job(id))?;
+        let document = store.document(id).await?.ok_or_else(|| no_job(id))?;
+        Self::open(&job, document)
+    }
+
+    fn open(job: &Job, document: Vec<u8>) -> Result<Self, Error> {
         let book = Self::cut(document, JobSettings::of(job)?)?;
         if book.digest() != book.settings.digest {
             return Err(Error::store(format!(

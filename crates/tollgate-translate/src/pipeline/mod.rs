@@ -9,6 +9,7 @@ mod book;
 mod output;
 mod progress;
 mod run;
+mod single;
 mod stop;
 mod throttle;
 mod worker;
@@ -29,7 +30,8 @@ pub use amend::Amendment;
 pub use book::{JobSettings, JobSpec};
 pub use output::{Failure, Output};
 pub use progress::Progress;
-pub use run::{Ended, Single};
+pub use run::Ended;
+pub use single::Single;
 pub use stop::{Stop, Stopper};
 pub use throttle::Throttle;
 
@@ -174,8 +176,7 @@ impl Pipeline {
 
 impl Engine {
     async fn job(&self, id: &str) -> Result<crate::job::Job, Error> {
-        let found = self.store.job(id).await?;
-        found.ok_or_else(|| Error::invalid(format!("there is no job {id:?}")))
+        self.store.job(id).await?.ok_or_else(|| no_job(id))
     }
 
     /// The tokens of a request, corrected by what the provider reported before.
@@ -204,4 +205,8 @@ impl Engine {
     fn saw_failure(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+fn no_job(id: &str) -> Error {
+    Error::invalid(format!("there is no job {id:?}"))
 }

@@ -3,8 +3,9 @@
 //! A chunk that was given up, or is not done yet, leaves its source with a visible mark, never a gap.
 
 use super::Pipeline;
+use super::book::Book;
 use crate::error::Error;
-use crate::job::{ChunkState, Run};
+use crate::job::{ChunkState, JobStore, Run};
 use crate::{Filling, Layout};
 
 /// A translated document.
@@ -40,12 +41,22 @@ impl Pipeline {
     /// # Errors
     /// If there is no such job, or what is kept of it does not fit together.
     pub async fn output(&self, id: &str, layout: Layout) -> Result<Output, Error> {
-        let book = self.0.open(id).await?;
+        Output::of(&*self.0.store, id, layout).await
+    }
+}
+
+impl Output {
+    /// The document of a job in `store` as far as it is translated, which takes neither a provider nor a quota.
+    ///
+    /// # Errors
+    /// If there is no such job, or what is kept of it does not fit together.
+    pub async fn of(store: &dyn JobStore, id: &str, layout: Layout) -> Result<Self, Error> {
+        let book = Book::of(store, id).await?;
         let document = book.document();
         let mut texts: Vec<Option<String>> = vec![None; document.len()];
         let mut covered = 0;
         let (mut failures, mut warnings, mut missing) = (Vec::new(), Vec::new(), 0);
-        for chunk in self.0.store.chunks(id).await? {
+        for chunk in store.chunks(id).await? {
             let run = chunk.run;
             if run.first != covered || document.len() < run.end as usize {
                 return Err(Error::store(format!(
@@ -82,6 +93,6 @@ impl Pipeline {
             Some(Some(text)) => Filling::Text(text),
             _ => Filling::Failed,
         })?;
-        Ok(Output { bytes, failures, missing, warnings })
+        Ok(Self { bytes, failures, missing, warnings })
     }
 }

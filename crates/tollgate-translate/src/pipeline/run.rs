@@ -52,76 +52,20 @@ impl Pipeline {
             JobState::Planned | JobState::Running | JobState::Paused { .. } => {}
         }
         let _hold = engine.store.enter(id).await?;
-        let book = Arc::new(engine.open(id).await?);
+        let book = Arc::new(Book::of(&*engine.store, id).await?);
         let mut rounds =
             Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
         rounds.run().await
     }
 }
 
-impl Engine {
-    /// The book of a job, as its settings describe it.
-    pub(super) async fn open(&self, id: &str) -> Result<Book, Error> {
-        let job = self.job(id).await?;
-        let document = self.store.document(id).await?;
-        let document = document.ok_or_else(|| Error::invalid(format!("there is no job {id:?}")))?;
-        Book::open(&job, document)
-    }
-}
-
-/// What became of a single chunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Single {
-    /// A chunk was attempted; there may be more.
-    Worked,
-    /// Nothing can be done before this time: other workers have the rest, or it is to be tried again later.
-    Later(Timestamp),
-    /// The job is over, paused or cancelled.
-    Ended(Ended),
-}
-
-impl Pipeline {
-    /// Attempts one chunk of a job and returns, for engines that call a function for each, such as a Map of Step
-    /// Functions. Needs a store with leases: a function that dies must not keep its chunk.
-    ///
-    /// # Errors
-    /// If there is no such job, its store has no leases, or the store fails.
-    pub async fn run_one(&self, id: &str) -> Result<Single, Error> {
-        let engine = &self.0;
-        if engine.store.lease().is_none() {
-            return Err(Error::invalid(
-                "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
-            ));
-        }
-        let book = Arc::new(engine.open(id).await?);
-        let (stop, began_at) = (Stop::never(), engine.clock.now());
-        let rounds = Rounds { engine, id, book, stop, began_at };
-        let claim = match rounds.claim().await? {
-            Next::Chunk(claim) => claim,
-            Next::Later(at) => return Ok(Single::Later(at)),
-            Next::Nothing => return Ok(Single::Ended(rounds.over().await?)),
-            Next::Halted(state) => return Ok(Single::Ended(halted(state))),
-        };
-        let halt = watch::Sender::new(false);
-        let book = Arc::clone(&rounds.book);
-        let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
-        let (resume_at, why) = match attempt.run().await? {
-            Came::On => return Ok(Single::Worked),
-            Came::Full(at, why) => (Some(at), why),
-            Came::Pause(resume_at, why) => (resume_at, why),
-        };
-        rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
-        Ok(Single::Ended(Ended::Paused { resume_at, why }))
-    }
-}
-
 /// One run of one job: rounds of work with pauses between them.
-struct Rounds<'a> {
-    engine: &'a Arc<Engine>,
-    id: &'a str,
-    book: Arc<Book>,
-    stop: Stop,
-    began_at: Timestamp,
+pub(super) struct Rounds<'a> {
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) id: &'a str,
+    pub(super) book: Arc<Book>,
+    pub(super) stop: Stop,
+    pub(super) began_at: Timestamp,
 }
 
 impl Rounds<'_> {
@@ -149,7 +93,7 @@ impl Rounds<'_> {
         }
     }
 
-    async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
+    pub(super) async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
         self.engine.store.set_state(self.id, state, self.engine.clock.now()).await
     }
 
@@ -194,7 +138,8 @@ impl Rounds<'_> {
         halt: &watch::Sender<bool>,
         tasks: &mut JoinSet<Result<Came, Error>>,
     ) -> Result<Ended, Error> {
-        let lease = self.engine.store.lease();
+        let is_shared = self.engine.store.lease().is_some();
+        let look = if is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY };
         // Those who were told to come back another day, while others were in front, may have been told too early: what is in
         // front may be counted already. So the line empties, and one asks alone before the job is paused.
         let (mut empties, mut alone) = (false, false);
@@ -226,19 +171,13 @@ impl Rounds<'_> {
             }
             self.tell(tasks.len(), None).await?;
             let now = self.engine.clock.now();
-            let look = lease.map_or(LOOK_EVERY, |lease| {
-                LOOK_EVERY_SHARED.min(Span::from_micros(lease.as_micros() / 3))
-            });
-            // A full house looks up too, to keep its claims alive and to hear of a cancellation.
+            // A full house looks up too, to tell how far others are.
             let alarm = later.unwrap_or(Timestamp::MAX).min(now + look);
             let came = tokio::select! {
                 biased;
                 () = self.stop.wait() => return Ok(Ended::Stopped),
                 Some(ended) = tasks.join_next() => joined(ended)?,
-                () = self.engine.clock.sleep_until(alarm) => {
-                    self.look_up().await?;
-                    continue;
-                }
+                () = self.engine.clock.sleep_until(alarm) => continue,
             };
             match came {
                 Came::On => alone = false,
@@ -251,19 +190,13 @@ impl Rounds<'_> {
         }
     }
 
-    async fn claim(&self) -> Result<Next, Error> {
+    pub(super) async fn claim(&self) -> Result<Next, Error> {
         let (store, options) = (&self.engine.store, &self.engine.options);
         store.claim(self.id, &options.worker, self.engine.clock.now()).await
     }
 
-    /// Keeps the claims alive.
-    async fn look_up(&self) -> Result<(), Error> {
-        let (store, options) = (&self.engine.store, &self.engine.options);
-        store.renew(self.id, &options.worker, self.engine.clock.now()).await
-    }
-
     /// Every chunk is done or was given up.
-    async fn over(&self) -> Result<Ended, Error> {
+    pub(super) async fn over(&self) -> Result<Ended, Error> {
         let counts = self.engine.store.counts(self.id).await?;
         let (state, ended) = match counts.failed {
             0 => (JobState::Completed, Ended::Completed),
@@ -302,7 +235,7 @@ impl Rounds<'_> {
     }
 }
 
-fn halted(state: JobState) -> Ended {
+pub(super) fn halted(state: JobState) -> Ended {
     match state {
         JobState::Cancelled => Ended::Cancelled,
         JobState::Completed => Ended::Completed,

@@ -58,15 +58,27 @@ impl Caller {
             }
         };
         if reply.status != 200 {
-            return Err(reply::refusal(reply.status, &reply.body, reply.retry_after.as_deref()));
+            let retry_after = reply.retry_after.as_deref();
+            return Err(reply::refusal(&self.url, reply.status, &reply.body, retry_after));
         }
         Ok(reply.body)
     }
-}
 
-/// The body of a 200.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ProviderError> {
-    serde_json::from_slice(body).map_err(|error| {
-        ProviderError::new(Kind::Garbled, format!("the provider's answer cannot be read: {error}"))
-    })
+    /// The body of a 200.
+    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ProviderError> {
+        let first = body.trim_ascii_start().first();
+        if first.is_some_and(|first| !b"{[".contains(first)) {
+            return Err(self.not_provider("something that is not JSON"));
+        }
+        serde_json::from_slice(body).map_err(|error| {
+            let text = format!("the provider's answer cannot be read: {error}");
+            ProviderError::new(Kind::Garbled, text)
+        })
+    }
+
+    /// Something else answers at this address.
+    pub(super) fn not_provider(&self, with: &str) -> ProviderError {
+        let text = format!("{} answered with {with}{}", self.url, reply::NOT_PROVIDER);
+        ProviderError::new(Kind::NotProvider, text)
+    }
 }

@@ -44,6 +44,8 @@ pub enum ProviderErrorKind {
     Denied,
     /// The request is wrong.
     BadRequest,
+    /// Something else answers at the provider's address: no request will succeed there.
+    NotProvider,
 }
 
 impl ProviderErrorKind {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
-use super::call::{Caller, read};
+use super::call::Caller;
 use super::{
     Answer, Finish, Key, Provider, ProviderError, Request, Transport, Usage, next_midnight,
 };
@@ -58,7 +58,11 @@ impl Provider for Gemini {
     ) -> BoxFuture<'a, Result<Answer, ProviderError>> {
         Box::pin(async move {
             let body = self.call(&request.model, "generateContent", &body_of(request)).await?;
-            Ok(answer_of(read(&body)?))
+            let body: Body = self.caller.read(&body)?;
+            if body.is_empty() {
+                return Err(self.caller.not_provider("JSON of another shape"));
+            }
+            Ok(answer_of(body))
         })
     }
 
@@ -71,7 +75,7 @@ impl Provider for Gemini {
             inner["model"] = format!("models/{}", request.model).into();
             let body = json!({"generateContentRequest": inner});
             let body = self.call(&request.model, "countTokens", &body).await?;
-            Ok(read::<Count>(&body)?.total_tokens)
+            Ok(self.caller.read::<Count>(&body)?.total_tokens)
         })
     }
 
@@ -115,9 +119,15 @@ struct Count {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Body {
-    candidates: Vec<Candidate>,
-    prompt_feedback: Feedback,
-    usage_metadata: Metadata,
+    candidates: Option<Vec<Candidate>>,
+    prompt_feedback: Option<Feedback>,
+    usage_metadata: Option<Metadata>,
+}
+
+impl Body {
+    const fn is_empty(&self) -> bool {
+        self.candidates.is_none() && self.prompt_feedback.is_none() && self.usage_metadata.is_none()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -157,7 +167,7 @@ struct Metadata {
 }
 
 fn answer_of(body: Body) -> Answer {
-    let meta = body.usage_metadata;
+    let meta = body.usage_metadata.unwrap_or_default();
     let usage = Usage {
         input: meta.prompt_token_count,
         output: meta.candidates_token_count,
@@ -165,9 +175,9 @@ fn answer_of(body: Body) -> Answer {
         cached: meta.cached_content_token_count,
     };
     // A blocked prompt has no candidates at all.
-    let Some(candidate) = body.candidates.into_iter().next() else {
-        let reason =
-            body.prompt_feedback.block_reason.unwrap_or_else(|| "no candidates".to_owned());
+    let Some(candidate) = body.candidates.into_iter().flatten().next() else {
+        let reason = body.prompt_feedback.and_then(|feedback| feedback.block_reason);
+        let reason = reason.unwrap_or_else(|| "no candidates".to_owned());
         return Answer { text: String::new(), finish: Finish::Blocked(reason), usage };
     };
     let parts = candidate.content.parts.into_iter().filter(|part| !part.thought);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
-use super::call::{Caller, read};
+use super::call::Caller;
 use super::error::{ProviderError, ProviderErrorKind};
 use super::{Answer, Finish, Key, Provider, Request, Transport, Usage, next_midnight};
 use crate::error::Error;
@@ -49,7 +49,11 @@ impl Provider for OpenAi {
             let body = body_of(request);
             let reply =
                 self.caller.call("/chat/completions", "authorization", "Bearer ", &body).await?;
-            Ok(answer_of(read(&reply)?))
+            let body: Body = self.caller.read(&reply)?;
+            if body.choices.is_none() && body.usage.is_none() {
+                return Err(self.caller.not_provider("JSON of another shape"));
+            }
+            Ok(answer_of(body))
         })
     }
 
@@ -84,7 +88,7 @@ fn body_of(request: &Request) -> Value {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Body {
-    choices: Vec<Choice>,
+    choices: Option<Vec<Choice>>,
     usage: Option<Tokens>,
 }
 
@@ -112,7 +116,7 @@ fn answer_of(body: Body) -> Answer {
     let tokens = body.usage.unwrap_or_default();
     let usage =
         Usage { input: tokens.prompt_tokens, output: tokens.completion_tokens, ..Usage::default() };
-    let Some(choice) = body.choices.into_iter().next() else {
+    let Some(choice) = body.choices.into_iter().flatten().next() else {
         return Answer {
             text: String::new(),
             finish: Finish::Other("no choices".to_owned()),

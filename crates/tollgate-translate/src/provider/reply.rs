@@ -10,6 +10,10 @@ use super::error::{ProviderError, ProviderErrorKind as Kind, QuotaViolation};
 /// The most of a provider's words that is repeated.
 const TEXT_CHARS_MAX: usize = 400;
 
+/// What is said of an address where something else answers.
+pub(super) const NOT_PROVIDER: &str =
+    "; the provider does not answer like this, so check its url, and resume";
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -40,12 +44,17 @@ struct Violation {
     quota_value: Option<String>,
 }
 
-/// What a reply with another status than 200 means. `retry_after` is the header of that name.
-pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> ProviderError {
+/// What a reply of `url` with another status than 200 means. `retry_after` is the header of that name.
+pub(super) fn refusal(
+    url: &str,
+    status: u16,
+    body: &[u8],
+    retry_after: Option<&str>,
+) -> ProviderError {
     let inside = read(body);
     let message = if inside.message.is_empty() {
         let text = String::from_utf8_lossy(body);
-        format!("status {status}: {}", text.trim())
+        format!("{url} answered with status {status}: {}", text.trim())
     } else {
         inside.message.clone()
     };
@@ -65,9 +74,24 @@ pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Pr
         .find_map(|detail| seconds(detail.retry_delay.as_deref()?))
         .or_else(|| seconds(retry_after?))
         .or_else(|| seconds(after(&message, "retry in ")?));
-    let kind = kind_of(status, &inside, &message, &violations);
-    let text = message.chars().take(TEXT_CHARS_MAX).collect();
+    let kind = match kind_of(status, &inside, &message, &violations) {
+        Kind::Gone | Kind::BadRequest | Kind::Garbled if !says_why(body) => Kind::NotProvider,
+        kind => kind,
+    };
+    let mut text: String = message.chars().take(TEXT_CHARS_MAX).collect();
+    match kind {
+        Kind::NotProvider => text += NOT_PROVIDER,
+        Kind::Gone => text += &format!(" ({url})"),
+        _ => {}
+    }
     ProviderError { kind, text, retry_after: delay, violations }
+}
+
+/// Whether a refusal is in any of the shapes that providers and servers of models have for it.
+fn says_why(body: &[u8]) -> bool {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let first = value.get(0).unwrap_or(&value);
+    ["error", "message"].iter().any(|key| first.get(key).is_some())
 }
 
 fn read(body: &[u8]) -> Inside {
@@ -149,8 +173,10 @@ fn seconds(text: &str) -> Option<Span> {
 mod tests {
     use super::*;
 
+    const URL: &str = "https://api.example";
+
     fn kind(status: u16, body: &str) -> (Kind, Option<Span>) {
-        let error = refusal(status, body.as_bytes(), None);
+        let error = refusal(URL, status, body.as_bytes(), None);
         (error.kind, error.retry_after)
     }
 
@@ -185,7 +211,7 @@ mod tests {
     #[test]
     fn r003_4_all_violations_of_a_refusal_are_kept_and_a_missing_value_is_none() {
         let body = r#"{"error":{"details":[{"violations":[{"quotaId":"GenerateRequestsPerMinute","quotaValue":"5"},{"quotaId":"GenerateRequestsPerDay"}]}]}}"#;
-        let error = refusal(429, body.as_bytes(), None);
+        let error = refusal(URL, 429, body.as_bytes(), None);
         assert_eq!(error.kind, Kind::DailyQuota, "the longest wait decides");
         assert_eq!(error.violations.iter().map(|it| it.limit).collect::<Vec<_>>(), [Some(5), None]);
     }
@@ -210,9 +236,36 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_by_something_else_is_told_from_one_of_the_provider() {
+        for (status, body) in [
+            (404, "<html>Not Found</html>"),
+            (405, "Method Not Allowed"),
+            (400, ""),
+            (404, r#"{"detail":"Not Found"}"#),
+            (302, "<a href=/login>"),
+        ] {
+            let error = refusal(URL, status, body.as_bytes(), None);
+            assert_eq!(error.kind, Kind::NotProvider, "{error}");
+            let said = format!("{URL} answered with status {status}: {body}");
+            assert!(
+                error.text.starts_with(&said) && error.text.contains("check its url"),
+                "{error}"
+            );
+        }
+        for (status, body, wanted) in [
+            (404, r#"{"error":"model \"x\" not found"}"#, Kind::Gone),
+            (404, r#"[{"error":{"message":"models/x is not found"}}]"#, Kind::Gone),
+            (400, r#"{"object":"error","message":"too long"}"#, Kind::BadRequest),
+        ] {
+            assert_eq!(kind(status, body).0, wanted, "{body}");
+        }
+        assert!(refusal(URL, 404, br#"{"error":{"message":"gone"}}"#, None).text.contains(URL));
+    }
+
+    #[test]
     fn r003_4_a_compatible_endpoint_is_understood_too() {
         let rate = r#"{"error":{"message":"Rate limit reached for requests per min (RPM): Limit 3","type":"requests","code":"rate_limit_exceeded"}}"#;
-        let error = refusal(429, rate.as_bytes(), Some("20"));
+        let error = refusal(URL, 429, rate.as_bytes(), Some("20"));
         assert_eq!((error.kind, error.retry_after), (Kind::MinuteQuota, Some(Span::from_secs(20))));
         let tokens = r#"{"error":{"message":"Rate limit reached on tokens per min (TPM)","code":"rate_limit_exceeded"}}"#;
         assert_eq!(kind(429, tokens).0, Kind::TokenQuota);

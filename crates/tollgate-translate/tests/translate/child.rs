@@ -54,6 +54,11 @@ pub(crate) fn start(provider: &str, place: &Place, die_at: Option<u64>) -> Child
 
 /// A pipeline on the real clock, over HTTP.
 pub(crate) fn pipeline(provider: &str, store: Arc<dyn JobStore>) -> Pipeline {
+    pipeline_of(provider, store, &Options::default().worker)
+}
+
+/// The same for the worker `worker`.
+pub(crate) fn pipeline_of(provider: &str, store: Arc<dyn JobStore>, worker: &str) -> Pipeline {
     let clock = Arc::new(SystemClock);
     let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::new()));
     let policy = policy(Quota::NONE, Span::ZERO);
@@ -61,7 +66,7 @@ pub(crate) fn pipeline(provider: &str, store: Arc<dyn JobStore>) -> Pipeline {
     let key = Key::new("project.key").unwrap();
     let http = Arc::new(Http::new().unwrap());
     let provider = Gemini::new(provider, key, http, clock.clone(), TIMEOUT_DEFAULT).unwrap();
-    let options = Options { parallel: PARALLEL, ..Options::default() };
+    let options = Options { parallel: PARALLEL, worker: worker.to_owned(), ..Options::default() };
     Pipeline::new(Arc::new(provider), throttle, store, clock, options)
 }
 
@@ -154,13 +159,8 @@ impl JobStore for Mortal {
     ) -> BoxFuture<'a, Result<Next, Error>> {
         Box::pin(self.step(self.store.claim(id, worker, now)))
     }
-    fn renew<'a>(
-        &'a self,
-        id: &'a str,
-        worker: &'a str,
-        now: Timestamp,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.store.renew(id, worker, now)
+    fn renew<'a>(&'a self, claim: &'a Claim, now: Timestamp) -> BoxFuture<'a, Result<(), Error>> {
+        self.store.renew(claim, now)
     }
     fn record<'a>(
         &'a self,

@@ -229,11 +229,11 @@ async fn r003_11_a_lease_ends_by_itself_and_many_claimers_never_share_a_chunk() 
     let dead = claimed(store.claim("a", "dead", at(0)).await.unwrap());
     store.record(&dead, &Step::Sent { cost: 3 }).await.unwrap();
     assert_eq!(store.claim("a", "other", at(29)).await.unwrap(), Next::Later(at(30)));
-    store.renew("a", "dead", at(20)).await.unwrap();
+    store.renew(&dead, at(20)).await.unwrap();
     assert_eq!(store.claim("a", "other", at(49)).await.unwrap(), Next::Later(at(50)));
     let heir = claimed(store.claim("a", "other", at(50)).await.unwrap());
     assert_eq!((heir.calls, heir.spent), (1, 3), "a call whose end nobody saw counts as paid");
-    store.renew("a", "dead", at(55)).await.unwrap();
+    store.renew(&dead, at(55)).await.unwrap();
     assert_eq!(
         store.claim("a", "third", at(60)).await.unwrap(),
         Next::Later(at(80)),

@@ -9,6 +9,8 @@ mod desk;
 mod estimates;
 mod formats;
 mod kept;
+mod lost;
+mod pauses;
 mod plans;
 mod prompts;
 mod providers;

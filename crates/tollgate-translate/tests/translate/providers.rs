@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use tollgate::{Span, SystemClock};
+use tollgate::{BoxFuture, Span, SystemClock};
 use tollgate_testing::fakes::gemini::{
     FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated,
 };
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::openai::OpenAi;
 use tollgate_translate::provider::{
-    Finish, Http, Key, Provider, ProviderErrorKind as Kind, Request, TIMEOUT_DEFAULT,
+    Finish, Http, Key, Post, Provider, ProviderError, ProviderErrorKind as Kind, Reply, Request,
+    TIMEOUT_DEFAULT, Transport,
 };
 
 use crate::desk::MODEL;
@@ -74,6 +75,7 @@ async fn r003_4_every_error_of_the_provider_has_its_kind() {
         (Fault::BadRequest, Kind::BadRequest),
         (Fault::BadKey, Kind::Denied),
         (Fault::Garbage, Kind::Garbled),
+        (Fault::Page, Kind::NotProvider),
     ] {
         let (_fake, served) = served(Some(fault)).await;
         for provider in both(&served) {
@@ -112,6 +114,39 @@ async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
     };
     assert_eq!(error.kind, Kind::Unreachable);
     assert!(error.text.contains(url.trim_start_matches("http://")), "{error}");
+}
+
+/// Answers every request with the same JSON.
+#[derive(Debug)]
+struct Elsewhere(&'static str);
+
+impl Transport for Elsewhere {
+    fn post<'a>(&'a self, _post: Post<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        let body = self.0.as_bytes().to_vec();
+        Box::pin(std::future::ready(Ok(Reply { status: 200, retry_after: None, body })))
+    }
+}
+
+#[tokio::test]
+async fn another_service_is_told_from_a_provider_that_gives_no_answer() {
+    for (body, is_elsewhere) in
+        [("{\"status\":\"ok\"}", true), ("{\"candidates\":[],\"choices\":[]}", false)]
+    {
+        let (elsewhere, clock) = (Arc::new(Elsewhere(body)), Arc::new(SystemClock));
+        let (url, key) = ("https://elsewhere/api", || Key::new("k").unwrap());
+        let gemini = Gemini::new(url, key(), elsewhere.clone(), clock.clone(), TIMEOUT_DEFAULT);
+        let openai = OpenAi::new(url, key(), elsewhere, clock, TIMEOUT_DEFAULT);
+        let both: [Box<dyn Provider>; 2] = [Box::new(gemini.unwrap()), Box::new(openai.unwrap())];
+        for provider in both {
+            match provider.translate(&request()).await {
+                Ok(answer) => assert!(!is_elsewhere && answer.finish != Finish::Stop, "{answer:?}"),
+                Err(error) => {
+                    assert!(is_elsewhere && error.kind == Kind::NotProvider, "{error:?}");
+                    assert!(error.text.contains(url), "{error}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

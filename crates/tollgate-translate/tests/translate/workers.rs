@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use tollgate::{Span, SystemClock};
+use tollgate::{Clock as _, ManualClock, Span, SystemClock, Timestamp};
 use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
-use tollgate_testing::servers::Postgres;
+use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 use tollgate_translate::job::{EmbeddedJobs, JobState, JobStore as _, PostgresJobs};
 use tollgate_translate::pipeline::{Ended, Single};
 
 use crate::child::{JOB, PARALLEL, Place, pipeline, start};
-use crate::desk::{chunks_of, expected, spec};
+use crate::desk::{Bench, chunks_of, expected, spec};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finishes_it() {
@@ -70,4 +70,40 @@ async fn r003_11_a_map_that_calls_a_function_for_each_chunk_finishes_the_job() {
     assert_eq!(fake.tally().calls, 9);
     let alone = crate::child::pipeline(&served.url(), Arc::new(EmbeddedJobs::in_memory().unwrap()));
     assert!(alone.run_one(JOB).await.unwrap_err().to_string().contains("shared"));
+}
+
+/// R003.11: a call takes as long as five leases, and another function finds nothing to do meanwhile.
+#[test]
+fn r003_11_a_function_keeps_its_chunk_for_as_long_as_its_call_takes() {
+    let server = Postgres::start().unwrap();
+    let database = server.database().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
+    let (lease, latency) = (Span::from_secs(30), Span::from_secs(150));
+    let settings = Settings { latency, ..Settings::default() };
+    let mut bench = Bench::new(Arc::new(clock.clone()), settings);
+    let url = server.url(&database);
+    let store = runtime
+        .block_on(PostgresJobs::open(&url, "tollgate"))
+        .unwrap()
+        .with_lease(lease)
+        .by_callers_clock();
+    bench.store = Arc::new(store);
+    let [mine, other] = [bench.pipeline(1), bench.pipeline(1)];
+    let (text, size) = chunks_of(1);
+    runtime.block_on(mine.submit(&spec(JOB, &text, size))).unwrap();
+    let worked = runtime.spawn(async move { mine.run_one(JOB).await });
+    eventually(|| (bench.fake.tally().calls == 1).then_some(())).unwrap();
+    let asked = "SELECT lease_until FROM tollgate.translate_chunks";
+    for _ in 1..15 {
+        clock.advance(Span::from_secs(10));
+        let until = (clock.now() + lease).as_micros().to_string();
+        eventually(|| (server.psql(&database, asked).unwrap() == until).then_some(())).unwrap();
+        let later = runtime.block_on(other.run_one(JOB)).unwrap();
+        assert_eq!(later, Single::Later(clock.now() + lease));
+    }
+    clock.advance(Span::from_secs(10));
+    assert_eq!(runtime.block_on(worked).unwrap().unwrap(), Single::Worked);
+    assert_eq!(runtime.block_on(other.run_one(JOB)).unwrap(), Single::Ended(Ended::Completed));
+    assert_eq!(bench.fake.tally().calls, 1);
 }

@@ -31,8 +31,10 @@ pub enum Fault {
     Blocked,
     /// The answer ends in the middle, for `MAX_TOKENS`.
     Truncated,
-    /// A 200 that is not JSON.
+    /// A 200 whose JSON breaks off.
     Garbage,
+    /// A 200 with a page for people, as something that is not the provider answers.
+    Page,
     /// The last segment is missing.
     Dropped,
     /// The first segment comes twice.

@@ -6,21 +6,23 @@
 //! demand; and counts everything. Its translation is one that shows a missing, doubled or moved paragraph.
 
 mod bodies;
+mod dialects;
 mod fault;
 mod http;
 mod quota;
+mod refusals;
 mod scaled;
 mod translate;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tollgate::{Clock, Span};
 
 use bodies::Reply;
+use dialects::{Asked, as_chat, chat, content};
 use quota::Counts;
 
 pub use fault::{Fault, Trouble, When};
@@ -89,27 +91,6 @@ struct State {
 impl fmt::Debug for FakeGemini {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeGemini").field("tally", &self.state().tally).finish_non_exhaustive()
-    }
-}
-
-/// What is asked, in either dialect.
-struct Asked {
-    model: String,
-    system: String,
-    prompt: String,
-    most_output: u64,
-}
-
-impl Asked {
-    fn input(&self) -> u64 {
-        tokens_of(&self.system) + tokens_of(&self.prompt)
-    }
-
-    /// The same request has the same number, whoever sends it.
-    fn number(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.model, &self.system, &self.prompt).hash(&mut hasher);
-        hasher.finish()
     }
 }
 
@@ -252,56 +233,10 @@ impl FakeGemini {
     }
 
     fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {
-        let model = &asked.model;
         let quota = self.state().settings.quota;
-        let refused =
-            |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
-        match fault {
-            Some(Fault::Overloaded) => bodies::error(
-                503,
-                "UNAVAILABLE",
-                "The model is overloaded. Please try again later.",
-            ),
-            Some(Fault::Internal) => {
-                bodies::error(500, "INTERNAL", "An internal error has occurred.")
-            }
-            Some(Fault::Deadline) => {
-                bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
-            }
-            Some(Fault::MinuteQuota) => refused(Limit::Requests, 38),
-            Some(Fault::TokenQuota) => bodies::wrapped(refused(Limit::Tokens, 7)),
-            Some(Fault::DailyQuota) => refused(Limit::Daily, 38),
-            Some(Fault::BareQuota) => bodies::bare(),
-            Some(Fault::NotInTier) => {
-                let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
-                bodies::quota(
-                    model,
-                    &[Limit::Requests, Limit::Daily],
-                    none,
-                    Span::from_secs(38),
-                    number,
-                )
-            }
-            Some(Fault::Gone) => bodies::error(
-                404,
-                "NOT_FOUND",
-                &format!(
-                    "models/{model} is not found for API version v1beta, or is not supported for generateContent."
-                ),
-            ),
-            Some(Fault::BadRequest) => {
-                bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
-            }
-            Some(Fault::BadKey) => bodies::error(
-                403,
-                "PERMISSION_DENIED",
-                "API key not valid. Please pass a valid API key.",
-            ),
-            Some(Fault::BlockedPrompt) => bodies::blocked_prompt(model, input),
-            Some(Fault::Blocked) => bodies::answer(model, None, "SAFETY", (input, 0)),
-            Some(Fault::Garbage) => (200, "<html>gateway</html>".to_owned()),
-            fault => self.answer(fault, asked, input),
-        }
+        fault
+            .and_then(|fault| refusals::of(fault, &asked.model, quota, input, number))
+            .unwrap_or_else(|| self.answer(fault, asked, input))
     }
 
     fn answer(&self, fault: Option<Fault>, asked: &Asked, input: u64) -> Reply {
@@ -322,65 +257,4 @@ impl FakeGemini {
         let output = tokens_of(&text);
         bodies::answer(&asked.model, Some(&text), finish, (input, output))
     }
-}
-
-/// All text of `parts`.
-fn text_of(content: Option<&Value>) -> String {
-    let parts = content.and_then(|content| content["parts"].as_array());
-    parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
-}
-
-fn content(model: &str, body: &Value) -> Option<Asked> {
-    let contents = body["contents"].as_array().filter(|contents| !contents.is_empty())?;
-    Some(Asked {
-        model: model.to_owned(),
-        system: text_of(body.get("systemInstruction")),
-        prompt: contents.iter().map(|content| text_of(Some(content))).collect(),
-        most_output: body["generationConfig"]["maxOutputTokens"].as_u64().unwrap_or(u64::MAX),
-    })
-}
-
-fn chat(body: &Value) -> Option<Asked> {
-    let messages = body["messages"].as_array().filter(|messages| !messages.is_empty())?;
-    let of = |role: &str| {
-        let mine = messages.iter().filter(|message| message["role"] == role);
-        mine.filter_map(|message| message["content"].as_str()).collect()
-    };
-    Some(Asked {
-        model: body["model"].as_str()?.to_owned(),
-        system: of("system"),
-        prompt: of("user"),
-        most_output: body["max_tokens"].as_u64().unwrap_or(u64::MAX),
-    })
-}
-
-/// The same reply in the other dialect; errors come in an array there.
-fn as_chat((status, body): Reply) -> Reply {
-    let parsed: Value = serde_json::from_str(&body).unwrap_or_default();
-    if parsed.is_array() {
-        return (status, body);
-    }
-    if status != 200 || parsed.is_null() {
-        return bodies::wrapped((status, body));
-    }
-    let candidate = &parsed["candidates"][0];
-    let finish = match candidate["finishReason"].as_str() {
-        Some("STOP") => "stop",
-        Some("MAX_TOKENS") => "length",
-        _ => "content_filter",
-    };
-    let usage = &parsed["usageMetadata"];
-    let body = json!({
-        "object": "chat.completion",
-        "choices": [{
-            "index": 0,
-            "finish_reason": finish,
-            "message": {"role": "assistant", "content": text_of(candidate.get("content"))},
-        }],
-        "usage": {
-            "prompt_tokens": usage["promptTokenCount"],
-            "completion_tokens": usage["candidatesTokenCount"],
-        },
-    });
-    (200, body.to_string())
 }

@@ -1,0 +1,149 @@
+//! What became of a job: its document if it is over, and what to do if it is not. It takes the jobs and nothing else, so a
+//! document can be fetched where there is neither a key nor a quota.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tollgate::ErrorKind;
+use tollgate_translate::job::{JobState, JobStore};
+use tollgate_translate::pipeline::{self, Ended, JobSettings, Output};
+use tollgate_translate::plan::Plan;
+use tollgate_translate::{FAILED_MARK, Layout};
+
+use super::{invalid, list, screen};
+use crate::DENIED;
+use crate::failure::Failure;
+use crate::output::{self, Reader};
+
+/// What is known about a job before it is worked on.
+pub(super) struct Account<'a> {
+    jobs: &'a Arc<dyn JobStore>,
+    reader: Reader,
+    id: &'a str,
+    plan: Option<&'a Plan>,
+    file: PathBuf,
+    layout: Layout,
+    /// How it was over already, if it was.
+    pub(super) over: Option<Ended>,
+    /// Whether somebody may have worked on the document since.
+    keeps: bool,
+    /// The command that goes on with it.
+    pub(super) resume: String,
+}
+
+impl<'a> Account<'a> {
+    /// The account of the job `id`, whose document is written to `named`, or where the job says.
+    pub(super) async fn open(
+        jobs: &'a Arc<dyn JobStore>,
+        reader: Reader,
+        id: &'a str,
+        named: Option<&Path>,
+        again: &str,
+        plan: Option<&'a Plan>,
+    ) -> Result<Self, Failure> {
+        let job = list::job(&**jobs, id).await?;
+        let settings = JobSettings::of(&job)?;
+        let file = named.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
+        let file = file.ok_or_else(|| invalid("this job names no file; give one with --output"))?;
+        let over = match job.state {
+            JobState::Completed => Some(Ended::Completed),
+            JobState::CompletedWithErrors => Some(Ended::CompletedWithErrors),
+            JobState::Cancelled => Some(Ended::Cancelled),
+            JobState::Planned | JobState::Running | JobState::Paused { .. } => None,
+        };
+        let keeps = over.is_some() && named.is_none();
+        let resume = format!("tollgate translate resume {id}{again}");
+        Ok(Self { jobs, reader, id, plan, file, layout: settings.layout, over, keeps, resume })
+    }
+
+    /// Writes the document if the job is over, and tells how it ended; `when` says what a pause waits for.
+    pub(super) async fn give(&self, ended: &Ended, when: &str) -> Result<ExitCode, Failure> {
+        let written = match ended {
+            Ended::Completed | Ended::CompletedWithErrors => {
+                let output = Output::of(&**self.jobs, self.id, self.layout).await?;
+                write(&self.file, &output.bytes, self.keeps)?;
+                Some(output)
+            }
+            Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
+        };
+        self.tell(ended, written.as_ref(), when).await?;
+        Ok(if *ended == Ended::Completed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+    }
+
+    async fn tell(
+        &self,
+        ended: &Ended,
+        written: Option<&Output>,
+        when: &str,
+    ) -> Result<(), Failure> {
+        let Self { id, file, resume, .. } = self;
+        let mut whole = list::row(&**self.jobs, &list::job(&**self.jobs, id).await?).await?;
+        let failures = written.map_or(&[][..], |output| &output.failures);
+        let doubts = written.map_or(&[][..], |output| &output.warnings);
+        whole["output"] = written.map(|_| file.display().to_string()).into();
+        whole["failures"] = fields(failures);
+        whole["warnings"] = fields(doubts);
+        if *ended == Ended::Stopped {
+            whole["state"] = "stopped".into();
+        }
+        if *ended != Ended::Completed {
+            whole["resume"] = resume.as_str().into();
+        }
+        let all = match self.plan {
+            Some(plan) => json!({ "plan": plan, "job": whole }),
+            None => json!({ "job": whole }),
+        };
+        output::answer(self.reader, &all, || {
+            let (done, chunks) = (&whole["done"], &whole["chunks"]);
+            let mut text = match ended {
+                Ended::Completed => format!("{} is written, {chunks} chunks", file.display()),
+                Ended::CompletedWithErrors => format!(
+                    "{} is written, {} of {chunks} chunks are not translated and marked {}:\n{}\nTry them again with: {resume} --retry-failed",
+                    file.display(),
+                    failures.len(),
+                    FAILED_MARK.trim_end(),
+                    screen::failures(failures)
+                ),
+                Ended::Paused { why, .. } => format!(
+                    "paused at {done} of {chunks} chunks: {why}; {when}. Resume with: {resume}"
+                ),
+                Ended::Stopped => format!(
+                    "stopped at {done} of {chunks} chunks; nothing is lost. Resume with: {resume}"
+                ),
+                Ended::Cancelled => format!("{id} was cancelled at {done} of {chunks} chunks"),
+            };
+            if !doubts.is_empty() {
+                text += &format!("\nWorth a look:\n{}", screen::failures(doubts));
+            }
+            text
+        })
+    }
+}
+
+fn fields(failures: &[pipeline::Failure]) -> Value {
+    let one = |failure: &pipeline::Failure| json!({ "segments": failure.run.to_string(), "source": failure.source, "reason": failure.reason });
+    failures.iter().map(one).collect()
+}
+
+/// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
+fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
+    if keeps && std::fs::read(file).is_ok_and(|there| there != bytes) {
+        return Err(invalid(format!(
+            "{} was changed since it was written; move it away, or name a file with --output",
+            file.display()
+        )));
+    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, file));
+    written.map_err(|error| {
+        let text = format!(
+            "{} cannot be written: {error}; the translation is kept, name another file with resume --output",
+            file.display()
+        );
+        Failure::new(ErrorKind::Unavailable, text)
+    })
+}

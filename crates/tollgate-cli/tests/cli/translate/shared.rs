@@ -1,0 +1,84 @@
+//! Many processes on one quota or one job, and the jobs that there are.
+
+use tollgate_testing::fakes::gemini::Settings;
+use tollgate_testing::servers::{Postgres, eventually};
+use tollgate_translate::Layout;
+
+use super::{World, expected, kill, prose, signal, slow};
+use crate::folder::Ran;
+
+/// R003.8: processes on one folder share its quota, and other commands get their turn meanwhile.
+#[test]
+fn r003_8_two_processes_share_the_quota_of_a_folder() {
+    let world = World::new(slow(4_000));
+    let (one, two) = (prose(48), prose(52));
+    world.folder.write("one.txt", &one);
+    world.folder.write("two.txt", &two);
+    let children =
+        ["one.txt", "two.txt"].map(|file| world.start(&world.make(&format!("{file} --yes"))));
+    // One process has at most ten calls at the provider, so the other is not waiting for it.
+    eventually(|| (10 < world.fake.tally().at_once_max).then_some(())).expect("both call");
+    assert_eq!(world.run("standing wide project").code, 0);
+    world.fake.set(Settings::default());
+    for child in children {
+        let ran: Ran = child.wait_with_output().expect("it ends").into();
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+    assert_eq!(world.read("one.fr.txt"), expected(&one, Layout::Translation));
+    assert_eq!(world.read("two.fr.txt"), expected(&two, Layout::Translation));
+    let (_, standing) = world.folder.json("standing wide project");
+    let tally = world.fake.tally();
+    assert_eq!(standing["limits"][0]["used"], tally.calls, "{standing}");
+    assert_eq!(standing["limits"][1]["used"], tally.input_tokens, "settled with what was counted");
+}
+
+/// R003.11: two workers on PostgreSQL, one of them killed; whoever asks fetches the document.
+#[test]
+fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
+    let server = Postgres::start().expect("a server");
+    let database = server.database().expect("a database");
+    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"5s\"\n";
+    let world = World::on(slow(200), tables);
+    world.folder.write("jobs.url", &server.url(&database));
+    let text = prose(60);
+    world.folder.write("book.txt", &text);
+    let (code, kept) = world.folder.json(&world.make("book.txt --yes --detach"));
+    let id = kept["id"].as_str().expect("an id").to_owned();
+    assert_eq!((code, world.fake.tally().calls), (0, 0));
+    let worker = format!("translate worker --workers 2 {}", world.provided());
+    let [mut mortal, other] = [world.start(&worker), world.start(&worker)];
+    eventually(|| (4 <= world.fake.tally().at_once_max).then_some(())).expect("both work");
+    kill(&mut mortal);
+    let status = || world.folder.json(&format!("translate status {id}")).1["state"].clone();
+    eventually(|| (status() == "completed").then_some(())).expect("the other finishes it");
+    signal(&other, "-TERM");
+    let ran: Ran = other.wait_with_output().expect("it ends").into();
+    assert_eq!((ran.code, &*ran.out), (0, &*format!("{id}: completed\n")), "{}", ran.err);
+    let calls = world.fake.tally().calls;
+    assert_eq!(world.resume(&id, "").code, 0);
+    let tally = world.fake.tally();
+    assert_eq!(tally.calls, calls, "the document is there already");
+    assert!(tally.repeated <= 2, "only what the killed one had under way: {tally:?}");
+    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
+}
+
+#[test]
+fn jobs_are_listed_cancelled_and_made_anew() {
+    let world = World::new(Settings::default());
+    world.folder.write("My Book!.txt", &prose(6));
+    assert_eq!(world.run("translate jobs").out, "there are no jobs\n");
+    let flags = world.make("FILE --yes --detach");
+    let flags: Vec<&str> =
+        flags.split(' ').map(|word| if word == "FILE" { "My Book!.txt" } else { word }).collect();
+    assert_eq!(world.folder.run_with(&flags).code, 0);
+    let id = world.id();
+    assert!(id.starts_with("my-book-fr-"), "{id}");
+    assert_eq!(world.run(&format!("translate cancel {id}")).code, 0);
+    let again = world.run(&format!("translate cancel {id}"));
+    assert!(again.code == 2 && again.err.contains("is cancelled already"), "{}", again.err);
+    assert_eq!(world.resume(&id, "").code, 1);
+    assert_eq!(world.folder.run_with(&flags).code, 0);
+    let ids: Vec<String> = world.jobs().iter().map(|job| job["id"].to_string()).collect();
+    assert!(ids.contains(&format!("\"{id}-2\"")), "{ids:?}");
+    assert_eq!(world.fake.tally().calls, 0);
+}

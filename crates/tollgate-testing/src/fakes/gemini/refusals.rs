@@ -1,0 +1,67 @@
+//! Calls that get no translation at all, by what goes wrong with them.
+
+use tollgate::Span;
+
+use super::bodies::{self, Reply};
+use super::fault::Fault;
+use super::quota::{Limit, Quota};
+
+/// What `fault` answers instead of a translation; nothing if it only damages one.
+pub(super) fn of(
+    fault: Fault,
+    model: &str,
+    quota: Quota,
+    input: u64,
+    number: u64,
+) -> Option<Reply> {
+    let refused =
+        |limit, secs| bodies::quota(model, &[limit], quota, Span::from_secs(secs), number);
+    Some(match fault {
+        Fault::Overloaded => {
+            bodies::error(503, "UNAVAILABLE", "The model is overloaded. Please try again later.")
+        }
+        Fault::Internal => bodies::error(500, "INTERNAL", "An internal error has occurred."),
+        Fault::Deadline => {
+            bodies::error(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again.")
+        }
+        Fault::MinuteQuota => refused(Limit::Requests, 38),
+        Fault::TokenQuota => bodies::wrapped(refused(Limit::Tokens, 7)),
+        Fault::DailyQuota => refused(Limit::Daily, 38),
+        Fault::BareQuota => bodies::bare(),
+        Fault::NotInTier => {
+            let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
+            bodies::quota(
+                model,
+                &[Limit::Requests, Limit::Daily],
+                none,
+                Span::from_secs(38),
+                number,
+            )
+        }
+        Fault::Gone => bodies::error(
+            404,
+            "NOT_FOUND",
+            &format!(
+                "models/{model} is not found for API version v1beta, or is not supported for generateContent."
+            ),
+        ),
+        Fault::BadRequest => {
+            bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
+        }
+        Fault::BadKey => bodies::error(
+            403,
+            "PERMISSION_DENIED",
+            "API key not valid. Please pass a valid API key.",
+        ),
+        Fault::BlockedPrompt => bodies::blocked_prompt(model, input),
+        Fault::Blocked => bodies::answer(model, None, "SAFETY", (input, 0)),
+        Fault::Garbage => (200, r#"{"candidates": [{"conte"#.to_owned()),
+        Fault::Page => (200, "<html>Welcome</html>".to_owned()),
+        Fault::Truncated
+        | Fault::Dropped
+        | Fault::Doubled
+        | Fault::Reordered
+        | Fault::Merged
+        | Fault::Untranslated => return None,
+    })
+}

@@ -1,0 +1,188 @@
+//! A chunk on its way: its segments, who has it, and the steps that it takes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tollgate::Timestamp;
+
+use super::state::{ChunkState, JobState};
+
+/// A run of segments: from `first` up to and without `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Run {
+    /// The first segment.
+    pub first: u32,
+    /// The segment after the last.
+    pub end: u32,
+}
+
+impl Run {
+    /// How many segments it has.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.end - self.first
+    }
+
+    /// Whether it has none, which no chunk is.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.end <= self.first
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.first, self.end)
+    }
+}
+
+/// How far a job is. Chunks that were split are not counted; their children are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Chunks that wait, also those that are tried again later.
+    pub waiting: u64,
+    /// Chunks that a worker has.
+    pub working: u64,
+    /// Chunks that are translated.
+    pub done: u64,
+    /// Chunks that were given up.
+    pub failed: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Input tokens that the provider counted.
+    pub input_tokens: u64,
+    /// Output tokens that the provider counted.
+    pub output_tokens: u64,
+    /// What it cost, and what is under way may cost, in millionths.
+    pub cost: u64,
+}
+
+impl Counts {
+    /// All chunks.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        self.waiting + self.working + self.done + self.failed
+    }
+
+    /// Adds `number` chunks that are in `state`.
+    pub(super) const fn add(&mut self, state: ChunkState, number: u64) {
+        match state {
+            ChunkState::Pending | ChunkState::Again => self.waiting += number,
+            ChunkState::Reserved | ChunkState::Sent => self.working += number,
+            ChunkState::Done => self.done += number,
+            ChunkState::Failed => self.failed += number,
+            ChunkState::Split => {}
+        }
+    }
+}
+
+/// A chunk as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkRecord {
+    /// Its segments.
+    pub run: Run,
+    /// Where it stands.
+    pub state: ChunkState,
+    /// The translation of each segment, if it is done.
+    pub texts: Vec<String>,
+    /// What went wrong last; of one that is done, what looks wrong and may be right.
+    pub reason: Option<String>,
+    /// How often it was sent.
+    pub calls: u32,
+}
+
+/// A chunk that a worker has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its job.
+    pub job: String,
+    /// Its segments.
+    pub run: Run,
+    /// How often it was sent before.
+    pub calls: u32,
+    /// How often its answer was bad.
+    pub faults: u32,
+    /// How often the call failed for a passing reason, in a row.
+    pub passing: u32,
+    /// Grows with each claim, so that a worker that was thought dead cannot undo what its successor did.
+    pub fence: u64,
+    /// What the job has cost so far, and what is under way may cost, in millionths.
+    pub spent: u64,
+}
+
+/// What comes next in a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This chunk, which is reserved now.
+    Chunk(Claim),
+    /// Nothing before this time.
+    Later(Timestamp),
+    /// Nothing any more: every chunk is done or was given up.
+    Nothing,
+    /// Nothing, because the job is paused, is over or was never made.
+    Halted(JobState),
+}
+
+/// What a call used, added to what the chunk used before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Input tokens.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// What they cost, in millionths. Takes the place of what was expected.
+    pub cost: u64,
+}
+
+/// A change of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It waits for a permit, and may cost so much, in millionths.
+    Expect {
+        /// What it may cost.
+        cost: u64,
+    },
+    /// It goes to the provider now, and may cost so much, in millionths.
+    Sent {
+        /// What it may cost.
+        cost: u64,
+    },
+    /// Nothing came of it: it waits as before. What it may have cost is given back.
+    Back,
+    /// It is translated.
+    Done {
+        /// The translation of each segment.
+        texts: Vec<String>,
+        /// What looks wrong and may be right.
+        warning: Option<String>,
+        /// What the call used.
+        used: Used,
+    },
+    /// It is tried again at a time.
+    Again {
+        /// When.
+        at: Timestamp,
+        /// Why.
+        reason: String,
+        /// What the call used.
+        used: Used,
+        /// Whether the answer was bad; otherwise the call failed for a passing reason.
+        is_fault: bool,
+    },
+    /// Two chunks take its place.
+    Split {
+        /// The first segment of the second.
+        at: u32,
+        /// Why.
+        reason: String,
+        /// What the call used.
+        used: Used,
+    },
+    /// It is given up.
+    Failed {
+        /// Why.
+        reason: String,
+        /// What the call used.
+        used: Used,
+    },
+}

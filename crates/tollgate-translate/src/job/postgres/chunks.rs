@@ -1,0 +1,182 @@
+//! Chunks in PostgreSQL: claims, leases, steps, and how far a job is.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use tollgate::Timestamp;
+
+use super::super::sqlite::{as_json, from_json, integer, natural};
+use super::super::{ChunkRecord, Claim, Counts, JobState, Next, Step, Used};
+use super::rows::{count, place, run_of};
+use super::{NOW, PostgresJobs};
+use crate::error::Error;
+
+const USED: &str = "input = input + $5, output = output + $6, cost = cost + $7, expected = 0";
+const MINE: &str = "state IN ('reserved', 'sent') AND fence = $4";
+/// A translation is as good from a worker that was given up as from its successor.
+const ANYBODYS: &str = "state NOT IN ('done', 'split') AND $4::bigint IS NOT NULL";
+
+impl PostgresJobs {
+    pub(super) async fn claim_next(
+        &self,
+        id: &str,
+        worker: &str,
+        now: Timestamp,
+    ) -> Result<Next, Error> {
+        let sql = format!(
+            "WITH clock AS (SELECT {NOW} AS now),
+             job AS (SELECT state, resume_at, why FROM @.translate_jobs WHERE id = $2),
+             picked AS (
+                 SELECT first, last FROM @.translate_chunks, clock
+                 WHERE job = $2 AND (SELECT state FROM job) IN ('planned', 'running')
+                   AND ((state IN ('pending', 'again') AND due <= now) OR (state IN ('reserved', 'sent') AND lease_until <= now))
+                 ORDER BY first LIMIT 1 FOR UPDATE OF translate_chunks SKIP LOCKED
+             ),
+             taken AS (
+                 UPDATE @.translate_chunks c
+                 SET state = 'reserved', fence = c.fence + 1, worker = $3, lease_until = now + $4,
+                     cost = c.cost + c.expected, expected = 0
+                 FROM picked, clock WHERE c.job = $2 AND c.first = picked.first AND c.last = picked.last
+                 RETURNING c.first, c.last, c.calls, c.faults, c.passing, c.fence
+             )
+             SELECT job.state, job.resume_at, job.why, taken.first, taken.last, taken.calls, taken.faults, taken.passing, taken.fence,
+                 (SELECT coalesce(sum(cost + expected), 0)::bigint FROM @.translate_chunks WHERE job = $2),
+                 (SELECT min(CASE state WHEN 'pending' THEN now WHEN 'again' THEN due ELSE lease_until END)
+                  FROM @.translate_chunks, clock WHERE job = $2 AND state IN ('pending', 'again', 'reserved', 'sent'))
+             FROM job LEFT JOIN taken ON true"
+        );
+        let lease = integer(self.lease.as_micros());
+        let rows = self.query(&sql, &[&self.now(now), &id, &worker, &lease]).await?;
+        let Some(row) = rows.first() else {
+            return Err(Error::invalid(format!("there is no job {id:?}")));
+        };
+        let state: String = row.get(0);
+        let state = JobState::read(&state, row.get::<_, Option<i64>>(1).map(natural), row.get(2))?;
+        if !matches!(state, JobState::Planned | JobState::Running) {
+            return Ok(Next::Halted(state));
+        }
+        if row.get::<_, Option<i64>>(3).is_none() {
+            let later: Option<i64> = row.get(10);
+            return Ok(
+                later.map_or(Next::Nothing, |at| Next::Later(Timestamp::from_micros(natural(at))))
+            );
+        }
+        Ok(Next::Chunk(Claim {
+            job: id.to_owned(),
+            run: run_of(row, 3),
+            calls: count(row, 5),
+            faults: count(row, 6),
+            passing: count(row, 7),
+            fence: natural(row.get(8)),
+            spent: natural(row.get(9)),
+        }))
+    }
+
+    pub(super) async fn renew_claim(&self, claim: &Claim, now: Timestamp) -> Result<(), Error> {
+        let sql = format!(
+            "UPDATE @.translate_chunks SET lease_until = {NOW} + $6
+             WHERE job = $2 AND first = $3 AND last = $4 AND state IN ('reserved', 'sent') AND fence = $5"
+        );
+        let ((first, last), fence) = (place(claim.run), integer(claim.fence));
+        let lease = integer(self.lease.as_micros());
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&self.now(now), &claim.job, &first, &last, &fence, &lease];
+        self.execute(&sql, &values).await.map(drop)
+    }
+
+    pub(super) async fn change(&self, claim: &Claim, step: &Step) -> Result<bool, Error> {
+        let ((first, last), fence) = (place(claim.run), integer(claim.fence));
+        let whose = if matches!(step, Step::Done { .. }) { ANYBODYS } else { MINE };
+        let update = async |set: &str, values: &[&(dyn ToSql + Sync)]| {
+            let sql = format!(
+                "UPDATE @.translate_chunks SET {set} WHERE job = $1 AND first = $2 AND last = $3 AND {whose}"
+            );
+            let mut all: Vec<&(dyn ToSql + Sync)> = vec![&claim.job, &first, &last, &fence];
+            all.extend_from_slice(values);
+            self.execute(&sql, &all).await
+        };
+        let used = |used: &Used| (integer(used.input), integer(used.output), integer(used.cost));
+        let changed = match step {
+            Step::Expect { cost } => update("expected = $5", &[&integer(*cost)]).await?,
+            Step::Sent { cost } => {
+                let calls = i32::try_from(claim.calls.saturating_add(1)).unwrap_or(i32::MAX);
+                let set = "state = 'sent', expected = $5, calls = $6";
+                update(set, &[&integer(*cost), &calls]).await?
+            }
+            Step::Back => update("state = 'pending', expected = 0", &[]).await?,
+            Step::Done { texts, warning, used: spent } => {
+                let (input, output, cost) = used(spent);
+                let set = format!("state = 'done', texts = $8, reason = $9, {USED}");
+                update(&set, &[&input, &output, &cost, &as_json(texts), warning]).await?
+            }
+            Step::Again { at, reason, used: spent, is_fault } => {
+                let (input, output, cost) = used(spent);
+                let counted = if *is_fault {
+                    "faults = faults + 1, passing = 0"
+                } else {
+                    "passing = passing + 1"
+                };
+                let set = format!("state = 'again', due = $8, reason = $9, {counted}, {USED}");
+                update(&set, &[&input, &output, &cost, &integer(at.as_micros()), reason]).await?
+            }
+            Step::Failed { reason, used: spent } => {
+                let (input, output, cost) = used(spent);
+                update(
+                    &format!("state = 'failed', reason = $8, {USED}"),
+                    &[&input, &output, &cost, reason],
+                )
+                .await?
+            }
+            Step::Split { at, reason, used: spent } => {
+                let (input, output, cost) = used(spent);
+                let sql = format!(
+                    "WITH parent AS (
+                         UPDATE @.translate_chunks SET state = 'split', reason = $8, {USED}
+                         WHERE job = $1 AND first = $2 AND last = $3 AND {MINE} RETURNING first, last
+                     )
+                     INSERT INTO @.translate_chunks (job, first, last)
+                     SELECT $1, first, $9::bigint FROM parent UNION ALL SELECT $1, $9::bigint, last FROM parent"
+                );
+                let at = i64::from(*at);
+                self.execute(
+                    &sql,
+                    &[&claim.job, &first, &last, &fence, &input, &output, &cost, reason, &at],
+                )
+                .await?
+            }
+        };
+        Ok(0 < changed)
+    }
+
+    pub(super) async fn count(&self, id: &str) -> Result<Counts, Error> {
+        let sql =
+            "SELECT state, count(*), sum(calls)::bigint, sum(input)::bigint, sum(output)::bigint,
+                     sum(cost + expected)::bigint
+                 FROM @.translate_chunks WHERE job = $1 GROUP BY state";
+        let mut counts = Counts::default();
+        for row in self.query(sql, &[&id]).await? {
+            let number = |place: usize| natural(row.get(place));
+            counts.add(row.get::<_, String>(0).parse()?, number(1));
+            counts.calls += number(2);
+            counts.input_tokens += number(3);
+            counts.output_tokens += number(4);
+            counts.cost += number(5);
+        }
+        Ok(counts)
+    }
+
+    pub(super) async fn read_chunks(&self, id: &str) -> Result<Vec<ChunkRecord>, Error> {
+        let sql = "SELECT first, last, state, texts, reason, calls FROM @.translate_chunks
+                 WHERE job = $1 AND state <> 'split' ORDER BY first";
+        let read = |row: &Row| {
+            let texts: Option<String> = row.get(3);
+            Ok(ChunkRecord {
+                run: run_of(row, 0),
+                state: row.get::<_, String>(2).parse()?,
+                texts: texts.map(|texts| from_json(&texts)).transpose()?.unwrap_or_default(),
+                reason: row.get(4),
+                calls: count(row, 5),
+            })
+        };
+        self.query(sql, &[&id]).await?.iter().map(read).collect()
+    }
+}

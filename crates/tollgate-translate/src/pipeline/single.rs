@@ -1,0 +1,59 @@
+//! One chunk of a job, for engines that call a function for each, such as a Map of Step Functions.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tollgate::Timestamp;
+
+use super::attempt::{Attempt, Came};
+use super::book::Book;
+use super::run::{Ended, Rounds, halted};
+use super::{Pipeline, Stop};
+use crate::error::Error;
+use crate::job::{JobState, Next};
+
+/// What became of a single chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Single {
+    /// A chunk was attempted; there may be more.
+    Worked,
+    /// Nothing can be done before this time: other workers have the rest, or it is to be tried again later.
+    Later(Timestamp),
+    /// The job is over, paused or cancelled.
+    Ended(Ended),
+}
+
+impl Pipeline {
+    /// Attempts one chunk of a job and returns. Needs a store with leases, since a function that dies must not keep its
+    /// chunk.
+    ///
+    /// # Errors
+    /// If there is no such job, its store has no leases, or the store fails.
+    pub async fn run_one(&self, id: &str) -> Result<Single, Error> {
+        let engine = &self.0;
+        if engine.store.lease().is_none() {
+            return Err(Error::invalid(
+                "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
+            ));
+        }
+        let book = Arc::new(Book::of(&*engine.store, id).await?);
+        let (stop, began_at) = (Stop::never(), engine.clock.now());
+        let rounds = Rounds { engine, id, book, stop, began_at };
+        let claim = match rounds.claim().await? {
+            Next::Chunk(claim) => claim,
+            Next::Later(at) => return Ok(Single::Later(at)),
+            Next::Nothing => return Ok(Single::Ended(rounds.over().await?)),
+            Next::Halted(state) => return Ok(Single::Ended(halted(state))),
+        };
+        let halt = watch::Sender::new(false);
+        let book = Arc::clone(&rounds.book);
+        let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
+        let (resume_at, why) = match attempt.run().await? {
+            Came::On => return Ok(Single::Worked),
+            Came::Full(at, why) => (Some(at), why),
+            Came::Pause(resume_at, why) => (resume_at, why),
+        };
+        rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+        Ok(Single::Ended(Ended::Paused { resume_at, why }))
+    }
+}

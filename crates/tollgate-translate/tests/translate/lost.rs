@@ -1,0 +1,100 @@
+//! Jobs in a PostgreSQL that hangs up, restarts, or does not answer.
+
+use std::sync::Arc;
+
+use tollgate::{ManualClock, Span, SystemClock};
+use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
+use tollgate_testing::servers::{Postgres, eventually};
+use tollgate_translate::Layout;
+use tollgate_translate::job::{JobStore as _, Next, PostgresJobs};
+use tollgate_translate::pipeline::{Ended, Stop};
+
+use crate::child::{JOB, pipeline, pipeline_of};
+use crate::desk::{chunks_of, expected, spec};
+
+const HANG_UP: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate-translate'";
+
+/// R003.5: connections are cut again and again while a job runs, and then the server restarts; the run goes on.
+#[test]
+fn r003_5_a_run_goes_on_when_its_database_hangs_up_and_when_it_restarts() {
+    let mut server = Postgres::start().unwrap();
+    let database = server.database().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let settings = Settings { latency: Span::from_millis(20), ..Settings::default() };
+    let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+    let served = runtime.block_on(fake.serve(0)).unwrap();
+    let url = server.url(&database);
+    let store = runtime.block_on(PostgresJobs::open(&url, "tollgate")).unwrap();
+    // What was under way when a connection broke is taken up when its lease ends.
+    let store = Arc::new(store.with_lease(Span::from_secs(2)));
+    let pipeline = pipeline(&served.url(), store);
+    let (text, size) = chunks_of(60);
+    runtime.block_on(pipeline.submit(&spec(JOB, &text, size))).unwrap();
+    let running = pipeline.clone();
+    let running = runtime.spawn(async move { running.run(JOB, &Stop::never()).await });
+    for done in [5, 10, 15, 20] {
+        eventually(|| (done <= fake.tally().translated).then_some(())).unwrap();
+        let hang_up = || server.psql(&database, HANG_UP).unwrap().starts_with('t').then_some(());
+        eventually(hang_up).unwrap();
+    }
+    eventually(|| (30 <= fake.tally().translated).then_some(())).unwrap();
+    server.restart().unwrap();
+    assert_eq!(runtime.block_on(running).unwrap().unwrap(), Ended::Completed);
+    let output = runtime.block_on(pipeline.output(JOB, Layout::Translation)).unwrap();
+    assert_eq!(output.bytes, expected(&text, size));
+}
+
+/// R003.11: a claim whose answer was lost on the way back belongs to a worker that does not know of it. It must not keep it.
+#[test]
+fn r003_11_a_claim_that_its_worker_does_not_know_of_ends_by_itself() {
+    let server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let fake = FakeGemini::new(Arc::new(SystemClock), Settings::default());
+    let served = runtime.block_on(fake.serve(0)).unwrap();
+    let store = runtime.block_on(PostgresJobs::open(&url, "tollgate")).unwrap();
+    let store = Arc::new(store.with_lease(Span::from_secs(1)));
+    let pipeline = pipeline_of(&served.url(), store.clone(), "forgetful");
+    let (text, size) = chunks_of(3);
+    runtime.block_on(pipeline.submit(&spec(JOB, &text, size))).unwrap();
+    let now = tollgate::Clock::now(&SystemClock);
+    let lost = runtime.block_on(store.claim(JOB, "forgetful", now)).unwrap();
+    assert!(matches!(lost, Next::Chunk(_)));
+    let ended = runtime.block_on(pipeline.run(JOB, &Stop::never())).unwrap();
+    assert_eq!(ended, Ended::Completed);
+}
+
+/// A statement that is never answered is an error after half a minute, and the next one has a connection of its own.
+#[test]
+fn a_database_that_does_not_answer_is_an_error_and_the_next_statement_is_answered() {
+    let server = Postgres::start().unwrap();
+    let database = server.database().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let timer = ManualClock::new();
+    let url = server.url(&database);
+    let store = runtime.block_on(PostgresJobs::open(&url, "tollgate")).unwrap();
+    let store = Arc::new(store.timed_by(Arc::new(timer.clone())));
+    let asked = |wanted: &str, sql: &str| {
+        eventually(|| (server.psql(&database, sql).unwrap() == wanted).then_some(())).unwrap();
+    };
+    std::thread::scope(|scope| {
+        // It is ended below, which psql calls a failure.
+        scope.spawn(|| {
+            let hold = "BEGIN; LOCK TABLE tollgate.translate_jobs; SELECT pg_sleep(3600)";
+            assert!(server.psql(&database, hold).is_err());
+        });
+        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        asked("1", sleeps);
+        let waiting = Arc::clone(&store);
+        let waiting = runtime.spawn(async move { waiting.jobs().await });
+        asked("1", "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+        assert!(!waiting.is_finished());
+        timer.advance(Span::from_secs(30));
+        let error = runtime.block_on(waiting).unwrap().unwrap_err().to_string();
+        assert!(error.contains("no answer within 30s"), "{error}");
+        let end =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        assert_eq!(server.psql(&database, end).unwrap(), "t");
+    });
+    assert_eq!(runtime.block_on(store.jobs()).unwrap(), []);
+}

@@ -1,0 +1,215 @@
+//! Jobs that stop before they are done, on virtual time: quotas, bounds, orders and outages.
+
+use std::sync::Arc;
+
+use tollgate::{Span, Timestamp};
+use tollgate_sim::World;
+use tollgate_testing::fakes::gemini::{Fault, Quota, Settings, Trouble, When};
+use tollgate_translate::Layout;
+use tollgate_translate::job::JobState;
+use tollgate_translate::pipeline::{Amendment, Ended, Options, Stop};
+use tollgate_translate::plan::{Micros, Price};
+
+use crate::desk::{Bench, chunks_of, expected, spec};
+
+#[test]
+fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
+    let (text, size) = chunks_of(60);
+    let quota = Quota { rpd: 25, ..Quota::NONE };
+    let run = |world: World| async move {
+        let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let mut progress = pipeline.progress();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        let paused = progress.wait_for(|news| news.paused.is_some()).await.unwrap().clone();
+        assert_eq!((paused.counts.done, paused.counts.working), (25, 0));
+        let job = bench.store.job("book").await.unwrap().unwrap();
+        let JobState::Paused { resume_at: Some(resume_at), why } = job.state else {
+            panic!("{:?}", job.state)
+        };
+        assert!(why.contains("rpd"), "{why}");
+        assert_eq!(paused.resume_at, Some(resume_at));
+        let midnight: Timestamp = "2019-12-21T08:00:00Z".parse().unwrap();
+        assert_eq!(resume_at.as_micros() % 86_400_000_000, midnight.as_micros() % 86_400_000_000);
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
+        let tally = bench.fake.tally();
+        assert!(tally.violations.is_empty(), "{tally:?}");
+        assert_eq!(tally.calls, 60);
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    let (_, world) = World::run(3, run).unwrap();
+    assert!(
+        Span::from_hours(24) < world.elapsed() && world.elapsed() < Span::from_hours(48),
+        "two midnights"
+    );
+}
+
+#[test]
+fn r003_4_a_daily_quota_that_only_the_provider_knew_of_is_waited_out_too() {
+    let (text, size) = chunks_of(6);
+    let troubles = vec![Trouble::new(Fault::DailyQuota, When::Call(3))];
+    let run = |world: World| async move {
+        let settings = Settings { troubles, latency: Span::from_secs(1), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let options = Options { parallel: 1, wait_out_pauses: false, ..Options::default() };
+        let pipeline = bench.pipeline_with(options);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: Some(resume_at), .. } = ended else { panic!("{ended:?}") };
+        assert!(Span::from_mins(1) < resume_at.since(bench.clock.now()), "38 s would be useless");
+        // Whoever tries at once is held back by the gate, without a call.
+        let again = pipeline.run("book", &Stop::never()).await.unwrap();
+        assert!(matches!(again, Ended::Paused { .. }), "{again:?}");
+        assert_eq!(bench.fake.tally().calls, 3);
+        assert_eq!(bench.pipeline(10).run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert!(resume_at <= bench.clock.now());
+        assert_eq!(bench.fake.tally().calls, 7);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_stop_waits_for_what_is_paid_and_puts_the_rest_back() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let quota = Quota { rpm: 5, ..Quota::NONE };
+        let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let (stopper, stop) = Stop::new();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &stop).await }
+        });
+        world.sleep(Span::from_secs(5)).await;
+        stopper.stop();
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Stopped);
+        let counts = bench.store.counts("book").await.unwrap();
+        assert_eq!((counts.done, counts.waiting, counts.working), (5, 15, 0), "{counts:?}");
+        assert_eq!(bench.throttle.waiting(), 0);
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        let tally = bench.fake.tally();
+        assert_eq!((tally.calls, tally.repeated), (20, 0));
+        assert!(tally.violations.is_empty(), "{tally:?}");
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_cancelled_job_stays_cancelled_and_calls_nobody() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(2);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        world.sleep(Span::from_secs(15)).await;
+        pipeline.cancel("book").await.unwrap();
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Cancelled);
+        assert_eq!(bench.fake.tally().calls, 4);
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Cancelled);
+        assert_eq!(bench.fake.tally().calls, 4);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_bound_on_the_cost_is_never_passed_and_can_be_raised() {
+    let (text, size) = chunks_of(20);
+    let run = |world: World| async move {
+        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let pipeline = bench.pipeline(10);
+        let mut spec = spec("book", &text, size);
+        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
+        spec.max_cost = Some(Micros(8_000));
+        pipeline.submit(&spec).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.contains("$0.0080"), "{why}");
+        let counts = bench.store.counts("book").await.unwrap();
+        assert!(4_000 < counts.cost && counts.cost <= 8_000, "{counts:?}");
+        assert!(0 < counts.done && 0 < counts.waiting, "{counts:?}");
+        let more = Amendment { max_cost: Some(Micros(1_000_000)), ..Amendment::default() };
+        pipeline.amend("book", &more).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 20);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_model_that_is_gone_pauses_the_job_until_there_is_another() {
+    let (text, size) = chunks_of(6);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Gone, When::Call(3))];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(1);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.contains("gemini-2.5-flash is not found"), "{why}");
+        let other =
+            Amendment { model: Some(("gemini-3-flash".to_owned(), None)), ..Amendment::default() };
+        pipeline.amend("book", &other).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 7);
+        assert!(
+            pipeline.amend("book", &other).await.unwrap_err().to_string().contains("completed")
+        );
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_wrong_address_pauses_the_job_and_no_chunk_is_given_up() {
+    let (text, size) = chunks_of(6);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Page, When::Every(1))];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(10);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        assert!(why.starts_with("https://fake answered") && why.contains("check its url"), "{why}");
+        let counts = bench.store.counts("book").await.unwrap();
+        assert_eq!((counts.waiting, counts.failed), (6, 0), "{counts:?}");
+        bench.fake.set(Settings::default());
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+    };
+    World::run(3, run).unwrap();
+}
+
+#[test]
+fn a_provider_that_is_down_lets_the_job_rest_and_costs_no_chunk() {
+    let (text, size) = chunks_of(4);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Overloaded, When::Every(1)).times(40)];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(2);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 44);
+        assert_eq!(
+            pipeline.output("book", Layout::Translation).await.unwrap().bytes,
+            expected(&text, size)
+        );
+    };
+    World::run(3, run).unwrap();
+}
