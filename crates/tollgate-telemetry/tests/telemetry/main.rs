@@ -34,7 +34,7 @@ pub(crate) fn gemini() -> Policy {
 /// A gate in memory on `clock` that tells `observer` what happens.
 pub(crate) fn gate(clock: &ManualClock, observer: Arc<dyn Observer>) -> Observed<Atomic<Memory>> {
     let clock = Arc::new(clock.clone());
-    let memory = Memory::with(Arc::clone(&clock) as _, 1_024);
+    let memory = Memory::with(Arc::clone(&clock) as _, 16_384);
     Observed::new(Atomic::new(memory), observer, clock)
 }
 

@@ -6,8 +6,6 @@
 
 mod recorder;
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Ask, Span, Standing, Timestamp};
 
@@ -103,17 +101,6 @@ pub struct Acquisition {
     pub degraded: bool,
     /// What was asked for, as in `requests=1 tokens=3750`.
     pub costs: String,
-}
-
-impl Acquisition {
-    fn of(ask: &Ask<'_>, at: Timestamp, admitted: bool, degraded: bool) -> Self {
-        let mut costs = String::new();
-        for (unit, amount) in ask.costs().iter() {
-            let space = if costs.is_empty() { "" } else { " " };
-            let _infallible = write!(costs, "{space}{unit}={amount}");
-        }
-        Self { at, admitted, degraded, costs }
-    }
 }
 
 /// Writes down that a provider refused what `gate` admitted, and closes the gate until the provider's retry time.

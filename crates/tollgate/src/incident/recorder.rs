@@ -3,12 +3,18 @@
 //! Bounded in every direction: subjects, acquisitions per subject, open permits per subject. Subjects are kept in two
 //! generations; when the young one is full it becomes the old one, and the old one is forgotten. So whoever asked
 //! lately is kept, without a list in order of use.
+//!
+//! Every decision comes by here, so nothing is written out before somebody asks, and a subject is known by a keyed hash of
+//! 64 bits alone.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::mem;
 
+use foldhash::fast::RandomState;
 use tollgate_core::bounds::PERMIT_TTL;
-use tollgate_core::{Permit, Policy, Timestamp};
+use tollgate_core::{Amounts, Ask, Permit, Policy, Timestamp};
 
 use super::Acquisition;
 use crate::observe::{Event, Observer};
@@ -23,23 +29,37 @@ pub const OPEN_MAX: usize = 1_024;
 /// The most subjects that are kept.
 pub const SUBJECTS_MAX: usize = 4_096;
 
+/// So many threads can write at once.
+const SHARDS: usize = 16;
+
 /// An observer that remembers what led to an incident.
 #[derive(Debug, Default)]
-pub struct Recorder(Mutex<Generations>);
+pub struct Recorder {
+    shards: [Mutex<Generations>; SHARDS],
+    hasher: RandomState,
+}
 
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<Key, Track>,
-    old: HashMap<Key, Track>,
+    young: HashMap<u64, Track, RandomState>,
+    old: HashMap<u64, Track, RandomState>,
 }
-
-type Key = (Box<str>, Box<str>);
 
 #[derive(Debug, Default)]
 struct Track {
-    last: VecDeque<Acquisition>,
-    /// When it was admitted and its stamp: what a permit is told apart by.
-    open: BTreeSet<(Timestamp, u64)>,
+    last: VecDeque<Seen>,
+    /// When it was admitted and its stamp, oldest first: what a permit is told apart by.
+    open: VecDeque<(Timestamp, u64)>,
+}
+
+/// An acquisition that nobody has asked about.
+#[derive(Debug)]
+struct Seen {
+    policy: Policy,
+    amounts: Amounts,
+    at: Timestamp,
+    admitted: bool,
+    degraded: bool,
 }
 
 impl Recorder {
@@ -57,29 +77,52 @@ impl Recorder {
         subject: &str,
         now: Timestamp,
     ) -> (usize, Vec<Acquisition>) {
-        self.track(policy, subject, |track| {
-            // What is older can no longer be settled, so nobody will say that it ended.
-            track.open.retain(|(at, _)| now.since(*at) < PERMIT_TTL);
-            (track.open.len(), track.last.iter().cloned().collect())
-        })
+        let (shard, key) = self.place(policy, subject);
+        let all = lock(shard);
+        let Some(track) = all.young.get(&key).or_else(|| all.old.get(&key)) else {
+            return (0, Vec::new());
+        };
+        // What is older can no longer be settled, so nobody will say that it ended.
+        let open = track.open.iter().filter(|(at, _)| now.since(*at) < PERMIT_TTL);
+        (open.count(), track.last.iter().map(Seen::written).collect())
+    }
+
+    /// Where a subject is kept, and under what.
+    fn place(&self, policy: &Policy, subject: &str) -> (&Mutex<Generations>, u64) {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(policy.name_hash());
+        hasher.write(subject.as_bytes());
+        let key = hasher.finish();
+        (&self.shards[usize::try_from(key >> 60).unwrap_or(0) % SHARDS], key)
     }
 
     fn track<T>(&self, policy: &Policy, subject: &str, work: impl FnOnce(&mut Track) -> T) -> T {
-        let key: Key = (policy.name().into(), subject.into());
-        let mut all = lock(&self.0);
-        if !all.young.contains_key(&key) {
-            if SUBJECTS_MAX / 2 <= all.young.len() {
-                all.old = mem::take(&mut all.young);
-            }
-            let track = all.old.remove(&key).unwrap_or_default();
-            all.young.insert(key.clone(), track);
+        let (shard, key) = self.place(policy, subject);
+        let Generations { young, old } = &mut *lock(shard);
+        if let Some(track) = young.get_mut(&key) {
+            return work(track);
         }
-        work(all.young.entry(key).or_default())
+        if SUBJECTS_MAX / SHARDS / 2 <= young.len() {
+            mem::swap(young, old);
+            young.clear();
+        }
+        work(young.entry(key).or_insert(old.remove(&key).unwrap_or_default()))
+    }
+
+    fn add(&self, seen: Seen, ask: &Ask<'_>, permit: Option<&Permit>) {
+        self.track(ask.policy(), ask.subject(), |track| {
+            push(&mut track.last, seen, ACQUISITIONS_MAX);
+            if let Some(permit) = permit {
+                push(&mut track.open, key_of(permit), OPEN_MAX);
+            }
+        });
     }
 
     fn ended(&self, permit: &Permit) {
         self.track(permit.policy(), permit.subject(), |track| {
-            track.open.remove(&key_of(permit));
+            // What ends began lately, mostly.
+            let place = track.open.iter().rposition(|open| *open == key_of(permit));
+            place.map(|place| track.open.remove(place));
         });
     }
 }
@@ -88,22 +131,23 @@ fn key_of(permit: &Permit) -> (Timestamp, u64) {
     (permit.grant().at, permit.grant().stamp)
 }
 
+/// Adds `item`, and forgets the oldest of more than `most`.
+fn push<T>(items: &mut VecDeque<T>, item: T, most: usize) {
+    if items.len() == most {
+        items.pop_front();
+    }
+    items.push_back(item);
+}
+
 impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Admitted { ask, permit, .. } => {
-                let acquisition = Acquisition::of(ask, permit.grant().at, true, permit.degraded);
-                self.track(ask.policy(), ask.subject(), |track| {
-                    track.add(acquisition);
-                    track.open.insert(key_of(permit));
-                    if OPEN_MAX < track.open.len() {
-                        track.open.pop_first();
-                    }
-                });
+                let seen = Seen::new(ask, permit.grant().at, true, permit.degraded);
+                self.add(seen, ask, Some(permit));
             }
             Event::Denied { ask, denial, .. } => {
-                let acquisition = Acquisition::of(ask, denial.decided_at, false, denial.degraded);
-                self.track(ask.policy(), ask.subject(), |track| track.add(acquisition));
+                self.add(Seen::new(ask, denial.decided_at, false, denial.degraded), ask, None);
             }
             Event::Settled { permit, .. } | Event::Released { permit, .. } => self.ended(permit),
             _ => {}
@@ -111,11 +155,17 @@ impl Observer for Recorder {
     }
 }
 
-impl Track {
-    fn add(&mut self, acquisition: Acquisition) {
-        if self.last.len() == ACQUISITIONS_MAX {
-            self.last.pop_front();
+impl Seen {
+    fn new(ask: &Ask<'_>, at: Timestamp, admitted: bool, degraded: bool) -> Self {
+        Self { policy: ask.policy().clone(), amounts: *ask.amounts(), at, admitted, degraded }
+    }
+
+    fn written(&self) -> Acquisition {
+        let mut costs = String::new();
+        for (unit, amount) in self.policy.costs(&self.amounts).iter() {
+            let space = if costs.is_empty() { "" } else { " " };
+            let _infallible = write!(costs, "{space}{unit}={amount}");
         }
-        self.last.push_back(acquisition);
+        Acquisition { at: self.at, admitted: self.admitted, degraded: self.degraded, costs }
     }
 }
