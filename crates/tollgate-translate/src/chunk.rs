@@ -8,7 +8,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::document::{Document, refine};
+use crate::document::Document;
 use crate::error::Error;
 use crate::estimate;
 use crate::language::Language;
@@ -38,7 +38,7 @@ impl Chunk {
     /// The chunk of these segments of `document`.
     #[must_use]
     pub fn of(document: &Document, segments: Range<usize>) -> Self {
-        let tokens = segments.clone().map(|number| document.segment(number).tokens()).sum();
+        let tokens = document.segments_in(segments.clone()).map(|segment| segment.tokens()).sum();
         Self { segments, tokens }
     }
 
@@ -61,10 +61,10 @@ impl Chunk {
         if end < start + 2 {
             return None;
         }
+        let mut tokens = document.segments_in(start..end - 1).map(|segment| segment.tokens());
         let mut middle = start + 1;
-        let mut before = document.segment(start).tokens();
-        while middle + 1 < end {
-            let next = document.segment(middle).tokens();
+        let mut before = tokens.next()?;
+        for next in tokens {
             if self.tokens < 2 * before + next {
                 break;
             }
@@ -80,8 +80,8 @@ impl Chunk {
     pub fn context(&self, document: &Document, tokens: u64) -> String {
         let mut left = tokens.saturating_mul(4);
         let mut texts = Vec::new();
-        for number in (0..self.segments.start).rev() {
-            let text = document.segment(number).plain();
+        for segment in document.segments_in(0..self.segments.start).rev() {
+            let text = segment.plain();
             let cost = estimate::quarters(&text) + estimate::quarters("\n");
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
@@ -109,18 +109,16 @@ pub fn cut(document: &mut Document, size: u64) -> Result<Vec<Chunk>, Error> {
             "a chunk cannot have {size} tokens; give {CHUNK_TOKENS_MIN} to {OUTPUT_TOKENS_MAX}, as in {CHUNK_TOKENS}"
         )));
     }
-    refine(document, size);
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut open = Chunk { segments: 0..0, tokens: 0 };
-    for segment in document.segments() {
-        let tokens = segment.tokens();
+    document.refine(size, |tokens| {
         if size < open.tokens + tokens && !open.is_empty() {
             let next = Chunk { segments: open.segments.end..open.segments.end, tokens: 0 };
             chunks.push(std::mem::replace(&mut open, next));
         }
         open.segments.end += 1;
         open.tokens += tokens;
-    }
+    });
     if !open.is_empty() {
         chunks.push(open);
     }

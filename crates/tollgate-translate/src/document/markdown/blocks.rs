@@ -1,0 +1,82 @@
+//! Where a window of Markdown can begin: at a block that is inside no other, which the parser would see alike if it began there.
+
+use std::ops::Range;
+
+use pulldown_cmark::Event;
+
+/// Line ends as the parser sees them.
+const ENDS: [char; 2] = ['\n', '\r'];
+
+const SPACES: [char; 2] = [' ', '\t'];
+
+/// The blocks of a window that are inside no other, while events come in.
+pub(super) struct Blocks<'a> {
+    source: &'a str,
+    start: usize,
+    depth: usize,
+    /// Where the one before ended.
+    behind: usize,
+    /// The last place at which another window can begin.
+    pub(super) last: Option<usize>,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) const fn new(source: &'a str, start: usize) -> Self {
+        Self { source, start, depth: 0, behind: start, last: None }
+    }
+
+    pub(super) fn take(&mut self, event: &Event<'_>, range: &Range<usize>) {
+        if self.depth == 0 {
+            let line = self.source[..range.start].rfind(ENDS).map_or(0, |place| place + 1);
+            if self.start < line && self.is_apart(line) {
+                self.last = Some(line);
+            }
+            self.behind = range.end;
+        }
+        match event {
+            Event::Start(_) => self.depth += 1,
+            Event::End(_) => self.depth -= 1,
+            _ => {}
+        }
+    }
+
+    /// Whether what begins at `line` is seen without what stands before it. Behind a link definition it is not: the
+    /// definition may go on there with a title, or a paragraph with an indentation that would otherwise be code.
+    fn is_apart(&self, line: usize) -> bool {
+        let between = &self.source[self.behind.min(line)..line];
+        let above = between.strip_suffix('\n').unwrap_or(between);
+        let above = above.strip_suffix('\r').unwrap_or(above).trim_end_matches(SPACES);
+        above.trim_matches(SPACES).trim_matches(ENDS).is_empty() || above.ends_with(ENDS)
+    }
+}
+
+/// The end of the line that has `place`.
+pub(super) fn line_end(source: &str, place: usize) -> usize {
+    let Some(rest) = source.as_bytes().get(place..) else { return source.len() };
+    let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+        return source.len();
+    };
+    let pair = rest[end..].starts_with(b"\r\n");
+    place + end + if pair { 2 } else { 1 }
+}
+
+/// How long the front matter is that `text` begins with, if it does: lines between `---` and `---` or `...`, or `+++` and `+++`.
+pub(crate) fn front_matter(text: &str) -> usize {
+    let mut lines = text.split_inclusive('\n');
+    let Some(first) = lines.next().filter(|line| matches!(line.trim_end(), "---" | "+++")) else {
+        return 0;
+    };
+    let mut length = first.len();
+    for (number, line) in lines.enumerate() {
+        let shown = line.trim_end_matches(ENDS).trim_end_matches(' ');
+        let closes = shown == first.trim_end() || shown == "..." && first.starts_with('-');
+        if number == 0 && (closes || shown.trim().is_empty()) {
+            return 0;
+        }
+        length += line.len();
+        if closes {
+            return length;
+        }
+    }
+    0
+}
