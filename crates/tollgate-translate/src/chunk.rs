@@ -25,6 +25,9 @@ pub const CHUNK_TOKENS_MIN: u64 = 50;
 /// The most tokens that a model writes in one answer.
 pub const OUTPUT_TOKENS_MAX: u64 = 65_536;
 
+/// Among how many sizes one pass over a document chooses: three passes then find one in all that there are.
+const SIZES_AT_ONCE: u64 = 48;
+
 /// Some neighbouring segments that go into one request. Its segments are its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Chunk {
@@ -109,7 +112,9 @@ pub fn cut(document: &mut Document, size: u64) -> Result<Vec<Chunk>, Error> {
             "a chunk cannot have {size} tokens; give {CHUNK_TOKENS_MIN} to {OUTPUT_TOKENS_MAX}, as in {CHUNK_TOKENS}"
         )));
     }
-    let mut chunks: Vec<Chunk> = Vec::new();
+    // Text has three bytes a token or more, so that the list need not move while it grows.
+    let room = document.source_bytes() as u64 / (3 * size);
+    let mut chunks: Vec<Chunk> = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
     let mut open = Chunk { segments: 0..0, tokens: 0 };
     document.refine(size, |tokens| {
         if size < open.tokens + tokens && !open.is_empty() {
@@ -122,7 +127,6 @@ pub fn cut(document: &mut Document, size: u64) -> Result<Vec<Chunk>, Error> {
     if !open.is_empty() {
         chunks.push(open);
     }
-    chunks.shrink_to_fit();
     Ok(chunks)
 }
 
@@ -137,32 +141,44 @@ pub fn size_max(from: &Language, to: &Language) -> u64 {
 /// even `most` needs more.
 #[must_use]
 pub fn fitting_size(document: &Document, requests: u64, most: u64) -> Option<u64> {
-    let tokens: Vec<u64> = document.segments().map(|segment| segment.tokens()).collect();
-    let needed = |size: u64| {
-        let (mut chunks, mut open) = (0_u64, 0);
-        for tokens in &tokens {
-            if size < *tokens {
-                // Cut at ends of sentences, its pieces are not quite full, and each may stand alone.
-                chunks += tokens.div_ceil(size * 7 / 10);
-                open = size;
-            } else if chunks == 0 || size < open + tokens {
-                chunks += 1;
-                open = *tokens;
-            } else {
-                open += tokens;
-            }
-        }
-        chunks
-    };
     let (mut low, mut high) = (CHUNK_TOKENS, most.max(CHUNK_TOKENS));
-    if requests < needed(high) {
+    if requests < needed(document, &[high])[0] {
         return None;
     }
     while low < high {
-        let middle = low.midpoint(high);
-        if needed(middle) <= requests { high = middle } else { low = middle + 1 }
+        let step = (high - low).div_ceil(SIZES_AT_ONCE);
+        let sizes: Vec<u64> = (1..SIZES_AT_ONCE)
+            .map(|place| low + place * step - 1)
+            .take_while(|size| *size < high)
+            .collect();
+        let needed = needed(document, &sizes);
+        let fitting = sizes.iter().zip(&needed).position(|(_, needed)| *needed <= requests);
+        let place = fitting.unwrap_or(sizes.len());
+        high = sizes.get(place).copied().unwrap_or(high);
+        low = place.checked_sub(1).map_or(low, |below| sizes[below] + 1);
     }
     Some(high)
+}
+
+/// How many requests `document` needs at each of `sizes`.
+fn needed(document: &Document, sizes: &[u64]) -> Vec<u64> {
+    let mut packed = vec![(0_u64, 0_u64); sizes.len()];
+    for segment in document.segments() {
+        let tokens = segment.tokens();
+        for (size, (chunks, open)) in sizes.iter().zip(&mut packed) {
+            if *size < tokens {
+                // Cut at ends of sentences, its pieces are not quite full, and each may stand alone.
+                *chunks += tokens.div_ceil(size * 7 / 10);
+                *open = *size;
+            } else if *chunks == 0 || *size < *open + tokens {
+                *chunks += 1;
+                *open = tokens;
+            } else {
+                *open += tokens;
+            }
+        }
+    }
+    packed.into_iter().map(|(chunks, _)| chunks).collect()
 }
 
 /// The last part of `text` that has at most so many quarters of a token: whole sentences, or else whole words.

@@ -168,7 +168,7 @@ impl Document {
     /// How many segments there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.windows.segments
+        self.firsts().last().map_or(0, |segments| *segments as usize)
     }
 
     /// Whether there is nothing to translate.

@@ -32,6 +32,19 @@ pub(super) fn find(source: &str, start: usize, bytes: usize) -> usize {
 
 /// Adds the segments of a window.
 pub(super) fn read(source: &str, window: Range<usize>, table: &mut Table) -> Result<(), Error> {
+    let mut marks = Vec::new();
+    cues(source, window, |start, end| {
+        tags(source, start, end, &mut marks);
+        table.add(source, (start, end), &marks, Kind::Paragraph);
+    })
+}
+
+/// Tells where the text of each cue of a window begins and ends.
+pub(super) fn cues(
+    source: &str,
+    window: Range<usize>,
+    mut each: impl FnMut(usize, usize),
+) -> Result<(), Error> {
     let mut cue: Option<(usize, usize)> = None;
     let mut next = Next::Head;
     for line in lines(&source[..window.end], window.start) {
@@ -40,13 +53,17 @@ pub(super) fn read(source: &str, window: Range<usize>, table: &mut Table) -> Res
             Next::Head if text.is_empty() => Next::Head,
             Next::Head if text.bytes().all(|byte| byte.is_ascii_digit()) => Next::Times,
             Next::Head | Next::Times if are_times(text) => Next::Text,
-            Next::Head => return Err(wrong(source, line.0, text, "the number of a cue, such as 12")),
+            Next::Head => {
+                return Err(wrong(source, line.0, text, "the number of a cue, such as 12"));
+            }
             Next::Times => {
                 let times = "times, such as 00:01:02,500 --> 00:01:04,000";
                 return Err(wrong(source, line.0, text, times));
             }
             Next::Text if text.is_empty() => {
-                add(table, source, cue.take());
+                if let Some((start, end)) = cue.take() {
+                    each(start, end);
+                }
                 Next::Head
             }
             Next::Text => {
@@ -55,7 +72,9 @@ pub(super) fn read(source: &str, window: Range<usize>, table: &mut Table) -> Res
             }
         };
     }
-    add(table, source, cue);
+    if let Some((start, end)) = cue {
+        each(start, end);
+    }
     Ok(())
 }
 
@@ -75,15 +94,9 @@ fn are_times(text: &str) -> bool {
     is_time(from.trim()) && to.split_whitespace().next().is_some_and(is_time)
 }
 
-fn add(table: &mut Table, source: &str, cue: Option<(usize, usize)>) {
-    let Some((start, end)) = cue else { return };
-    let marks = tags(source, start, end);
-    table.add(source, (start, end), &marks, Kind::Paragraph);
-}
-
 /// The tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.
-fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
-    let mut marks: Vec<Mark> = Vec::new();
+fn tags(source: &str, from: usize, until: usize, marks: &mut Vec<Mark>) {
+    marks.clear();
     let mut open: Vec<(&str, usize)> = Vec::new();
     let mut place = from;
     while let Some(found) = source[place..until].find('<') {
@@ -108,7 +121,6 @@ fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
         }
         marks.push(mark);
     }
-    marks
 }
 
 /// The length of the tag at the start of `text`.

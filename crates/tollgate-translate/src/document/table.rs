@@ -105,9 +105,9 @@ impl Table {
 
     /// An estimate of the tokens of the segment at `place`, made without making its text.
     pub(crate) fn tokens(&self, source: &str, place: usize) -> u64 {
-        let quarters = self.pieces(source, place).map(|(text, mark)| {
-            estimate::quarters(text) + mark.map_or(0, Mark::quarters)
-        });
+        let quarters = self
+            .pieces(source, place)
+            .map(|(text, mark)| estimate::quarters(text) + mark.map_or(0, Mark::quarters));
         quarters.sum::<u64>().div_ceil(4)
     }
 

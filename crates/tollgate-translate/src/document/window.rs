@@ -1,12 +1,12 @@
 //! Windows: stretches of the source that are read alone, so that a long document takes no more memory than a short one.
 //!
-//! Of a window only its start and the number of its first segment are kept. Its table is made when one of its segments is asked
-//! for, and made alike each time; the tables of a few windows are kept, for those who ask for neighbours, and for workers that
-//! translate several chunks at once.
+//! Of a window only its start and the number of its first segment are kept, and the number is found when somebody asks for
+//! numbers. Its table is made when one of its segments is asked for, and made alike each time; the tables of a few windows are
+//! kept, for those who ask for neighbours, and for workers that translate several chunks at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::refine::refine;
 use super::table::{Table, at};
@@ -21,10 +21,8 @@ const TABLES: usize = 8;
 
 /// Where a window begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+struct Window {
     start: u32,
-    /// The number of its first segment.
-    first: u32,
     is: Is,
 }
 
@@ -43,29 +41,8 @@ enum Is {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {
     list: Vec<Window>,
-    /// How many segments they have.
-    pub(super) segments: usize,
-}
-
-impl Windows {
-    fn with_capacity(windows: usize) -> Self {
-        Self { list: Vec::with_capacity(windows), segments: 0 }
-    }
-
-    fn count(&self, window: usize) -> usize {
-        let end = self.list.get(window + 1).map_or(self.segments, |next| next.first as usize);
-        end - self.list[window].first as usize
-    }
-
-    fn push(&mut self, start: usize, is: Is, segments: usize) {
-        self.list.push(Window { start: at(start), first: at(self.segments), is });
-        self.segments += segments;
-    }
-
-    /// The window that has the segment `number`.
-    fn of(&self, number: usize) -> usize {
-        self.list.partition_point(|window| window.first as usize <= number).saturating_sub(1)
-    }
+    /// The number of the first segment of each, and how many segments there are.
+    firsts: OnceLock<Vec<u32>>,
 }
 
 /// A window with its table.
@@ -111,72 +88,80 @@ impl Recent {
 impl Document {
     /// Finds the windows, each of about `bytes` bytes.
     pub(super) fn find_windows(&mut self, bytes: usize) -> Result<(), Error> {
-        let mut start = if self.source.starts_with(BOM) { BOM.len() } else { 0 };
-        let mut table = Table::default();
-        let (mut windows, mut is) = (Windows::default(), Is::Plain);
-        if self.format == Format::Markdown {
-            start += markdown::front_matter(&self.source[start..]);
-        } else if self.format == Format::Epub {
-            start = 0;
-        }
+        let source = self.source.as_str();
         let mut pages = self.archive.iter().flat_map(super::epub::Archive::page_ends);
-        while start < self.source.len() {
-            let source = &self.source;
-            let (end, next) = match self.format {
-                Format::Text => {
-                    let (end, inside) = text::find(source, start, bytes, is == Is::Inside);
-                    (end, if inside { Is::Inside } else { Is::Plain })
+        let mut start = match self.format {
+            Format::Epub => 0,
+            _ if source.starts_with(BOM) => BOM.len(),
+            _ => 0,
+        };
+        if self.format == Format::Markdown {
+            start += markdown::front_matter(&source[start..]);
+        }
+        let (mut list, mut table) = (Vec::new(), Table::default());
+        let mut inside = false;
+        while start < source.len() {
+            let mut is = if inside { Is::Inside } else { Is::Plain };
+            let end = match (self.format, &self.archive) {
+                (Format::Epub, Some(book)) => {
+                    let end = pages.next().unwrap_or(source.len());
+                    table.clear();
+                    book.read_page(list.len(), source, start..end, &mut table)?;
+                    end
                 }
-                Format::Srt => (srt::find(source, start, bytes), Is::Plain),
-                Format::Epub => (pages.next().unwrap_or(source.len()), Is::Plain),
-                Format::Markdown => {
-                    let found =
-                        markdown::find(source, start, bytes, &mut table, &mut self.definitions);
-                    let is = if found.refers { Is::Referring } else { Is::Plain };
-                    windows.push(start, is, found.segments);
-                    start = found.end;
-                    continue;
+                (Format::Text | Format::Epub, _) => {
+                    let end;
+                    (end, inside) = text::find(source, start, bytes, inside);
+                    end
+                }
+                (Format::Srt, _) => {
+                    let end = srt::find(source, start, bytes);
+                    srt::cues(source, start..end, |_, _| {})?;
+                    end
+                }
+                (Format::Markdown, _) => {
+                    let (end, refers) = markdown::find(source, start, bytes, &mut self.definitions);
+                    is = if refers { Is::Referring } else { Is::Plain };
+                    end
                 }
             };
-            table.clear();
-            self.fill(windows.list.len(), start..end, (is, next), &mut table)?;
-            windows.push(start, is, table.cuts.len());
-            (start, is) = (end, next);
+            list.push(Window { start: at(start), is });
+            start = end;
         }
         drop(pages);
-        windows.list.shrink_to_fit();
-        self.windows = windows;
+        list.shrink_to_fit();
+        self.windows = Windows { list, firsts: OnceLock::new() };
         self.definitions.close();
-        if !self.definitions.is_empty() {
-            self.count_referring();
-        }
         Ok(())
-    }
-
-    /// Counts the segments of windows that refer to others again, now that all definitions are known.
-    fn count_referring(&mut self) {
-        let mut windows = Windows::with_capacity(self.windows.list.len());
-        for (number, window) in self.windows.list.iter().enumerate() {
-            let segments = match window.is {
-                Is::Referring => self.table(number).cuts.len(),
-                Is::Plain | Is::Inside => self.windows.count(number),
-            };
-            windows.push(window.start as usize, window.is, segments);
-        }
-        self.windows = windows;
     }
 
     /// Cuts segments of more than `most` tokens where they can be cut, and tells the tokens of every segment, in order.
     pub(crate) fn refine(&mut self, most: u64, mut each: impl FnMut(u64)) {
         self.most = Some(most);
         self.recent = Recent::default();
-        let mut windows = Windows::with_capacity(self.windows.list.len());
-        for (number, window) in self.windows.list.iter().enumerate() {
-            let table = self.table(number);
+        let firsts = self.numbered(|table| {
             (0..table.cuts.len()).for_each(|place| each(table.tokens(&self.source, place)));
-            windows.push(window.start as usize, window.is, table.cuts.len());
+        });
+        self.windows.firsts = OnceLock::from(firsts);
+    }
+
+    /// The number of the first segment of each window, and how many segments there are; `each` sees every table.
+    fn numbered(&self, mut each: impl FnMut(&Table)) -> Vec<u32> {
+        let mut firsts = Vec::with_capacity(self.windows.list.len() + 1);
+        let mut segments = 0;
+        firsts.push(0);
+        for window in 0..self.windows.list.len() {
+            let table = self.table(window);
+            each(&table);
+            segments += table.cuts.len();
+            firsts.push(at(segments));
         }
-        self.windows = windows;
+        firsts
+    }
+
+    /// The same, found once.
+    pub(super) fn firsts(&self) -> &[u32] {
+        self.windows.firsts.get_or_init(|| self.numbered(|_| {}))
     }
 
     /// The segments of these numbers, in order. It asks for each window once, where [`segment`](Self::segment) does for each
@@ -194,7 +179,9 @@ impl Document {
 
     /// The segment `number`; `held` has the window that was asked for before.
     pub(super) fn in_window(&self, number: usize, held: &mut Option<Held>) -> Segment<'_> {
-        let window = self.windows.of(number);
+        let firsts = self.firsts();
+        let window = firsts.partition_point(|first| *first as usize <= number) - 1;
+        assert!(window < self.windows.list.len(), "there is no segment {number}");
         let table = match held {
             Some((other, table)) if *other == window => Arc::clone(table),
             _ => {
@@ -203,9 +190,7 @@ impl Document {
                 table
             }
         };
-        let place = number - self.windows.list[window].first as usize;
-        assert!(place < table.cuts.len(), "there is no segment {number}");
-        Segment::new(self, number, table, place)
+        Segment::new(self, number, table, number - firsts[window] as usize)
     }
 
     /// The table of the window `number`.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pulldown_cmark::Event;
+use pulldown_cmark::{Event, Tag};
 
 /// Line ends as the parser sees them.
 const ENDS: [char; 2] = ['\n', '\r'];
@@ -14,15 +14,15 @@ pub(super) struct Blocks<'a> {
     source: &'a str,
     start: usize,
     depth: usize,
-    /// Where the one before ended.
-    behind: usize,
+    /// Where the one before ended, if that is certain.
+    behind: Option<usize>,
     /// The last place at which another window can begin.
     pub(super) last: Option<usize>,
 }
 
 impl<'a> Blocks<'a> {
     pub(super) const fn new(source: &'a str, start: usize) -> Self {
-        Self { source, start, depth: 0, behind: start, last: None }
+        Self { source, start, depth: 0, behind: None, last: None }
     }
 
     pub(super) fn take(&mut self, event: &Event<'_>, range: &Range<usize>) {
@@ -31,7 +31,12 @@ impl<'a> Blocks<'a> {
             if self.start < line && self.is_apart(line) {
                 self.last = Some(line);
             }
-            self.behind = range.end;
+            // What has blocks in it is said to end where the next one begins, link definitions between them included.
+            let contains = matches!(
+                event,
+                Event::Start(Tag::List(_) | Tag::BlockQuote(_) | Tag::FootnoteDefinition(_))
+            );
+            self.behind = (!contains).then_some(range.end);
         }
         match event {
             Event::Start(_) => self.depth += 1,
@@ -40,13 +45,16 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Whether what begins at `line` is seen without what stands before it. Behind a link definition it is not: the
-    /// definition may go on there with a title, or a paragraph with an indentation that would otherwise be code.
+    /// Whether what begins at `line` is seen alike without what stands before it: behind an empty line, or right behind
+    /// another block. Behind a link definition it is not: the definition may go on there with a title, and an indentation
+    /// means nothing there.
     fn is_apart(&self, line: usize) -> bool {
-        let between = &self.source[self.behind.min(line)..line];
-        let above = between.strip_suffix('\n').unwrap_or(between);
+        let above = &self.source[self.start..line];
+        let above = above.strip_suffix('\n').unwrap_or(above);
         let above = above.strip_suffix('\r').unwrap_or(above).trim_end_matches(SPACES);
-        above.trim_matches(SPACES).trim_matches(ENDS).is_empty() || above.ends_with(ENDS)
+        let follows =
+            |end: usize| end >= line || self.source[end..line].trim_matches(ENDS).is_empty();
+        above.ends_with(ENDS) || self.behind.is_some_and(follows)
     }
 }
 

@@ -34,10 +34,6 @@ impl Definitions {
         }
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.links.is_empty() && self.notes.is_empty()
-    }
-
     pub(super) fn has_link(&self, label: &str) -> bool {
         self.links.binary_search(&Self::hash(label)).is_ok()
     }

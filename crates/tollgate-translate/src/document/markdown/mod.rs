@@ -29,24 +29,14 @@ const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_HEADING_ATTRIBUTES)
     .union(Options::ENABLE_GFM);
 
-/// A window that was found.
-pub(super) struct Found {
-    /// Where the next one begins.
-    pub(super) end: usize,
-    /// How many segments it has as far as it can be told without the definitions of other windows.
-    pub(super) segments: usize,
-    /// Whether it may need them.
-    pub(super) refers: bool,
-}
-
-/// The window of about `bytes` bytes that begins at `start`; `table` is used for it, and `definitions` gets what it defines.
+/// Where the window of about `bytes` bytes that begins at `start` ends, and whether it may refer to definitions of others;
+/// `definitions` gets its own.
 pub(super) fn find(
     source: &str,
     start: usize,
     bytes: usize,
-    table: &mut Table,
     definitions: &mut Definitions,
-) -> Found {
+) -> (usize, bool) {
     let mut bytes = bytes.max(1);
     loop {
         let until = line_end(source, start.saturating_add(bytes));
@@ -56,30 +46,36 @@ pub(super) fn find(
             refers = true;
             None::<(CowStr<'_>, CowStr<'_>)>
         };
-        let mut events = Parser::new_with_broken_link_callback(text, OPTIONS, Some(&mut ask))
-            .into_offset_iter();
+        let parser = Parser::new_with_broken_link_callback(text, OPTIONS, Some(&mut ask));
+        let mut events = parser.into_offset_iter();
         let mut blocks = Blocks::new(source, start);
         let mut notes = Vec::new();
-        table.clear();
-        walk(&mut events, source, start, 0, table, |event, range| {
-            blocks.take(event, &range);
-            if let Event::Start(Tag::FootnoteDefinition(label)) = event {
+        for (event, range) in &mut events {
+            let range = start + range.start..start + range.end;
+            if let Event::Start(Tag::FootnoteDefinition(label)) = &event {
                 notes.push((range.start, Definitions::hash(label)));
             }
-        });
-        let end = if until == source.len() { Some(until) } else { blocks.last };
-        if let Some(end) = end {
-            notes.retain(|(place, _)| *place < end);
-            definitions.notes.extend(notes.iter().map(|(_, label)| label));
-            let links = events.reference_definitions().iter();
-            let links = links.filter(|(_, link)| start + link.span.start < end);
-            definitions.links.extend(links.map(|(label, _)| Definitions::hash(label)));
-            drop(events);
-            let segments = table.cuts.partition_point(|cut| (cut.start as usize) < end);
-            return Found { end, segments, refers };
+            blocks.take(&event, &range);
         }
-        // One block, or definitions alone.
-        bytes = bytes.saturating_mul(2);
+        let end = if until == source.len() { Some(until) } else { blocks.last };
+        let Some(end) = end else {
+            // One block, or definitions alone.
+            bytes = bytes.saturating_mul(2);
+            continue;
+        };
+        let is_own = |(place, _): &&(usize, u64)| *place < end;
+        definitions.notes.extend(notes.iter().filter(is_own).map(|(_, label)| label));
+        // What another window defines may have been found here.
+        let mut foreign = false;
+        for (label, link) in events.reference_definitions().iter() {
+            if start + link.span.start < end {
+                definitions.links.push(Definitions::hash(label));
+            } else {
+                foreign = true;
+            }
+        }
+        drop(events);
+        return (end, refers || foreign);
     }
 }
 
@@ -93,7 +89,7 @@ pub(super) fn read(
     let text = &source[window.clone()];
     let Some(definitions) = definitions else {
         let mut events = Parser::new_ext(text, OPTIONS).into_offset_iter();
-        return walk(&mut events, source, window.start, 0, table, |_, _| {});
+        return walk(&mut events, source, window.start, 0, table);
     };
     let mut known = |link: BrokenLink<'_>| {
         definitions.has_link(&link.reference).then_some((CowStr::from(""), CowStr::from("")))
@@ -102,7 +98,7 @@ pub(super) fn read(
     let text = if notes.is_empty() { text.into() } else { notes.clone() + text };
     let mut events =
         Parser::new_with_broken_link_callback(&text, OPTIONS, Some(&mut known)).into_offset_iter();
-    walk(&mut events, source, window.start, notes.len(), table, |_, _| {});
+    walk(&mut events, source, window.start, notes.len(), table);
 }
 
 /// Goes through the events of a window, whose text has `ahead` bytes before what stands in the source from `start` on.
@@ -112,7 +108,6 @@ fn walk<'t, F: pulldown_cmark::BrokenLinkCallback<'t>>(
     start: usize,
     ahead: usize,
     table: &mut Table,
-    mut each: impl FnMut(&Event<'t>, Range<usize>),
 ) {
     let mut run = Run::new(source);
     let mut verbatim = 0_u32;
@@ -121,7 +116,6 @@ fn walk<'t, F: pulldown_cmark::BrokenLinkCallback<'t>>(
             continue;
         }
         let range = range.start - ahead + start..range.end - ahead + start;
-        each(&event, range.clone());
         match &event {
             Event::Start(Tag::CodeBlock(_) | Tag::HtmlBlock) => {
                 run.finish(table);
