@@ -87,11 +87,12 @@ fn wrong(source: &str, place: usize, text: &str, right: &str) -> Error {
 /// Whether `text` is `hh:mm:ss,mmm --> hh:mm:ss,mmm`, with a place on the screen behind it or not.
 fn are_times(text: &str) -> bool {
     let is_time = |text: &str| {
-        text.contains(':')
+        text.bytes().any(|byte| byte == b':')
             && text.bytes().all(|byte| byte.is_ascii_digit() || b":,.".contains(&byte))
     };
-    let Some((from, to)) = text.split_once("-->") else { return false };
-    is_time(from.trim()) && to.split_whitespace().next().is_some_and(is_time)
+    let Some(end) = text.bytes().position(|byte| byte == b'>') else { return false };
+    let Some(from) = text[..end].strip_suffix("--") else { return false };
+    is_time(from.trim()) && text[end + 1..].split_whitespace().next().is_some_and(is_time)
 }
 
 /// The tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.

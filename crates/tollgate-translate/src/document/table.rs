@@ -137,6 +137,10 @@ impl Table {
         self.scratch = all;
     }
 
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.cuts.as_slice()) + size_of_val(self.marks.as_slice())
+    }
+
     pub(crate) fn clear(&mut self) {
         self.cuts.clear();
         self.marks.clear();

@@ -52,10 +52,11 @@ pub(super) fn read(source: &str, window: Range<usize>, inside: (bool, bool), tab
 /// Where each line begins and ends, without its line break.
 pub(super) fn lines(source: &str, start: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = start;
-    source[start..].split_inclusive('\n').map(move |line| {
+    source.as_bytes()[start..].split_inclusive(|byte| *byte == b'\n').map(move |line| {
         let first = from;
         from += line.len();
-        (first, first + line.trim_end_matches(['\n', '\r']).len())
+        let ends = line.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        (first, from - ends)
     })
 }
 

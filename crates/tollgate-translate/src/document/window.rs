@@ -19,6 +19,9 @@ pub(super) const WINDOW_BYTES: usize = 64 << 10;
 /// How many tables are kept. Ten chunks of the usual size that follow each other are in four windows.
 const TABLES: usize = 8;
 
+/// How many bytes they may have together. Only the last one may have more, if its window is that long.
+const TABLES_BYTES_MAX: usize = 1 << 20;
+
 /// Where a window begins.
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -77,10 +80,11 @@ impl Recent {
         if let Some(other) = found(&mut tables) {
             return other;
         }
-        if tables.len() == TABLES {
-            tables.pop_front();
-        }
         tables.push_back((window, Arc::clone(&table)));
+        let mut bytes: usize = tables.iter().map(|(_, table)| table.bytes()).sum();
+        while TABLES < tables.len() || TABLES_BYTES_MAX < bytes && 1 < tables.len() {
+            bytes -= tables.pop_front().map_or(0, |(_, table)| table.bytes());
+        }
         table
     }
 }
@@ -90,11 +94,10 @@ impl Document {
     pub(super) fn find_windows(&mut self, bytes: usize) -> Result<(), Error> {
         let source = self.source.as_str();
         let mut pages = self.archive.iter().flat_map(super::epub::Archive::page_ends);
-        let mut start = match self.format {
-            Format::Epub => 0,
-            _ if source.starts_with(BOM) => BOM.len(),
-            _ => 0,
-        };
+        let mut start = 0;
+        if self.format != Format::Epub && source.starts_with(BOM) {
+            start = BOM.len();
+        }
         if self.format == Format::Markdown {
             start += markdown::front_matter(&source[start..]);
         }

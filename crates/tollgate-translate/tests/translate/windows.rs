@@ -104,6 +104,7 @@ fn a_window_of_markdown_begins_where_nothing_changes() {
         "First.\n\n[a]: u\n\"a title\nof two lines\"\n\nLast [a].\n",
         "First.\n\n[a]: u\n    no code\n\nLast.\n",
         "*\n[a]: u\n\tno code\n\nLast.\n",
+        "> [a\nwords\n  | [\n> |---|\nmore\n\n# Last\n",
         "- item\n\n  more\n\n      code of an item\n\n- next\n\nLast.\n",
         "> quote\nand on\n\n> again\n\nLast.\n",
         "[^1]: note\n\n    more of it\n\nLast[^1].\n",

@@ -7,36 +7,26 @@ use pulldown_cmark::{Event, Tag};
 /// Line ends as the parser sees them.
 const ENDS: [char; 2] = ['\n', '\r'];
 
-const SPACES: [char; 2] = [' ', '\t'];
-
 /// The blocks of a window that are inside no other, while events come in.
 pub(super) struct Blocks<'a> {
     source: &'a str,
     start: usize,
     depth: usize,
-    /// Where the one before ended, if that is certain.
-    behind: Option<usize>,
     /// The last place at which another window can begin.
     pub(super) last: Option<usize>,
 }
 
 impl<'a> Blocks<'a> {
     pub(super) const fn new(source: &'a str, start: usize) -> Self {
-        Self { source, start, depth: 0, behind: None, last: None }
+        Self { source, start, depth: 0, last: None }
     }
 
     pub(super) fn take(&mut self, event: &Event<'_>, range: &Range<usize>) {
         if self.depth == 0 {
             let line = self.source[..range.start].rfind(ENDS).map_or(0, |place| place + 1);
-            if self.start < line && self.is_apart(line) {
+            if self.start < line && self.is_apart(line, event) {
                 self.last = Some(line);
             }
-            // What has blocks in it is said to end where the next one begins, link definitions between them included.
-            let contains = matches!(
-                event,
-                Event::Start(Tag::List(_) | Tag::BlockQuote(_) | Tag::FootnoteDefinition(_))
-            );
-            self.behind = (!contains).then_some(range.end);
         }
         match event {
             Event::Start(_) => self.depth += 1,
@@ -45,16 +35,15 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Whether what begins at `line` is seen alike without what stands before it: behind an empty line, or right behind
-    /// another block. Behind a link definition it is not: the definition may go on there with a title, and an indentation
-    /// means nothing there.
-    fn is_apart(&self, line: usize) -> bool {
+    /// Whether the block that begins at `line` is seen alike without what stands before it, and that without the block: it
+    /// is behind an empty line, or a heading with its sign. Elsewhere it is not certain: behind a link definition a title may
+    /// follow, and an indentation means nothing there; and whether a line is the head of a table depends on the next line.
+    fn is_apart(&self, line: usize, event: &Event<'_>) -> bool {
         let above = &self.source[self.start..line];
         let above = above.strip_suffix('\n').unwrap_or(above);
-        let above = above.strip_suffix('\r').unwrap_or(above).trim_end_matches(SPACES);
-        let follows =
-            |end: usize| end >= line || self.source[end..line].trim_matches(ENDS).is_empty();
-        above.ends_with(ENDS) || self.behind.is_some_and(follows)
+        let above = above.strip_suffix('\r').unwrap_or(above).trim_end_matches([' ', '\t']);
+        let has_sign = self.source[line..].trim_start_matches(' ').starts_with('#');
+        above.ends_with(ENDS) || has_sign && matches!(event, Event::Start(Tag::Heading { .. }))
     }
 }
 
