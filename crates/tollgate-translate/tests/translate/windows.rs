@@ -101,6 +101,7 @@ proptest! {
 #[test]
 fn a_window_of_markdown_begins_where_nothing_changes() {
     let sources = [
+        "See [a].\n\nText.\n\n[a]: u\n\nLast.\n",
         "First.\n\n[a]: u\n\"a title\nof two lines\"\n\nLast [a].\n",
         "First.\n\n[a]: u\n    no code\n\nLast.\n",
         "*\n[a]: u\n\tno code\n\nLast.\n",
