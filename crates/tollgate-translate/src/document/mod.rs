@@ -8,7 +8,8 @@
 //! windows of 64 KiB that can be read alone, and a window is read again when it is needed. So beyond the document itself
 //! there are twelve bytes for each window, and the tables of the few windows that were read last, with 16 bytes for each segment,
 //! marker and line break. What can be read only as a whole is one window, however long it is: a paragraph of wrapped lines, a block
-//! of Markdown such as a list or a table, a page of a book. Of a link or footnote that Markdown defines 8 bytes are kept.
+//! of Markdown such as a list or a table, a page of a book. Of a link or footnote that Markdown defines 8 bytes are kept. The
+//! document itself is its source; of a book, the packed archive and the text of its pages.
 
 mod epub;
 mod inline;

@@ -16,6 +16,7 @@ pub(super) fn refine(source: &str, table: Table, most: u64) -> Table {
     let fits = |place: usize| table.tokens(source, place) <= most;
     let Some(first) = (0..table.cuts.len()).find(|place| !fits(*place)) else { return table };
     let mut refined = Table::default();
+    refined.marks.reserve_exact(table.marks.len());
     for (place, cut) in table.cuts.iter().enumerate() {
         if place < first || fits(place) {
             push(&mut refined, *cut, table.marks_of(place));
@@ -23,6 +24,7 @@ pub(super) fn refine(source: &str, table: Table, most: u64) -> Table {
             split(&mut refined, source, *cut, table.marks_of(place), most);
         }
     }
+    refined.shrink();
     refined
 }
 

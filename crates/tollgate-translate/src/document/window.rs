@@ -206,11 +206,11 @@ impl Document {
             let mut table = Table::default();
             let filled = self.fill(number, window.start as usize..end, is, &mut table);
             debug_assert!(filled.is_ok(), "what was read once can be read again: {filled:?}");
-            if let Some(most) = self.most {
-                table = refine(&self.source, table, most);
-            }
             table.shrink();
-            table
+            match self.most {
+                Some(most) => refine(&self.source, table, most),
+                None => table,
+            }
         })
     }
 

@@ -59,8 +59,8 @@ pub(super) fn find(
         }
         let end = if until == source.len() { Some(until) } else { blocks.last };
         let Some(end) = end else {
-            // One block, or definitions alone.
-            bytes = bytes.saturating_mul(2);
+            // One block, or definitions alone. Large steps: what was parsed is parsed again.
+            bytes = bytes.saturating_mul(4);
             continue;
         };
         let is_own = |(place, _): &&(usize, u64)| *place < end;
