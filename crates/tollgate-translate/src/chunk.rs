@@ -8,7 +8,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::document::{Document, refine};
+use crate::document::Document;
 use crate::error::Error;
 use crate::estimate;
 use crate::language::Language;
@@ -25,6 +25,9 @@ pub const CHUNK_TOKENS_MIN: u64 = 50;
 /// The most tokens that a model writes in one answer.
 pub const OUTPUT_TOKENS_MAX: u64 = 65_536;
 
+/// Among how many sizes one pass over a document chooses: three passes then find one in all that there are.
+const SIZES_AT_ONCE: u64 = 48;
+
 /// Some neighbouring segments that go into one request. Its segments are its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Chunk {
@@ -38,7 +41,7 @@ impl Chunk {
     /// The chunk of these segments of `document`.
     #[must_use]
     pub fn of(document: &Document, segments: Range<usize>) -> Self {
-        let tokens = segments.clone().map(|number| document.segment(number).tokens()).sum();
+        let tokens = document.segments_in(segments.clone()).map(|segment| segment.tokens()).sum();
         Self { segments, tokens }
     }
 
@@ -61,10 +64,10 @@ impl Chunk {
         if end < start + 2 {
             return None;
         }
+        let mut tokens = document.segments_in(start..end - 1).map(|segment| segment.tokens());
         let mut middle = start + 1;
-        let mut before = document.segment(start).tokens();
-        while middle + 1 < end {
-            let next = document.segment(middle).tokens();
+        let mut before = tokens.next()?;
+        for next in tokens {
             if self.tokens < 2 * before + next {
                 break;
             }
@@ -80,8 +83,8 @@ impl Chunk {
     pub fn context(&self, document: &Document, tokens: u64) -> String {
         let mut left = tokens.saturating_mul(4);
         let mut texts = Vec::new();
-        for number in (0..self.segments.start).rev() {
-            let text = document.segment(number).plain();
+        for segment in document.segments_in(0..self.segments.start).rev() {
+            let text = segment.plain();
             let cost = estimate::quarters(&text) + estimate::quarters("\n");
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
@@ -109,22 +112,21 @@ pub fn cut(document: &mut Document, size: u64) -> Result<Vec<Chunk>, Error> {
             "a chunk cannot have {size} tokens; give {CHUNK_TOKENS_MIN} to {OUTPUT_TOKENS_MAX}, as in {CHUNK_TOKENS}"
         )));
     }
-    refine(document, size);
-    let mut chunks: Vec<Chunk> = Vec::new();
+    // Text has three bytes a token or more, so that the list need not move while it grows.
+    let room = document.source_bytes() as u64 / (3 * size);
+    let mut chunks: Vec<Chunk> = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
     let mut open = Chunk { segments: 0..0, tokens: 0 };
-    for segment in document.segments() {
-        let tokens = segment.tokens();
+    document.refine(size, |tokens| {
         if size < open.tokens + tokens && !open.is_empty() {
             let next = Chunk { segments: open.segments.end..open.segments.end, tokens: 0 };
             chunks.push(std::mem::replace(&mut open, next));
         }
         open.segments.end += 1;
         open.tokens += tokens;
-    }
+    });
     if !open.is_empty() {
         chunks.push(open);
     }
-    chunks.shrink_to_fit();
     Ok(chunks)
 }
 
@@ -139,32 +141,44 @@ pub fn size_max(from: &Language, to: &Language) -> u64 {
 /// even `most` needs more.
 #[must_use]
 pub fn fitting_size(document: &Document, requests: u64, most: u64) -> Option<u64> {
-    let tokens: Vec<u64> = document.segments().map(|segment| segment.tokens()).collect();
-    let needed = |size: u64| {
-        let (mut chunks, mut open) = (0_u64, 0);
-        for tokens in &tokens {
-            if size < *tokens {
-                // Cut at ends of sentences, its pieces are not quite full, and each may stand alone.
-                chunks += tokens.div_ceil(size * 7 / 10);
-                open = size;
-            } else if chunks == 0 || size < open + tokens {
-                chunks += 1;
-                open = *tokens;
-            } else {
-                open += tokens;
-            }
-        }
-        chunks
-    };
     let (mut low, mut high) = (CHUNK_TOKENS, most.max(CHUNK_TOKENS));
-    if requests < needed(high) {
+    if requests < needed(document, &[high])[0] {
         return None;
     }
     while low < high {
-        let middle = low.midpoint(high);
-        if needed(middle) <= requests { high = middle } else { low = middle + 1 }
+        let step = (high - low).div_ceil(SIZES_AT_ONCE);
+        let sizes: Vec<u64> = (1..SIZES_AT_ONCE)
+            .map(|place| low + place * step - 1)
+            .take_while(|size| *size < high)
+            .collect();
+        let needed = needed(document, &sizes);
+        let fitting = sizes.iter().zip(&needed).position(|(_, needed)| *needed <= requests);
+        let place = fitting.unwrap_or(sizes.len());
+        high = sizes.get(place).copied().unwrap_or(high);
+        low = place.checked_sub(1).map_or(low, |below| sizes[below] + 1);
     }
     Some(high)
+}
+
+/// How many requests `document` needs at each of `sizes`.
+fn needed(document: &Document, sizes: &[u64]) -> Vec<u64> {
+    let mut packed = vec![(0_u64, 0_u64); sizes.len()];
+    for segment in document.segments() {
+        let tokens = segment.tokens();
+        for (size, (chunks, open)) in sizes.iter().zip(&mut packed) {
+            if *size < tokens {
+                // Cut at ends of sentences, its pieces are not quite full, and each may stand alone.
+                *chunks += tokens.div_ceil(size * 7 / 10);
+                *open = *size;
+            } else if *chunks == 0 || *size < *open + tokens {
+                *chunks += 1;
+                *open = tokens;
+            } else {
+                *open += tokens;
+            }
+        }
+    }
+    packed.into_iter().map(|(chunks, _)| chunks).collect()
 }
 
 /// The last part of `text` that has at most so many quarters of a token: whole sentences, or else whole words.

@@ -81,7 +81,7 @@ impl Task {
         let system = self.system();
         let mut prompt = String::new();
         let plain: Vec<String> =
-            chunk.segments.clone().map(|number| document.segment(number).plain()).collect();
+            document.segments_in(chunk.segments.clone()).map(|segment| segment.plain()).collect();
         let terms = self.glossary.occurring(&plain.join("\n"));
         if !terms.is_empty() {
             prompt.push_str("Glossary (source => translation):\n");
@@ -102,8 +102,8 @@ impl Task {
             );
         }
         prompt.push_str("Translate these segments:\n");
-        for (place, number) in chunk.segments.clone().enumerate() {
-            let _ = writeln!(prompt, "⟦#{}⟧ {}", place + 1, document.segment(number).text());
+        for (place, segment) in document.segments_in(chunk.segments.clone()).enumerate() {
+            let _ = writeln!(prompt, "⟦#{}⟧ {}", place + 1, segment.text());
         }
         let heads = chunk.len() as u64 * estimate::tokens("⟦#99⟧ \n");
         let tokens = estimate::tokens(&system) + estimate::tokens(&prompt) + FRAME_TOKENS;

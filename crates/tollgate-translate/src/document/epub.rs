@@ -4,7 +4,7 @@
 //! and given context like any other document. Every entry that is not a page, or whose text did not change, is copied as it is
 //! packed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,14 +15,35 @@ use zip::{ZipArchive, ZipWriter};
 
 use super::table::Table;
 use super::xhtml::{self, Page};
-use super::{BOM, DOCUMENT_BYTES_MAX, too_large};
+use super::{DOCUMENT_BYTES_MAX, too_large};
 use crate::error::Error;
+
+/// How much larger than its packed form text can be: what deflate reaches at most.
+const PACKED_TIMES_MAX: usize = 1_032;
 
 /// The packed book, and where its pages are in the source.
 #[derive(Clone)]
 pub(super) struct Archive {
-    bytes: Arc<[u8]>,
-    pages: Vec<(String, Range<usize>)>,
+    packed: Packed,
+    pages: Vec<Entry>,
+}
+
+/// One page: the entry of the archive, and where it ends in the source.
+#[derive(Clone, Debug)]
+struct Entry {
+    name: String,
+    page: Page,
+    end: usize,
+}
+
+/// The bytes of the archive. They are shared and not copied, which `Arc<[u8]>` would do once.
+#[derive(Clone)]
+struct Packed(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Packed {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for Archive {
@@ -31,30 +52,48 @@ impl std::fmt::Debug for Archive {
     }
 }
 
-type Zip = ZipArchive<Cursor<Arc<[u8]>>>;
+type Zip = ZipArchive<Cursor<Packed>>;
 
-pub(super) fn read(bytes: Vec<u8>) -> Result<(Archive, String, Table), Error> {
-    let bytes: Arc<[u8]> = bytes.into();
-    let mut zip = ZipArchive::new(Cursor::new(Arc::clone(&bytes)))
+/// The archive, and the text of all of its pages.
+pub(super) fn read(bytes: Vec<u8>) -> Result<(Archive, String), Error> {
+    let room = bytes.len().saturating_mul(PACKED_TIMES_MAX).min(DOCUMENT_BYTES_MAX);
+    let packed = Packed(Arc::new(bytes));
+    let mut zip = ZipArchive::new(Cursor::new(packed.clone()))
         .map_err(|error| Error::document(format!("the document is not an EPUB: {error}")))?;
     let package = package_name(&mut zip)?;
-    let pages = pages(&mut zip, &package)?;
+    let mut pages = pages(&mut zip, &package)?;
     refuse_protected(&mut zip, &pages)?;
-    let (mut source, mut table) = (String::new(), Table::default());
-    let mut archive = Archive { bytes, pages: Vec::with_capacity(pages.len()) };
-    for (name, page) in pages {
+    // What the archive says is believed as far as it can be true, so that the text need not move while it grows.
+    let size = |entry: &Entry| {
+        let index = zip.index_for_name(&entry.name)?;
+        usize::try_from(zip.by_index_raw(index).ok()?.size()).ok()
+    };
+    let said = pages.iter().filter_map(size).fold(0, usize::saturating_add);
+    let mut source = Vec::with_capacity(said.min(room));
+    for entry in &mut pages {
         let start = source.len();
-        source.push_str(&entry(&mut zip, &name, DOCUMENT_BYTES_MAX - start)?);
-        let text = start + if source[start..].starts_with(BOM) { BOM.len() } else { 0 };
-        xhtml::read(&source, text, page, &mut table)
-            .map_err(|error| Error::document(format!("{name}, {error}")))?;
-        archive.pages.push((name, start..source.len()));
+        unpack(&mut zip, &entry.name, DOCUMENT_BYTES_MAX - start, &mut source)?;
+        utf8(&entry.name, &source[start..])?;
+        entry.end = source.len();
     }
-    table.shrink();
-    Ok((archive, source, table))
+    let source = String::from_utf8(source).map_err(|error| Error::document(error.to_string()))?;
+    Ok((Archive { packed, pages }, source))
 }
 
 impl Archive {
+    /// Adds the segments of the page that is `window` of `source`.
+    pub(super) fn read_page(
+        &self,
+        number: usize,
+        source: &str,
+        window: Range<usize>,
+        table: &mut Table,
+    ) -> Result<(), Error> {
+        let Entry { name, page, .. } = &self.pages[number];
+        xhtml::read(source, window, *page, table)
+            .map_err(|error| Error::document(format!("{name}, {error}")))
+    }
+
     /// Packs the book with `written` in place of the source; `ends` has the end of each page in it.
     pub(super) fn write(
         &self,
@@ -64,17 +103,17 @@ impl Archive {
     ) -> Result<Vec<u8>, Error> {
         let failed =
             |error: zip::result::ZipError| Error::document(format!("packing the book: {error}"));
-        let mut zip = ZipArchive::new(Cursor::new(Arc::clone(&self.bytes))).map_err(failed)?;
+        let mut zip = ZipArchive::new(Cursor::new(self.packed.clone())).map_err(failed)?;
         let mut changed = HashMap::new();
-        let mut start = 0;
-        for ((name, range), end) in self.pages.iter().zip(ends) {
+        let (mut from, mut start) = (0, 0);
+        for (entry, end) in self.pages.iter().zip(ends) {
             let page = &written[start..*end];
-            if page != &source[range.clone()] {
-                changed.insert(name.as_str(), page);
+            if page != &source[from..entry.end] {
+                changed.insert(entry.name.as_str(), page);
             }
-            start = *end;
+            (from, start) = (entry.end, *end);
         }
-        let mut packed = ZipWriter::new(Cursor::new(Vec::with_capacity(self.bytes.len())));
+        let mut packed = ZipWriter::new(Cursor::new(Vec::with_capacity(self.packed.0.len())));
         for number in 0..zip.len() {
             let file = zip.by_index_raw(number).map_err(failed)?;
             let name = file.name().map_err(failed)?.into_owned();
@@ -91,23 +130,34 @@ impl Archive {
     }
 
     pub(super) fn page_ends(&self) -> impl Iterator<Item = usize> {
-        self.pages.iter().map(|(_, range)| range.end)
+        self.pages.iter().map(|entry| entry.end)
     }
 }
 
-/// The text of an entry of at most `most` bytes.
-fn entry(zip: &mut Zip, name: &str, most: usize) -> Result<String, Error> {
+/// Adds an entry of at most `most` bytes to `bytes`.
+fn unpack(zip: &mut Zip, name: &str, most: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
     let broken = |error: &dyn std::fmt::Display| Error::document(format!("{name}: {error}"));
     let file = zip.by_name(name).map_err(|error| broken(&error))?;
-    let mut bytes = Vec::new();
     let most = u64::try_from(most).unwrap_or(u64::MAX);
-    let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+    let read = file.take(most.saturating_add(1)).read_to_end(bytes);
     if most < read.map_err(|error| broken(&error))? as u64 {
         return Err(too_large());
     }
-    String::from_utf8(bytes).map_err(|_| {
-        broken(&"is not UTF-8; convert the book, for example with an editor of e-books")
+    Ok(())
+}
+
+fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, Error> {
+    std::str::from_utf8(bytes).map_err(|_| {
+        let right = "convert the book, for example with an editor of e-books";
+        Error::document(format!("{name}: is not UTF-8; {right}"))
     })
+}
+
+/// The text of an entry that is no page.
+fn text(zip: &mut Zip, name: &str) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    unpack(zip, name, DOCUMENT_BYTES_MAX, &mut bytes)?;
+    utf8(name, &bytes).map(str::to_owned)
 }
 
 /// The name of the package file, from the container.
@@ -116,7 +166,7 @@ fn package_name(zip: &mut Zip) -> Result<String, Error> {
     if zip.index_for_name(CONTAINER).is_none() {
         return Err(Error::document(format!("the document is not an EPUB: it has no {CONTAINER}")));
     }
-    let container = entry(zip, CONTAINER, DOCUMENT_BYTES_MAX)?;
+    let container = text(zip, CONTAINER)?;
     let mut name = None;
     elements(CONTAINER, &container, |tag| {
         if tag.local_name().as_ref() == "rootfile" && name.is_none() {
@@ -127,9 +177,9 @@ fn package_name(zip: &mut Zip) -> Result<String, Error> {
 }
 
 /// The pages in the order of reading, then other pages, then the index.
-fn pages(zip: &mut Zip, package: &str) -> Result<Vec<(String, Page)>, Error> {
+fn pages(zip: &mut Zip, package: &str) -> Result<Vec<Entry>, Error> {
     let folder = package.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let text = entry(zip, package, DOCUMENT_BYTES_MAX)?;
+    let text = text(zip, package)?;
     let mut items: Vec<(String, String, Page)> = Vec::new();
     let mut spine: Vec<String> = Vec::new();
     elements(package, &text, |tag| match tag.local_name().as_ref() {
@@ -146,17 +196,22 @@ fn pages(zip: &mut Zip, package: &str) -> Result<Vec<(String, Page)>, Error> {
         "itemref" => spine.extend(attribute(tag, "idref")),
         _ => {}
     })?;
-    let place = |id: &String| spine.iter().position(|other| other == id).unwrap_or(usize::MAX);
+    let mut places: HashMap<&str, usize> = HashMap::with_capacity(spine.len());
+    for (place, id) in spine.iter().enumerate() {
+        places.entry(id).or_insert(place);
+    }
+    let place = |id: &String| places.get(id.as_str()).copied().unwrap_or(usize::MAX);
     items.sort_by_key(|(id, _, page)| (*page == Page::Index, place(id)));
-    let mut pages: Vec<(String, Page)> = Vec::with_capacity(items.len());
+    let mut pages: Vec<Entry> = Vec::with_capacity(items.len());
+    let mut seen = HashSet::with_capacity(items.len());
     for (_, name, page) in items {
-        if zip.index_for_name(&name).is_none() {
+        let Some(index) = zip.index_for_name(&name) else {
             return Err(Error::document(format!(
                 "{package} names the page {name}, which the book does not have"
             )));
-        }
-        if pages.iter().all(|(other, _)| *other != name) {
-            pages.push((name, page));
+        };
+        if seen.insert(index) {
+            pages.push(Entry { name, page, end: 0 });
         }
     }
     if pages.is_empty() {
@@ -166,17 +221,17 @@ fn pages(zip: &mut Zip, package: &str) -> Result<Vec<(String, Page)>, Error> {
 }
 
 /// A book may hide its fonts, but not its pages.
-fn refuse_protected(zip: &mut Zip, pages: &[(String, Page)]) -> Result<(), Error> {
+fn refuse_protected(zip: &mut Zip, pages: &[Entry]) -> Result<(), Error> {
     const ENCRYPTION: &str = "META-INF/encryption.xml";
     if zip.index_for_name(ENCRYPTION).is_none() {
         return Ok(());
     }
-    let text = entry(zip, ENCRYPTION, DOCUMENT_BYTES_MAX)?;
+    let text = text(zip, ENCRYPTION)?;
     let mut hidden = false;
     elements(ENCRYPTION, &text, |tag| {
         if tag.local_name().as_ref() == "CipherReference" {
             let name = attribute(tag, "URI").map(|name| resolved("", &name));
-            hidden |= pages.iter().any(|(page, _)| Some(page) == name.as_ref());
+            hidden |= pages.iter().any(|entry| Some(&entry.name) == name.as_ref());
         }
     })?;
     if hidden {

@@ -4,8 +4,12 @@
 //! inside them behind markers such as ⟦1⟧, is copied byte by byte when the translation is written. So the structure of a
 //! document is kept by construction, whatever the format, and a format is one function that finds segments.
 //!
-//! Positions are 32 bits wide, and no text is copied before somebody asks for it: beyond the document itself a segment
-//! takes 16 bytes, and so does a marker or a line break.
+//! Where the segments of a document are is not kept, and no text is copied before somebody asks for it: the document is cut into
+//! windows of 64 KiB that can be read alone, and a window is read again when it is needed. So beyond the document itself
+//! there are twelve bytes for each window, and the tables of the few windows that were read last, with 16 bytes for each segment,
+//! marker and line break. What can be read only as a whole is one window, however long it is: a paragraph of wrapped lines, a block
+//! of Markdown such as a list or a table, a page of a book. Of a link or footnote that Markdown defines 8 bytes are kept. The
+//! document itself is its source; of a book, the packed archive and the text of its pages.
 
 mod epub;
 mod inline;
@@ -15,13 +19,12 @@ mod segment;
 mod srt;
 mod table;
 mod text;
+mod window;
 mod write;
 mod xhtml;
 
 pub use segment::{Marker, Segment};
 pub use write::{FAILED_MARK, Filling, Layout};
-
-pub(crate) use refine::refine;
 
 use std::fmt;
 use std::path::Path;
@@ -31,7 +34,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use epub::Archive;
-use table::Table;
+use markdown::Definitions;
+use window::{Recent, WINDOW_BYTES, Windows};
 
 /// The largest document, unpacked, in bytes. Positions in it fit in 32 bits.
 pub const DOCUMENT_BYTES_MAX: usize = 512 << 20;
@@ -111,7 +115,12 @@ impl fmt::Display for Format {
 pub struct Document {
     format: Format,
     source: String,
-    table: Table,
+    windows: Windows,
+    /// What Markdown defines for all windows.
+    definitions: Definitions,
+    /// What a segment is cut down to, in tokens, once chunks were made.
+    most: Option<u64>,
+    recent: Recent,
     archive: Option<Archive>,
 }
 
@@ -122,21 +131,33 @@ impl Document {
     /// [`ErrorKind::Document`](crate::ErrorKind::Document) if it is not UTF-8, too large, or not of this format; the text
     /// says where.
     pub fn read(bytes: Vec<u8>, format: Format) -> Result<Self, Error> {
+        Self::read_in_windows(bytes, format, WINDOW_BYTES)
+    }
+
+    /// Reads a document in windows of about `window` bytes. Its segments are the same whatever the size is; memory and time
+    /// are not, and [`read`](Self::read) takes a size that suits.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn read_in_windows(bytes: Vec<u8>, format: Format, window: usize) -> Result<Self, Error> {
         if DOCUMENT_BYTES_MAX < bytes.len() {
             return Err(too_large());
         }
-        if format == Format::Epub {
-            let (archive, source, table) = epub::read(bytes)?;
-            return Ok(Self { format, source, table, archive: Some(archive) });
-        }
-        let source = utf8(bytes)?;
-        let start = if source.starts_with(BOM) { BOM.len() } else { 0 };
-        let table = match format {
-            Format::Markdown => markdown::read(&source, start),
-            Format::Srt => srt::read(&source, start)?,
-            Format::Text | Format::Epub => text::read(&source, start),
+        let (archive, source) = match format {
+            Format::Epub => epub::read(bytes).map(|(archive, source)| (Some(archive), source))?,
+            Format::Text | Format::Markdown | Format::Srt => (None, utf8(bytes)?),
         };
-        Ok(Self { format, source, table, archive: None })
+        let mut document = Self {
+            format,
+            source,
+            windows: Windows::default(),
+            definitions: Definitions::default(),
+            most: None,
+            recent: Recent::default(),
+            archive,
+        };
+        document.find_windows(window)?;
+        Ok(document)
     }
 
     /// The format it was read as.
@@ -148,7 +169,7 @@ impl Document {
     /// How many segments there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.table.cuts.len()
+        self.firsts().last().map_or(0, |segments| *segments as usize)
     }
 
     /// Whether there is nothing to translate.
@@ -169,12 +190,12 @@ impl Document {
     /// If there is no segment of this number.
     #[must_use]
     pub fn segment(&self, number: usize) -> Segment<'_> {
-        Segment::new(self, number)
+        self.in_window(number, &mut None)
     }
 
     /// All segments, in order.
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment<'_>> {
-        (0..self.len()).map(|number| self.segment(number))
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = Segment<'_>> + ExactSizeIterator {
+        self.segments_in(0..self.len())
     }
 }
 

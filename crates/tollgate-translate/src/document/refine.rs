@@ -1,32 +1,31 @@
 //! Cutting paragraphs that are too long for one request, at the ends of sentences.
 //!
-//! The cut is made in the document: afterwards a chunk is simply some neighbouring segments. A sentence is looked for only in
-//! the last stretch before the limit, so that a book of one paragraph costs hardly more than any other.
+//! The cut is made in the tables of the document: afterwards a chunk is simply some neighbouring segments. A sentence is looked
+//! for only in the last stretch before the limit, so that a book of one paragraph costs hardly more than any other.
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::table::{Cut, Mark, Role, Table, at};
-use super::{Document, Segment};
 use crate::estimate;
 
 /// How far back from the limit the end of a sentence is looked for, in bytes.
 const STRETCH_BYTES: usize = 4_096;
 
 /// Cuts every segment of more than `most` tokens, if it has a place to be cut at.
-pub(crate) fn refine(document: &mut Document, most: u64) {
-    if document.segments().all(|segment| segment.tokens() <= most) {
-        return;
-    }
-    let mut table = Table::default();
-    for segment in document.segments() {
-        if segment.tokens() <= most {
-            push(&mut table, segment.cut(), segment.marks());
+pub(super) fn refine(source: &str, table: Table, most: u64) -> Table {
+    let fits = |place: usize| table.tokens(source, place) <= most;
+    let Some(first) = (0..table.cuts.len()).find(|place| !fits(*place)) else { return table };
+    let mut refined = Table::default();
+    refined.marks.reserve_exact(table.marks.len());
+    for (place, cut) in table.cuts.iter().enumerate() {
+        if place < first || fits(place) {
+            push(&mut refined, *cut, table.marks_of(place));
         } else {
-            split(&mut table, segment, most);
+            split(&mut refined, source, *cut, table.marks_of(place), most);
         }
     }
-    table.shrink();
-    document.table = table;
+    refined.shrink();
+    refined
 }
 
 fn push(table: &mut Table, cut: Cut, marks: &[Mark]) {
@@ -34,8 +33,7 @@ fn push(table: &mut Table, cut: Cut, marks: &[Mark]) {
     table.marks.extend_from_slice(marks);
 }
 
-fn split(table: &mut Table, segment: Segment<'_>, most: u64) {
-    let (source, whole, marks) = (&segment.document.source, segment.cut(), segment.marks());
+fn split(table: &mut Table, source: &str, whole: Cut, marks: &[Mark], most: u64) {
     let mut start = whole.start as usize;
     let end = whole.end as usize;
     while let Some((until, next)) = place(source, start, end, marks, most) {
@@ -107,7 +105,7 @@ fn reach(source: &str, start: usize, end: usize, marks: &[Mark], most: u64) -> u
             Err(place) => return from + place,
         }
         let Some(mark) = mark else { return end };
-        let Some(rest) = left.checked_sub(super::segment::mark_quarters(mark)) else {
+        let Some(rest) = left.checked_sub(mark.quarters()) else {
             return until;
         };
         left = rest;

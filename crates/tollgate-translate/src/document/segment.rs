@@ -2,21 +2,21 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use quick_xml::escape::unescape_with;
 
-use super::table::{Cut, Mark, Role};
+use super::table::{Cut, Mark, Role, Table};
 use super::{Document, Format};
-use crate::estimate;
-
-/// What a marker is estimated at, in tokens: two brackets and a number of one or two digits.
-const MARKER_TOKENS: u64 = 4;
 
 /// One segment of a [`Document`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Segment<'a> {
     pub(super) document: &'a Document,
     number: usize,
+    /// That of its window, and its place in it.
+    table: Arc<Table>,
+    place: usize,
 }
 
 /// A marker of a segment: ⟦`number`⟧.
@@ -29,8 +29,13 @@ pub struct Marker {
 }
 
 impl<'a> Segment<'a> {
-    pub(super) const fn new(document: &'a Document, number: usize) -> Self {
-        Self { document, number }
+    pub(super) const fn new(
+        document: &'a Document,
+        number: usize,
+        table: Arc<Table>,
+        place: usize,
+    ) -> Self {
+        Self { document, number, table, place }
     }
 
     /// Its number in the document, from 0.
@@ -78,44 +83,26 @@ impl<'a> Segment<'a> {
     /// An estimate of the tokens of [`text`](Self::text), made without making the text.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        let mut quarters = 0;
-        for (text, mark) in self.pieces() {
-            quarters += estimate::quarters(text);
-            quarters += mark.map_or(0, mark_quarters);
-        }
-        quarters.div_ceil(4)
+        self.table.tokens(&self.document.source, self.place)
     }
 
     pub(super) fn cut(&self) -> Cut {
-        self.document.table.cuts[self.number]
+        self.table.cuts[self.place]
     }
 
-    pub(super) fn marks(&self) -> &'a [Mark] {
-        self.document.table.marks_of(self.number)
+    pub(super) fn marks(&self) -> &[Mark] {
+        self.table.marks_of(self.place)
     }
 
     /// The marks that are shown as markers.
-    pub(super) fn shown(&self) -> impl Iterator<Item = &'a Mark> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Mark> {
         self.marks().iter().filter(|mark| mark.role != Role::Break)
-    }
-
-    /// Texts, each with the mark behind it.
-    fn pieces(&self) -> impl Iterator<Item = (&'a str, Option<&'a Mark>)> {
-        let (source, cut) = (&self.document.source, self.cut());
-        let mut from = cut.start as usize;
-        let marks = self.marks().iter().map(Some).chain([None]);
-        marks.map(move |mark| {
-            let end = mark.map_or(cut.end, |mark| mark.start);
-            let text = &source[from..end as usize];
-            from = mark.map_or(cut.end, |mark| mark.end) as usize;
-            (text, mark)
-        })
     }
 
     fn show(&self, marker: impl Fn(usize, &mut String)) -> String {
         let mut shown = String::with_capacity(self.source().len());
         let mut number = 0;
-        for (text, mark) in self.pieces() {
+        for (text, mark) in self.table.pieces(&self.document.source, self.place) {
             shown.push_str(&self.decoded(text));
             match mark.map(|mark| mark.role) {
                 None => {}
@@ -130,15 +117,10 @@ impl<'a> Segment<'a> {
     }
 
     /// References to characters become the characters, in a book.
-    fn decoded(&self, text: &'a str) -> Cow<'a, str> {
+    fn decoded<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.document.format != Format::Epub || !text.contains('&') {
             return Cow::Borrowed(text);
         }
         unescape_with(text, super::xhtml::entity).unwrap_or(Cow::Borrowed(text))
     }
-}
-
-/// What a mark is estimated at, in quarters of a token.
-pub(super) fn mark_quarters(mark: &Mark) -> u64 {
-    if mark.role == Role::Break { estimate::quarters("\n") } else { 4 * MARKER_TOKENS }
 }

@@ -1,7 +1,9 @@
 //! Subtitles: numbered cues with times. The lines of a cue are a segment; tags inside them are markers.
 
+use std::ops::Range;
+
 use super::table::{Kind, Mark, Role, Table, at};
-use super::text::lines;
+use super::text::{line_behind, lines};
 use crate::error::Error;
 
 /// The longest tag, in bytes.
@@ -17,37 +19,67 @@ enum Next {
     Text,
 }
 
-pub(super) fn read(source: &str, start: usize) -> Result<Table, Error> {
-    let mut table = Table::default();
-    let mut cue: Vec<(usize, usize)> = Vec::new();
+/// Where the window of about `bytes` bytes ends that begins at `start`: behind an empty line, which ends a cue.
+pub(super) fn find(source: &str, start: usize, bytes: usize) -> usize {
+    let Some(place) = line_behind(source, start.saturating_add(bytes)) else {
+        return source.len();
+    };
+    let mut lines = lines(source, place);
+    let is_empty = |(first, end): &(usize, usize)| source[*first..*end].trim().is_empty();
+    let found = lines.by_ref().find(is_empty).and_then(|_| lines.next());
+    found.map_or(source.len(), |(next, _)| next)
+}
+
+/// Adds the segments of a window.
+pub(super) fn read(source: &str, window: Range<usize>, table: &mut Table) -> Result<(), Error> {
+    let mut marks = Vec::new();
+    cues(source, window, |start, end| {
+        tags(source, start, end, &mut marks);
+        table.add(source, (start, end), &marks, Kind::Paragraph);
+    })
+}
+
+/// Tells where the text of each cue of a window begins and ends.
+pub(super) fn cues(
+    source: &str,
+    window: Range<usize>,
+    mut each: impl FnMut(usize, usize),
+) -> Result<(), Error> {
+    let mut cue: Option<(usize, usize)> = None;
     let mut next = Next::Head;
-    for (number, line) in lines(source, start).enumerate() {
+    for line in lines(&source[..window.end], window.start) {
         let text = source[line.0..line.1].trim();
         next = match next {
             Next::Head if text.is_empty() => Next::Head,
             Next::Head if text.bytes().all(|byte| byte.is_ascii_digit()) => Next::Times,
             Next::Head | Next::Times if are_times(text) => Next::Text,
-            Next::Head => return Err(wrong(number, text, "the number of a cue, such as 12")),
+            Next::Head => {
+                return Err(wrong(source, line.0, text, "the number of a cue, such as 12"));
+            }
             Next::Times => {
-                return Err(wrong(number, text, "times, such as 00:01:02,500 --> 00:01:04,000"));
+                let times = "times, such as 00:01:02,500 --> 00:01:04,000";
+                return Err(wrong(source, line.0, text, times));
             }
             Next::Text if text.is_empty() => {
-                add(&mut table, source, &cue);
-                cue.clear();
+                if let Some((start, end)) = cue.take() {
+                    each(start, end);
+                }
                 Next::Head
             }
             Next::Text => {
-                cue.push(line);
+                cue = Some((cue.map_or(line.0, |(first, _)| first), line.1));
                 Next::Text
             }
         };
     }
-    add(&mut table, source, &cue);
-    table.shrink();
-    Ok(table)
+    if let Some((start, end)) = cue {
+        each(start, end);
+    }
+    Ok(())
 }
 
-fn wrong(line: usize, text: &str, right: &str) -> Error {
+fn wrong(source: &str, place: usize, text: &str, right: &str) -> Error {
+    let line = source[..place].matches('\n').count();
     let text: String = text.chars().take(40).collect();
     Error::document(format!("line {}: {text:?} stands where {right} should", line + 1))
 }
@@ -55,22 +87,17 @@ fn wrong(line: usize, text: &str, right: &str) -> Error {
 /// Whether `text` is `hh:mm:ss,mmm --> hh:mm:ss,mmm`, with a place on the screen behind it or not.
 fn are_times(text: &str) -> bool {
     let is_time = |text: &str| {
-        text.contains(':')
+        text.bytes().any(|byte| byte == b':')
             && text.bytes().all(|byte| byte.is_ascii_digit() || b":,.".contains(&byte))
     };
-    let Some((from, to)) = text.split_once("-->") else { return false };
-    is_time(from.trim()) && to.split_whitespace().next().is_some_and(is_time)
-}
-
-fn add(table: &mut Table, source: &str, cue: &[(usize, usize)]) {
-    let (Some((start, _)), Some((_, end))) = (cue.first(), cue.last()) else { return };
-    let marks = tags(source, *start, *end);
-    table.add(source, (*start, *end), &marks, Kind::Paragraph);
+    let Some(end) = text.bytes().position(|byte| byte == b'>') else { return false };
+    let Some(from) = text[..end].strip_suffix("--") else { return false };
+    is_time(from.trim()) && text[end + 1..].split_whitespace().next().is_some_and(is_time)
 }
 
 /// The tags in `from..until`, such as `<i>` and `</i>`, in pairs where both ends are there.
-fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
-    let mut marks: Vec<Mark> = Vec::new();
+fn tags(source: &str, from: usize, until: usize, marks: &mut Vec<Mark>) {
+    marks.clear();
     let mut open: Vec<(&str, usize)> = Vec::new();
     let mut place = from;
     while let Some(found) = source[place..until].find('<') {
@@ -95,7 +122,6 @@ fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
         }
         marks.push(mark);
     }
-    marks
 }
 
 /// The length of the tag at the start of `text`.

@@ -1,9 +1,13 @@
-//! Where the segments and the markers of a document are, and the one place where they are made.
+//! Where the segments and the markers of a window are, and the one place where they are made.
 //!
 //! A format hands over runs of inline content with the markup inside. What every format needs is done here: URLs and
 //! placeholders become markers too, what need not be shown is left outside, and a run without a letter is no segment.
 
 use super::inline;
+use crate::estimate;
+
+/// What a marker is estimated at, in tokens: two brackets and a number of one or two digits.
+const MARKER_TOKENS: u64 = 4;
 
 /// What a segment is, which says how source and translation stand together in a bilingual document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,11 @@ impl Mark {
     pub(crate) fn new(start: usize, end: usize, role: Role) -> Self {
         Self { start: at(start), end: at(end), pair: 0, role }
     }
+
+    /// What it is estimated at, in quarters of a token.
+    pub(crate) fn quarters(&self) -> u64 {
+        if self.role == Role::Break { estimate::quarters("\n") } else { 4 * MARKER_TOKENS }
+    }
 }
 
 /// A position: documents are at most [`DOCUMENT_BYTES_MAX`](super::DOCUMENT_BYTES_MAX) long.
@@ -60,7 +69,7 @@ pub(crate) fn at(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
-/// All segments, in order, with their marks, in order.
+/// The segments of a window, in order, with their marks, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) cuts: Vec<Cut>,
@@ -70,11 +79,36 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The marks of the segment `number`.
-    pub(crate) fn marks_of(&self, number: usize) -> &[Mark] {
-        let first = self.cuts[number].marks as usize;
-        let end = self.cuts.get(number + 1).map_or(self.marks.len(), |next| next.marks as usize);
+    /// The marks of the segment at `place`.
+    pub(crate) fn marks_of(&self, place: usize) -> &[Mark] {
+        let first = self.cuts[place].marks as usize;
+        let end = self.cuts.get(place + 1).map_or(self.marks.len(), |next| next.marks as usize);
         &self.marks[first..end]
+    }
+
+    /// The texts of the segment at `place`, each with the mark behind it.
+    pub(crate) fn pieces<'a>(
+        &'a self,
+        source: &'a str,
+        place: usize,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a Mark>)> {
+        let cut = self.cuts[place];
+        let mut from = cut.start as usize;
+        let marks = self.marks_of(place).iter().map(Some).chain([None]);
+        marks.map(move |mark| {
+            let end = mark.map_or(cut.end, |mark| mark.start);
+            let text = &source[from..end as usize];
+            from = mark.map_or(cut.end, |mark| mark.end) as usize;
+            (text, mark)
+        })
+    }
+
+    /// An estimate of the tokens of the segment at `place`, made without making its text.
+    pub(crate) fn tokens(&self, source: &str, place: usize) -> u64 {
+        let quarters = self
+            .pieces(source, place)
+            .map(|(text, mark)| estimate::quarters(text) + mark.map_or(0, Mark::quarters));
+        quarters.sum::<u64>().div_ceil(4)
     }
 
     /// Adds the run `start..end` of `source` with its `markup`, which is in order, if there is text in it.
@@ -101,6 +135,15 @@ impl Table {
             self.marks.extend_from_slice(kept);
         }
         self.scratch = all;
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.cuts.as_slice()) + size_of_val(self.marks.as_slice())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.cuts.clear();
+        self.marks.clear();
     }
 
     pub(crate) fn shrink(&mut self) {

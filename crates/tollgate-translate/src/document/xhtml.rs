@@ -2,10 +2,13 @@
 //!
 //! Positions come from the parser, so what is not text is copied as it was written: attributes, comments, entities.
 
+use std::ops::Range;
+
 use quick_xml::Reader;
 use quick_xml::escape::resolve_html5_entity;
 use quick_xml::events::{BytesStart, Event};
 
+use super::BOM;
 use super::table::{Kind, Mark, Role, Table, at};
 use crate::error::Error;
 
@@ -37,9 +40,16 @@ pub(super) fn entity(name: &str) -> Option<&'static str> {
     resolve_html5_entity(name)
 }
 
-/// Adds the segments of the page that `source` has from `start` on.
-pub(super) fn read(source: &str, start: usize, page: Page, table: &mut Table) -> Result<(), Error> {
-    let mut reader = Reader::from_str(&source[start..]);
+/// Adds the segments of the page that is `window` of `source`.
+pub(super) fn read(
+    source: &str,
+    window: Range<usize>,
+    page: Page,
+    table: &mut Table,
+) -> Result<(), Error> {
+    let text = &source[window.clone()];
+    let start = window.end - text.strip_prefix(BOM).unwrap_or(text).len();
+    let mut reader = Reader::from_str(&source[start..window.end]);
     let mut run =
         Run { source, page, from: None, marks: Vec::new(), open: Vec::new(), block: Vec::new() };
     let mut verbatim: Option<Verbatim> = None;

@@ -38,9 +38,9 @@ pub fn verify(
     answer: &str,
 ) -> Result<Verified, Fault> {
     let texts = read(answer, chunk.len())?;
-    let segments = || chunk.segments.clone().map(|number| document.segment(number));
+    let segments = || document.segments_in(chunk.segments.clone());
     for (place, (segment, text)) in segments().zip(&texts).enumerate() {
-        check_markers(place + 1, segment, text)?;
+        check_markers(place + 1, &segment, text)?;
     }
     let sources: Vec<String> = segments().map(|segment| segment.plain()).collect();
     let plain: Vec<String> = texts.iter().map(|text| without_markers(text)).collect();
@@ -115,7 +115,7 @@ fn paragraphs(text: &str) -> usize {
 }
 
 /// Every marker once, and pairs around each other as in a well-formed text.
-fn check_markers(place: usize, segment: Segment<'_>, text: &str) -> Result<(), Fault> {
+fn check_markers(place: usize, segment: &Segment<'_>, text: &str) -> Result<(), Fault> {
     let markers = segment.markers();
     let fault =
         |marker: usize, what: MarkerFault| Err(Fault::Marker { segment: place, marker, what });

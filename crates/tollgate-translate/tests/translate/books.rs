@@ -28,11 +28,6 @@ fn page(body: &str) -> String {
 }
 
 fn book(one: &str, two: &str, more: &[(&str, &str)]) -> Vec<u8> {
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    let packed = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
-    zip.start_file("mimetype", stored).unwrap();
-    zip.write_all(b"application/epub+zip").unwrap();
     let entries = [
         ("META-INF/container.xml", CONTAINER),
         ("OEBPS/book.opf", PACKAGE),
@@ -41,7 +36,16 @@ fn book(one: &str, two: &str, more: &[(&str, &str)]) -> Vec<u8> {
         ("OEBPS/text/a.xhtml", one),
         ("OEBPS/text/b b.xhtml", two),
     ];
-    for (name, text) in entries.iter().chain(more) {
+    packed(entries.iter().chain(more))
+}
+
+fn packed<'a>(entries: impl Iterator<Item = &'a (&'a str, &'a str)>) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let packed = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    zip.start_file("mimetype", stored).unwrap();
+    zip.write_all(b"application/epub+zip").unwrap();
+    for (name, text) in entries {
         zip.start_file(*name, packed).unwrap();
         zip.write_all(text.as_bytes()).unwrap();
     }
@@ -130,6 +134,53 @@ fn a_book_that_cannot_be_translated_says_why() {
         Document::read(book(&good, &good, &[("META-INF/encryption.xml", &fonts)]), Format::Epub)
             .is_ok()
     );
+}
+
+/// A page is a window of its own. There are more than are kept, and some have no text.
+#[test]
+fn r003_5_a_book_of_many_pages_is_read_in_any_order() {
+    let pages: Vec<(String, String)> = (0..40)
+        .map(|number| {
+            let text = match number % 5 {
+                0 => String::new(),
+                1 => format!("\u{feff}{}", page(&format!("<p>Marked {number}</p>"))),
+                _ => page(&format!("<p>Page {number}</p><p>It has <b>two</b> paragraphs.</p>")),
+            };
+            (format!("OEBPS/p{number}.xhtml"), text)
+        })
+        .collect();
+    // The order of reading is not that of the manifest.
+    let numbers = || (0..40).map(|place| place * 7 % 40);
+    let media = "media-type=\"application/xhtml+xml\"";
+    let item = |number: usize| format!("<item id=\"i{number}\" href=\"p{number}.xhtml\" {media}/>");
+    let items: String = (0..40).map(item).collect();
+    let spine: String = numbers().map(|number| format!("<itemref idref=\"i{number}\"/>")).collect();
+    let package = format!("<package><manifest>{items}</manifest><spine>{spine}</spine></package>");
+    let mut all = vec![("META-INF/container.xml", CONTAINER), ("OEBPS/book.opf", package.as_str())];
+    all.extend(pages.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let bytes = packed(all.iter());
+    let document = Document::read(bytes.clone(), Format::Epub).unwrap();
+    let found = texts(&document);
+    let expected: Vec<String> = numbers()
+        .flat_map(|number| match number % 5 {
+            0 => vec![],
+            1 => vec!["Page".to_owned(), format!("Marked {number}")],
+            _ => vec![
+                "Page".to_owned(),
+                format!("Page {number}"),
+                "It has ⟦1⟧two⟦2⟧ paragraphs.".to_owned(),
+            ],
+        })
+        .collect();
+    assert_eq!(found, expected);
+    for place in (0..found.len()).map(|place| place * 31 % found.len()) {
+        assert_eq!(document.segment(place).text(), found[place]);
+    }
+    let same = written(&document, Layout::Translation, str::to_owned);
+    assert_eq!(entries(&same), entries(&bytes));
+    let there = Document::read(written(&document, Layout::Translation, turned), Format::Epub);
+    let there: Vec<String> = texts(&there.unwrap()).iter().map(|text| turned(text)).collect();
+    assert_eq!(there, found);
 }
 
 fn inline() -> impl Strategy<Value = String> {

@@ -18,6 +18,7 @@ mod quota;
 mod round_trip;
 mod running;
 mod verification;
+mod windows;
 mod workers;
 
 use tollgate_translate::{Document, Filling, Format, Language, Layout, Task};

@@ -13,7 +13,7 @@ fn lines(pieces: Vec<&'static str>, most: usize) -> impl Strategy<Value = String
     proptest::collection::vec(select(pieces), 0..most).prop_map(|pieces| pieces.concat())
 }
 
-fn text() -> impl Strategy<Value = String> {
+pub(crate) fn text() -> impl Strategy<Value = String> {
     lines(
         vec![
             "word",
@@ -43,7 +43,7 @@ fn text() -> impl Strategy<Value = String> {
     )
 }
 
-fn markdown() -> impl Strategy<Value = String> {
+pub(crate) fn markdown() -> impl Strategy<Value = String> {
     lines(
         vec![
             "word",
@@ -92,7 +92,7 @@ fn markdown() -> impl Strategy<Value = String> {
     )
 }
 
-fn subtitles() -> impl Strategy<Value = String> {
+pub(crate) fn subtitles() -> impl Strategy<Value = String> {
     let line = lines(
         vec![
             "word",

@@ -1,82 +1,15 @@
-//! Markdown: the parser says where inline content is, and what in it is text; everything else becomes a marker.
-//!
-//! Code, front matter, HTML, tables' rules and link definitions are never inside a run of inline content, so they are copied.
-//! A link by its own words (`[words]`) keeps them: they are the name of its target.
+//! A run of inline content: events of the parser come in, a segment with its marks comes out.
 
 use std::ops::Range;
 
-use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, LinkType, Tag};
 
-use super::table::{Kind, Mark, Role, Table, at};
-
-pub(super) fn read(source: &str, start: usize) -> Table {
-    let options = Options::ENABLE_TABLES
-        | Options::ENABLE_FOOTNOTES
-        | Options::ENABLE_STRIKETHROUGH
-        | Options::ENABLE_TASKLISTS
-        | Options::ENABLE_HEADING_ATTRIBUTES
-        | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS
-        | Options::ENABLE_PLUSES_DELIMITED_METADATA_BLOCKS
-        | Options::ENABLE_GFM;
-    let mut table = Table::default();
-    let mut run = Run {
-        source,
-        kind: Kind::Paragraph,
-        bounds: None,
-        marks: Vec::new(),
-        open: Vec::new(),
-        skip: 0,
-    };
-    let mut verbatim = 0_u32;
-    for (event, range) in Parser::new_ext(&source[start..], options).into_offset_iter() {
-        let range = range.start + start..range.end + start;
-        match &event {
-            Event::Start(Tag::CodeBlock(_) | Tag::HtmlBlock | Tag::MetadataBlock(_)) => {
-                run.finish(&mut table);
-                verbatim += 1;
-            }
-            Event::End(TagEnd::CodeBlock | TagEnd::HtmlBlock | TagEnd::MetadataBlock(_)) => {
-                verbatim -= 1;
-            }
-            _ if 0 < verbatim => {}
-            Event::Start(tag) if !is_inline(tag) => {
-                run.finish(&mut table);
-                run.kind = match tag {
-                    Tag::Heading { .. } | Tag::TableCell => Kind::Line,
-                    _ => Kind::Paragraph,
-                };
-            }
-            Event::End(tag) if !is_inline_end(*tag) => run.finish(&mut table),
-            Event::Rule => run.finish(&mut table),
-            _ => run.take(&event, range),
-        }
-    }
-    run.finish(&mut table);
-    table.shrink();
-    table
-}
-
-fn is_inline(tag: &Tag<'_>) -> bool {
-    is_inline_end(tag.to_end())
-}
-
-const fn is_inline_end(tag: TagEnd) -> bool {
-    matches!(
-        tag,
-        TagEnd::Emphasis
-            | TagEnd::Strong
-            | TagEnd::Strikethrough
-            | TagEnd::Superscript
-            | TagEnd::Subscript
-            | TagEnd::Link
-            | TagEnd::Image
-    )
-}
+use crate::document::table::{Kind, Mark, Role, Table, at};
 
 /// Inline content that stands together, while its events come in.
-struct Run<'a> {
+pub(super) struct Run<'a> {
     source: &'a str,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// Where it begins, and up to where it was seen.
     bounds: Option<(usize, usize)>,
     marks: Vec<Mark>,
@@ -86,8 +19,19 @@ struct Run<'a> {
     skip: usize,
 }
 
-impl Run<'_> {
-    fn take(&mut self, event: &Event<'_>, range: Range<usize>) {
+impl<'a> Run<'a> {
+    pub(super) const fn new(source: &'a str) -> Self {
+        Self {
+            source,
+            kind: Kind::Paragraph,
+            bounds: None,
+            marks: Vec::new(),
+            open: Vec::new(),
+            skip: 0,
+        }
+    }
+
+    pub(super) fn take(&mut self, event: &Event<'_>, range: Range<usize>) {
         if 0 < self.skip {
             match event {
                 Event::Start(_) => self.skip += 1,
@@ -103,7 +47,7 @@ impl Run<'_> {
         match event {
             Event::Text(_) => {}
             Event::Start(Tag::Link { link_type, .. } | Tag::Image { link_type, .. })
-                if !matches!(link_type, LinkType::Inline | LinkType::Reference) =>
+                if !has_own_words(*link_type) =>
             {
                 self.skip = 1;
                 self.marks.push(Mark::new(range.start, range.end, Role::Alone));
@@ -174,7 +118,7 @@ impl Run<'_> {
         self.seen(end);
     }
 
-    fn finish(&mut self, table: &mut Table) {
+    pub(super) fn finish(&mut self, table: &mut Table) {
         if let Some(bounds) = self.bounds.take() {
             table.add(self.source, bounds, &self.marks, self.kind);
         }
@@ -182,4 +126,9 @@ impl Run<'_> {
         self.open.clear();
         self.skip = 0;
     }
+}
+
+/// Whether the words of a link are not the name of its target.
+const fn has_own_words(link: LinkType) -> bool {
+    matches!(link, LinkType::Inline | LinkType::Reference | LinkType::ReferenceUnknown)
 }

@@ -1,0 +1,79 @@
+//! What a document defines for all of its windows: the targets of links, and footnotes.
+//!
+//! Whether `[words]` is a link depends on a definition that may stand anywhere, often at the end. Only that there is one
+//! matters, not what it says: of each a hash of its label is kept, which folds case as the parser does.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use unicase::UniCase;
+
+/// The definitions of a document.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Definitions {
+    /// Hashes of the labels of links; in order, once all windows are found.
+    pub(super) links: Vec<u64>,
+    /// Those of footnotes.
+    pub(super) notes: Vec<u64>,
+}
+
+impl Definitions {
+    pub(super) fn hash(label: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        UniCase::new(label).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// All windows were found.
+    pub(crate) fn close(&mut self) {
+        for labels in [&mut self.links, &mut self.notes] {
+            labels.sort_unstable();
+            labels.dedup();
+            labels.shrink_to_fit();
+        }
+    }
+
+    pub(super) fn has_link(&self, label: &str) -> bool {
+        self.links.binary_search(&Self::hash(label)).is_ok()
+    }
+
+    /// Definitions, without text, of the footnotes of the document that `text` may refer to: the parser takes no word for
+    /// a footnote, it must see it. The rule behind them ends them.
+    pub(super) fn of_notes_in(&self, text: &str) -> String {
+        let mut written = String::new();
+        if self.notes.is_empty() {
+            return written;
+        }
+        let mut seen = HashSet::new();
+        for (place, _) in text.match_indices("[^") {
+            let Some(raw) = label(&text[place + 2..]) else { continue };
+            // In a cell of a table the bar of a label is escaped.
+            for raw in [raw.to_owned(), raw.replace("\\|", "|")] {
+                let words: Vec<&str> = raw.split_ascii_whitespace().collect();
+                let hash = Self::hash(&words.join(" "));
+                if self.notes.binary_search(&hash).is_ok() && seen.insert(hash) {
+                    let _ = writeln!(written, "[^{raw}]:");
+                }
+            }
+        }
+        if !written.is_empty() {
+            written.push_str("***\n");
+        }
+        written
+    }
+}
+
+/// The label at the start of `text`, up to its bracket on the same line.
+fn label(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let mut place = 0;
+    loop {
+        match bytes.get(place)? {
+            b']' => return Some(&text[..place]),
+            b'[' | b'\n' | b'\r' => return None,
+            b'\\' if bytes.get(place + 1).is_some_and(u8::is_ascii_punctuation) => place += 2,
+            _ => place += 1,
+        }
+    }
+}

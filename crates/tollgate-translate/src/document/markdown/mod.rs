@@ -1,0 +1,156 @@
+//! Markdown: the parser says where inline content is, and what in it is text; everything else becomes a marker.
+//!
+//! Code, front matter, HTML, tables' rules and link definitions are never inside a run of inline content, so they are copied.
+//! A link by its own words (`[words]`) keeps them: they are the name of its target.
+//!
+//! The parser builds a tree of what it is given, so it is given a window. Blocks are parsed from left to right: all but the
+//! last block of a window are what they are in the whole document, and the next window begins with the last. What is
+//! left is that a reference may need a definition from anywhere in the document ([`definitions`]).
+
+mod blocks;
+mod definitions;
+mod run;
+
+use std::ops::Range;
+
+use pulldown_cmark::{BrokenLink, CowStr, Event, OffsetIter, Options, Parser, Tag, TagEnd};
+
+use super::table::{Kind, Table};
+pub(super) use blocks::front_matter;
+use blocks::{Blocks, line_end};
+pub(super) use definitions::Definitions;
+use run::Run;
+
+/// The parser would take what stands between any two rules for front matter, so [`front_matter`] finds it.
+const OPTIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_FOOTNOTES)
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_TASKLISTS)
+    .union(Options::ENABLE_HEADING_ATTRIBUTES)
+    .union(Options::ENABLE_GFM);
+
+/// Where the window of about `bytes` bytes that begins at `start` ends, and whether it may refer to definitions of others;
+/// `definitions` gets its own.
+pub(super) fn find(
+    source: &str,
+    start: usize,
+    bytes: usize,
+    definitions: &mut Definitions,
+) -> (usize, bool) {
+    let mut bytes = bytes.max(1);
+    loop {
+        let until = line_end(source, start.saturating_add(bytes));
+        let text = &source[start..until];
+        let mut refers = text.contains("[^");
+        let mut ask = |_: BrokenLink<'_>| {
+            refers = true;
+            None::<(CowStr<'_>, CowStr<'_>)>
+        };
+        let parser = Parser::new_with_broken_link_callback(text, OPTIONS, Some(&mut ask));
+        let mut events = parser.into_offset_iter();
+        let mut blocks = Blocks::new(source, start);
+        let mut notes = Vec::new();
+        for (event, range) in &mut events {
+            let range = start + range.start..start + range.end;
+            if let Event::Start(Tag::FootnoteDefinition(label)) = &event {
+                notes.push((range.start, Definitions::hash(label)));
+            }
+            blocks.take(&event, &range);
+        }
+        let end = if until == source.len() { Some(until) } else { blocks.last };
+        let Some(end) = end else {
+            // One block, or definitions alone. Large steps: what was parsed is parsed again.
+            bytes = bytes.saturating_mul(4);
+            continue;
+        };
+        let is_own = |(place, _): &&(usize, u64)| *place < end;
+        definitions.notes.extend(notes.iter().filter(is_own).map(|(_, label)| label));
+        // What another window defines may have been found here.
+        let mut foreign = false;
+        for (label, link) in events.reference_definitions().iter() {
+            if start + link.span.start < end {
+                definitions.links.push(Definitions::hash(label));
+            } else {
+                foreign = true;
+            }
+        }
+        drop(events);
+        return (end, refers || foreign);
+    }
+}
+
+/// Adds the segments of a window that [`find`] found; `definitions` are for one that refers to others.
+pub(super) fn read(
+    source: &str,
+    window: Range<usize>,
+    definitions: Option<&Definitions>,
+    table: &mut Table,
+) {
+    let text = &source[window.clone()];
+    let Some(definitions) = definitions else {
+        let mut events = Parser::new_ext(text, OPTIONS).into_offset_iter();
+        return walk(&mut events, source, window.start, 0, table);
+    };
+    let mut known = |link: BrokenLink<'_>| {
+        definitions.has_link(&link.reference).then_some((CowStr::from(""), CowStr::from("")))
+    };
+    let notes = definitions.of_notes_in(text);
+    let text = if notes.is_empty() { text.into() } else { notes.clone() + text };
+    let mut events =
+        Parser::new_with_broken_link_callback(&text, OPTIONS, Some(&mut known)).into_offset_iter();
+    walk(&mut events, source, window.start, notes.len(), table);
+}
+
+/// Goes through the events of a window, whose text has `ahead` bytes before what stands in the source from `start` on.
+fn walk<'t, F: pulldown_cmark::BrokenLinkCallback<'t>>(
+    events: &mut OffsetIter<'t, F>,
+    source: &str,
+    start: usize,
+    ahead: usize,
+    table: &mut Table,
+) {
+    let mut run = Run::new(source);
+    let mut verbatim = 0_u32;
+    for (event, range) in events {
+        if range.start < ahead {
+            continue;
+        }
+        let range = range.start - ahead + start..range.end - ahead + start;
+        match &event {
+            Event::Start(Tag::CodeBlock(_) | Tag::HtmlBlock) => {
+                run.finish(table);
+                verbatim += 1;
+            }
+            Event::End(TagEnd::CodeBlock | TagEnd::HtmlBlock) => verbatim -= 1,
+            _ if 0 < verbatim => {}
+            Event::Start(tag) if !is_inline(tag) => {
+                run.finish(table);
+                run.kind = match tag {
+                    Tag::Heading { .. } | Tag::TableCell => Kind::Line,
+                    _ => Kind::Paragraph,
+                };
+            }
+            Event::End(tag) if !is_inline_end(*tag) => run.finish(table),
+            Event::Rule => run.finish(table),
+            _ => run.take(&event, range),
+        }
+    }
+    run.finish(table);
+}
+
+fn is_inline(tag: &Tag<'_>) -> bool {
+    is_inline_end(tag.to_end())
+}
+
+const fn is_inline_end(tag: TagEnd) -> bool {
+    matches!(
+        tag,
+        TagEnd::Emphasis
+            | TagEnd::Strong
+            | TagEnd::Strikethrough
+            | TagEnd::Superscript
+            | TagEnd::Subscript
+            | TagEnd::Link
+            | TagEnd::Image
+    )
+}
