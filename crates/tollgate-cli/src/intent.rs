@@ -59,7 +59,7 @@ pub(crate) enum Action {
     /// What a broker wrote down.
     AuditDenials { query: AuditQuery, server: Option<Server> },
     /// Watch a broker.
-    Top { once: bool, server: Option<Server> },
+    Top { once: bool, subject: Option<StandingQuery>, server: Option<Server> },
     /// Elastic Disaster Recovery.
     Drs(Box<DrsFlags>),
     /// Long documents, within a provider's quota.
@@ -178,7 +178,11 @@ impl Intent {
             Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
                 return Err(invalid("this reads the file of incidents itself; leave --server out"));
             }
-            Command::Top(Top { once }) => Action::Top { once, server },
+            Command::Top(Top { once, standing }) => {
+                let subject = standing.and_then(|words| <[String; 2]>::try_from(words).ok());
+                let subject = subject.map(|[policy, subject]| StandingQuery { policy, subject });
+                Action::Top { once, subject, server }
+            }
             Command::Audit(AuditCommand::Denials(denials)) => {
                 Action::AuditDenials { query: audit_query(denials), server }
             }

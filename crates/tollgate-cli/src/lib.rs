@@ -144,8 +144,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let broker = broker(server, config.as_deref())?;
             audit::denials(&broker, &query, reader)?;
         }
-        Action::Top { once, server } => {
-            top::run(&broker(server, config.as_deref())?, once, reader)?;
+        Action::Top { once, subject, server } => {
+            top::run(&broker(server, config.as_deref())?, subject, once, reader)?;
         }
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }

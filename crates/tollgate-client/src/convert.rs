@@ -97,9 +97,9 @@ pub(crate) mod json {
             .or_else(|| Some(denied.reset_at? - wait?))
             .ok_or_else(|| odd("a denial without the time of its decision"))?;
         Ok(Denial {
-            policy: denied.policy.into(),
-            limit: denied.limit.into(),
-            unit: denied.unit.into(),
+            policy: denied.policy,
+            limit: denied.limit,
+            unit: denied.unit,
             asked: denied.asked,
             most: denied.most,
             wait: denied.reset_at.map_or(Wait::Never, Wait::Until),
@@ -111,8 +111,8 @@ pub(crate) mod json {
 
     pub(crate) fn standings(limits: Vec<wire::LimitStanding>) -> Vec<Standing> {
         let of = |limit: wire::LimitStanding| Standing {
-            name: limit.name.into(),
-            unit: limit.unit.into(),
+            name: limit.name,
+            unit: limit.unit,
             limit: limit.limit,
             used: limit.used,
             remaining: limit.remaining,

@@ -138,7 +138,7 @@ Examples:
 pub(super) const WATCH: &str = "\
 Examples:
   tollgate top
-  tollgate top --server http://127.0.0.1:8080
+  tollgate top --server http://127.0.0.1:8080 --standing api alice
   tollgate top --once --json";
 
 pub(super) const AUDIT_DENIALS: &str = "\

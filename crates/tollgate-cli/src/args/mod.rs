@@ -285,6 +285,9 @@ pub(crate) struct Top {
     /// Print what is there now, and end
     #[arg(long)]
     pub(crate) once: bool,
+    /// Show where a subject stands, too
+    #[arg(long, num_args = 2, value_names = ["POLICY", "SUBJECT"])]
+    pub(crate) standing: Option<Vec<String>>,
 }
 
 #[derive(Debug, Args)]

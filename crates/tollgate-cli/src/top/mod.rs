@@ -3,11 +3,14 @@
 //! What is shown is made by a pure function of what the broker said ([`screen`]); [`terminal`] draws it and reads keys. With
 //! `--once`, or where nobody could press a key, it is printed once.
 
+mod lists;
 mod screen;
 mod terminal;
 
 use serde::Serialize;
-use tollgate_server::wire::{AuditResponse, StatsResponse, TopResponse};
+use tollgate_server::wire::{
+    AuditResponse, PoliciesResponse, StandingQuery, StandingResponse, StatsResponse, TopResponse,
+};
 
 use crate::failure::Failure;
 use crate::output::{self, Reader};
@@ -24,22 +27,38 @@ pub(crate) struct Snapshot {
     stats: StatsResponse,
     top: TopResponse,
     recent: AuditResponse,
+    incidents: AuditResponse,
+    policies: PoliciesResponse,
+    standing: Option<StandingResponse>,
 }
 
 impl Snapshot {
-    fn take(broker: &Remote) -> Result<Self, Failure> {
-        let limit = [("limit", ROWS.to_owned())];
+    fn take(broker: &Remote, subject: Option<&StandingQuery>) -> Result<Self, Failure> {
+        let violated = [("limit", ROWS.to_owned()), ("outcome", "violated".to_owned())];
+        let page = &violated[..1];
+        let standing = subject.map(|StandingQuery { policy, subject }| {
+            let query = [("policy", policy.clone()), ("subject", subject.clone())];
+            broker.get("/v1/standing", &query)
+        });
         Ok(Self {
             stats: broker.get("/v1/stats", &[])?,
-            top: broker.get("/v1/audit/top", &limit)?,
-            recent: broker.get("/v1/audit", &limit)?,
+            top: broker.get("/v1/audit/top", page)?,
+            recent: broker.get("/v1/audit", page)?,
+            incidents: broker.get("/v1/audit", &violated)?,
+            policies: broker.get("/v1/policies", &[])?,
+            standing: standing.transpose()?,
         })
     }
 }
 
-/// Shows `broker` until somebody has seen enough.
-pub(crate) fn run(broker: &Remote, once: bool, reader: Reader) -> Result<(), Failure> {
-    let mut now = Snapshot::take(broker)?;
+/// Shows `broker`, and where `subject` stands, until somebody has seen enough.
+pub(crate) fn run(
+    broker: &Remote,
+    mut subject: Option<StandingQuery>,
+    once: bool,
+    reader: Reader,
+) -> Result<(), Failure> {
+    let mut now = Snapshot::take(broker, subject.as_ref())?;
     if once || reader == Reader::Program || !Terminal::is_there() {
         return output::answer(reader, &now, || {
             screen::draw(&now, None, Focus::default(), Size::ENDLESS)
@@ -61,9 +80,16 @@ pub(crate) fn run(broker: &Remote, once: bool, reader: Reader) -> Result<(), Fai
             Some(Key::Next) => focus = focus.next(),
             Some(Key::Up) => focus = focus.up(),
             Some(Key::Down) => focus = focus.down(),
+            Some(Key::Enter) => {
+                let chosen = focus.subject(&now);
+                subject = chosen.map(|(policy, subject)| StandingQuery {
+                    policy: policy.to_owned(),
+                    subject: subject.to_owned(),
+                });
+            }
             Some(Key::Other) => {}
             // A second has passed.
-            None => match Snapshot::take(broker) {
+            None => match Snapshot::take(broker, subject.as_ref()) {
                 Ok(next) => {
                     let last = std::mem::replace(&mut now, next);
                     // After a gap the next picture has no rate.

@@ -1,10 +1,10 @@
 //! What `tollgate top` shows, as lines of text: a pure function of what the broker said.
 
 use tollgate::Span;
-use tollgate_server::wire::{PolicyCounts, StatsResponse};
+use tollgate_server::wire::StatsResponse;
 
 use super::Snapshot;
-use crate::audit;
+use super::lists::{self, List, MOST_LIMITED};
 use crate::show::plain;
 
 /// The room on the terminal.
@@ -28,7 +28,7 @@ pub(super) struct Focus {
 
 impl Focus {
     pub(super) const fn next(self) -> Self {
-        Self { list: (self.list + 1) % 3, skipped: 0 }
+        Self { list: self.list.wrapping_add(1), skipped: 0 }
     }
 
     pub(super) const fn up(self) -> Self {
@@ -38,28 +38,33 @@ impl Focus {
     pub(super) const fn down(self) -> Self {
         Self { skipped: self.skipped.saturating_add(1), ..self }
     }
+
+    /// The policy and the subject in the first row that is shown, if it is the list of subjects that the arrows move through.
+    pub(super) fn subject(self, now: &Snapshot) -> Option<(&str, &str)> {
+        let lists = lists::all(now, None);
+        let is_subjects = lists[self.list % lists.len()].title == MOST_LIMITED;
+        let place = self.skipped.min(now.top.subjects.len().saturating_sub(1));
+        let row = now.top.subjects.get(place).filter(|_| is_subjects)?;
+        Some((&row.policy, &row.subject))
+    }
 }
 
 /// The whole screen, without a line break at the end.
 pub(super) fn draw(now: &Snapshot, before: Option<&Snapshot>, focus: Focus, size: Size) -> String {
     let mut lines = head(&now.stats);
-    let lists = [
-        ("POLICIES", policies(&now.stats, before.map(|before| &before.stats))),
-        ("MOST LIMITED", limited(now)),
-        ("RECENT", audit::rows(&now.recent.records)),
-    ];
-    // Each list gets its share of what the head left, and its title and a blank line of that.
-    let rest = size.lines.saturating_sub(lines.len() + 1);
-    let share = (rest / lists.len()).saturating_sub(2);
-    for (place, (title, rows)) in lists.into_iter().enumerate() {
-        let is_focused = focus.list == place && size != Size::ENDLESS;
+    let lists = lists::all(now, before);
+    let needs: Vec<usize> = lists.iter().map(|list| list.lines.len()).collect();
+    // A list has a blank line and a title besides, and the last line says which keys there are.
+    let room = size.lines.saturating_sub(lines.len() + 1 + 2 * lists.len());
+    let (count, rooms) = (lists.len(), shared(&needs, room));
+    for (place, (List { title, lines: all }, room)) in lists.into_iter().zip(rooms).enumerate() {
+        let is_focused = focus.list % count == place && size != Size::ENDLESS;
         let mark = if is_focused { " ◂" } else { "" };
         lines.push(String::new());
         lines.push(format!("{title}{mark}"));
-        let (head, rows) =
-            rows.split_first().map_or((None, &[][..]), |(head, rows)| (Some(head), rows));
-        lines.extend(head.cloned());
-        let room = share.saturating_sub(usize::from(head.is_some()));
+        let (head, rows) = all.split_at(room.min(1).min(all.len()));
+        lines.extend_from_slice(head);
+        let room = room.saturating_sub(head.len());
         let skipped =
             if is_focused { focus.skipped.min(rows.len().saturating_sub(room)) } else { 0 };
         lines.extend(rows.iter().skip(skipped).take(room).cloned());
@@ -67,10 +72,23 @@ pub(super) fn draw(now: &Snapshot, before: Option<&Snapshot>, focus: Focus, size
     if size != Size::ENDLESS {
         lines.truncate(size.lines.saturating_sub(1));
         lines.resize(size.lines.saturating_sub(1), String::new());
-        lines.push("q quit   tab next list   ↑ ↓ move".to_owned());
+        lines
+            .push("q quit   tab next list   ↑ ↓ move   enter look up the first subject".to_owned());
     }
     let cut = |line: String| line.chars().take(size.columns).collect::<String>();
     lines.into_iter().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+/// How many of `room` lines each list gets: what it needs, or as much as any other that needs more than there is.
+fn shared(needs: &[usize], room: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..needs.len()).collect();
+    places.sort_by_key(|place| needs[*place]);
+    let (mut left, mut shares) = (room, vec![0; needs.len()]);
+    for (done, place) in places.into_iter().enumerate() {
+        shares[place] = needs[place].min(left / (needs.len() - done));
+        left -= shares[place];
+    }
+    shares
 }
 
 /// `text` with `notice` in place of its first line.
@@ -112,59 +130,15 @@ fn head(stats: &StatsResponse) -> Vec<String> {
     ]
 }
 
-fn policies(now: &StatsResponse, before: Option<&StatsResponse>) -> Vec<String> {
-    let head = format!(
-        "{:<24} {:>12} {:>12} {:>14} {:>14} {:>10} {:>10}",
-        "policy", "admitted/s", "refused/s", "admitted", "refused", "failed", "degraded"
-    );
-    let passed = before.and_then(|before| now.now?.since(before.now?).as_micros().into());
-    let lines = now.policies.iter().map(|counts| {
-        let last =
-            before.and_then(|before| before.policies.iter().find(|one| one.name == counts.name));
-        let per_second = |of: fn(&PolicyCounts) -> u64| match (passed, last) {
-            (Some(micros), Some(last)) if 0 < micros => {
-                rate(of(counts).saturating_sub(of(last)), micros)
-            }
-            _ => "-".to_owned(),
-        };
-        format!(
-            "{:<24} {:>12} {:>12} {:>14} {:>14} {:>10} {:>10}",
-            counts.name,
-            per_second(|counts| counts.admitted),
-            per_second(|counts| counts.refused),
-            counts.admitted,
-            counts.refused,
-            counts.failed,
-            counts.degraded
-        )
-    });
-    std::iter::once(head).chain(lines).collect()
-}
-
-/// `count` in so many microseconds, per second with one digit behind the point.
-fn rate(count: u64, micros: u64) -> String {
-    let tenths = u128::from(count) * 10_000_000 / u128::from(micros);
-    format!("{}.{}", tenths / 10, tenths % 10)
-}
-
-fn limited(now: &Snapshot) -> Vec<String> {
-    let head = format!("{:<40} {:<24} {:>10}", "subject", "policy", "times");
-    let lines = now.top.subjects.iter().map(|one| {
-        let sure = if one.error == 0 {
-            String::new()
-        } else {
-            format!(" (at least {})", one.count - one.error)
-        };
-        format!("{:<40} {:<24} {:>10}{sure}", plain(&one.subject), one.policy, one.count)
-    });
-    std::iter::once(head).chain(lines).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use tollgate::Timestamp;
-    use tollgate_server::wire::{AuditResponse, LimitedSubject, StoreHealth, TopResponse};
+    use tollgate::{Limit, Policy, TokenBucket};
+    use tollgate_server::wire::{
+        AuditResponse, LimitedSubject, PoliciesResponse, PolicyCounts, StandingResponse,
+        StoreHealth, TopResponse,
+    };
 
     fn snapshot(secs: u64, admitted: u64) -> Snapshot {
         let counts =
@@ -192,7 +166,20 @@ mod tests {
             },
             top: TopResponse { since: at, subjects: subjects.collect() },
             recent: AuditResponse { records: Vec::new(), next: None, partial: false },
+            incidents: AuditResponse { records: Vec::new(), next: None, partial: false },
+            policies: PoliciesResponse::from_iter(&[policy()]),
+            standing: None,
         }
+    }
+
+    fn policy() -> Policy {
+        let burst =
+            |size| [Limit::new("burst", "requests", TokenBucket::per_second(10).burst(size))];
+        Policy::builder("api")
+            .limits(burst(20))
+            .override_for("alice", burst(40).into())
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -224,8 +211,34 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{size:?}");
         }
         let size = Size { columns: 80, lines: 24 };
-        let focus = (0..1_000).fold(Focus::default().next(), |focus, _| focus.down());
+        let focus = (0..1_000).fold(Focus::default().next().next(), |focus, _| focus.down());
         let text = draw(&snapshot(1, 1), None, focus, size);
         assert!(text.contains("MOST LIMITED ◂") && text.contains("\ns49 "), "{text}");
+        assert_eq!(focus.subject(&snapshot(1, 1)), Some(("api", "s49")));
+        assert_eq!(Focus::default().subject(&snapshot(1, 1)), None);
+    }
+
+    /// What is short is shown whole, and the rest of the room goes to what is long.
+    #[test]
+    fn lists_share_the_room() {
+        assert_eq!(shared(&[2, 50, 1, 30], 23), [2, 10, 1, 10]);
+        assert_eq!(shared(&[2, 3], 100), [2, 3]);
+        assert_eq!(shared(&[5, 5], 3), [1, 2]);
+    }
+
+    #[test]
+    fn limits_overrides_and_a_standing_are_shown() {
+        let mut now = snapshot(1, 1);
+        let standing =
+            StandingResponse { limits: Vec::new(), policy: "api".into(), subject: "s\u{7}".into() };
+        now.standing = Some(standing);
+        let text = draw(&now, None, Focus::default(), Size::ENDLESS);
+        assert!(
+            text.contains("burst            requests     20 at once, 10 back per 1s"),
+            "{text}"
+        );
+        assert!(text.contains("alice (file)"), "{text}");
+        assert!(text.contains("STANDING of s\\u{7} under api"), "{text}");
+        assert!(!text.contains("INCIDENTS"), "{text}");
     }
 }

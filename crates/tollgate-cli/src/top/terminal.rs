@@ -29,6 +29,7 @@ pub(super) enum Key {
     Next,
     Up,
     Down,
+    Enter,
     Other,
 }
 
@@ -101,13 +102,14 @@ impl Terminal {
     }
 }
 
-/// `q`, escape or ctrl-C; tab; the arrows, or `k` and `j`.
+/// `q`, escape or ctrl-C; tab; the arrows, or `k` and `j`; enter.
 fn key_of(bytes: &[u8]) -> Key {
     match bytes {
         [b'q' | b'Q' | 0x03 | 0x1b] => Key::Quit,
         b"\t" | b"\x1b[C" => Key::Next,
         b"k" | b"\x1b[A" | b"\x1bOA" => Key::Up,
         b"j" | b"\x1b[B" | b"\x1bOB" => Key::Down,
+        b"\r" | b"\n" => Key::Enter,
         _ => Key::Other,
     }
 }

@@ -112,7 +112,11 @@ fn top_draws_on_a_terminal_until_q() {
     };
     until("POLICIES ◂");
     keys.write_all(b"\t").unwrap();
+    until("LIMITS ◂");
+    keys.write_all(b"\t").unwrap();
     until("MOST LIMITED ◂");
+    keys.write_all(b"\r").unwrap();
+    until("STANDING of alice under");
     keys.write_all(b"q").unwrap();
     until("\u{1b}[?1049l");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
