@@ -14,11 +14,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
+use tollgate::incident::Recorder;
 use tollgate::{
-    Atomic, CalendarWindow, Limit, Memory, Period, Policies, Policy, RollingWindow, Span,
-    SystemClock, TokenBucket,
+    Atomic, CalendarWindow, Clock, Gate, Limit, Memory, Observed, Period, Policies, Policy,
+    RollingWindow, Span, SystemClock, TokenBucket,
 };
 use tollgate_server::{App, Listeners};
+use tollgate_telemetry::Telemetry;
 use tollgate_testing::servers::Port;
 
 /// What this program is called with to be a server.
@@ -179,11 +181,17 @@ fn policies() -> Policies {
 /// Serves until its input ends.
 pub(crate) fn serve() {
     raise_files();
-    // As `tollgate serve` has it.
+    // The runtime, the metrics and what is remembered for incidents are those of `tollgate serve`.
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let gate = Arc::new(Atomic::new(Memory::with(Arc::new(SystemClock), KEYS_MAX)));
-        let app = App::new(gate, policies(), [7; 32], Arc::new(SystemClock));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let recorder = Arc::new(Recorder::new());
+        let telemetry = Telemetry::builder(Arc::clone(&clock)).recorder(Arc::clone(&recorder));
+        let (telemetry, _tasks) = telemetry.start();
+        let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), KEYS_MAX)));
+        let gate = Observed::new(gate, Arc::clone(&telemetry) as _, Arc::clone(&clock));
+        let app = App::new(Arc::new(gate), policies(), [7; 32], clock);
+        let app = app.incidents(recorder, telemetry);
         let mut listeners = Vec::new();
         for _ in 0..3 {
             listeners.push(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
