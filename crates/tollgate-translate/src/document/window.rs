@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::refine::refine;
@@ -38,6 +39,16 @@ enum Is {
     Inside,
     /// Markdown: it may refer to what other windows define.
     Referring,
+}
+
+fn not_parsed(source: &str, start: usize, bytes: usize) -> Error {
+    let line =
+        |place: usize| 1 + source.as_bytes()[..place].iter().filter(|b| **b == b'\n').count();
+    let (first, last) = (line(start), line(source.len().min(start.saturating_add(bytes))));
+    Error::document(format!(
+        "the parser of Markdown cannot read something between the lines {first} and {last}; write what is unusual \
+         there in another way, or give the document the ending .txt"
+    ))
 }
 
 /// All windows of a document, in order.
@@ -123,7 +134,11 @@ impl Document {
                     end
                 }
                 (Format::Markdown, _) => {
-                    let (end, refers) = markdown::find(source, start, bytes, &mut self.definitions);
+                    let definitions = &mut self.definitions;
+                    // Its parser panics on a few strange texts, and who works on many documents must survive one.
+                    let find = || markdown::find(source, start, bytes, definitions);
+                    let (end, refers) = catch_unwind(AssertUnwindSafe(find))
+                        .map_err(|_| not_parsed(source, start, bytes))?;
                     is = if refers { Is::Referring } else { Is::Plain };
                     end
                 }

@@ -201,3 +201,12 @@ fn long_documents_of_many_windows_turn_there_and_back() {
         assert!(back == source.as_bytes(), "{format} comes back");
     }
 }
+
+/// The parser of Markdown panics on this; whoever works on many documents must survive one.
+#[test]
+fn what_the_parser_of_markdown_cannot_read_is_an_error() {
+    let source = "# Title\n\n1. [x] \\\n   -";
+    let error = Document::read(source.into(), Format::Markdown).unwrap_err();
+    assert_eq!(error.kind(), tollgate_translate::ErrorKind::Document);
+    assert!(error.to_string().contains("between the lines 1 and 4"), "{error}");
+}
