@@ -42,7 +42,10 @@ fn the_audit_and_top_take_a_key() {
         assert_eq!(ran.code, 0, "{words}: {}", ran.err);
         assert!(ran.out.contains(if words.starts_with("policies") { "burst" } else { "alice" }));
         let refused = folder.run(&words);
-        assert_eq!(refused.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+        assert_eq!(
+            refused.err,
+            "tollgate: this needs a key; put it into the variable TOLLGATE_KEY\n"
+        );
         let refused = folder.run_as(&worker, &words);
         assert!(refused.err.contains("it needs the scope inspect"), "{words}: {}", refused.err);
     }
@@ -76,7 +79,7 @@ fn a_key_that_was_pasted_lets_in_and_no_other_does() {
 
     let ran = folder.run(&ask);
     assert_eq!(ran.code, 2);
-    assert_eq!(ran.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+    assert_eq!(ran.err, "tollgate: this needs a key; put it into the variable TOLLGATE_KEY\n");
     assert_eq!(
         folder.run_as("tg_other", &ask).err,
         "tollgate: the key is not one of this server's\n"
