@@ -15,7 +15,7 @@ limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity =
 "#;
 
 /// A new key with these scopes: its text, and its table for the configuration.
-fn new_key(name: &str, scopes: &str) -> (String, String) {
+pub(crate) fn new_key(name: &str, scopes: &str) -> (String, String) {
     let ran = Folder::new().run(&format!("keys new {name} {scopes}"));
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let key = ran.out.lines().next().expect("the key").to_owned();
@@ -61,6 +61,14 @@ fn the_dashboard_takes_a_key_as_a_password() {
     let folder = Folder::with(&format!("{table}\n[store]\nkind = \"memory\"\n{POLICY}"));
     let broker = Broker::start(&folder, "");
     crate::dashboard::look(&broker, &["guarded", &reader]);
+}
+
+#[test]
+fn a_key_that_has_expired_is_not_made() {
+    let ran = Folder::new().run("keys new old --scope acquire --expires 2020-01-01T00:00:00Z");
+    assert_eq!((ran.code, &*ran.out), (2, ""));
+    let what = "--expires 2020-01-01T00:00:00Z is not in the future";
+    assert!(ran.err.contains(what), "{}", ran.err);
 }
 
 /// What `keys new` prints works as it stands, on the command line, over HTTP and over the Redis protocol.

@@ -1,5 +1,7 @@
 //! A broker with TLS, asked by the command line and by redis-cli, and told to read its files again.
 
+use std::process::Command;
+
 use tollgate_testing::servers::{Authority, Program, run};
 
 use crate::folder::Folder;
@@ -145,6 +147,42 @@ fn an_address_of_another_protocol_is_named_as_such() {
     }
     let ran = folder.run(&format!("policies --server {}", broker.url.replace("http:", "https:")));
     assert!(ran.err.contains("it speaks no TLS; write http:// in --server"), "{}", ran.err);
+}
+
+/// What is printed to try works as it stands, for whoever has the files that it names.
+#[test]
+fn the_lines_to_try_have_what_tls_needs() {
+    let folder = folder();
+    let clients = Authority::new().unwrap();
+    let client = folder.path().join("client");
+    std::fs::create_dir(&client).unwrap();
+    clients.issue(&client).unwrap();
+    for (from, to) in [("server.crt", "client.crt"), ("server.key", "client.key")] {
+        std::fs::rename(client.join(from), folder.path().join(to)).unwrap();
+    }
+    folder.write("clients.crt", clients.pem());
+    let asks = "key = \"server.key\"\nclient_authority = \"clients.crt\"";
+    let with_clients = CONFIG.replace("key = \"server.key\"", asks);
+    for (config, shows) in [(CONFIG, false), (&with_clients, true)] {
+        folder.write("tollgate.toml", &format!("{config}{}", policy(5)));
+        let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+        let line = |program: &str| {
+            let mut lines = broker.printed().lines().map(str::trim);
+            lines.find_map(|line| line.strip_prefix(program)).expect(program).to_owned()
+        };
+        let ran = folder.run(&format!("acquire{}", line("tollgate acquire")));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let redis_cli = Command::new("redis-cli")
+            .args(line("redis-cli").split_whitespace())
+            .current_dir(folder.path())
+            .output()
+            .expect("redis-cli runs");
+        assert_eq!(String::from_utf8_lossy(&redis_cli.stdout), "0\n16\n15\n-1\n2\n");
+        let own = if shows { " --cert client.crt --key client.key" } else { "" };
+        assert!(line("curl").contains(&format!("/v1/acquire --cacert ca.crt{own} -H")));
+        let own = own.replace("--", "-");
+        assert!(line("grpcurl").starts_with(&format!(" -cacert ca.crt{own} -d ")));
+    }
 }
 
 /// SIGHUP reads policies, keys and certificates again; a file with a mistake in any of them changes none.
