@@ -1,8 +1,12 @@
-//! `tollgate audit incidents`: what providers refused although it was admitted here.
+//! `tollgate audit incidents`: what providers refused although it was admitted here; and whether a broker could write it
+//! down.
 
 use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
+use rustix::fs::{Access, access};
 use tollgate::incident::Incident;
 use tollgate::{Clock, ErrorKind, Span, SystemClock, Timestamp};
 use tollgate_telemetry::sinks::file;
@@ -24,15 +28,54 @@ pub(crate) fn list(
         Some(file) => file.clone(),
         None => Config::load(config)?.telemetry.incident_file,
     };
-    let (mut incidents, damaged) = file::read(&path).map_err(|error| {
+    let unreadable = |error: io::Error| {
         let text = format!("the incident file {} cannot be read: {error}", path.display());
         Failure::new(ErrorKind::Unavailable, text)
-    })?;
+    };
+    let (mut incidents, damaged) = file::read(&path).map_err(unreadable)?;
+    // A broker makes the file with the first incident, so that a missing one is no mistake where it could be made.
+    let missing = incidents.is_empty() && damaged == 0 && !path.exists();
+    if missing && flags.file.is_some() {
+        return Err(unreadable(io::ErrorKind::NotFound.into()));
+    }
+    if missing {
+        fs::metadata(folder_of(&path)).map_err(unreadable)?;
+    }
     incidents.retain(|incident| {
         since <= incident.at
             && flags.policy.as_ref().is_none_or(|policy| *policy == incident.policy)
     });
-    output::answer(reader, &incidents, || table(&incidents, damaged))
+    output::answer(reader, &incidents, || {
+        if missing {
+            format!("no incidents; {} is made with the first one", path.display())
+        } else {
+            table(&incidents, damaged)
+        }
+    })
+}
+
+/// Warns of a file at `path` that the first incident could not be written to.
+pub(crate) fn warn_if_lost(path: &Path) {
+    let opened = match OpenOptions::new().append(true).open(path) {
+        Ok(_) => Ok(()),
+        // Looked at only, because no incident means no file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = opened {
+        tracing::warn!(
+            file = %path.display(),
+            %error,
+            "incidents will be lost, because their file cannot be written; set incident_file in [telemetry]"
+        );
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// A time, or how long ago.

@@ -19,7 +19,7 @@ use crate::args::{
 };
 use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
-use crate::remote::{BrokerUrl, Server, Shows};
+use crate::remote::{BrokerUrl, Credentials, Server, Shows};
 
 /// The longest `--wait`: beyond it a schedule is the better tool.
 const WAIT_MAX: Span = Span::from_hours(24);
@@ -57,15 +57,22 @@ pub(crate) enum Action {
     /// Compare the strategies.
     Plan(Box<PlanFlags>),
     /// What a broker wrote down.
-    AuditDenials { query: AuditQuery, server: Option<Server> },
+    AuditDenials { query: AuditQuery, broker: Broker },
     /// Watch a broker.
-    Top { once: bool, subject: Option<StandingQuery>, server: Option<Server> },
+    Top { once: bool, subject: Option<StandingQuery>, broker: Broker },
     /// Elastic Disaster Recovery.
     Drs(Box<DrsFlags>),
     /// Long documents, within a provider's quota.
     Translate { flags: Box<TranslateFlags>, server: Option<Server> },
     /// Print a completion script.
     Completions(Shell),
+}
+
+/// A broker that a command needs: the one that is named, or else the one that the configuration starts.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) url: Option<BrokerUrl>,
+    pub(crate) credentials: Credentials,
 }
 
 /// What the flags of `serve` put before the configuration.
@@ -100,20 +107,20 @@ impl Intent {
         let Cli { global, command } = cli;
         let reader = global.reader();
         let url: Option<BrokerUrl> = global.server.as_deref().map(str::parse).transpose()?;
-        if !url.as_ref().is_some_and(BrokerUrl::is_https) {
-            let given =
-                [("--authority", &global.authority), ("--client-cert", &global.client_cert)];
-            if let Some((flag, _)) = given.iter().find(|(_, file)| file.is_some()) {
-                let text = format!("{flag} is for a broker with TLS; add --server https://…");
-                return Err(invalid(text));
-            }
-        }
         let shows = global.client_cert.zip(global.client_key);
-        let server = url.map(|url| Server {
-            url,
-            authority: global.authority,
-            shows: shows.map(|(certificate, key)| Shows { certificate, key }),
-        });
+        let shows = shows.map(|(certificate, key)| Shows { certificate, key });
+        let credentials = Credentials { authority: global.authority, shows };
+        let at_configured = url.is_none()
+            && matches!(command, Command::Top(_) | Command::Audit(AuditCommand::Denials(_)));
+        if let Some(flag) = credentials.flag()
+            && !at_configured
+            && !url.as_ref().is_some_and(BrokerUrl::is_https)
+        {
+            let text = format!("{flag} is for a broker with TLS; add --server https://…");
+            return Err(invalid(text));
+        }
+        let broker = Broker { url: url.clone(), credentials: credentials.clone() };
+        let server = url.map(|url| credentials.at(url));
         let is_remote = server.is_some();
         let call = |call| Action::Call { call, server: server.clone() };
         let action = match command {
@@ -181,10 +188,10 @@ impl Intent {
             Command::Top(Top { once, standing }) => {
                 let subject = standing.and_then(|words| <[String; 2]>::try_from(words).ok());
                 let subject = subject.map(|[policy, subject]| StandingQuery { policy, subject });
-                Action::Top { once, subject, server }
+                Action::Top { once, subject, broker }
             }
             Command::Audit(AuditCommand::Denials(denials)) => {
-                Action::AuditDenials { query: audit_query(denials), server }
+                Action::AuditDenials { query: audit_query(denials), broker }
             }
             Command::Dynamodb(_) | Command::Postgres(_) | Command::Audit(_) if is_remote => {
                 return Err(invalid("this talks to the database itself; leave --server out"));

@@ -1,7 +1,7 @@
 //! `tollgate keys new`: a key, shown once, and what to put into the configuration.
 
 use serde::Serialize;
-use tollgate::{Error, ErrorKind, Timestamp};
+use tollgate::{Clock as _, Error, ErrorKind, SystemClock, Timestamp};
 use tollgate_server::keys::{KeyHash, Scope, key_text};
 
 use crate::args::KeysNew;
@@ -25,6 +25,10 @@ pub(crate) fn new(wanted: KeysNew, reader: Reader) -> Result<(), Failure> {
     let scopes = scopes.collect::<Result<Vec<&str>, Error>>()?;
     let expires = wanted.expires.as_deref().map(str::parse::<Timestamp>).transpose();
     let expires = expires.map_err(Error::from)?;
+    if let Some(at) = expires.filter(|at| *at <= SystemClock.now()) {
+        let text = format!("--expires {at} is not in the future; such a key would be refused");
+        return Err(Failure::new(ErrorKind::Invalid, text));
+    }
     if wanted.name.is_empty() || wanted.name.contains(|sign: char| sign.is_control()) {
         return Err(Failure::new(ErrorKind::Invalid, "the name of a key is one line of text"));
     }

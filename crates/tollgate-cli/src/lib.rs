@@ -46,7 +46,7 @@ use args::Cli;
 use backend::Backend;
 use config::Config;
 use failure::Failure;
-use intent::{Action, Call, Intent};
+use intent::{Action, Broker, Call, Intent};
 use local::Local;
 use output::Reader;
 use remote::{Remote, Server};
@@ -140,12 +140,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             return runtime(Builder::new_multi_thread())?.block_on(work);
         }
         Action::Plan(flags) => plan::run(&flags, &Config::load(config.as_deref())?, reader)?,
-        Action::AuditDenials { query, server } => {
-            let broker = broker(server, config.as_deref())?;
-            audit::denials(&broker, &query, reader)?;
+        Action::AuditDenials { query, broker } => {
+            audit::denials(&remote(broker, config.as_deref())?, &query, reader)?;
         }
-        Action::Top { once, subject, server } => {
-            top::run(&broker(server, config.as_deref())?, subject, once, reader)?;
+        Action::Top { once, subject, broker } => {
+            top::run(&remote(broker, config.as_deref())?, subject, once, reader)?;
         }
         Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
     }
@@ -179,15 +178,18 @@ fn answer(
 }
 
 /// The broker that is named, or the one that the configuration starts.
-fn broker(server: Option<Server>, config: Option<&Path>) -> Result<Remote, Failure> {
-    let server = match server {
-        Some(server) => server,
-        None => {
-            let url = place::url_of(&Config::load(config)?.server).parse()?;
-            Server { url, authority: None, shows: None }
-        }
+fn remote(broker: Broker, config: Option<&Path>) -> Result<Remote, Failure> {
+    let Broker { url, credentials } = broker;
+    let url = match url {
+        Some(url) => url,
+        None => place::url_of(&Config::load(config)?.server).parse()?,
     };
-    Ok(Remote::new(server, environment(KEY_VARIABLE))?)
+    if let Some(flag) = credentials.flag().filter(|_| !url.is_https()) {
+        let text =
+            format!("{flag} is for a broker with TLS, and the configuration has no [server.tls]");
+        return Err(Failure::new(ErrorKind::Invalid, text));
+    }
+    Ok(Remote::new(credentials.at(url), environment(KEY_VARIABLE))?)
 }
 
 fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {

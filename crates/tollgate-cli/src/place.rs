@@ -30,6 +30,9 @@ pub(crate) struct Place {
     /// Whether it speaks TLS.
     #[serde(skip)]
     tls: bool,
+    /// Whether it asks clients for a certificate.
+    #[serde(skip)]
+    client_certificates: bool,
     /// Whether others than this machine can reach it, and nothing keeps them out.
     #[serde(skip)]
     open: bool,
@@ -66,6 +69,7 @@ impl Place {
                 .collect(),
             keys: !config.keys.is_empty(),
             tls,
+            client_certificates: config.server.has_client_authority(),
             open,
             data,
         }
@@ -90,26 +94,29 @@ impl Place {
         };
         let strategy = self.strategy_for_people(config);
         let policy = config.policies.iter().next().map_or("api", Policy::name);
-        let note = match (self.keys, self.open) {
-            (true, _) => "TOLLGATE_KEY is a key, as tollgate keys new printed it.\n",
-            (false, false) => "",
+        let mut note = match (self.keys, self.open) {
+            (true, _) => "TOLLGATE_KEY is a key, as tollgate keys new printed it.\n".to_owned(),
+            (false, false) => String::new(),
             (false, true) => {
-                "Nobody is asked for a key: whoever reaches this address can use and reset quotas.\n"
+                "Nobody is asked for a key: whoever reaches this address can use and reset quotas.\n".to_owned()
             }
         };
+        if self.tls {
+            note += "ca.crt is the authority of its certificate; leave it out if this machine trusts it anyway.\n";
+        }
+        if self.client_certificates {
+            note +=
+                "client.crt and client.key are a certificate by client_authority, and its key.\n";
+        }
         let bearer = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
         let Self { http, dashboard, .. } = self;
+        let curl = self.tls_flags(["--cacert", "--cert", "--key"]);
+        let own = self.tls_flags(["--authority", "--client-cert", "--client-key"]);
         let (resp, try_resp) = self.resp.map_or_else(Default::default, |address| {
-            (
-                format!("  resp       {address}\n"),
-                format!("  {}\n", redis_cli(address, self.keys, self.tls)),
-            )
+            (format!("  resp       {address}\n"), format!("  {}\n", self.redis_cli(address)))
         });
         let (grpc, try_grpc) = self.grpc.as_deref().map_or_else(Default::default, |url| {
-            (
-                format!("  grpc       {url}\n"),
-                format!("  {}\n", grpcurl(url, policy, self.keys, self.tls)),
-            )
+            (format!("  grpc       {url}\n"), format!("  {}\n", self.grpcurl(url, policy)))
         });
         format!(
             "tollgate {} serves\n\
@@ -121,8 +128,8 @@ impl Place {
              \x20 data       {data}\n\
              \x20 strategy   {strategy}\n\
              Try it:\n\
-             \x20 curl {http}/v1/acquire{bearer} -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
-             \x20 tollgate acquire {policy} alice --server {http}\n\
+             \x20 curl {http}/v1/acquire{curl}{bearer} -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
+             \x20 tollgate acquire {policy} alice --server {http}{own}\n\
              {try_resp}\
              {try_grpc}\
              {note}Ctrl-C stops it.",
@@ -148,25 +155,40 @@ impl Place {
         }
         text
     }
-}
 
-fn redis_cli(address: SocketAddr, keys: bool, tls: bool) -> String {
-    let tls = if tls { "--tls " } else { "" };
-    let key = if keys { "-a \"$TOLLGATE_KEY\" " } else { "" };
-    let host = match address.ip() {
-        IpAddr::V4(Ipv4Addr::LOCALHOST) => String::new(),
-        ip => format!("-h {ip} "),
-    };
-    format!("redis-cli {tls}{host}-p {} {key}CL.THROTTLE alice 15 30 60", address.port())
-}
+    /// What a program needs for TLS, which calls the authority and a certificate with its key by `names`.
+    fn tls_flags(&self, [authority, certificate, key]: [&str; 3]) -> String {
+        let mut flags = String::new();
+        if self.tls {
+            flags += &format!(" {authority} ca.crt");
+        }
+        if self.client_certificates {
+            flags += &format!(" {certificate} client.crt {key} client.key");
+        }
+        flags
+    }
 
-fn grpcurl(url: &str, policy: &str, keys: bool, tls: bool) -> String {
-    let plaintext = if tls { "" } else { "-plaintext " };
-    let key = if keys { "-H \"authorization: Bearer $TOLLGATE_KEY\" " } else { "" };
-    let address = url.split_once("://").map_or(url, |(_, address)| address);
-    format!(
-        "grpcurl {plaintext}{key}-d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}' {address} tollgate.v1.Gate/Acquire"
-    )
+    fn redis_cli(&self, address: SocketAddr) -> String {
+        let tls = if self.tls { " --tls" } else { "" };
+        let files = self.tls_flags(["--cacert", "--cert", "--key"]);
+        let key = if self.keys { " -a \"$TOLLGATE_KEY\"" } else { "" };
+        let host = match address.ip() {
+            IpAddr::V4(Ipv4Addr::LOCALHOST) => String::new(),
+            ip => format!(" -h {ip}"),
+        };
+        let port = address.port();
+        format!("redis-cli{tls}{files}{host} -p {port}{key} CL.THROTTLE alice 15 30 60")
+    }
+
+    fn grpcurl(&self, url: &str, policy: &str) -> String {
+        let plaintext = if self.tls { "" } else { " -plaintext" };
+        let files = self.tls_flags(["-cacert", "-cert", "-key"]);
+        let key = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
+        let address = url.split_once("://").map_or(url, |(_, address)| address);
+        format!(
+            "grpcurl{plaintext}{files}{key} -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}' {address} tollgate.v1.Gate/Acquire"
+        )
+    }
 }
 
 /// The address of the broker that `server` configures, as somebody on this machine would call it.

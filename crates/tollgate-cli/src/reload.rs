@@ -33,6 +33,8 @@ pub(crate) struct Reload {
     pub(crate) tls: Option<Tls>,
     /// Whether others can reach it and only keys keep them out.
     pub(crate) needs_keys: bool,
+    /// Whether the files were refused when they were last read.
+    pub(crate) refused: bool,
 }
 
 impl Reload {
@@ -67,12 +69,18 @@ impl Reload {
     fn reload(&mut self, reader: Reader) {
         match self.once() {
             Ok(()) => {
-                tracing::info!("reloaded");
+                // Whoever was told of a mistake is told that it is mended, in the same place.
+                if std::mem::take(&mut self.refused) {
+                    tracing::warn!("reloaded: the files are right again");
+                } else {
+                    tracing::info!("reloaded");
+                }
                 if reader == Reader::Person {
                     drop(output::line("reloaded"));
                 }
             }
             Err(failure) => {
+                self.refused = true;
                 // A line of the log is a line: what shows the place in the file is left out.
                 let text = failure.to_string();
                 let why = text.lines().next().unwrap_or_default();

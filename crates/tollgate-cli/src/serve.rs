@@ -14,6 +14,7 @@ use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, KeyConfig, StoreConfig};
 use crate::failure::Failure;
+use crate::incidents;
 use crate::intent::Serving;
 use crate::log;
 use crate::notify;
@@ -40,7 +41,7 @@ pub(crate) async fn run(
     let tls = config.server.tls.clone().map(Tls::open).transpose()?;
     let exposed = [Some(http), resp, grpc].into_iter().flatten().find(|at| !at.ip().is_loopback());
     // Without a certificate that clients must have, only keys keep others out.
-    let open = exposed.filter(|_| !has_client_authority(&config));
+    let open = exposed.filter(|_| !config.server.has_client_authority());
     let needs_keys = open.is_some() && !(allow_anonymous || config.server.anonymous);
     if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
         return Err(refuse_exposed(address));
@@ -68,6 +69,8 @@ pub(crate) async fn run(
     let running = telemetry::start(&config.telemetry, &clock).await?;
     let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
     let opened = open::for_server(&store, &config, &place.http, Arc::clone(&clock), told).await?;
+    // The store may have made the folder that it is in.
+    incidents::warn_if_lost(&config.telemetry.incident_file);
     let gate = watched(opened.gate(), &running, &clock);
     let kept = match config.audit.recording {
         Recording::Nothing => None,
@@ -93,7 +96,8 @@ pub(crate) async fn run(
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
     notify::tell("READY=1");
-    let mut reload = Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys };
+    let mut reload =
+        Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys, refused: false };
     tokio::select! {
         _ = tollgate_server::run(listeners, app, stop) => {}
         () = reload.on(hang_up, watch, &*clock, reader) => {}
@@ -113,10 +117,6 @@ pub(crate) async fn run(
 fn watched(gate: Arc<dyn Gate>, running: &Running, clock: &Arc<dyn Clock>) -> Arc<dyn Gate> {
     let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
     Arc::new(Observed::new(gate, observer, Arc::clone(clock)))
-}
-
-fn has_client_authority(config: &Config) -> bool {
-    config.server.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some())
 }
 
 /// The keys of `config`, read from where they are; nothing if everybody is let in.

@@ -252,3 +252,23 @@ fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Vec<Limit>, String> {
     let policy = alone.resolve().map_err(|fault| fault.to_string())?;
     Ok(policy.for_subject(&spec.subject).limits().cloned().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A form that this program does not know may mean something else, so nothing of it is read.
+    #[test]
+    fn overrides_of_a_newer_program_are_refused() {
+        let read = |form: u32| {
+            let text = format!(r#"{{"form": {form}, "overrides": [], "since": "later"}}"#);
+            Overrides::parse(&Document { version: 1, text })
+        };
+        assert!(read(FORM).is_ok());
+        let error = read(FORM + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let what =
+            format!("have form {} and this program reads up to {FORM}; use the newer", FORM + 1);
+        assert!(error.to_string().contains(&what), "{error}");
+    }
+}

@@ -122,7 +122,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::POLICIES)]
     Policies(Policies),
 
-    /// Run the broker: HTTP, the Redis protocol and a dashboard
+    /// Run the broker: HTTP, gRPC, the Redis protocol and a dashboard
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
 

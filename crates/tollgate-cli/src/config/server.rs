@@ -82,6 +82,11 @@ impl Listen {
 }
 
 impl ServerConfig {
+    /// Whether clients must have a certificate.
+    pub(crate) fn has_client_authority(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some())
+    }
+
     pub(super) fn resolve(
         text: &Text<'_>,
         table: &ServerTable,

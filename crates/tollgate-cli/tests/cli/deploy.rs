@@ -33,7 +33,10 @@ fn starts(arguments: &[&str]) -> (Folder, Broker) {
     let folder = Folder::new();
     let data = folder.path().join("data").display().to_string();
     let config = read("tollgate.toml").replace("/var/lib/tollgate", &data);
-    assert!(config.contains(&data), "the data is where the unit and the image keep it");
+    for key in ["path", "incident_file"] {
+        let kept = config.lines().any(|line| line.starts_with(&format!("{key} = \"{data}")));
+        assert!(kept, "{key} is where the unit and the image keep data");
+    }
     folder.write("tollgate.toml", &config);
     assert_eq!(arguments[0], "serve");
     let place = arguments.iter().position(|word| *word == "--config").expect("it names its file");
@@ -62,6 +65,9 @@ fn the_unit_starts_what_the_binary_takes_and_reloads_it() {
     assert_eq!(values(&unit, "Type"), ["notify"]);
     assert_eq!(values(&unit, "StateDirectory"), ["tollgate"]);
     assert_eq!(values(&unit, "DynamicUser"), ["yes"]);
+    // A store that is away at boot does not end it for good.
+    assert_eq!(values(&unit, "StartLimitIntervalSec"), ["0"]);
+    assert_eq!(values(&unit, "Restart"), ["on-failure"]);
     drop(folder);
 }
 

@@ -15,7 +15,7 @@ limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity =
 "#;
 
 /// A new key with these scopes: its text, and its table for the configuration.
-fn new_key(name: &str, scopes: &str) -> (String, String) {
+pub(crate) fn new_key(name: &str, scopes: &str) -> (String, String) {
     let ran = Folder::new().run(&format!("keys new {name} {scopes}"));
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let key = ran.out.lines().next().expect("the key").to_owned();
@@ -42,7 +42,10 @@ fn the_audit_and_top_take_a_key() {
         assert_eq!(ran.code, 0, "{words}: {}", ran.err);
         assert!(ran.out.contains(if words.starts_with("policies") { "burst" } else { "alice" }));
         let refused = folder.run(&words);
-        assert_eq!(refused.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+        assert_eq!(
+            refused.err,
+            "tollgate: this needs a key; put it into the variable TOLLGATE_KEY\n"
+        );
         let refused = folder.run_as(&worker, &words);
         assert!(refused.err.contains("it needs the scope inspect"), "{words}: {}", refused.err);
     }
@@ -58,6 +61,14 @@ fn the_dashboard_takes_a_key_as_a_password() {
     let folder = Folder::with(&format!("{table}\n[store]\nkind = \"memory\"\n{POLICY}"));
     let broker = Broker::start(&folder, "");
     crate::dashboard::look(&broker, &["guarded", &reader]);
+}
+
+#[test]
+fn a_key_that_has_expired_is_not_made() {
+    let ran = Folder::new().run("keys new old --scope acquire --expires 2020-01-01T00:00:00Z");
+    assert_eq!((ran.code, &*ran.out), (2, ""));
+    let what = "--expires 2020-01-01T00:00:00Z is not in the future";
+    assert!(ran.err.contains(what), "{}", ran.err);
 }
 
 /// What `keys new` prints works as it stands, on the command line, over HTTP and over the Redis protocol.
@@ -76,7 +87,7 @@ fn a_key_that_was_pasted_lets_in_and_no_other_does() {
 
     let ran = folder.run(&ask);
     assert_eq!(ran.code, 2);
-    assert_eq!(ran.err, "tollgate: this needs a key; send Authorization: Bearer KEY\n");
+    assert_eq!(ran.err, "tollgate: this needs a key; put it into the variable TOLLGATE_KEY\n");
     assert_eq!(
         folder.run_as("tg_other", &ask).err,
         "tollgate: the key is not one of this server's\n"

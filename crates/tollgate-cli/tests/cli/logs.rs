@@ -1,9 +1,10 @@
 //! The log of a broker for programs: every line is one JSON object, with the request that it is about.
 
 use serde_json::Value;
-use tollgate_testing::servers::Redis;
+use tollgate_testing::servers::{Program, Redis, run};
 
 use crate::folder::Folder;
+use crate::keys::new_key;
 use crate::serve::Broker;
 
 const POLICIES: &str = r#"
@@ -62,6 +63,63 @@ fn a_log_of_json_says_which_request_a_line_is_about() {
     assert_eq!(said["level"], "ERROR");
     assert_eq!(said["span"]["request_id"], "edge-7/42", "{said}");
     assert_eq!(said["span"]["path"], "/v1/acquire");
+}
+
+/// With everything logged that can be, of calls that go through, are refused, and cannot be answered.
+#[test]
+fn bodies_keys_and_permits_are_never_logged() {
+    let mut redis = Redis::start().expect("a server");
+    let (key, table) = new_key("all", "--scope acquire --scope administer");
+    let store = format!("{}attempt_timeout = \"200ms\"\n", redis.snippet());
+    let talkative = "[server]\nlog = \"json\"\n[telemetry]\nlog = \"info\"\n";
+    let folder = Folder::with(&format!("{talkative}{table}\n{store}{POLICIES}"));
+    let broker = Broker::start(&folder, "");
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let call = |key: &str, path: &str, body: &str| -> (u16, Value) {
+        let request = agent.post(format!("{}{path}", broker.url));
+        let request = request.header("authorization", format!("Bearer {key}"));
+        let mut answer = request.content_type("application/json").send(body).expect("it answers");
+        let text = answer.body_mut().read_to_string().expect("text");
+        (answer.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
+    };
+    let ask = r#"{"policy": "api", "subject": "alice", "id": "mark-of-a-body"}"#;
+    let other = r#"{"policy": "api", "subject": "alice", "costs": {"mark-of-a-body": 1}}"#;
+    let (status, admitted) = call(&key, "/v1/acquire", ask);
+    let permit = admitted["permit"].as_str().expect("a permit");
+    let (of_permit, wrong) = (format!(r#"{{"permit": "{permit}"}}"#), "tg_another_key");
+    let settle = format!("TG.SETTLE {permit}");
+    let redis_cli = |key: &str, words: &str| {
+        let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+        let program = Program::new("redis-cli").args("--no-auth-warning -p").arg(port);
+        run(&program.arg("-a").arg(key).args(words)).expect("redis-cli runs")
+    };
+    let statuses = [
+        status,
+        call(&key, "/v1/acquire", other).0,
+        call(wrong, "/v1/acquire", ask).0,
+        call(&key, "/v1/settle", &of_permit).0,
+        call(&key, "/v1/violations", r#"{"mark-of-a-body": 1}"#).0,
+    ];
+    assert_eq!(statuses, [200, 400, 401, 200, 400]);
+    redis_cli(wrong, "PING");
+    redis_cli(&key, &settle);
+    redis.process().kill().expect("it is killed");
+    assert_eq!(call(&key, "/v1/acquire", ask).0, 503);
+    call(&key, "/v1/release", &of_permit);
+    redis_cli(&key, &settle);
+    let logged = broker.end("-TERM").2;
+    for said in ["serving", "could not answer", "\"event\":"] {
+        assert!(logged.contains(said), "{said} is missing: {logged}");
+    }
+    for secret in [&*key, wrong, permit] {
+        assert!(!logged.contains(secret), "{secret} was logged: {logged}");
+    }
+    // The events of `[telemetry] log` are decisions, with the id that the caller gave; the log itself has nothing of it.
+    let (own, events): (Vec<&str>, Vec<&str>) =
+        logged.lines().partition(|line| line.contains("\"timestamp\":"));
+    let has_mark = |lines: &[&str]| lines.iter().any(|line| line.contains("mark-of-a-body"));
+    assert_eq!((has_mark(&own), has_mark(&events)), (false, true), "{logged}");
 }
 
 #[test]

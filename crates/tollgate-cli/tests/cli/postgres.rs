@@ -1,7 +1,9 @@
-//! The commands on PostgreSQL: `[store] kind = "postgres"`, `tollgate postgres install` and `tollgate audit history`.
+//! The commands on PostgreSQL: `[store] kind = "postgres"`, `tollgate postgres install` and `tollgate audit history`;
+//! and a database that a newer program has migrated.
 
 use tollgate_testing::servers::Postgres;
 
+use crate::serve::Broker;
 use crate::stores::on;
 
 /// R004.10: the walk-through of `docs/postgres.md`, with the url in a variable or in a file.
@@ -26,4 +28,23 @@ fn r004_10_a_quota_over_a_table_is_installed_and_looked_back_at() {
     let wrong = folder.run("postgres install --table missing");
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("there is no table \"missing\""), "{}", wrong.err);
+}
+
+/// Upgrading: an older program does not start on a newer schema, and one that runs goes on.
+#[test]
+fn a_schema_of_a_newer_program_is_refused_at_the_start_only() {
+    let server = Postgres::start().expect("a server");
+    let folder = on(&server.snippet());
+    let broker = Broker::start(&folder, "");
+    server
+        .psql("postgres", "INSERT INTO tollgate.migrations (version) VALUES (1000)")
+        .expect("psql");
+    let ask = "acquire video-requests alice";
+    assert_eq!(folder.run(&format!("{ask} --server {}", broker.url)).code, 0);
+    for words in [ask, "serve --http 127.0.0.1:0 --resp off --grpc off"] {
+        let ran = folder.run(words);
+        assert_eq!(ran.code, 2, "{words}");
+        let what = "the schema \"tollgate\" is of version 1000, and this program knows";
+        assert!(ran.err.contains(what), "{words}: {}", ran.err);
+    }
 }

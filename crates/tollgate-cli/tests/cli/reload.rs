@@ -74,6 +74,9 @@ fn a_wrong_file_is_refused_whole() {
     folder.write("tollgate.toml", &config(5));
     assert_eq!(broker.line(), "reloaded\n");
     assert_eq!(limit(&folder, &broker), 5);
+    let line = broker.error_line();
+    assert!(line.contains("reloaded: the files are right again"), "{line}");
+    assert!(!line.contains('\x1b'), "no colours in a pipe: {line:?}");
     let (code, _, err) = broker.end("-TERM");
     assert_eq!((code, &*err), (Some(0), ""), "nothing was said twice");
 }

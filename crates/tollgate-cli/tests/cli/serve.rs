@@ -420,11 +420,34 @@ fn serve_sends_the_old_fields_where_the_configuration_says() {
     }
 }
 
+/// A broker that could not write an incident down says so before there is one, and once.
+#[test]
+fn an_incident_file_that_cannot_be_written_is_told_at_the_start() {
+    for place in ["none/incidents.jsonl", "."] {
+        let config = format!("[telemetry]\nincident_file = \"{place}\"\n\n{API}");
+        let folder = Folder::with(&config);
+        let (status, _, said) = Broker::start(&folder, "").end("-TERM");
+        assert_eq!(status, Some(0));
+        assert_eq!(said.matches("incidents will be lost").count(), 1, "{said}");
+        let ran = folder.run("audit incidents");
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{place}");
+    }
+    let (_, _, said) = Broker::start(&Folder::with(API), "").end("-TERM");
+    assert_eq!(said, "");
+}
+
 /// R000.14, from the report to the audit: the broker closes the limit, logs, and keeps what it knew.
 #[test]
 fn r000_14_an_incident_is_reported_to_a_broker_and_audited() {
     let folder = Folder::with(&format!("[telemetry]\nlog = \"warn\"\n\n{API}"));
-    assert_eq!(folder.run("audit incidents").out, "no incidents\n");
+    let file = "tollgate-incidents.jsonl";
+    let expected = format!("no incidents; {file} is made with the first one\n");
+    assert_eq!(folder.run("audit incidents").out, expected);
+    for (wrong, what) in [("none", "file none cannot be read"), (".", "file . cannot be read")] {
+        let ran = folder.run(&format!("audit incidents --file {wrong}"));
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{wrong}");
+        assert!(ran.err.contains(what), "{}", ran.err);
+    }
     let broker = Broker::start(&folder, "");
     let at = format!("--server {}", broker.url);
     assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 0);

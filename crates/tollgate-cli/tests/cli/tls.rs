@@ -1,5 +1,7 @@
 //! A broker with TLS, asked by the command line and by redis-cli, and told to read its files again.
 
+use std::process::Command;
+
 use tollgate_testing::servers::{Authority, Program, run};
 
 use crate::folder::Folder;
@@ -43,6 +45,9 @@ fn a_broker_with_tls_is_asked_by_the_command_line_and_by_redis_cli() {
     let ran = folder.run(&ask);
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("no answer from https://127.0.0.1:"), "{}", ran.err);
+    assert!(ran.err.contains("name the right one with --authority"), "{}", ran.err);
+    let ran = folder.run(&ask.replace("https:", "http:"));
+    assert!(ran.err.contains("begins with https:// if it has TLS"), "{}", ran.err);
 
     let address = broker.resp.clone().expect("it is on");
     let program = Program::new("redis-cli").args("--tls --cacert");
@@ -76,8 +81,17 @@ fn the_command_line_shows_a_certificate_of_its_own() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let top = format!("top --once --server {} --authority ca.crt {}", broker.url, shows("clients"));
     assert_eq!(folder.run(&top).code, 0);
-    for wrong in [String::new(), shows("others")] {
-        assert_eq!(folder.run(&format!("{ask} {wrong}")).code, 2, "{wrong}");
+    let rows = [
+        (String::new(), "show one with --client-cert and --client-key\n"),
+        (
+            shows("others"),
+            "is the certificate of --client-cert valid, and by its client_authority?\n",
+        ),
+    ];
+    for (wrong, what) in rows {
+        let ran = folder.run(&format!("{ask} {wrong}"));
+        assert_eq!(ran.code, 2, "{wrong}");
+        assert!(ran.err.ends_with(what), "{wrong}: {}", ran.err);
     }
     let rows = [
         ("--client-cert ca.crt", "--client-key"),
@@ -87,6 +101,10 @@ fn the_command_line_shows_a_certificate_of_its_own() {
             "has no certificate in PEM form in it",
         ),
         ("--client-cert server.crt --client-key ca.crt", "has no private key in PEM form in it"),
+        (
+            "--client-cert clients/server.crt --client-key others/server.key",
+            "--client-key others/server.key is not the key of --client-cert clients/server.crt; name the two",
+        ),
     ];
     for (flags, what) in rows {
         let ran = folder.run(&format!("{ask} {flags}"));
@@ -96,6 +114,75 @@ fn the_command_line_shows_a_certificate_of_its_own() {
     let ran = folder.run("policies --client-cert server.crt --client-key server.key");
     let what = "--client-cert is for a broker with TLS; add --server https://…";
     assert!(ran.err.contains(what), "{}", ran.err);
+}
+
+/// A command that asks the broker of the configuration takes the flags for TLS without its address.
+#[test]
+fn the_broker_of_the_configuration_is_trusted_by_its_authority() {
+    let folder = folder();
+    let broker = Broker::start(&folder, "");
+    let address = broker.url.strip_prefix("https://").expect("it has TLS");
+    let config = CONFIG.replace("watch = false", &format!("watch = false\nhttp = \"{address}\""));
+    folder.write("other.toml", &format!("{config}{}", policy(5)));
+    for words in ["top --once", "audit denials"] {
+        let ran = folder.run(&format!("{words} --config other.toml --authority ca.crt"));
+        assert_eq!(ran.code, 0, "{words}: {}", ran.err);
+    }
+    folder.write("plain.toml", &policy(5));
+    let ran = folder.run("top --once --config plain.toml --authority ca.crt");
+    let what = "--authority is for a broker with TLS, and the configuration has no [server.tls]";
+    assert!(ran.err.contains(what), "{}", ran.err);
+}
+
+/// Each wrong address is told from the others.
+#[test]
+fn an_address_of_another_protocol_is_named_as_such() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{}", policy(5)));
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    let resp = format!("http://{}", broker.resp.as_deref().expect("it is on"));
+    for url in [broker.grpc.as_deref().expect("it is on"), &resp] {
+        let ran = folder.run(&format!("policies --server {url}"));
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains("this is not a port for HTTP"), "{url}: {}", ran.err);
+    }
+    let ran = folder.run(&format!("policies --server {}", broker.url.replace("http:", "https:")));
+    assert!(ran.err.contains("it speaks no TLS; write http:// in --server"), "{}", ran.err);
+}
+
+/// What is printed to try works as it stands, for whoever has the files that it names.
+#[test]
+fn the_lines_to_try_have_what_tls_needs() {
+    let folder = folder();
+    let clients = Authority::new().unwrap();
+    let client = folder.path().join("client");
+    std::fs::create_dir(&client).unwrap();
+    clients.issue(&client).unwrap();
+    for (from, to) in [("server.crt", "client.crt"), ("server.key", "client.key")] {
+        std::fs::rename(client.join(from), folder.path().join(to)).unwrap();
+    }
+    folder.write("clients.crt", clients.pem());
+    let asks = "key = \"server.key\"\nclient_authority = \"clients.crt\"";
+    let with_clients = CONFIG.replace("key = \"server.key\"", asks);
+    for (config, shows) in [(CONFIG, false), (&with_clients, true)] {
+        folder.write("tollgate.toml", &format!("{config}{}", policy(5)));
+        let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+        let line = |program: &str| {
+            let mut lines = broker.printed().lines().map(str::trim);
+            lines.find_map(|line| line.strip_prefix(program)).expect(program).to_owned()
+        };
+        let ran = folder.run(&format!("acquire{}", line("tollgate acquire")));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let redis_cli = Command::new("redis-cli")
+            .args(line("redis-cli").split_whitespace())
+            .current_dir(folder.path())
+            .output()
+            .expect("redis-cli runs");
+        assert_eq!(String::from_utf8_lossy(&redis_cli.stdout), "0\n16\n15\n-1\n2\n");
+        let own = if shows { " --cert client.crt --key client.key" } else { "" };
+        assert!(line("curl").contains(&format!("/v1/acquire --cacert ca.crt{own} -H")));
+        let own = own.replace("--", "-");
+        assert!(line("grpcurl").starts_with(&format!(" -cacert ca.crt{own} -d ")));
+    }
 }
 
 /// SIGHUP reads policies, keys and certificates again; a file with a mistake in any of them changes none.

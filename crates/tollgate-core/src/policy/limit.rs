@@ -128,7 +128,9 @@ impl Limit {
     fn check(&self) -> Result<(), Error> {
         check_name("limit name", &self.name)?;
         check_name("unit", &self.unit)?;
-        check_number("limit", self.rule.limit(), NUMBER_MAX)?;
+        // As it is written, so that whoever is told finds it.
+        let field = if matches!(self.rule, Rule::TokenBucket(_)) { "capacity" } else { "limit" };
+        check_number(field, self.rule.limit(), NUMBER_MAX)?;
         check_span("margin", self.margin, Span::ZERO)?;
         let least = Span::from_micros(1);
         match &self.rule {

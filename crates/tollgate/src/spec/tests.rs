@@ -181,6 +181,9 @@ fn numbers_out_of_bounds_are_reported_at_their_limit() {
         error,
         "policy \"p\": limit \"rpm\": limit 0 must be between 1 and 9007199254740991"
     );
+    let fault = policy(vec![LimitSpec { capacity: Some(0), ..bucket() }]).resolve().unwrap_err();
+    let expected = "limit \"burst\": capacity 0 must be between 1 and 9007199254740991";
+    assert_eq!(fault.to_string(), expected, "the field as it is written");
 }
 
 #[test]

@@ -2,25 +2,29 @@
 //!
 //! A command makes one call and ends, so the client is a blocking one without a connection pool or proxies.
 
+mod tls;
+
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::{Error, ErrorKind};
-use tollgate_server::wire::{AcquireRequest, Answer, OverrideRequest, StandingQuery};
+use tollgate_server::wire::{AcquireRequest, Answer, OverrideRequest, Problem, StandingQuery};
 use ureq::Agent;
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 use ureq::{Body, Error as HttpError, RequestBuilder};
 
+use crate::KEY_VARIABLE;
 use crate::failure::Failure;
 use crate::intent::Call;
 use crate::reply::Reply;
+
+pub(crate) use tls::{Credentials, Shows};
 
 /// How long a connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -79,26 +83,22 @@ pub(crate) struct Server {
     pub(crate) shows: Option<Shows>,
 }
 
-/// A certificate of our own.
-#[derive(Clone, Debug)]
-pub(crate) struct Shows {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-}
-
 /// A broker.
 pub(crate) struct Remote {
     url: BrokerUrl,
     /// What the field Authorization says, if the broker asks for a key.
     authorization: Option<String>,
+    credentials: Credentials,
     tls: Option<TlsConfig>,
 }
 
 impl Remote {
     pub(crate) fn new(server: Server, key: Option<String>) -> Result<Self, Error> {
         let Server { url, authority, shows } = server;
-        let tls = url.is_https().then(|| tls(authority.as_deref(), shows.as_ref())).transpose()?;
-        Ok(Self { url, authorization: key.map(|key| format!("Bearer {key}")), tls })
+        let credentials = Credentials { authority, shows };
+        let tls = url.is_https().then(|| credentials.read()).transpose()?;
+        let authorization = key.map(|key| format!("Bearer {key}"));
+        Ok(Self { url, authorization, credentials, tls })
     }
 
     /// Asks the broker.
@@ -215,7 +215,14 @@ impl Remote {
     }
 
     fn problem(&self, status: StatusCode, text: &str) -> Failure {
-        serde_json::from_str(text).map_or_else(|_| self.stranger(status), Failure::Broker)
+        let Ok(mut problem) = serde_json::from_str::<Problem>(text) else {
+            return self.stranger(status);
+        };
+        // The broker speaks to programs that write their own requests.
+        if status == StatusCode::UNAUTHORIZED && self.authorization.is_none() {
+            problem.detail = format!("this needs a key; put it into the variable {KEY_VARIABLE}");
+        }
+        Failure::Broker(problem)
     }
 
     fn stranger(&self, status: StatusCode) -> Failure {
@@ -226,18 +233,24 @@ impl Remote {
     }
 
     fn unreachable(&self, error: &HttpError) -> Failure {
-        let what = match error {
-            HttpError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                "nobody listens there".to_owned()
+        let tls = self.tls.as_ref().and_then(|_| self.credentials.advice(error));
+        let what = tls.unwrap_or_else(|| {
+            let next = "start a broker with tollgate serve, or check --server";
+            match error {
+                HttpError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    format!("nobody listens there; {next}")
+                }
+                HttpError::HostNotFound => format!("there is no such host; {next}"),
+                // TLS answers a plain question with an alert.
+                HttpError::Protocol(_) => {
+                    "this is not a port for HTTP; --server takes the address that tollgate serve prints behind http, \
+                     not that of gRPC or of the Redis protocol, and begins with https:// if it has TLS"
+                        .to_owned()
+                }
+                other => format!("{other}; {next}"),
             }
-            HttpError::HostNotFound => "there is no such host".to_owned(),
-            other => other.to_string(),
-        };
-        let url = &self.url.0;
-        let text = format!(
-            "no answer from {url}: {what}; start a broker with tollgate serve, or check --server"
-        );
-        Failure::new(ErrorKind::Unavailable, text)
+        });
+        Failure::new(ErrorKind::Unavailable, format!("no answer from {}: {what}", self.url.0))
     }
 
     fn at(&self, path: &str) -> String {
@@ -260,57 +273,6 @@ impl Remote {
             .build()
             .new_agent()
     }
-}
-
-/// TLS that trusts the certificates in `authority`, or the machine's own, and shows ours.
-fn tls(authority: Option<&Path>, shows: Option<&Shows>) -> Result<TlsConfig, Error> {
-    let roots = match authority {
-        Some(path) => certificates("--authority", path)?,
-        None => {
-            let found = rustls_native_certs::load_native_certs().certs;
-            found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
-        }
-    };
-    let own = shows.map(|Shows { certificate, key }| {
-        let chain = certificates("--client-cert", certificate)?;
-        Ok::<_, Error>(ClientCert::new_with_certs(&chain, private_key("--client-key", key)?))
-    });
-    Ok(TlsConfig::builder()
-        .root_certs(RootCerts::new_with_certs(&roots))
-        .client_cert(own.transpose()?)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build())
-}
-
-fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate<'static>>, Error> {
-    let certificates = items(flag, path)?.into_iter().filter_map(|item| match item {
-        PemItem::Certificate(certificate) => Some(certificate),
-        _ => None,
-    });
-    let certificates: Vec<_> = certificates.collect();
-    if certificates.is_empty() {
-        return Err(unusable(flag, path, "has no certificate in PEM form in it"));
-    }
-    Ok(certificates)
-}
-
-fn private_key(flag: &str, path: &Path) -> Result<PrivateKey<'static>, Error> {
-    let key = items(flag, path)?.into_iter().find_map(|item| match item {
-        PemItem::PrivateKey(key) => Some(key),
-        _ => None,
-    });
-    key.ok_or_else(|| unusable(flag, path, "has no private key in PEM form in it"))
-}
-
-fn items(flag: &str, path: &Path) -> Result<Vec<PemItem<'static>>, Error> {
-    let pem = std::fs::read(path)
-        .map_err(|error| unusable(flag, path, &format!("cannot be read: {error}")))?;
-    let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
-    items.map_err(|error| unusable(flag, path, &format!("is not PEM: {error}")))
-}
-
-fn unusable(flag: &str, path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{flag} {} {what}", path.display()))
 }
 
 /// `text` as one part of a path.
