@@ -24,6 +24,12 @@ pub(super) async fn acquire(
     reply(replies, &Answer::of(&decision, app.key(), app.now()))
 }
 
+/// Whether `words` are an ask that may wait for room.
+pub(super) fn waits(words: Words<'_>) -> bool {
+    words.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"TG.ACQUIRE"))
+        && asked(words, "").is_ok_and(|request| request.wait_ms.is_some_and(|wait_ms| 0 < wait_ms))
+}
+
 /// What `TG.ACQUIRE` and `TG.CHARGE` say; `usage` is what would be right.
 pub(super) fn asked(words: Words<'_>, usage: &str) -> Result<AcquireRequest, Error> {
     let mut request = AcquireRequest {
