@@ -31,7 +31,8 @@ pub const OVERRIDES_SHOWN_MAX: usize = 1_000;
 /// The most connections at once on each listener; further ones wait in its backlog.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
-/// The longest that a connection may be idle, or take to send the head of a request.
+/// The longest that a connection may be idle, or take to send the head of a request; in the Redis protocol, to send a
+/// request that it began.
 pub const HEAD_WAIT_MAX: Span = Span::from_secs(75);
 
 /// The largest head of a request, in bytes.
@@ -87,6 +88,9 @@ pub const READ_BYTES_MIN: usize = 512;
 
 /// How much is read at once from a connection of the Redis protocol that sends much.
 pub const READ_BYTES_MAX: usize = 16 * 1_024;
+
+/// How much may be read ahead from a connection of the Redis protocol while an ask of its waits for room.
+pub const AHEAD_BYTES_MAX: usize = 64 * 1_024;
 
 /// Answers to pipelined requests are written at the latest when there are this many bytes of them.
 pub const WRITE_BYTES_MAX: usize = 64 * 1_024;

@@ -33,7 +33,7 @@ fn redis_cli_asks_and_is_answered() {
     assert_eq!(redis_cli(&port, "CL.THROTTLE alice 15 30 60"), "0\n16\n15\n-1\n2\n");
     let answer = redis_cli(&port, "-3 TG.ACQUIRE two alice");
     assert!(answer.starts_with("admitted (true)\n"), "{answer}");
-    assert_eq!(redis_cli(&port, "NOTHING").trim_end().split(' ').next(), Some("INVALID"));
+    assert_eq!(redis_cli(&port, "NOTHING").trim_end().split(' ').next(), Some("ERR"));
     drop(broker);
 }
 

@@ -1,24 +1,28 @@
 //! One connection: read what is there, answer all of it, write once.
 //!
-//! Room for reading grows with what a connection sends at once, so ten thousand idle ones cost little. One that stops in
-//! the middle of a request, sends nothing for [`IDLE_MAX`], or does not take its answers within [`WRITE_WAIT_MAX`] is
-//! closed.
+//! Room for reading grows with what a connection sends at once, so ten thousand idle ones cost little. One that tries the
+//! server's [`Patience`], or does not take its answers within [`WRITE_WAIT_MAX`], is closed. One that closes while its ask
+//! waits for room takes the ask with it.
 
 use std::future::{Future as _, poll_fn};
-use std::io;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
+use std::{io, mem};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tollgate::{BoxFuture, Clock, Timestamp};
 
+use super::ahead::unless_left;
 use super::frame::{self, Places};
+use super::patience::Patience;
 use super::reply::Replies;
-use super::{Resp, Words};
+use super::{Resp, Words, native};
 use crate::access::Session;
-use crate::bounds::{IDLE_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX};
+use crate::bounds::{
+    AHEAD_BYTES_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX,
+};
 use crate::within::within;
 
 /// Serves `stream` until its client leaves, misbehaves or the server closes.
@@ -28,10 +32,11 @@ where
 {
     let mut connection = Connection {
         input: Vec::with_capacity(READ_BYTES_MIN),
+        ahead: Vec::new(),
         places: Places::new(),
         replies: Replies::default(),
         session: Session::new(),
-        idle: Idle::new(resp.app.clock()),
+        patience: Patience::new(resp.app.clock()),
         stream,
         resp,
     };
@@ -45,10 +50,12 @@ struct Connection<S> {
     stream: S,
     resp: Arc<Resp>,
     input: Vec<u8>,
+    /// What came while an answer waited.
+    ahead: Vec<u8>,
     places: Places,
     replies: Replies,
     session: Session,
-    idle: Idle,
+    patience: Patience,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -63,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Poll::Ready(read) = reading.as_mut().poll(context) {
                     return Poll::Ready(read);
                 }
-                let is_over = self.idle.is_over(clock, context);
+                let is_over = self.patience.is_over(clock, context);
                 if is_over || closed.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(0));
                 }
@@ -72,7 +79,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if read.await? == 0 {
                 return Ok(());
             }
-            self.idle.touch(self.resp.app.now());
             let is_full = self.input.len() == self.input.capacity();
             let goes_on = self.answer_all().await?;
             self.flush().await?;
@@ -87,15 +93,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Answers every whole request that was read. Says whether the connection goes on.
     async fn answer_all(&mut self) -> io::Result<bool> {
-        let mut done = 0;
+        let (mut done, mut has_ended) = (0, false);
         let goes_on = loop {
             match frame::find(&self.input[done..], &mut self.places) {
                 Ok(None) => break true,
                 Ok(Some(used)) => {
-                    let words =
-                        Words { bytes: &self.input[done..done + used], places: &self.places };
+                    let request = done..done + used;
                     done += used;
-                    if !self.resp.answer(words, &mut self.session, &mut self.replies).await {
+                    // Nobody waits for the answers to those in front.
+                    if !self.replies.bytes().is_empty() && native::may_wait(self.words(&request)) {
+                        self.flush().await?;
+                    }
+                    let words = Words { bytes: &self.input[request], places: &self.places };
+                    has_ended = true;
+                    let answer = self.resp.answer(words, &mut self.session, &mut self.replies);
+                    let mut answer = pin!(answer);
+                    let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
+                    let goes_on = match first.await {
+                        Poll::Ready(goes_on) => goes_on,
+                        Poll::Pending if native::waits(words) => {
+                            let room = AHEAD_BYTES_MAX.saturating_sub(self.input.len() - done);
+                            let (stream, ahead) = (&mut self.stream, &mut self.ahead);
+                            unless_left(answer, stream, ahead, room).await.unwrap_or(false)
+                        }
+                        Poll::Pending => answer.await,
+                    };
+                    if !goes_on {
                         break false;
                     }
                 }
@@ -104,12 +127,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     break false;
                 }
             }
+            if !self.ahead.is_empty() {
+                self.input.drain(..done);
+                done = 0;
+                self.input.append(&mut mem::take(&mut self.ahead));
+            }
             if WRITE_BYTES_MAX <= self.replies.bytes().len() {
                 self.flush().await?;
             }
         };
         self.input.drain(..done);
+        self.patience.heard(self.resp.app.clock(), has_ended, !self.input.is_empty());
         Ok(goes_on)
+    }
+
+    /// The words of the request that was found last.
+    fn words(&self, request: &Range<usize>) -> Words<'_> {
+        Words { bytes: &self.input[request.clone()], places: &self.places }
     }
 
     /// Says goodbye, which with TLS tells a client that nothing was cut off.
@@ -124,34 +158,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         written.ok_or_else(late)??;
         self.replies.clear();
         Ok(())
-    }
-}
-
-/// When a connection has been idle for too long. One alarm serves many requests: it is set again only when it goes off.
-struct Idle {
-    since: Timestamp,
-    alarm: BoxFuture<'static, ()>,
-}
-
-impl Idle {
-    fn new(clock: &dyn Clock) -> Self {
-        let since = clock.now();
-        Self { since, alarm: clock.sleep_until(since + IDLE_MAX) }
-    }
-
-    fn touch(&mut self, now: Timestamp) {
-        self.since = now;
-    }
-
-    /// Whether it has been; if not, `context` hears of it when it might.
-    fn is_over(&mut self, clock: &dyn Clock, context: &mut Context<'_>) -> bool {
-        while self.alarm.as_mut().poll(context).is_ready() {
-            let at = self.since + IDLE_MAX;
-            if at <= clock.now() {
-                return true;
-            }
-            self.alarm = clock.sleep_until(at);
-        }
-        false
     }
 }

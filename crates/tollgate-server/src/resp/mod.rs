@@ -3,11 +3,14 @@
 //! A connection's requests are answered in their order, one after the other; those that arrived together are answered in
 //! one write. `CL.THROTTLE` is for programs that know redis-cell, `TG.*` are the calls of the HTTP face.
 
+mod ahead;
 mod auth;
 mod connection;
 mod frame;
 mod manage;
+mod names;
 mod native;
+mod patience;
 mod reply;
 mod throttle;
 
@@ -19,6 +22,7 @@ use tollgate::{Error, ErrorKind};
 use crate::access::Session;
 use crate::app::App;
 use crate::wire::kind_name;
+use names::{LONGEST_NAME, NAMES};
 use reply::Replies;
 use throttle::Throttles;
 
@@ -43,6 +47,10 @@ impl Resp {
         let mut upper = [0; LONGEST_NAME];
         let name = upper_case(name, &mut upper);
         let app = &*self.app;
+        if is_http(name, words) {
+            replies.error("ERR", HTTP_HERE);
+            return false;
+        }
         if let Err(refused) = auth::check(app, name, session) {
             auth::refuse(refused, name, replies);
             return true;
@@ -61,7 +69,10 @@ impl Resp {
                 replies.simple("OK");
                 return false;
             }
-            _ => self.answer_connection(name, words, session, replies),
+            _ => {
+                self.answer_connection(name, words, session, replies);
+                Ok(())
+            }
         };
         if let Err(error) = answered {
             replies.error(&kind_name(error.kind()).to_ascii_uppercase(), &error.to_string());
@@ -76,7 +87,7 @@ impl Resp {
         words: Words<'_>,
         session: &mut Session,
         replies: &mut Replies,
-    ) -> Result<(), Error> {
+    ) {
         match name {
             b"PING" => match words.get(1) {
                 Some(text) => replies.bulk(text),
@@ -92,18 +103,16 @@ impl Resp {
             }
             // Names of clients and of libraries, a database that does not exist: nothing here depends on them.
             b"CLIENT" | b"SELECT" => replies.simple("OK"),
-            b"COMMAND" => commands(words, replies),
+            b"COMMAND" => names::answer(words, replies),
             b"CONFIG" => replies.map(0),
             b"INFO" => replies.bulk(self.info().as_bytes()),
             _ => {
+                // In the words of Redis, which clients look for.
                 let name = String::from_utf8_lossy(words.get(0).unwrap_or_default());
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!("unknown command {name:?}; known: {}", NAMES.join(", ")),
-                ));
+                let known = NAMES.join(", ");
+                replies.error("ERR", &format!("unknown command {name:?}; known: {known}"));
             }
         }
-        Ok(())
     }
 
     fn info(&self) -> String {
@@ -126,50 +135,18 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Some clients look at this before they use RESP3.
 const REDIS_VERSION: &str = "7.0.0";
 
-/// Every command, as `COMMAND` and errors list them.
-const NAMES: [&str; 20] = [
-    "CL.THROTTLE",
-    "TG.ACQUIRE",
-    "TG.SETTLE",
-    "TG.RELEASE",
-    "TG.RENEW",
-    "TG.STANDING",
-    "TG.CHARGE",
-    "TG.CLOSE",
-    "TG.RESET",
-    "PING",
-    "ECHO",
-    "HELLO",
-    "AUTH",
-    "CLIENT",
-    "SELECT",
-    "RESET",
-    "COMMAND",
-    "CONFIG",
-    "INFO",
-    "QUIT",
-];
+const HTTP_HERE: &str = "this port speaks the Redis protocol; HTTP is spoken on another. \
+                         Nothing that follows is executed, and the connection ends";
 
-const LONGEST_NAME: usize = 16;
-
-/// `COMMAND`, `COMMAND COUNT`, `COMMAND DOCS`: enough for a client that wants to complete names.
-fn commands(words: Words<'_>, replies: &mut Replies) {
-    match words.get(1) {
-        Some(option) if option.eq_ignore_ascii_case(b"COUNT") => {
-            replies.integer(i64::try_from(NAMES.len()).unwrap_or_default());
-        }
-        Some(_) => replies.map(0),
-        None => {
-            replies.array(NAMES.len());
-            for name in NAMES {
-                // Name, number of words (at least one), flags, and no keys.
-                replies.array(6);
-                replies.bulk(name.to_ascii_lowercase().as_bytes());
-                replies.integer(-1);
-                replies.array(0);
-                (0..3).for_each(|_| replies.integer(0));
-            }
-        }
+/// Whether somebody speaks HTTP. It may be a web page of any site, which can have a browser send lines of its choice here,
+/// after a head that it does not choose.
+fn is_http(name: &[u8], words: Words<'_>) -> bool {
+    match name {
+        b"POST" | b"HOST:" => true,
+        // Programs that take this for a Redis send commands of such names too, but as arrays.
+        b"GET" | b"HEAD" | b"PUT" | b"PATCH" | b"DELETE" | b"OPTIONS" | b"CONNECT" | b"TRACE"
+        | b"PRI" => words.bytes.first() != Some(&b'*'),
+        _ => false,
     }
 }
 

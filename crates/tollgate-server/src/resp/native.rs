@@ -24,6 +24,20 @@ pub(super) async fn acquire(
     reply(replies, &Answer::of(&decision, app.key(), app.now()))
 }
 
+/// Whether `words` are an ask that waits for room.
+pub(super) fn waits(words: Words<'_>) -> bool {
+    may_wait(words)
+        && asked(words, "").is_ok_and(|request| request.wait_ms.is_some_and(|wait_ms| 0 < wait_ms))
+}
+
+/// Whether `words` look like one, without reading all of them.
+pub(super) fn may_wait(words: Words<'_>) -> bool {
+    let is = |place: usize, name: &[u8]| {
+        words.get(place).is_some_and(|word| word.eq_ignore_ascii_case(name))
+    };
+    is(0, b"TG.ACQUIRE") && (3..words.len()).any(|place| is(place, b"WAIT"))
+}
+
 /// What `TG.ACQUIRE` and `TG.CHARGE` say; `usage` is what would be right.
 pub(super) fn asked(words: Words<'_>, usage: &str) -> Result<AcquireRequest, Error> {
     let mut request = AcquireRequest {

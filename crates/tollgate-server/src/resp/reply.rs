@@ -60,7 +60,7 @@ impl Replies {
         }
     }
 
-    fn null(&mut self) {
+    pub(super) fn null(&mut self) {
         if self.is_resp3 { self.line(b'_', b"") } else { self.line(b'$', b"-1") }
     }
 

@@ -16,8 +16,10 @@
 //! without asking who took, is refused: release a permit instead.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
+use tollgate::core::bounds::{NUMBER_MAX, SPAN_MAX};
 use tollgate::{
     Ask, Decision, Error, ErrorKind, Gate, Limit, Policy, Span, Standing, Timestamp, TokenBucket,
 };
@@ -73,9 +75,12 @@ pub(super) async fn answer(
         return Err(invalid(format!("wrong number of arguments; {USAGE}")));
     }
     let key = words.text(1, "key")?;
-    let numbers =
-        [number(words, 2, "max_burst")?, number(words, 3, "count")?, number(words, 4, "period")?];
-    let quantity = if words.len() == 6 { number(words, 5, "quantity")? } else { 1 };
+    let numbers = [
+        number(words, 2, "max_burst", 0..=NUMBER_MAX - 1)?,
+        number(words, 3, "count", 1..=NUMBER_MAX)?,
+        number(words, 4, "period", 1..=SPAN_MAX.as_secs_ceil())?,
+    ];
+    let quantity = if words.len() == 6 { number(words, 5, "quantity", 0..=NUMBER_MAX)? } else { 1 };
     let policy = throttles.policy(numbers)?;
     let (limited, retry_after, standings, now) = if quantity == 0 {
         let standings = app.gate().standing(&policy, key).await?;
@@ -106,12 +111,17 @@ fn reset_after(standing: &Standing, now: Timestamp) -> i64 {
     standing.full_at.map_or(0, |full| signed(full.since(now).as_secs_ceil()))
 }
 
-fn number(words: Words<'_>, place: usize, name: &str) -> Result<u64, Error> {
+fn number(
+    words: Words<'_>,
+    place: usize,
+    name: &str,
+    range: RangeInclusive<u64>,
+) -> Result<u64, Error> {
     let word = words.get(place).unwrap_or_default();
     let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| {
-        let word = String::from_utf8_lossy(word);
-        invalid(format!("{name} {word:?} must be a whole number from 0 on; {USAGE}"))
+    number.filter(|number| range.contains(number)).ok_or_else(|| {
+        let (word, least, most) = (String::from_utf8_lossy(word), range.start(), range.end());
+        invalid(format!("{name} {word:?} must be a whole number from {least} to {most}; {USAGE}"))
     })
 }
 

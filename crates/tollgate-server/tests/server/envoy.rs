@@ -32,6 +32,7 @@ fn map() -> EnvoyMap {
         rule([("remote_address", None)], "gemini", "ip:{remote_address}"),
         rule([("client", None)], "gemini", "{client}").legacy_fields(true),
         rule([("tokens_of", None)], "gemini", "{tokens_of}").unit("tokens"),
+        rule([("trial", None)], "trial", "{trial}"),
     ]
     .into_iter()
     .collect()
@@ -74,6 +75,11 @@ fn codes(response: &RateLimitResponse) -> Vec<Code> {
     response.statuses.iter().map(DescriptorStatus::code).collect()
 }
 
+fn field<'a>(response: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let mut fields = response.response_headers_to_add.iter();
+    fields.find(|field| field.key == name).map(|field| &*field.value)
+}
+
 /// One status per descriptor in their order; one that no rule knows is OK and has no limit.
 #[tokio::test]
 async fn each_descriptor_has_a_status() {
@@ -92,10 +98,7 @@ async fn each_descriptor_has_a_status() {
     let limit = first.current_limit.as_ref().unwrap();
     assert_eq!((&*limit.name, limit.requests_per_unit, limit.unit()), ("rpm", 5, Unit::Minute));
     assert_eq!(first.duration_until_reset.unwrap().seconds, 60);
-    let field = |name: &str| {
-        let mut fields = response.response_headers_to_add.iter();
-        fields.find(|field| field.key == name).map(|field| &*field.value)
-    };
+    let field = |name: &str| field(&response, name);
     // Those of the descriptor with the least left.
     assert!(field("ratelimit").unwrap().starts_with("\"rpm\";r=2;t=60, "), "{response:?}");
     assert!(field("ratelimit-policy").unwrap().starts_with("\"rpm\";q=5;w=60, "), "{response:?}");
@@ -140,8 +143,70 @@ async fn what_a_refused_request_took_is_given_back() {
         assert_eq!(server.used(subject).await, [0, 0, 0], "{subject}");
     }
     assert_eq!(server.used("full").await, [5, 0, 5]);
-    let retry = response.response_headers_to_add.iter().find(|field| field.key == "retry-after");
-    assert_eq!(retry.unwrap().value, "60");
+    assert_eq!(field(&response, "retry-after"), Some("60"));
+}
+
+/// A policy in shadow mode refuses nothing: not when it is only looked at, and not beside one that refuses.
+#[tokio::test]
+async fn a_policy_in_shadow_mode_is_never_over() {
+    let server = Server::start().await;
+    server
+        .limited(vec![hits(2, descriptor("trial", "a")), hits(5, descriptor("client", "full"))])
+        .await;
+    for looked in [descriptor("trial", "a"), hits(0, descriptor("trial", "a"))] {
+        let response = server.limited(vec![looked]).await;
+        assert_eq!((response.overall_code(), codes(&response)), (Code::Ok, vec![Code::Ok]));
+        assert_eq!(response.statuses[0].limit_remaining, 0);
+        assert_eq!(field(&response, "retry-after"), None);
+    }
+    let both = vec![descriptor("client", "full"), descriptor("trial", "a")];
+    assert_eq!(codes(&server.limited(both).await), [Code::OverLimit, Code::Ok]);
+}
+
+/// A request is admitted once the last of those that refused it has room, and that is the wait that is promised,
+/// whichever of them is asked first: who asks again at it is admitted, and not a second earlier.
+#[tokio::test]
+async fn the_longest_wait_is_promised() {
+    let server = Server::start().await;
+    server.limited(vec![descriptor("client", "late"), hits(5, descriptor("client", "soon"))]).await;
+    server.clock.advance(Span::from_secs(30));
+    server.limited(vec![hits(3, descriptor("client", "late"))]).await;
+    server.clock.advance(Span::from_secs(10));
+    // One of the five is back in 20 s, all of them in 50 s.
+    let late = || hits(5, descriptor("client", "late"));
+    let soon = || descriptor("client", "soon");
+    for both in [vec![late(), soon()], vec![soon(), late()]] {
+        let response = server.limited(both).await;
+        assert_eq!(codes(&response), [Code::OverLimit, Code::OverLimit]);
+        assert_eq!(field(&response, "retry-after"), Some("50"));
+        assert!(
+            field(&response, "ratelimit").unwrap().starts_with("\"rpm\";r=1;t=20, "),
+            "{response:?}"
+        );
+    }
+    // What never fits has no wait, and then neither has the request.
+    let never = vec![hits(6, descriptor("client", "never")), soon()];
+    let response = server.limited(never).await;
+    assert_eq!((response.overall_code(), field(&response, "retry-after")), (Code::OverLimit, None));
+    server.clock.advance(Span::from_secs(49));
+    assert_eq!(server.limited(vec![late(), soon()]).await.overall_code(), Code::OverLimit);
+    server.clock.advance(Span::from_secs(1));
+    assert_eq!(server.limited(vec![late(), soon()]).await.overall_code(), Code::Ok);
+}
+
+/// Of several limits that have nothing left, the one that takes longest is the one that a look shows.
+#[tokio::test]
+async fn a_look_shows_the_limit_that_takes_longest() {
+    let server = Server::start().await;
+    for _ in 0..4 {
+        server.limited(vec![hits(5, descriptor("client", "a"))]).await;
+        server.clock.advance(Span::from_mins(1));
+    }
+    server.limited(vec![hits(5, descriptor("client", "a"))]).await;
+    let looked = server.limited(vec![hits(0, descriptor("client", "a"))]).await;
+    assert_eq!(looked.statuses[0].current_limit.as_ref().unwrap().name, "rpd");
+    // It is 2 h 11 min to midnight.
+    assert_eq!(field(&looked, "retry-after"), Some("7860"));
 }
 
 /// What cannot be meant is refused before anything is taken; a store that fails is for Envoy to judge.

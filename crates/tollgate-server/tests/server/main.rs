@@ -18,6 +18,7 @@ mod pages;
 mod proxies;
 mod relay;
 mod resp;
+mod resp_clients;
 mod resp_manage;
 mod shutdown;
 mod tls;

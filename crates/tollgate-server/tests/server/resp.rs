@@ -11,14 +11,17 @@ use crate::client::{Server, pass};
 use crate::shutdown::Broken;
 
 /// A connection that shows every byte.
-pub(crate) struct Line(TcpStream);
+pub(crate) struct Line(pub(crate) TcpStream);
 
 impl Line {
     pub(crate) async fn to(server: &Server) -> Self {
-        Self(TcpStream::connect(server.resp).await.unwrap())
+        let stream = TcpStream::connect(server.resp).await.unwrap();
+        // What is sent is there at once, also a single byte.
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
     }
 
-    async fn send(&mut self, bytes: &str) {
+    pub(crate) async fn send(&mut self, bytes: &str) {
         self.0.write_all(bytes.as_bytes()).await.unwrap();
     }
 
@@ -28,7 +31,7 @@ impl Line {
         self.expect(answer).await;
     }
 
-    async fn expect(&mut self, answer: &str) {
+    pub(crate) async fn expect(&mut self, answer: &str) {
         let mut read = vec![0; answer.len()];
         self.0.read_exact(&mut read).await.unwrap();
         assert_eq!(String::from_utf8_lossy(&read), answer);
@@ -42,9 +45,19 @@ impl Line {
         String::from_utf8(read[..length].to_vec()).unwrap()
     }
 
+    /// What is answered before `end`.
+    pub(crate) async fn answered_before(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(end.as_bytes()) {
+            read.push(self.0.read_u8().await.unwrap());
+        }
+        read.truncate(read.len() - end.len());
+        String::from_utf8(read).unwrap()
+    }
+
     /// Whether the server closes the connection without another word. If it does so while there is something left to
     /// read, that is a reset.
-    async fn closes(mut self) -> bool {
+    pub(crate) async fn closes(mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).await.ok();
         rest.is_empty()
@@ -104,8 +117,19 @@ async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
         (&["CL.THROTTLE", "k"][..], "wrong number of arguments"),
         (&["CL.THROTTLE", "k", "9", "10", "1", "-1"], "quantity \"-1\" must be a whole number"),
         (&["CL.THROTTLE", "k", "x", "10", "1"], "max_burst \"x\" must be a whole number"),
-        (&["CL.THROTTLE", "k", "9", "0", "1"], "must be between 1 and"),
-        (&["CL.THROTTLE", "k", "9", "1", "0"], "period"),
+        (
+            &["CL.THROTTLE", "k", "9007199254740991", "1", "1"],
+            "max_burst \"9007199254740991\" must",
+        ),
+        (
+            &["CL.THROTTLE", "k", "9", "0", "1"],
+            "-INVALID count \"0\" must be a whole number from 1 to",
+        ),
+        (
+            &["CL.THROTTLE", "k", "9", "1", "0"],
+            "-INVALID period \"0\" must be a whole number from 1 to",
+        ),
+        (&["CL.THROTTLE", "k", "9", "1", "316224001"], "-INVALID period \"316224001\" must be"),
         (&["CL.THROTTLE", "", "9", "10", "1"], "subject"),
     ] {
         let answer = line.ask(words).await;
@@ -182,8 +206,8 @@ async fn mistakes_are_explained_and_the_connection_goes_on() {
     let server = Server::start().await;
     let mut line = Line::to(&server).await;
     for (words, answer) in [
-        (&["GET", "x"][..], "-INVALID unknown command \"GET\"; known: CL.THROTTLE, "),
-        (&["a-very-long-name-that-is-no-command"], "-INVALID unknown command "),
+        (&["GET", "x"][..], "-ERR unknown command \"GET\"; known: CL.THROTTLE, "),
+        (&["a-very-long-name-that-is-no-command"], "-ERR unknown command "),
         (&["TG.ACQUIRE", "api"], "-INVALID wrong number of arguments; write TG.ACQUIRE policy"),
         (&["TG.ACQUIRE", "nope", "p"], "-UNKNOWN-POLICY no policy is called \"nope\""),
         (&["TG.ACQUIRE", "jobs", "p", "COST", "requests"], "-INVALID wrong number of arguments"),
@@ -209,6 +233,10 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     line.says(&request(&["COMMAND", "DOCS"]), "*0\r\n").await;
     line.says(&request(&["COMMAND", "COUNT"]), ":20\r\n").await;
     assert!(line.ask(&["COMMAND"]).await.starts_with("*20\r\n*6\r\n$11\r\ncl.throttle\r\n"));
+    assert_eq!(line.ask(&["COMMAND", "INFO"]).await, line.ask(&["COMMAND"]).await);
+    let throttle = "*6\r\n$11\r\ncl.throttle\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n";
+    let asked = request(&["COMMAND", "INFO", "CL.THROTTLE", "GET"]);
+    line.says(&asked, &format!("*2\r\n{throttle}$-1\r\n")).await;
     assert!(line.ask(&["HELLO"]).await.starts_with("*8\r\n$6\r\nserver\r\n$8\r\ntollgate\r\n"));
     assert!(line.ask(&["HELLO", "3"]).await.starts_with("%4\r\n"));
     line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
@@ -237,7 +265,6 @@ async fn a_silent_connection_is_closed_in_the_end() {
     let server = Server::start().await;
     let mut line = Line::to(&server).await;
     line.says("PING\r\n", "+PONG\r\n").await;
-    line.send("*1\r\n$4\r\nPI").await;
     while server.clock.next_alarm().is_none() {
         tokio::task::yield_now().await;
     }

@@ -2,12 +2,15 @@
 
 use serde_json::json;
 use tollgate::Span;
+use tollgate_server::bounds::AHEAD_BYTES_MAX;
 
 use crate::client::{Pending, START, Server};
 use crate::limits::{http2, post};
+use crate::resp::{Line, request};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
 const PATIENT: &str = r#"{"policy": "jobs", "subject": "p7", "wait_ms": 60000}"#;
+const PATIENT_WORDS: [&str; 5] = ["TG.ACQUIRE", "jobs", "p7", "WAIT", "60000"];
 
 /// A patient ask that has found no room and waits.
 async fn waiting(server: &Server) -> Pending {
@@ -47,6 +50,64 @@ async fn an_ask_stops_waiting_when_its_client_leaves() {
     // The slot that is given back is there for whoever comes next, on the same connection too.
     server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
     assert_eq!(post(&mut sender, ASK).await.0, 200);
+}
+
+/// The same over the Redis protocol, where a client has nothing but its connection to close.
+#[tokio::test]
+async fn an_ask_over_resp_stops_waiting_when_its_client_leaves() {
+    let server = Server::start().await;
+    let permit = server.permit(ASK).await;
+    let mut line = Line::to(&server).await;
+    // What else it sent is no reason to go on.
+    line.send(&(request(&PATIENT_WORDS) + "PING\r\n")).await;
+    found_no_room(&server).await;
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    line.send("PING\r\n*1\r\n").await;
+    drop(line);
+    nobody_waits(&server).await;
+    server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
+    assert_eq!(server.post("/v1/acquire", ASK).await.status, 200);
+}
+
+/// Whoever waits holds up nothing that was answered before.
+#[tokio::test]
+async fn what_was_asked_before_an_ask_that_waits_is_answered_before_it() {
+    let server = Server::start().await;
+    server.permit(ASK).await;
+    let mut line = Line::to(&server).await;
+    line.says(&("PING\r\n".to_owned() + &request(&PATIENT_WORDS)), "+PONG\r\n").await;
+    found_no_room(&server).await;
+}
+
+/// Nothing is lost of what a client sends while its ask waits, and all of it is answered in its order, wherever it is cut;
+/// also if it is more than is read ahead, and if another ask among it waits too.
+#[tokio::test]
+async fn what_arrives_while_an_ask_waits_is_answered_after_it() {
+    let server = Server::start().await;
+    let permit = server.permit(ASK).await;
+    let mut line = Line::to(&server).await;
+    line.send(&(request(&PATIENT_WORDS) + "PING 1\r\n")).await;
+    found_no_room(&server).await;
+    let text = "x".repeat(1_000);
+    let many = AHEAD_BYTES_MAX / text.len() + 10;
+    let (first, last) = (request(&["ECHO", "2"]), request(&["ECHO", "3"]));
+    let (before, after) = last.split_at(9);
+    line.send(&(first + &request(&PATIENT_WORDS))).await;
+    line.send(&(request(&["ECHO", &text]).repeat(many) + before)).await;
+    server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
+    while server.get("/v1/stats").await.json()["policies"][2]["admitted"] != 2 {
+        tokio::task::yield_now().await;
+    }
+    while server.post("/v1/acquire", ASK).await.field("retry-after") != Some("120") {
+        tokio::task::yield_now().await;
+    }
+    server.clock.set(START + Span::from_mins(1));
+    let admitted = "$8\r\nadmitted\r\n:1\r\n";
+    assert!(line.answered_before("$1\r\n1\r\n$1\r\n2\r\n").await.contains(admitted));
+    let echoed = format!("$1000\r\n{text}\r\n");
+    assert!(line.answered_before(&echoed).await.contains(admitted));
+    line.expect(&echoed.repeat(many - 1)).await;
+    line.says(after, "$1\r\n3\r\n").await;
 }
 
 /// An ask that may wait is admitted at the time that was promised.

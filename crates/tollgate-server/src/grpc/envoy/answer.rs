@@ -32,17 +32,28 @@ impl Found {
         Self { policy, standings, is_over: false, shown, denial: None }
     }
 
-    /// Nothing was taken. It is over if there is less left than one hit, or than `hits`.
+    /// Nothing was taken. It is over if there is less left than one hit, or than `hits`; a policy in shadow mode never is.
     pub(super) fn looked(policy: Policy, standings: Vec<Standing>, unit: &str, hits: u64) -> Self {
-        let mut counting = standings.iter().filter(|standing| *standing.unit == *unit);
-        let is_over = counting.any(|standing| standing.remaining < hits.max(1));
-        Self { is_over, ..Self::admitted(policy, standings) }
+        let is_short = |standing: &Standing| {
+            !policy.is_shadow() && *standing.unit == *unit && standing.remaining < hits.max(1)
+        };
+        let short = standings.iter().enumerate().filter(|(_, standing)| is_short(standing));
+        // What cannot grow takes longest of all.
+        let binding =
+            short.max_by_key(|(_, standing)| (standing.reset_at.is_none(), standing.reset_at));
+        let binding = binding.map(|(place, _)| place);
+        let found = Self::admitted(policy, standings);
+        Self { is_over: binding.is_some(), shown: binding.unwrap_or(found.shown), ..found }
     }
 
     pub(super) fn denied(policy: Policy, denial: Denial) -> Self {
         let standings = denial.limits.clone();
         let shown = standings.iter().position(|standing| standing.name == denial.limit);
         Self { policy, standings, is_over: true, shown: shown.unwrap_or(0), denial: Some(denial) }
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// How long until more is left, in whole seconds; nothing if it never is, or if nothing is used.
@@ -104,7 +115,7 @@ fn narrow(number: u64) -> u32 {
 pub(super) struct Answers {
     statuses: Vec<DescriptorStatus>,
     is_over: bool,
-    /// Whether it is over, how much is left, and its fields.
+    /// Whether it is over, how much it matters among its like, and its fields.
     shown: Option<(bool, u64, Vec<HeaderValue>)>,
 }
 
@@ -118,13 +129,18 @@ impl Answers {
     pub(super) fn add(&mut self, found: &Found, rule: &EnvoyRule, now: Timestamp) {
         self.is_over |= found.is_over;
         self.statuses.push(found.status(now));
-        let remaining = found.standing().map_or(0, |standing| standing.remaining);
+        // A request is admitted when the last of those that are over has room; one that never has is later than any.
+        let weight = if found.is_over {
+            found.reset_secs(now).unwrap_or(u64::MAX)
+        } else {
+            u64::MAX - found.standing().map_or(0, |standing| standing.remaining)
+        };
         let matters_more = self
             .shown
             .as_ref()
-            .is_none_or(|(is_over, least, _)| (!found.is_over, remaining) < (!*is_over, *least));
+            .is_none_or(|(is_over, most, _)| (*is_over, *most) < (found.is_over, weight));
         if matters_more {
-            self.shown = Some((found.is_over, remaining, fields_of(found, rule, now)));
+            self.shown = Some((found.is_over, weight, fields_of(found, rule, now)));
         }
     }
 

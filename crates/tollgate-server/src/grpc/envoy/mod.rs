@@ -124,14 +124,17 @@ struct Descriptor<'a> {
 }
 
 impl Descriptor<'_> {
-    /// Takes the hits; looks only, if there are none or if the request is refused anyway.
+    /// Takes the hits; looks only, if there are none or if the request is refused anyway and has room here.
     async fn decide(&self, app: &App, is_refused: bool) -> Result<(Found, Option<Permit>), Error> {
         let policy = app.policy(self.rule.policy())?;
         if is_refused || self.hits == 0 {
             let standings = app.gate().standing(&policy, self.subject).await?;
             let policy = policy.for_subject(self.subject).clone();
-            let unit = self.rule.hit_unit();
-            return Ok((Found::looked(policy, standings, unit, self.hits), None));
+            let found = Found::looked(policy, standings, self.rule.hit_unit(), self.hits);
+            // If it is over too, only an ask tells until when.
+            if self.hits == 0 || !found.is_over() {
+                return Ok((found, None));
+            }
         }
         let decision = app.decide(&self.ask(&policy)).await?;
         let policy = policy.for_subject(self.subject).clone();
