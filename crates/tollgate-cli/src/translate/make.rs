@@ -16,7 +16,7 @@ use tollgate_translate::{
 };
 
 use super::desk::{self, Desk};
-use super::{invalid, max_cost, prices, read_text, watch};
+use super::{account, invalid, max_cost, prices, read_text, watch};
 use crate::DENIED;
 use crate::args::{Making, ProviderKind};
 use crate::config::Config;
@@ -54,6 +54,7 @@ pub(super) async fn run(
     if !there {
         check_output(flags, &spec)?;
     }
+    account::can_be_written(Path::new(spec.output.as_deref().unwrap_or_default()))?;
     let question = if there { "Go on with it?" } else { "Start it?" };
     if there && reader == Reader::Person {
         output::line(&format!("this is the job {}, which is there already", spec.id))?;
