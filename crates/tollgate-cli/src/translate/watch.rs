@@ -76,6 +76,7 @@ async fn watched(
                 let calls = news.borrow().under_way.saturating_sub(desk.in_line());
                 let text = match calls {
                     0 => "stopping; no call is on its way".to_owned(),
+                    1 => "stopping; waits for a call that is paid, Ctrl-C again does not".to_owned(),
                     calls => format!("stopping; waits for up to {calls} calls that are paid, Ctrl-C again does not"),
                 };
                 view.show(|| text.clone(), || text.clone());

@@ -162,3 +162,17 @@ fn mistakes_are_named_and_send_nothing() {
     assert_eq!(world.fake.tally().calls, 0);
     assert_eq!(world.run("translate jobs").out, "there are no jobs\n");
 }
+
+/// The policies of the walk are those on the page, and with them a command works whether it names a policy or not.
+#[test]
+fn the_walk_on_the_page_has_the_policies_that_it_needs() {
+    const WALK: &str = include_str!("../../../../../examples/translate.toml");
+    let page = include_str!("../../../../../docs/translate.md");
+    assert!(page.contains(&format!("```toml\n{WALK}```")), "the page shows the file");
+    let folder = Folder::with(WALK);
+    folder.write("book.md", page);
+    for policy in ["", "--policy gemini-paid", "--policy gemini-day"] {
+        let ran = folder.run(&format!("translate book.md --to fr --plan {policy}"));
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{policy}");
+    }
+}
