@@ -58,6 +58,11 @@ impl<'a> Account<'a> {
         Ok(Self { jobs, reader, id, plan, file, layout: settings.layout, over, keeps, resume })
     }
 
+    /// Whether the document has a place, before anything is paid.
+    pub(super) fn can_be_written(&self) -> Result<(), Failure> {
+        can_be_written(&self.file)
+    }
+
     /// Writes the document if the job is over, and tells how it ended; `when` says what a pause waits for.
     pub(super) async fn give(&self, ended: &Ended, when: &str) -> Result<ExitCode, Failure> {
         let written = match ended {
@@ -83,8 +88,8 @@ impl<'a> Account<'a> {
         let failures = written.map_or(&[][..], |output| &output.failures);
         let doubts = written.map_or(&[][..], |output| &output.warnings);
         whole["output"] = written.map(|_| file.display().to_string()).into();
-        whole["failures"] = fields(failures);
-        whole["warnings"] = fields(doubts);
+        whole["failures"] = fields(failures).into();
+        whole["warnings"] = fields(doubts).into();
         if *ended == Ended::Stopped {
             whole["state"] = "stopped".into();
         }
@@ -122,9 +127,31 @@ impl<'a> Account<'a> {
     }
 }
 
-fn fields(failures: &[pipeline::Failure]) -> Value {
+pub(super) fn fields(failures: &[pipeline::Failure]) -> Vec<Value> {
     let one = |failure: &pipeline::Failure| json!({ "segments": failure.run.to_string(), "source": failure.source, "reason": failure.reason });
     failures.iter().map(one).collect()
+}
+
+/// Tries to make the file that becomes `file`, and leaves nothing behind.
+pub(super) fn can_be_written(file: &Path) -> Result<(), Failure> {
+    // Somebody else may be writing the document right now.
+    let beside = beside(file, ".try");
+    let tried = match file.is_dir() {
+        true => Err(std::io::ErrorKind::IsADirectory.into()),
+        false => std::fs::File::create(&beside).and_then(|_| std::fs::remove_file(&beside)),
+    };
+    tried.map_err(|error| {
+        invalid(format!(
+            "{} cannot be written: {error}; name another file with --output",
+            file.display()
+        ))
+    })
+}
+
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(ending);
+    PathBuf::from(beside)
 }
 
 /// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
@@ -135,9 +162,7 @@ fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
             file.display()
         )));
     }
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = PathBuf::from(beside);
+    let beside = beside(file, ".part");
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, file));
     written.map_err(|error| {
         let text = format!(

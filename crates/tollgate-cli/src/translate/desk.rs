@@ -141,7 +141,10 @@ pub(super) async fn jobs(config: &Config) -> Result<Arc<dyn JobStore>, Failure> 
 
 /// The policy that calls are counted by.
 pub(super) fn policy(config: &Config, provided: &Provided) -> Result<Policy, Failure> {
-    let policy = config.policies.get(&provided.policy)?;
+    let policy = config.policies.get(&provided.policy).map_err(|error| {
+        let given = Failure::from(error);
+        invalid(format!("{}; name one with --policy", given.problem().detail))
+    })?;
     if let Some(unit) = policy.units().find(|unit| !["requests", "tokens"].contains(unit)) {
         return Err(invalid(format!(
             "the policy {:?} counts {unit:?}, and a translation has only requests and tokens; name another with --policy",

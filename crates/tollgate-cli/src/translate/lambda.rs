@@ -83,7 +83,9 @@ async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, 
         Single::Ended(ended) => {
             let (state, why) = match ended {
                 Ended::Completed => ("completed", None),
-                Ended::CompletedWithErrors => ("completed_with_errors", None),
+                Ended::CompletedWithErrors => {
+                    ("completed_with_errors", Some(given_up(desk, &id).await?))
+                }
                 Ended::Paused { why, .. } => ("paused", Some(why)),
                 Ended::Stopped => ("stopped", None),
                 Ended::Cancelled => ("cancelled", None),
@@ -91,6 +93,16 @@ async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, 
             Next::End { id, state, why }
         }
     })
+}
+
+/// What a person reads who is told that the execution failed.
+async fn given_up(desk: &Desk, id: &str) -> Result<String, Failure> {
+    let counts = desk.jobs.counts(id).await?;
+    Ok(format!(
+        "{} of {} chunks were given up; tollgate translate resume {id} --retry-failed tries them again",
+        counts.failed,
+        counts.done + counts.failed
+    ))
 }
 
 /// The state machine waits by whole seconds.

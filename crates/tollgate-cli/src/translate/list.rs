@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tollgate::{Clock as _, SystemClock};
-use tollgate_translate::job::{ChunkRecord, ChunkState, Job, JobState, JobStore};
-use tollgate_translate::pipeline::JobSettings;
+use tollgate_translate::Layout;
+use tollgate_translate::job::{Job, JobState, JobStore};
+use tollgate_translate::pipeline::{JobSettings, Output};
 use tollgate_translate::plan::Micros;
 
-use super::{desk, invalid};
+use super::{account, desk, invalid};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{self, Reader, table};
@@ -69,12 +70,12 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
     let job = job(&*store, id).await?;
     let mut whole = row(&*store, &job).await?;
     let chunks = store.chunks(id).await?;
-    let reasons = |state: ChunkState| {
-        let there = chunks.iter().filter(|chunk| chunk.state == state && chunk.reason.is_some());
-        let one = |chunk: &ChunkRecord| json!({ "segments": chunk.run.to_string(), "reason": chunk.reason });
-        there.map(one).collect::<Vec<Value>>()
+    let (failures, warnings) = if chunks.iter().any(|chunk| chunk.reason.is_some()) {
+        let output = Output::of(&*store, id, Layout::Translation).await?;
+        (account::fields(&output.failures), account::fields(&output.warnings))
+    } else {
+        (Vec::new(), Vec::new())
     };
-    let (failures, warnings) = (reasons(ChunkState::Failed), reasons(ChunkState::Done));
     whole["failures"] = failures.clone().into();
     whole["warnings"] = warnings.clone().into();
     output::answer(reader, &whole, || {
@@ -106,7 +107,10 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
         }
         for (title, rows) in [("not translated", &failures), ("worth a look", &warnings)] {
             if !rows.is_empty() {
-                lines.push(format!("{title}:\n{}", table(&["segments", "reason"], rows, "")));
+                lines.push(format!(
+                    "{title}:\n{}",
+                    table(&["segments", "source", "reason"], rows, "")
+                ));
             }
         }
         lines.join("\n")

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tollgate::{CalendarWindow, Clock, Period, Policy, Rule, Span, SystemClock};
+use tollgate::{Clock, Policy, Span, SystemClock};
 use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{Amendment, JobSpec};
-use tollgate_translate::plan::{Conditions, Plan};
+use tollgate_translate::plan::{Conditions, Plan, size_for_a_day};
 use tollgate_translate::{
     Calibration, Document, Format, Glossary, Layout, PROMPT_VERSION, Task, chunk,
 };
 
 use super::desk::{self, Desk};
-use super::{invalid, max_cost, prices, read_text, watch};
+use super::{account, invalid, max_cost, prices, read_text, watch};
 use crate::DENIED;
 use crate::args::{Making, ProviderKind};
 use crate::config::Config;
@@ -54,6 +54,7 @@ pub(super) async fn run(
     if !there {
         check_output(flags, &spec)?;
     }
+    account::can_be_written(Path::new(spec.output.as_deref().unwrap_or_default()))?;
     let question = if there { "Go on with it?" } else { "Start it?" };
     if there && reader == Reader::Person {
         output::line(&format!("this is the job {}, which is there already", spec.id))?;
@@ -121,7 +122,12 @@ fn planned(flags: &Making, policy: &Policy) -> Result<(JobSpec, Plan), Failure> 
     let mut document = Document::read(bytes.clone(), format)
         .map_err(|error| invalid(format!("{}: {error}", file.display())))?;
     let chunk_tokens = match flags.fit_rpd {
-        true => size_for_a_day(&document, &task, policy)?,
+        true => size_for_a_day(&document, &task, policy).ok_or_else(|| {
+            let name = policy.name();
+            invalid(format!(
+                "the policy {name:?} has no limit of requests per day to fit; leave --fit-rpd out"
+            ))
+        })?,
         false => flags.chunk_tokens,
     };
     let chunks = chunk::cut(&mut document, chunk_tokens)?;
@@ -154,25 +160,6 @@ fn glossary(file: &Path) -> Result<Glossary, Failure> {
     let is_json = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
     let read = if is_json { Glossary::from_json(&text) } else { Glossary::from_csv(&text) };
     read.map_err(|error| invalid(format!("{}: {error}", file.display())))
-}
-
-/// The size of chunks that fit into the requests of one day, or the largest there is.
-fn size_for_a_day(document: &Document, task: &Task, policy: &Policy) -> Result<u64, Failure> {
-    let limits = policy.limits().zip(policy.effective()).filter(|(limit, _)| {
-        let is_daily = matches!(
-            limit.rule(),
-            Rule::CalendarWindow(CalendarWindow { period: Period::Day, .. })
-        );
-        is_daily && limit.unit() == "requests"
-    });
-    let daily = limits.map(|(_, most)| most).min().ok_or_else(|| {
-        invalid(format!(
-            "the policy {:?} has no limit of requests per day to fit; leave --fit-rpd out",
-            policy.name()
-        ))
-    })?;
-    let most = chunk::size_max(&task.from, &task.to);
-    Ok(chunk::fitting_size(document, daily, most).unwrap_or(most))
 }
 
 /// `book.md` in French is `book.fr.md`.

@@ -76,6 +76,7 @@ async fn resume(
     if let (Some(over), false, false) = (&account.over, *retry_failed, changes) {
         return account.give(over, "").await;
     }
+    account.can_be_written()?;
     drop(jobs);
     let desk = Desk::open(&working.provided, config, server, named, reader).await?;
     let done = async {

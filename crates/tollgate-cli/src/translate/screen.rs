@@ -47,7 +47,7 @@ impl Scene<'_> {
             format!("quota     {}", self.quota()),
             format!("now       {under_way} under way{line}"),
         ];
-        if let Some(end) = self.ends_at().filter(|_| counts.done + counts.failed < counts.all()) {
+        if let Some(end) = self.end() {
             let left = end.since(self.now).for_people();
             lines.push(format!("ends      about {}, in {left}", seconds(end)));
         }
@@ -57,9 +57,10 @@ impl Scene<'_> {
 
     /// What changed, for a log.
     pub(super) fn brief(&self) -> String {
-        match self.pause() {
-            Some(pause) => format!("{}; {pause}", self.chunks()),
-            None => self.chunks(),
+        match (self.pause(), self.end()) {
+            (Some(pause), _) => format!("{}; {pause}", self.chunks()),
+            (None, Some(end)) => format!("{}, ends about {}", self.chunks(), seconds(end)),
+            (None, None) => self.chunks(),
         }
     }
 
@@ -83,6 +84,12 @@ impl Scene<'_> {
             )
         });
         used.collect::<Vec<_>>().join(", ")
+    }
+
+    /// When it ends, if that is to come.
+    fn end(&self) -> Option<Timestamp> {
+        let counts = &self.progress.counts;
+        self.ends_at().filter(|_| counts.done + counts.failed < counts.all())
     }
 
     /// By the pace of this run, once there is one; by the plan where days pass between.
@@ -204,7 +211,7 @@ mod tests {
                  ends      about 2023-11-14T22:17:30Z, in 2m 30s"
             )
         );
-        assert_eq!(brief, "14/30 chunks, 1 failed");
+        assert_eq!(brief, "14/30 chunks, 1 failed, ends about 2023-11-14T22:17:30Z");
     }
 
     #[test]

@@ -57,6 +57,7 @@ async fn watched(
         counts.done + counts.failed
     };
     let mut standing: Vec<Standing> = Vec::new();
+    let mut shown = None;
     let run = pipeline.run(id, &stop);
     tokio::pin!(run);
     let mut looked = Box::pin(looked_after(desk, Span::ZERO));
@@ -72,8 +73,12 @@ async fn watched(
                 }
                 stopper.stop();
                 view.leave();
-                let under_way = news.borrow().under_way;
-                let text = format!("stopping; waits for up to {under_way} calls that are paid, Ctrl-C again does not");
+                let calls = news.borrow().under_way.saturating_sub(desk.in_line());
+                let text = match calls {
+                    0 => "stopping; no call is on its way".to_owned(),
+                    1 => "stopping; waits for a call that is paid, Ctrl-C again does not".to_owned(),
+                    calls => format!("stopping; waits for up to {calls} calls that are paid, Ctrl-C again does not"),
+                };
                 view.show(|| text.clone(), || text.clone());
                 view.leave();
             }
@@ -88,8 +93,10 @@ async fn watched(
         let now = desk.clock.now();
         let (standing, policy) = (standing.as_slice(), &desk.policy);
         let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
-        // Before the first news there is nothing to show.
-        if progress.job == id {
+        // Before the first news there is nothing to show, and in a log only what changed is worth a line.
+        let change = (progress.counts.done, progress.counts.failed, progress.paused.clone());
+        if progress.job == id && (view.redraws() || shown.as_ref() != Some(&change)) {
+            shown = Some(change);
             view.show(|| scene.draw(), || scene.brief());
         }
         if let Some(ended) = over {

@@ -17,7 +17,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::cloud::{Cloud, Executed};
-use crate::translate::{POLICIES, World, expected, prose, slow};
+use crate::translate::{POLICIES, World, expected, prose, slow, troubled};
 
 const TEMPLATE: &str = include_str!("../../../../deploy/translate.yaml");
 const PAGE: &str = include_str!("../../../../docs/translate.md");
@@ -179,6 +179,29 @@ fn r003_11_the_state_machine_translates_a_document_in_ten_places_though_a_functi
         (ended.status.as_str(), &ended.output["Error"]),
         ("FAILED", &"Runtime.ExitError".into())
     );
+}
+
+/// R003.11: an execution that needs somebody fails and says why, so an alarm on failed executions hears of it: a key that is refused, and
+/// chunks that were given up.
+#[test]
+fn r003_11_an_execution_that_somebody_must_look_after_fails_with_the_reason() {
+    let of = |fault, word: &str| Trouble::new(fault, When::Contains(word.to_owned()));
+    let troubles = vec![of(Fault::BadKey, "keyhole"), of(Fault::Blocked, "forbidden")];
+    let stage = Stage::new(|tables| World::on(troubled(troubles), tables), 0.001);
+    let world = &stage.world;
+    let rows = [
+        ("locked", "keyhole", "paused", "API key"),
+        ("blocked", "forbidden", "completed_with_errors", "--retry-failed tries them again"),
+    ];
+    for (name, word, state, why) in rows {
+        let file = format!("{name}.txt");
+        world.folder.write(&file, &prose(8).replacen("river", word, 1));
+        let id = kept(world, &file);
+        let ended = stage.end(&stage.execute(name, TEMPLATE, "wide", "", &id));
+        assert_eq!((&*ended.status, &ended.output["Error"]), ("FAILED", &state.into()), "{name}");
+        let cause = ended.output["Cause"].as_str().expect("a cause");
+        assert!(cause.contains(why), "{name}: {cause}");
+    }
 }
 
 /// The template with one mistake.

@@ -4,6 +4,7 @@
 //! and given context like any other document. Every entry that is not a page, or whose text did not change, is copied as it is
 //! packed.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read, Write};
 use std::ops::Range;
@@ -13,10 +14,12 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use zip::{ZipArchive, ZipWriter};
 
+use super::labels;
 use super::table::Table;
 use super::xhtml::{self, Page};
 use super::{DOCUMENT_BYTES_MAX, too_large};
 use crate::error::Error;
+use crate::language::Language;
 
 /// How much larger than its packed form text can be: what deflate reaches at most.
 const PACKED_TIMES_MAX: usize = 1_032;
@@ -94,12 +97,14 @@ impl Archive {
             .map_err(|error| Error::document(format!("{name}, {error}")))
     }
 
-    /// Packs the book with `written` in place of the source; `ends` has the end of each page in it.
+    /// Packs the book with `written` in place of the source; `ends` has the end of each page in it. Its language becomes
+    /// `language`, if one is given.
     pub(super) fn write(
         &self,
         source: &str,
         written: &str,
         ends: &[usize],
+        language: Option<&Language>,
     ) -> Result<Vec<u8>, Error> {
         let failed =
             |error: zip::result::ZipError| Error::document(format!("packing the book: {error}"));
@@ -107,8 +112,11 @@ impl Archive {
         let mut changed = HashMap::new();
         let (mut from, mut start) = (0, 0);
         for (entry, end) in self.pages.iter().zip(ends) {
-            let page = &written[start..*end];
-            if page != &source[from..entry.end] {
+            let mut page = Cow::Borrowed(&written[start..*end]);
+            if let Some(language) = language {
+                page = labels::in_language(page, entry.page, language.tag());
+            }
+            if page != source[from..entry.end] {
                 changed.insert(entry.name.as_str(), page);
             }
             (from, start) = (entry.end, *end);
@@ -176,7 +184,7 @@ fn package_name(zip: &mut Zip) -> Result<String, Error> {
     name.ok_or_else(|| Error::document(format!("{CONTAINER} names no package file")))
 }
 
-/// The pages in the order of reading, then other pages, then the index.
+/// The pages in the order of reading, then other pages, then the index, then the package file for the title of the book.
 fn pages(zip: &mut Zip, package: &str) -> Result<Vec<Entry>, Error> {
     let folder = package.rsplit_once('/').map_or("", |(folder, _)| folder);
     let text = text(zip, package)?;
@@ -217,6 +225,7 @@ fn pages(zip: &mut Zip, package: &str) -> Result<Vec<Entry>, Error> {
     if pages.is_empty() {
         return Err(Error::document(format!("{package} names no page of text")));
     }
+    pages.push(Entry { name: package.to_owned(), page: Page::Package, end: 0 });
     Ok(pages)
 }
 

@@ -13,6 +13,7 @@
 
 mod epub;
 mod inline;
+mod labels;
 mod markdown;
 mod refine;
 mod segment;
@@ -72,8 +73,7 @@ impl Format {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         ending.to_ascii_lowercase().parse().map_err(|_| {
             Error::document(format!(
-                "{}: the ending {ending:?} is none of a format that is translated; use .txt, .md, .srt or .epub, or \
-                 name the format",
+                "{}: the ending {ending:?} is none of a format that is translated; use .txt, .md, .srt or .epub",
                 path.display()
             ))
         })

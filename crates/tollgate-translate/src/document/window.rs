@@ -153,6 +153,13 @@ impl Document {
         Ok(())
     }
 
+    /// The document as it was before chunks were made of it.
+    pub(crate) fn uncut(&self) -> Self {
+        let list = self.windows.list.clone();
+        let windows = Windows { list, firsts: OnceLock::new() };
+        Self { most: None, windows, recent: Recent::default(), ..self.clone() }
+    }
+
     /// Cuts segments of more than `most` tokens where they can be cut, and tells the tokens of every segment, in order.
     pub(crate) fn refine(&mut self, most: u64, mut each: impl FnMut(u64)) {
         self.most = Some(most);

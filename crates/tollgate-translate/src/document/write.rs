@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::table::{Kind, Mark, Role};
 use super::{Document, Format, Segment};
 use crate::error::Error;
+use crate::language::Language;
 use crate::marker;
 
 /// What stands in the written document.
@@ -46,6 +47,28 @@ impl Document {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a text does not have each marker of its segment once.
     pub fn write<'a>(
         &self,
+        layout: Layout,
+        fill: impl Fn(usize) -> Filling<'a>,
+    ) -> Result<Vec<u8>, Error> {
+        self.write_as(None, layout, fill)
+    }
+
+    /// The same, as a document in `language`: a book says so of itself and of its pages, unless it has both languages.
+    ///
+    /// # Errors
+    /// As of [`write`](Self::write).
+    pub fn write_in<'a>(
+        &self,
+        language: &Language,
+        layout: Layout,
+        fill: impl Fn(usize) -> Filling<'a>,
+    ) -> Result<Vec<u8>, Error> {
+        self.write_as(Some(language).filter(|_| layout == Layout::Translation), layout, fill)
+    }
+
+    fn write_as<'a>(
+        &self,
+        language: Option<&Language>,
         layout: Layout,
         fill: impl Fn(usize) -> Filling<'a>,
     ) -> Result<Vec<u8>, Error> {
@@ -96,7 +119,7 @@ impl Document {
         }
         written.push_str(&self.source[from..]);
         match &self.archive {
-            Some(archive) => archive.write(&self.source, &written, &ends),
+            Some(archive) => archive.write(&self.source, &written, &ends, language),
             None => Ok(written.into_bytes()),
         }
     }

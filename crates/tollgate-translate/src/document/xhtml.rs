@@ -33,6 +33,19 @@ pub(super) enum Page {
     Text,
     /// An index of EPUB 2 (NCX): only its labels are text.
     Index,
+    /// The package file: only the titles of the book are text.
+    Package,
+}
+
+impl Page {
+    /// Whether what stands directly in the element `block` is text.
+    fn has_text_in(self, block: &str) -> bool {
+        match self {
+            Self::Text => true,
+            Self::Index => block == "text",
+            Self::Package => block == "title",
+        }
+    }
 }
 
 /// The character that `&name;` stands for.
@@ -163,7 +176,7 @@ impl Run<'_> {
     fn finish(&mut self, end: usize, table: &mut Table) {
         let block = self.block.last().map_or("", String::as_str);
         if let Some(from) = self.from.take()
-            && (self.page == Page::Text || block == "text")
+            && self.page.has_text_in(block)
         {
             let kind = if ONE_LINE.contains(&block) { Kind::Line } else { Kind::Paragraph };
             table.add(self.source, (from, end), &self.marks, kind);

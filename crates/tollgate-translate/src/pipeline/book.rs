@@ -243,6 +243,11 @@ impl Book {
         self.chunks.clone()
     }
 
+    /// The language it is translated into.
+    pub(super) const fn to(&self) -> &Language {
+        &self.settings.to
+    }
+
     pub(super) const fn document(&self) -> &Document {
         &self.document
     }

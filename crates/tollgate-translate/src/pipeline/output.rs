@@ -89,7 +89,7 @@ impl Output {
                 "the chunks of the job {id:?} end at segment {covered}"
             )));
         }
-        let bytes = document.write(layout, |segment| match texts.get(segment) {
+        let bytes = document.write_in(book.to(), layout, |segment| match texts.get(segment) {
             Some(Some(text)) => Filling::Text(text),
             _ => Filling::Failed,
         })?;

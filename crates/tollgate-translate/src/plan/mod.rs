@@ -3,18 +3,20 @@
 //! It promises nothing that the limits do not allow. Where a wish cannot be met, it names the settings that would meet it, and
 //! each of these was tried in the same forecast.
 
+mod fit;
 mod forecast;
 mod price;
 mod remedy;
 mod text;
 
+pub use fit::size_for_a_day;
 pub use price::{Micros, Price, Prices};
 pub use remedy::Warning;
 
 use serde::Serialize;
 use tollgate_core::{Policy, Span, Timestamp};
 
-use crate::chunk::{self, Chunk};
+use crate::chunk::Chunk;
 use crate::document::Document;
 use crate::error::Error;
 use crate::estimate::Calibration;
@@ -142,10 +144,8 @@ impl Plan {
                 conditions.workers
             )));
         }
-        let estimates: Vec<Estimate> = chunks
-            .iter()
-            .map(|chunk| task.estimate(document, chunk, &conditions.model, calibration))
-            .collect();
+        let model = &conditions.model;
+        let estimates = estimates(task, document, chunks, model, calibration);
         let input_tokens = estimates.iter().map(|estimate| estimate.input).sum();
         let output_tokens = estimates.iter().map(|estimate| estimate.output).sum();
         let total = Estimate { input: input_tokens, output: output_tokens };
@@ -173,19 +173,29 @@ impl Plan {
             feasible: true,
             warnings: Vec::new(),
         };
-        let size_max = chunk::size_max(&task.from, &task.to);
         let case = remedy::Case {
+            task,
             document,
+            calibration,
             estimates: &estimates,
             conditions,
             policy: &policy,
             crew,
-            size_max,
         };
         plan.warnings = case.warnings(&plan, outcome.as_ref().err().copied())?;
         plan.feasible = plan.warnings.iter().all(|warning| !warning.breaks_a_wish);
         Ok(plan)
     }
+}
+
+fn estimates(
+    task: &Task,
+    document: &Document,
+    chunks: &[Chunk],
+    model: &str,
+    calibration: &Calibration,
+) -> Vec<Estimate> {
+    chunks.iter().map(|chunk| task.estimate(document, chunk, model, calibration)).collect()
 }
 
 /// The limit that requests waited for longest, or the workers.

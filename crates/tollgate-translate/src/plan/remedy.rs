@@ -1,20 +1,26 @@
 //! What stands against a wish, and which settings would grant it.
 //!
-//! A number that is proposed was found by forecasting with it: the smallest at which the wish comes true.
+//! A number that is proposed was found by forecasting with it: the smallest at which the wish comes true. Chunks of another size
+//! are cut and forecast as well, since they have other estimates.
 
 use serde::Serialize;
-use tollgate_core::{CalendarWindow, Period, Policy, Rule, Span};
+use tollgate_core::{Policy, Span};
 
-use super::forecast::{Crew, TOKENS, TooLarge, forecast, with_limits};
+use super::fit::{counts_days, requests_per_day, size_for_a_day};
+use super::forecast::{Crew, Forecast, TOKENS, TooLarge, forecast, with_limits};
 use super::text::grouped;
-use super::{Conditions, Micros, Plan, Prices, WORKERS_MAX};
-use crate::chunk::{CHUNK_TOKENS_MIN, fitting_size};
+use super::{Conditions, Micros, Plan, Prices, WORKERS_MAX, estimates};
+use crate::chunk::{CHUNK_TOKENS_MIN, cut};
 use crate::document::Document;
 use crate::error::Error;
-use crate::prompt::Estimate;
+use crate::estimate::Calibration;
+use crate::prompt::{Estimate, Task};
 
 /// How often settings that do not work together are raised before there is no answer.
 const ROUNDS_MAX: usize = 40;
+
+/// How much larger than what is needed a limit may have to be, since a part of it may be held back: at most nine tenths.
+const HELD_BACK_MAX: u64 = 10;
 
 /// Something that stands against the job or a wish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,13 +35,21 @@ pub struct Warning {
 
 /// Everything a remedy is looked for in.
 pub(super) struct Case<'a> {
+    pub(super) task: &'a Task,
     pub(super) document: &'a Document,
+    pub(super) calibration: &'a Calibration,
     pub(super) estimates: &'a [Estimate],
     pub(super) conditions: &'a Conditions,
     /// The limits that the forecast was made with.
     pub(super) policy: &'a Policy,
     pub(super) crew: Crew,
-    pub(super) size_max: u64,
+}
+
+/// Chunks of another size, forecast.
+struct Trial {
+    size: u64,
+    requests: usize,
+    outcome: Forecast,
 }
 
 impl Case<'_> {
@@ -46,54 +60,108 @@ impl Case<'_> {
     ) -> Result<Vec<Warning>, Error> {
         let mut warnings = Vec::new();
         if let Some(too_large) = too_large {
-            warnings.push(self.never_fits(plan, too_large));
+            warnings.push(self.never_fits(plan, too_large)?);
         } else {
-            warnings.extend(self.takes_days(plan));
-            warnings.extend(self.too_slow(plan)?);
+            let larger = self.larger_chunks(plan)?;
+            warnings.extend(self.takes_days(plan, larger.as_ref())?);
+            warnings.extend(self.too_slow(plan, larger.as_ref())?);
         }
         warnings.extend(self.too_dear(plan));
         Ok(warnings)
     }
 
-    fn never_fits(&self, plan: &Plan, too_large: TooLarge) -> Warning {
-        let most = self.policy.effective().nth(too_large.limit).unwrap_or(0);
-        let name = self.limit_name(too_large.limit);
-        // What is not text stays in every request.
-        let overhead = too_large.tokens.saturating_sub(plan.chunk_tokens);
-        let size = most.saturating_sub(overhead);
+    fn never_fits(&self, plan: &Plan, too_large: TooLarge) -> Result<Warning, Error> {
+        let TooLarge { limit: place, tokens } = too_large;
+        let most = self.policy.effective().nth(place).unwrap_or(0);
+        let name = self.limit_name(place);
         let mut remedies = Vec::new();
-        if CHUNK_TOKENS_MIN <= size {
-            remedies.push(format!("chunks of {} tokens", grouped(size)));
+        let (mut size, mut largest) = (plan.chunk_tokens, tokens);
+        for _ in 0..ROUNDS_MAX {
+            // What is not text stays in every request.
+            size = size.saturating_sub(largest.saturating_sub(most).max(1));
+            if size < CHUNK_TOKENS_MIN {
+                break;
+            }
+            match self.with_chunks_of(size)? {
+                Ok(_) => {
+                    remedies.push(format!("chunks of {} tokens (--chunk-tokens)", grouped(size)));
+                    break;
+                }
+                Err(still) => largest = still.tokens,
+            }
         }
-        remedies.push(format!("a limit {name} of at least {}", too_large.tokens));
-        Warning {
+        let limits = self.limits();
+        let works = |number: u64| {
+            let mut numbers = limits.clone();
+            numbers[place] = number;
+            let outcome = self.with_settings(&numbers, self.crew.workers)?;
+            Ok(outcome
+                .is_some_and(|outcome| outcome.err().is_none_or(|other| other.limit != place)))
+        };
+        let all = self.estimates.iter().map(|estimate| estimate.input).max().unwrap_or(tokens);
+        let high = all.saturating_mul(HELD_BACK_MAX);
+        let needed = smallest(limits[place], high, works)?;
+        remedies.push(format!("a limit {name} of {needed}"));
+        Ok(Warning {
             text: format!(
-                "a request of {} tokens never fits the limit {name}, which issues at most {most} at once",
-                too_large.tokens
+                "a request of {tokens} tokens never fits the limit {name}, which issues at most {most} at once"
             ),
             remedies,
             breaks_a_wish: true,
+        })
+    }
+
+    /// What `--fit-rpd` would do, if that makes fewer days or an earlier end.
+    fn larger_chunks(&self, plan: &Plan) -> Result<Option<Trial>, Error> {
+        let late = match (self.conditions.within, plan.ends_at) {
+            (Some(within), Some(end)) => within < end.since(self.conditions.now),
+            _ => false,
+        };
+        if !late && plan.days.is_none_or(|days| days < 2) {
+            return Ok(None);
         }
+        let size = size_for_a_day(self.document, self.task, self.policy);
+        let Some(size) = size.filter(|size| *size != plan.chunk_tokens) else { return Ok(None) };
+        let trial = self.with_chunks_of(size)?.ok();
+        Ok(trial.filter(|trial| {
+            trial.outcome.days < plan.days || Some(trial.outcome.ends_at) < plan.ends_at
+        }))
+    }
+
+    fn with_chunks_of(&self, size: u64) -> Result<Result<Trial, TooLarge>, Error> {
+        let mut document = self.document.clone();
+        let chunks = cut(&mut document, size)?;
+        let model = &self.conditions.model;
+        let estimates = estimates(self.task, &document, &chunks, model, self.calibration);
+        let outcome = forecast(&estimates, self.policy, self.crew, self.conditions.now)?;
+        Ok(outcome.map(|outcome| Trial { size, requests: chunks.len(), outcome }))
     }
 
     /// A daily quota is worth a word even where nobody wished for an end.
-    fn takes_days(&self, plan: &Plan) -> Option<Warning> {
-        let days = plan.days.filter(|days| 1 < *days)?;
-        let daily = self.daily_requests()?;
-        let mut remedies = Vec::new();
-        for goal in (1..days).filter(|goal| *goal == 1 || *goal == days - 1) {
-            let room = daily.saturating_mul(goal);
-            if let Some(size) = fitting_size(self.document, room, self.size_max) {
-                let on = if goal == 1 { "one day".to_owned() } else { format!("{goal} days") };
-                remedies.push(format!(
-                    "larger chunks (--fit-rpd): {} tokens each fit {on}",
-                    grouped(size)
-                ));
-                break;
-            }
+    fn takes_days(&self, plan: &Plan, larger: Option<&Trial>) -> Result<Option<Warning>, Error> {
+        let days = plan.days.filter(|days| 1 < *days);
+        let (Some(days), Some(daily)) = (days, requests_per_day(self.policy)) else {
+            return Ok(None);
+        };
+        let mut remedies: Vec<String> =
+            larger.map(|trial| self.in_words(trial)).into_iter().collect();
+        let in_a_day = |number: u64| {
+            let limits = self.policy.limits();
+            let numbers: Vec<u64> = limits
+                .map(|limit| match limit.rule().limit() {
+                    own if counts_days(limit) => own.max(number),
+                    own => own,
+                })
+                .collect();
+            let outcome = self.with_settings(&numbers, self.crew.workers)?;
+            Ok(outcome.and_then(Result::ok).is_some_and(|done| done.days == Some(1)))
+        };
+        let needed = smallest(daily, plan.requests.saturating_mul(HELD_BACK_MAX), in_a_day)?;
+        // The rest of a day may be too short, whatever the tier.
+        if in_a_day(needed)? {
+            remedies.push(format!("a tier with {} requests per day", grouped(needed)));
         }
-        remedies.push(format!("a tier with {} requests per day", plan.requests));
-        Some(Warning {
+        Ok(Some(Warning {
             text: format!(
                 "{} requests at {daily} per day take {days} days; the job pauses when a day's quota is used up and resumes by \
                  itself",
@@ -101,10 +169,24 @@ impl Case<'_> {
             ),
             remedies,
             breaks_a_wish: false,
-        })
+        }))
     }
 
-    fn too_slow(&self, plan: &Plan) -> Result<Option<Warning>, Error> {
+    fn in_words(&self, trial: &Trial) -> String {
+        let days = match trial.outcome.days {
+            Some(1) => ", on one day".to_owned(),
+            Some(days) => format!(", on {days} days"),
+            None => String::new(),
+        };
+        format!(
+            "larger chunks (--fit-rpd): {} of up to {} tokens, done in {}{days}",
+            grouped(trial.requests as u64),
+            grouped(trial.size),
+            trial.outcome.ends_at.since(self.conditions.now).for_people()
+        )
+    }
+
+    fn too_slow(&self, plan: &Plan, larger: Option<&Trial>) -> Result<Option<Warning>, Error> {
         let (Some(within), Some(ends_at)) = (self.conditions.within, plan.ends_at) else {
             return Ok(None);
         };
@@ -118,7 +200,10 @@ impl Case<'_> {
             within.for_people(),
             super::text::pace(&plan.binding)
         );
-        let remedies = self.settings_for(within)?;
+        let is_in_time =
+            |trial: &&Trial| trial.outcome.ends_at.since(self.conditions.now) <= within;
+        let larger = larger.filter(is_in_time).map(|trial| self.in_words(trial));
+        let remedies = larger.into_iter().chain(self.settings_for(within)?).collect();
         Ok(Some(Warning { text, remedies, breaks_a_wish: true }))
     }
 
@@ -130,7 +215,7 @@ impl Case<'_> {
                 "none: one call alone takes {latency}, so wish for more time"
             )]);
         }
-        let limits: Vec<u64> = self.policy.limits().map(|limit| limit.rule().limit()).collect();
+        let limits = self.limits();
         // What the whole job needs at once is as much as a limit can help.
         let ample: Vec<u64> =
             self.policy
@@ -188,10 +273,23 @@ impl Case<'_> {
     }
 
     fn ends_within(&self, within: Span, limits: &[u64], workers: usize) -> Result<bool, Error> {
-        let Ok(policy) = with_limits(self.policy, limits) else { return Ok(false) };
+        let outcome = self.with_settings(limits, workers)?.and_then(Result::ok);
+        Ok(outcome.is_some_and(|done| done.ends_at.since(self.conditions.now) <= within))
+    }
+
+    /// The forecast with other numbers; nothing if there is no policy with these.
+    fn with_settings(
+        &self,
+        limits: &[u64],
+        workers: usize,
+    ) -> Result<Option<Result<Forecast, TooLarge>>, Error> {
+        let Ok(policy) = with_limits(self.policy, limits) else { return Ok(None) };
         let crew = Crew { workers, ..self.crew };
-        let outcome = forecast(self.estimates, &policy, crew, self.conditions.now)?;
-        Ok(outcome.is_ok_and(|done| done.ends_at.since(self.conditions.now) <= within))
+        forecast(self.estimates, &policy, crew, self.conditions.now).map(Some)
+    }
+
+    fn limits(&self) -> Vec<u64> {
+        self.policy.limits().map(|limit| limit.rule().limit()).collect()
     }
 
     fn too_dear(&self, plan: &Plan) -> Option<Warning> {
@@ -227,23 +325,7 @@ impl Case<'_> {
     }
 
     fn limit_name(&self, place: usize) -> String {
-        self.conditions
-            .policy
-            .limits()
-            .nth(place)
-            .map_or_else(String::new, |limit| limit.name().to_owned())
-    }
-
-    /// How many requests a day the policy issues.
-    fn daily_requests(&self) -> Option<u64> {
-        let daily = self.policy.limits().zip(self.policy.effective()).filter(|(limit, _)| {
-            let by_day = matches!(
-                limit.rule(),
-                Rule::CalendarWindow(CalendarWindow { period: Period::Day, .. })
-            );
-            by_day && limit.unit() == tollgate_core::REQUESTS
-        });
-        daily.map(|(_, most)| most).min()
+        self.policy.limits().nth(place).map_or_else(String::new, |limit| limit.name().to_owned())
     }
 }
 

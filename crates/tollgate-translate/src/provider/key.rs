@@ -35,7 +35,7 @@ impl Key {
         match found {
             Some(text) => Self::new(&text),
             None => Err(Error::invalid(format!(
-                "no key for the provider: set the environment variable {}, or name a file with the key in it",
+                "no key for the provider: set the environment variable {}, or name a file with the key in it with --key-file",
                 names.join(" or ")
             ))),
         }

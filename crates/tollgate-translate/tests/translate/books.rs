@@ -3,7 +3,7 @@
 use std::io::{Cursor, Read, Write};
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
-use tollgate_translate::{Document, Format, Layout};
+use tollgate_translate::{Document, Filling, Format, Layout};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
@@ -110,6 +110,45 @@ fn r003_5_a_book_is_read_in_its_order_and_only_text_changes() {
         both[5].2.contains("<li>one<br/>bar</li>")
             && both[5].2.contains("<title>Page / Cntr</title>")
     );
+}
+
+/// The title of the book is translated, and the book says which language it is in; a quotation and everything else keep theirs.
+#[test]
+fn r003_5_a_book_says_that_it_is_in_the_language_it_was_translated_into() {
+    let metadata = "<package xml:lang='en' version=\"3.0\"><metadata><dc:title id=\"t\">The Book</dc:title>\
+        <dc:creator>Somebody</dc:creator><dc:language> en-GB </dc:language><dc:language>la</dc:language></metadata>";
+    let package = PACKAGE.replace("<package>", metadata);
+    let index = INDEX.replace("<ncx>", "<ncx xml:lang=\"en\">");
+    let one = page("<p>He said <i lang=\"la\">et tu</i>.</p>")
+        .replace("<html ", "<html class = 'lang=\"x\"' lang=\"en\" xml:lang = 'en' ");
+    let two = page("<p>1234</p>").replace("<title>Page</title>", "");
+    let list = [
+        ("META-INF/container.xml", CONTAINER),
+        ("OEBPS/book.opf", &package),
+        ("OEBPS/toc.ncx", &index),
+        ("OEBPS/s.css", ""),
+        ("OEBPS/text/a.xhtml", &one),
+        ("OEBPS/text/b b.xhtml", &two),
+    ];
+    let bytes = packed(list.iter());
+    let document = Document::read(bytes.clone(), Format::Epub).unwrap();
+    assert_eq!(texts(&document), ["Page", "He said ⟦1⟧et tu⟦2⟧.", "The Book", "The Book"]);
+    let french = "fr-CA".parse().unwrap();
+    let fill =
+        |number: usize| if number < 3 { Filling::Source } else { Filling::Text("Le <Livre>") };
+    let after = entries(&document.write_in(&french, Layout::Translation, fill).unwrap());
+    let text = |name: &str| &after.iter().find(|(entry, ..)| entry == name).unwrap().2;
+    let package = package
+        .replace("'en'", "'fr-CA'")
+        .replace("en-GB", "fr-CA")
+        .replace("The Book", "Le &lt;Livre&gt;");
+    assert_eq!(*text("OEBPS/book.opf"), package);
+    assert_eq!(*text("OEBPS/toc.ncx"), index.replace("\"en\"", "\"fr-CA\""));
+    let changed = one.replace("lang=\"en\"", "lang=\"fr-CA\"").replace("= 'en'", "= 'fr-CA'");
+    assert_eq!((text("OEBPS/text/a.xhtml"), text("OEBPS/text/b b.xhtml")), (&changed, &two));
+    // With both languages in it, or without a change, it says what it said.
+    let same = document.write_in(&french, Layout::Bilingual, |_| Filling::Source).unwrap();
+    assert_eq!(entries(&same), entries(&bytes));
 }
 
 #[test]

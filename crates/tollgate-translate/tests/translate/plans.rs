@@ -1,10 +1,11 @@
 //! R003.6: what a plan says, against the table of which numbers are feasible on which tier.
 
 use tollgate_core::{
-    CalendarWindow, Limit, Period, Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket,
+    CalendarWindow, Headroom, Limit, Period, Policy, RollingWindow, Rule, Span, Timestamp,
+    TokenBucket,
 };
 use tollgate_translate::chunk::{CHUNK_TOKENS, cut};
-use tollgate_translate::plan::{Binding, Conditions, Micros, Plan, Prices};
+use tollgate_translate::plan::{Binding, Conditions, Micros, Plan, Prices, size_for_a_day};
 use tollgate_translate::{Calibration, Format};
 
 use crate::{prose, read, task};
@@ -37,19 +38,16 @@ fn morning() -> Timestamp {
 }
 
 fn plan(words: usize, policy: Policy, wish: impl Fn(&mut Conditions)) -> Plan {
-    let mut document = read(&prose(words), Format::Text);
-    let chunks = cut(&mut document, CHUNK_TOKENS).unwrap();
+    plan_of(&prose(words), CHUNK_TOKENS, policy, wish)
+}
+
+fn plan_of(text: &str, size: u64, policy: Policy, wish: impl Fn(&mut Conditions)) -> Plan {
+    let mut document = read(text, Format::Text);
+    let chunks = cut(&mut document, size).unwrap();
     let mut conditions = Conditions::new(MODEL, policy, morning());
     wish(&mut conditions);
-    Plan::make(
-        &task("en", "fr"),
-        &document,
-        &chunks,
-        CHUNK_TOKENS,
-        &Calibration::default(),
-        &conditions,
-    )
-    .unwrap()
+    Plan::make(&task("en", "fr"), &document, &chunks, size, &Calibration::default(), &conditions)
+        .unwrap()
 }
 
 fn minutes(plan: &Plan) -> u64 {
@@ -154,25 +152,85 @@ fn r003_6_a_wish_that_needs_workers_says_how_many() {
     assert!(never.warnings[0].remedies[0].starts_with("none: one call alone takes 10s"), "{never}");
 }
 
+/// What a plan proposes is what the flag then does: as many chunks of that size, that many days, and that end.
 #[test]
-fn a_daily_quota_is_met_by_larger_chunks_where_the_answer_still_fits() {
-    let plan = plan(65_000, tier(5, Some(10)), |_| {});
-    let text = plan.to_string();
-    assert!(text.contains("larger chunks (--fit-rpd): "), "{text}");
-    assert!(plan.feasible, "nobody wished for an end");
+fn r003_6_larger_chunks_do_what_the_plan_says_of_them() {
+    let long = prose(60_000).replace('\n', " ");
+    // The text, requests per day, the wish in hours, whether larger chunks help, and whether they grant the wish.
+    let rows = [
+        (prose(65_000), 10, None, true, false),
+        (prose(400_000), 25, Some(24), true, true),
+        (prose(400_000), 20, Some(24), true, true),
+        (prose(400_000), 20, Some(1), true, false),
+        (prose(400_000), 5, None, true, false),
+        // One paragraph, which is cut differently for each size.
+        (long, 8, None, true, false),
+        (prose(1_500), 2, None, false, false),
+    ];
+    for (text, rpd, hours, helps, grants) in rows {
+        let wish = |conditions: &mut Conditions| conditions.within = hours.map(Span::from_hours);
+        let policy = tier(5, Some(rpd));
+        let plan = plan_of(&text, CHUNK_TOKENS, policy.clone(), wish);
+        let (task, document) = (task("en", "fr"), read(&text, Format::Text));
+        let size = size_for_a_day(&document, &task, &policy).unwrap();
+        let fitting = plan_of(&text, size, policy, wish);
+        let days = match fitting.days.unwrap() {
+            1 => "one day".to_owned(),
+            days => format!("{days} days"),
+        };
+        let takes = fitting.ends_at.unwrap().since(morning()).for_people();
+        let digits: String = size.to_string();
+        let (thousands, rest) = digits.split_at(digits.len() - 3);
+        let said = format!(
+            "larger chunks (--fit-rpd): {} of up to {thousands},{rest} tokens, done in {takes}, on {days}",
+            fitting.requests
+        );
+        let of = |breaks: bool| plan.warnings.iter().filter(move |one| one.breaks_a_wish == breaks);
+        let says = |breaks| of(breaks).any(|warning| warning.remedies.contains(&said));
+        assert_eq!((says(false), says(true)), (helps, grants), "{said}\n{plan}");
+        assert_eq!(plan.to_string().contains("--fit-rpd"), helps, "{plan}");
+        assert_eq!(grants, hours.is_some() && fitting.feasible, "{fitting}");
+        assert!(!fitting.to_string().contains("--fit-rpd"), "{fitting}");
+    }
+}
+
+/// A tier that is proposed ends it on one day, and one request less does not; where no tier can, none is proposed.
+#[test]
+fn r003_6_a_tier_that_is_proposed_was_tried() {
+    let slow = plan(145_000, tier(5, Some(20)), |_| {});
+    let tiers = |plan: &Plan| {
+        let of = |text: &String| {
+            text.strip_prefix("a tier with ")?.strip_suffix(" requests per day")?.parse().ok()
+        };
+        plan.warnings.iter().flat_map(|one| &one.remedies).find_map(of)
+    };
+    let rpd: u64 = tiers(&slow).expect("a tier");
+    assert_eq!(plan(145_000, tier(5, Some(rpd)), |_| {}).days, Some(1));
+    assert_eq!(plan(145_000, tier(5, Some(rpd - 1)), |_| {}).days, Some(2));
+    let late = plan(145_000, tier(5, Some(20)), |conditions| {
+        conditions.now = "2026-11-17T07:58:00Z".parse().unwrap();
+    });
+    assert_eq!((tiers(&late), late.warnings.len()), (None, 1), "{late}");
 }
 
 #[test]
 fn a_request_larger_than_a_limit_never_fits_and_says_what_would() {
-    let policy = Policy::new(
-        "small",
-        [Limit::new("tpm", "tokens", RollingWindow::new(2_000, Span::from_mins(1)))],
-    );
-    let plan = plan(10_000, policy.unwrap(), |_| {});
+    let small = |tokens: u64| {
+        let window = RollingWindow::new(tokens, Span::from_mins(1));
+        Policy::new("small", [Limit::new("tpm", "tokens", window).headroom(Headroom::Percent(10))])
+            .unwrap()
+    };
+    let plan = plan(10_000, small(2_000), |_| {});
     assert_eq!((plan.ends_at, plan.feasible), (None, false));
     assert!(plan.warnings[0].text.contains("never fits the limit tpm"), "{plan}");
-    assert!(plan.warnings[0].remedies[0].starts_with("chunks of "), "{plan}");
     assert!(plan.to_string().contains("ends      never"), "{plan}");
+    let [chunks, limit] = &plan.warnings[0].remedies[..] else { panic!("{plan}") };
+    let chunks = chunks.strip_prefix("chunks of ").and_then(|rest| rest.split(' ').next());
+    let size: u64 = chunks.unwrap().replace(',', "").parse().unwrap();
+    assert!(plan_of(&prose(10_000), size, small(2_000), |_| {}).feasible, "{plan}");
+    let limit: u64 = limit.strip_prefix("a limit tpm of ").unwrap().parse().unwrap();
+    assert!(self::plan(10_000, small(limit), |_| {}).feasible, "{plan}");
+    assert!(!self::plan(10_000, small(limit - 1), |_| {}).feasible, "{plan}");
 }
 
 #[test]

@@ -118,9 +118,12 @@ fn mistakes_are_named_and_send_nothing() {
         (world.make("book.txt --yes --glossary none.csv"), "--glossary none.csv: cannot be read"),
         (make.replace("--to fr", "--to en"), "is in \"en\" already"),
         (make.replace("--to fr", "--to klingon"), "klingon"),
-        (make.replace("--policy wide", "--policy narrow"), "narrow"),
+        (
+            make.replace("--policy wide", "--policy narrow"),
+            "no policy is called \"narrow\"; known: wide, three; name one with --policy",
+        ),
         (make.replace("gemini.key", "none.key"), "none.key, cannot be read"),
-        (make.replace("--key-file gemini.key", "--key-env NO_KEY"), "NO_KEY"),
+        (make.replace("--key-file gemini.key", "--key-env NO_KEY"), "with --key-file"),
         (make.replace("http://127.0.0.1", "http://example.com"), "must begin with https"),
         (
             make.replace(" --yes", ""),
@@ -134,6 +137,8 @@ fn mistakes_are_named_and_send_nothing() {
         (world.make("book.txt --yes --within soon"), "soon"),
         (world.make("book.txt --yes --output book.txt"), "is the document itself"),
         (world.make("book.txt --yes --output none/book.txt"), "there is no folder for"),
+        (world.make("book.txt --yes --output ."), "cannot be written: is a directory"),
+        (world.make("book.txt --yes --output /proc/book.txt"), "/proc/book.txt cannot be written"),
         (world.make("book.txt --yes --provider openai"), "name one with --model"),
         (make.replace("--chunk-tokens 200", "--fit-rpd"), "no limit of requests per day to fit"),
         (
@@ -156,4 +161,18 @@ fn mistakes_are_named_and_send_nothing() {
     assert_eq!(world.read("book.fr.txt"), "mine");
     assert_eq!(world.fake.tally().calls, 0);
     assert_eq!(world.run("translate jobs").out, "there are no jobs\n");
+}
+
+/// The policies of the walk are those on the page, and with them a command works whether it names a policy or not.
+#[test]
+fn the_walk_on_the_page_has_the_policies_that_it_needs() {
+    const WALK: &str = include_str!("../../../../../examples/translate.toml");
+    let page = include_str!("../../../../../docs/translate.md");
+    assert!(page.contains(&format!("```toml\n{WALK}```")), "the page shows the file");
+    let folder = Folder::with(WALK);
+    folder.write("book.md", page);
+    for policy in ["", "--policy gemini-paid", "--policy gemini-day"] {
+        let ran = folder.run(&format!("translate book.md --to fr --plan {policy}"));
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{policy}");
+    }
 }

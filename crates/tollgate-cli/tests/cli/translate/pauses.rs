@@ -107,6 +107,17 @@ fn r003_5_a_failed_chunk_is_marked_named_and_redone_alone() {
     assert_eq!(marked.matches("[NOT TRANSLATED]").count(), 1);
     let (code, status) = world.folder.json(&format!("translate status {id}"));
     assert_eq!((code, &status["failures"][0]["segments"]), (0, &"17..18".into()), "{status}");
+    let shown = world.run(&format!("translate status {id}")).out;
+    assert!(shown.contains("17..18    Paragraph 17 says that"), "{shown}");
+    // A document that has no place is found before anything is paid.
+    let calls = world.fake.tally().calls;
+    let lost = world.resume(&id, "--retry-failed --output /proc/book.txt");
+    assert!(
+        lost.code == 2 && lost.err.contains("/proc/book.txt cannot be written"),
+        "{}",
+        lost.err
+    );
+    assert_eq!(world.fake.tally().calls, calls);
     // Without the flag nothing is tried again.
     let calls = world.fake.tally().calls;
     assert_eq!(world.resume(&id, "").code, 1);
