@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tollgate::edge::environment;
 use tollgate::{ErrorKind, Span, Timestamp};
 use tollgate_translate::job::JobState;
-use tollgate_translate::pipeline::{Ended, Options, Pipeline, Single};
+use tollgate_translate::pipeline::{Ended, Options, Single};
 
 use super::desk::Desk;
+use super::watch::Told;
 use super::{invalid, list};
 use crate::failure::Failure;
 
@@ -40,17 +42,20 @@ enum Next {
     End { id: String, state: &'static str, why: Option<String> },
 }
 
-/// Answers events until Lambda ends the process.
-pub(super) async fn serve(desk: &Desk) -> Result<ExitCode, Failure> {
+/// Answers events until Lambda ends the process, or says that it will.
+pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     let none = || invalid(format!("{RUNTIME} is not set; this command is for AWS Lambda"));
     let at = environment(RUNTIME).ok_or_else(none)?;
     let runtime = Arc::new(Runtime { at: format!("http://{at}/2018-06-01/runtime/invocation") });
-    let options = Options { patience: PATIENCE, ..Options::default() };
-    let pipeline = desk.pipeline_with(options);
+    let mut told = Told::listen()?;
     loop {
         let asked = Arc::clone(&runtime);
-        let (request, event) = blocking(move || asked.next()).await?;
-        let (path, body) = match answer(desk, &pipeline, &event).await {
+        let (request, event) = tokio::select! {
+            biased;
+            () = told.heard() => return Ok(ExitCode::SUCCESS),
+            asked = blocking(move || asked.next()) => asked?,
+        };
+        let (path, body) = match answer(desk, &event).await {
             Ok(next) => ("response", serde_json::to_vec(&next)),
             Err(failure) => {
                 let problem = failure.problem();
@@ -64,7 +69,7 @@ pub(super) async fn serve(desk: &Desk) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, Failure> {
+async fn answer(desk: &Desk<'_>, event: &[u8]) -> Result<Next, Failure> {
     let Event { id } = serde_json::from_slice(event)
         .map_err(|error| invalid(format!("the event is not {{\"id\": \"JOB\"}}: {error}")))?;
     let now = desk.clock.now();
@@ -75,6 +80,8 @@ async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, 
         }
         desk.jobs.set_state(&id, &JobState::Running, now).await?;
     }
+    let options = Options { patience: PATIENCE, ..Options::default() };
+    let pipeline = desk.pipeline_with(&*desk.line_of(&id).await?, options);
     Ok(match pipeline.run_one(&id).await? {
         Single::Worked => Next::Chunk { id },
         Single::Later(at) | Single::Ended(Ended::Paused { resume_at: Some(at), .. }) => {
@@ -134,7 +141,10 @@ fn lost(error: &ureq::Error) -> Failure {
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(act).await.map_err(|error| {
+    let (done, answer) = oneshot::channel();
+    // A thread of its own, since one of the runtime would be waited for at the end, and an event may never come.
+    std::thread::spawn(move || drop(done.send(act())));
+    answer.await.map_err(|error| {
         Failure::new(ErrorKind::Unavailable, format!("a call ended unexpectedly: {error}"))
     })?
 }
