@@ -176,14 +176,14 @@ impl Attempt {
             self.engine.provider.translate(&asking.request).await
         };
         let counted = answer.as_ref().ok().and_then(|answer| answer.usage.input);
-        if let Some(counted) = counted {
-            self.engine.learn(&self.book, asking.tokens, counted).await;
-        }
         let never_arrived = matches!(&answer, Err(error) if error.kind == Kind::Unreachable);
         let came = match answer {
             Ok(answer) => self.answered(&answer, tokens, asking).await,
             Err(error) => self.failed(error, tokens, cost).await,
         };
+        if let Some(counted) = counted {
+            self.engine.learn(&self.book, asking.tokens, counted).await;
+        }
         // After the journal: a permit that is not settled costs time, an answer that is lost costs money. A gate that cannot
         // be told keeps the estimate, which errs to the strict side.
         if never_arrived {
