@@ -35,6 +35,7 @@ mod chunking;
 mod client;
 mod dynamodb;
 mod embedded;
+mod files;
 mod keys;
 mod leased;
 mod leased_real;
@@ -74,10 +75,6 @@ fn main() -> ExitCode {
         ("soak", soak::run),
         ("aws", aws::run),
     ];
-    if wanted == [peers::SERVER] {
-        peers::serve();
-        return ExitCode::SUCCESS;
-    }
     if let Some(unknown) = wanted.iter().find(|word| sections.iter().all(|(name, _)| name != word))
     {
         let names = sections.map(|(name, _)| name).join(", ");

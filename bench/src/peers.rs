@@ -4,27 +4,16 @@
 //! With two processors or more, servers share the first and clients the second, whoever they are; what a process starts
 //! runs where it runs itself.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tokio::net::TcpListener;
-use tokio::runtime::Builder;
-use tollgate::incident::Recorder;
-use tollgate::{
-    Atomic, CalendarWindow, Clock, Gate, Limit, Memory, Observed, Period, Policies, Policy,
-    RollingWindow, Span, SystemClock, TokenBucket,
-};
-use tollgate_server::{App, Listeners};
-use tollgate_telemetry::Telemetry;
 use tollgate_testing::servers::Port;
 
-/// What this program is called with to be a server.
-pub(crate) const SERVER: &str = "broker";
+/// The broker is a program of its own: this one counts its allocations, which nobody who serves does.
+const BROKER: &str = "tollgate-bench-broker";
 
 /// The most keys that the store of a server has room for.
 pub(crate) const KEYS_MAX: usize = 2_000_000;
@@ -56,15 +45,6 @@ pub(crate) fn run_on(side: Side) {
     sched_setaffinity(None, &set).expect("one of those that there are");
 }
 
-/// As many open files as this user may have.
-pub(crate) fn raise_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = Rlimit { current: limit.maximum, ..limit };
-    if let Err(error) = setrlimit(Resource::Nofile, most) {
-        println!("  could not raise the number of open files: {error}");
-    }
-}
-
 /// A process that answers, on three ports.
 pub(crate) struct Server {
     child: Child,
@@ -75,11 +55,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// This program as a broker.
+    /// A broker as `tollgate serve` runs it.
     pub(crate) fn tollgate() -> Self {
+        let built = Command::new("cargo")
+            .args(["build", "--quiet", "--release", "-p", "tollgate-bench", "--bin", BROKER])
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "the broker builds");
         let program = std::env::current_exe().expect("this program has a path");
-        let mut child = Command::new(program)
-            .arg(SERVER)
+        let mut child = Command::new(program.with_file_name(BROKER))
+            .arg(KEYS_MAX.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -162,49 +146,4 @@ fn install_throttlecrab() -> bool {
         return false;
     }
     run("cargo", &["install", "throttlecrab-server@0.4.40", "--locked", "--root", "target/servers"])
-}
-
-/// One limit as `CL.THROTTLE` has it, and three of them.
-fn policies() -> Policies {
-    let minute = Span::from_mins(1);
-    let bucket =
-        || Limit::new("rps", "requests", TokenBucket::per_second(1_000_000).burst(1_000_000));
-    let llm = [
-        bucket(),
-        Limit::new("tpm", "tokens", RollingWindow::new(1 << 50, minute).resolution(12)),
-        Limit::new("rpd", "requests", CalendarWindow::new(1 << 50, Period::Day)),
-    ];
-    let made = [Policy::new("one", [bucket()]), Policy::new("llm", llm)];
-    Policies::new(made.map(|policy| policy.expect("a valid policy"))).expect("two names")
-}
-
-/// Serves until its input ends.
-pub(crate) fn serve() {
-    raise_files();
-    // The runtime, the metrics and what is remembered for incidents are those of `tollgate serve`.
-    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let recorder = Arc::new(Recorder::new());
-        let telemetry = Telemetry::builder(Arc::clone(&clock)).recorder(Arc::clone(&recorder));
-        let (telemetry, _tasks) = telemetry.start();
-        let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), KEYS_MAX)));
-        let gate = Observed::new(gate, Arc::clone(&telemetry) as _, Arc::clone(&clock));
-        let app = App::new(Arc::new(gate), policies(), [7; 32], clock);
-        let app = app.incidents(recorder, telemetry);
-        let mut listeners = Vec::new();
-        for _ in 0..3 {
-            listeners.push(TcpListener::bind("127.0.0.1:0").await.expect("a port"));
-        }
-        let at = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
-        println!("{}", listeners.iter().map(at).collect::<Vec<_>>().join(" "));
-        let [http, grpc, resp] = listeners.try_into().expect("three of them");
-        let ended = tokio::task::spawn_blocking(|| {
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        });
-        tollgate_server::run(Listeners::http(http).grpc(grpc).resp(resp), app, async {
-            let _ = ended.await;
-        })
-        .await;
-    });
 }

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::client::{self, Grpc, Http, Pace, Resp};
-use crate::peers::{Server, Side, raise_files, run_on};
+use crate::files::raise_files;
+use crate::peers::{Server, Side, run_on};
 
 const IDLE_CONNECTIONS: usize = 10_000;
 const MANY_KEYS: usize = 1_000_000;

@@ -89,6 +89,17 @@ impl Calibration {
         self.0.insert(key, average);
     }
 
+    /// What was learnt about this model and language, in thousandths, for whoever keeps it.
+    #[must_use]
+    pub fn learnt(&self, model: &str, language: &Language) -> Option<u64> {
+        self.0.get(&key(model, language)).copied()
+    }
+
+    /// Takes up what was kept, unless something was learnt since.
+    pub fn take_up(&mut self, model: &str, language: &Language, kept: u64) {
+        self.0.entry(key(model, language)).or_insert(kept);
+    }
+
     /// The correction in thousandths: at least 1,000.
     #[must_use]
     pub fn factor(&self, model: &str, language: &Language) -> u64 {

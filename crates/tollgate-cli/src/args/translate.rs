@@ -66,9 +66,9 @@ pub(crate) enum TranslateCommand {
 /// Which provider, and which quota it is called within.
 #[derive(Debug, Args)]
 pub(crate) struct Provided {
-    /// Whose interface it is
-    #[arg(long, value_enum, default_value_t = ProviderKind::Gemini)]
-    pub(crate) provider: ProviderKind,
+    /// Whose interface it is; without it the job's own, and gemini for a new one
+    #[arg(long, value_enum)]
+    pub(crate) provider: Option<ProviderKind>,
     /// Another address than the provider's own; plain http is for this machine only
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) provider_url: Option<String>,
@@ -78,19 +78,19 @@ pub(crate) struct Provided {
     /// The file with the key
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "key_env")]
     pub(crate) key_file: Option<PathBuf>,
-    /// The policy with the provider's limits: units requests and tokens
-    #[arg(long, default_value = "gemini-free")]
-    pub(crate) policy: String,
-    /// For whom calls are counted; everybody with the same key has the same one
-    #[arg(long, default_value = "project")]
-    pub(crate) subject: String,
+    /// The policy with the provider's limits: units requests and tokens; without it the job's own, and gemini-free for a new one
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// For whom calls are counted; everybody with the same key has the same one. Without it the job's own, and project for a new one
+    #[arg(long)]
+    pub(crate) subject: Option<String>,
     /// How many chunks are translated at once
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) workers: usize,
 }
 
 /// Whose interface a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub(crate) enum ProviderKind {
     /// Gemini's generateContent
     Gemini,

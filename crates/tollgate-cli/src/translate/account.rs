@@ -21,14 +21,16 @@ use crate::output::{self, Reader};
 pub(super) struct Account<'a> {
     jobs: &'a Arc<dyn JobStore>,
     reader: Reader,
-    id: &'a str,
-    plan: Option<&'a Plan>,
+    pub(super) id: &'a str,
+    pub(super) plan: Option<&'a Plan>,
     file: PathBuf,
     layout: Layout,
     /// How it was over already, if it was.
     pub(super) over: Option<Ended>,
-    /// Whether somebody may have worked on the document since.
+    /// Whether nobody named the file, so that what somebody else put there stays.
     keeps: bool,
+    /// What the job itself wrote there before.
+    mine: Option<Vec<u8>>,
     /// The command that goes on with it.
     pub(super) resume: String,
 }
@@ -53,14 +55,27 @@ impl<'a> Account<'a> {
             JobState::Cancelled => Some(Ended::Cancelled),
             JobState::Planned | JobState::Running | JobState::Paused { .. } => None,
         };
-        let keeps = over.is_some() && named.is_none();
+        // A file that was named once may have been worked on since the job was over.
+        let keeps = named.is_none() && (over.is_some() || !settings.overwrites);
+        let mine = match &over {
+            Some(Ended::Completed | Ended::CompletedWithErrors) if keeps => {
+                Some(Output::of(&**jobs, id, settings.layout).await?.bytes)
+            }
+            _ => None,
+        };
         let resume = format!("tollgate translate resume {id}{again}");
-        Ok(Self { jobs, reader, id, plan, file, layout: settings.layout, over, keeps, resume })
+        let layout = settings.layout;
+        Ok(Self { jobs, reader, id, plan, file, layout, over, keeps, mine, resume })
     }
 
-    /// Whether the document has a place, before anything is paid.
-    pub(super) fn can_be_written(&self) -> Result<(), Failure> {
-        can_be_written(&self.file)
+    /// Whether the file can be written, as far as can be told before anything is paid.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match std::fs::read(&self.file) {
+            Ok(there) if self.keeps && self.mine.as_ref() != Some(&there) => {
+                Err(in_the_way(&self.file))
+            }
+            _ => can_be_written(&self.file),
+        }
     }
 
     /// Writes the document if the job is over, and tells how it ended; `when` says what a pause waits for.
@@ -68,13 +83,48 @@ impl<'a> Account<'a> {
         let written = match ended {
             Ended::Completed | Ended::CompletedWithErrors => {
                 let output = Output::of(&**self.jobs, self.id, self.layout).await?;
-                write(&self.file, &output.bytes, self.keeps)?;
+                self.write(&output.bytes)?;
                 Some(output)
             }
             Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
         };
         self.tell(ended, written.as_ref(), when).await?;
         Ok(if *ended == Ended::Completed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+    }
+
+    /// Writes the whole file or nothing. Time has passed since it was looked at, so it is looked at again.
+    fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let file = &self.file;
+        let unwritable = |error: std::io::Error| {
+            let text = format!(
+                "{} cannot be written: {error}; the translation is kept, name another file with resume --output",
+                file.display()
+            );
+            Failure::new(ErrorKind::Unavailable, text)
+        };
+        let beside = beside(file, ".part");
+        std::fs::write(&beside, bytes).map_err(unwritable)?;
+        let there = if self.keeps { std::fs::read(file).ok() } else { None };
+        let is_mine = |there: &Vec<u8>| there == bytes || self.mine.as_ref() == Some(there);
+        let placed = match there {
+            Some(there) if !is_mine(&there) => Err(std::io::ErrorKind::AlreadyExists.into()),
+            // A link, unlike a new name, never takes the place of a file.
+            None if self.keeps => match std::fs::hard_link(&beside, file) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    std::fs::rename(&beside, file)
+                }
+                linked => linked.and_then(|()| std::fs::remove_file(&beside)),
+            },
+            _ => std::fs::rename(&beside, file),
+        };
+        placed.map_err(|error| {
+            // It is in the jobs.
+            drop(std::fs::remove_file(&beside));
+            match error.kind() {
+                std::io::ErrorKind::AlreadyExists => in_the_way(file),
+                _ => unwritable(error),
+            }
+        })
     }
 
     async fn tell(
@@ -154,21 +204,9 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     PathBuf::from(beside)
 }
 
-/// Writes the whole file or nothing; one that `keeps` what it has is not written over with something else.
-fn write(file: &Path, bytes: &[u8], keeps: bool) -> Result<(), Failure> {
-    if keeps && std::fs::read(file).is_ok_and(|there| there != bytes) {
-        return Err(invalid(format!(
-            "{} was changed since it was written; move it away, or name a file with --output",
-            file.display()
-        )));
-    }
-    let beside = beside(file, ".part");
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, file));
-    written.map_err(|error| {
-        let text = format!(
-            "{} cannot be written: {error}; the translation is kept, name another file with resume --output",
-            file.display()
-        );
-        Failure::new(ErrorKind::Unavailable, text)
-    })
+fn in_the_way(file: &Path) -> Failure {
+    invalid(format!(
+        "{} is not what was written there, or was changed since; the translation is kept, move the file away, or name another with --output",
+        file.display()
+    ))
 }

@@ -1,18 +1,19 @@
 //! What a translation works with: the provider, the quota, the jobs and the sinks.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::ValueEnum as _;
 use tollgate::edge::environment;
 use tollgate::{Clock, Gate, Observer, Policy, SystemClock};
-use tollgate_translate::job::{EmbeddedJobs, JobStore, PostgresJobs};
-use tollgate_translate::pipeline::{Options, Pipeline, Throttle};
+use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, PostgresJobs};
+use tollgate_translate::pipeline::{JobSettings, Options, Pipeline, Route, Throttle};
 use tollgate_translate::provider::gemini::{self, Gemini};
 use tollgate_translate::provider::openai::{self, OpenAi};
 use tollgate_translate::provider::{Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
 
-use super::invalid;
 use super::turns::Turns;
+use super::{invalid, list};
 use crate::KEY_VARIABLE;
 use crate::args::{Provided, ProviderKind};
 use crate::config::{BrokerConfig, Config, JobsConfig, Secret, StoreConfig};
@@ -23,34 +24,46 @@ use crate::remote::Server;
 use crate::telemetry::{self, Running};
 
 /// What a command works with.
-pub(super) struct Desk {
+pub(super) struct Desk<'a> {
     pub(super) jobs: Arc<dyn JobStore>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) gate: Arc<dyn Gate>,
-    pub(super) policy: Policy,
-    pub(super) subject: String,
     pub(super) reader: Reader,
     /// The flags that a later command needs too, each with a space before it.
     pub(super) again: String,
-    provider: Arc<dyn Provider>,
-    throttle: Arc<Throttle>,
-    workers: usize,
+    provided: &'a Provided,
+    config: &'a Config,
+    /// Jobs with the same provider and quota stand in the same line.
+    lines: Mutex<Vec<(Route, Arc<Line>)>>,
     opened: Option<Opened>,
     running: Running,
 }
 
-impl Desk {
+/// A provider, and the quota that it is called within.
+pub(super) struct Line {
+    pub(super) policy: Policy,
+    pub(super) subject: String,
+    provider: Arc<dyn Provider>,
+    throttle: Arc<Throttle>,
+}
+
+impl Line {
+    /// How many attempts wait for a permit.
+    pub(super) fn waiting(&self) -> usize {
+        self.throttle.waiting()
+    }
+}
+
+impl<'a> Desk<'a> {
     /// Opens everything that `provided` and `config` name.
     pub(super) async fn open(
-        provided: &Provided,
-        config: &Config,
+        provided: &'a Provided,
+        config: &'a Config,
         server: Option<Server>,
         named: Option<&Path>,
         reader: Reader,
     ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let policy = policy(config, provided)?;
-        let provider = provider(provided, &clock)?;
         let again = again(provided, server.as_ref(), named);
         let store = match server {
             Some(server) => broker(server),
@@ -68,51 +81,80 @@ impl Desk {
         };
         let jobs = jobs(config).await?;
         let running = telemetry::start(&config.telemetry, &clock).await?;
-        let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
-        let subject = provided.subject.clone();
-        let throttle = Throttle::observed(
-            Arc::clone(&gate),
-            policy.clone(),
-            subject.clone(),
-            Arc::clone(&clock),
-            observer,
-        );
-        let throttle = Arc::new(throttle);
-        let workers = provided.workers;
-        Ok(Self {
-            jobs,
-            clock,
-            gate,
-            policy,
-            subject,
-            reader,
-            again,
-            provider,
-            throttle,
-            workers,
-            opened,
-            running,
-        })
+        let lines = Mutex::default();
+        Ok(Self { jobs, clock, gate, reader, again, provided, config, lines, opened, running })
     }
 
-    /// How many attempts wait for a permit.
-    pub(super) fn in_line(&self) -> usize {
-        self.throttle.waiting()
+    /// What is wrong with the flags, said before there is a job. Jobs may name what was not typed.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let (provided, route) = (self.provided, whole(self.provided, Route::default()));
+        if provided.policy.is_some() {
+            policy(self.config, &route)?;
+        }
+        if provided.provider.is_some() || provided.key_env.is_some() || provided.key_file.is_some()
+        {
+            provider(provided, &route, &self.clock)?;
+        }
+        Ok(())
+    }
+
+    /// What the job `id` is worked on with: by the flags, or else as it was made.
+    pub(super) async fn line_of(&self, id: &str) -> Result<Arc<Line>, Failure> {
+        self.line_for(&list::job(&*self.jobs, id).await?)
+    }
+
+    /// The same for a job that was looked up.
+    pub(super) fn line_for(&self, job: &Job) -> Result<Arc<Line>, Failure> {
+        self.line(JobSettings::of(job)?.route)
+    }
+
+    /// The same for a job of whoever may write jobs: the key goes to the provider itself, or where the flags say.
+    pub(super) fn trusted_line(&self, job: &Job) -> Result<Arc<Line>, Failure> {
+        let route = JobSettings::of(job)?.route;
+        match (&route.url, &self.provided.provider_url) {
+            (Some(url), None) => Err(invalid(format!(
+                "the job names {url}, and the key goes only where this process was told to send it; if it may go there, \
+                 add --provider-url {url}"
+            ))),
+            _ => self.line(route),
+        }
+    }
+
+    /// What a job that was made with `route` is worked on with.
+    pub(super) fn line(&self, route: Route) -> Result<Arc<Line>, Failure> {
+        let route = whole(self.provided, route);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, line)) = lines.iter().find(|(there, _)| *there == route) {
+            return Ok(Arc::clone(line));
+        }
+        let policy = policy(self.config, &route)?;
+        let provider = provider(self.provided, &route, &self.clock)?;
+        let subject = route.subject.clone().unwrap_or_default();
+        let throttle = Arc::new(Throttle::observed(
+            Arc::clone(&self.gate),
+            policy.clone(),
+            subject.clone(),
+            Arc::clone(&self.clock),
+            Arc::clone(&self.running.telemetry) as Arc<dyn Observer>,
+        ));
+        let line = Arc::new(Line { policy, subject, provider, throttle });
+        lines.push((route, Arc::clone(&line)));
+        Ok(line)
     }
 
     /// A pipeline that waits pauses out, or returns.
-    pub(super) fn pipeline(&self, wait_out_pauses: bool) -> Pipeline {
-        self.pipeline_with(Options { wait_out_pauses, ..Options::default() })
+    pub(super) fn pipeline(&self, line: &Line, wait_out_pauses: bool) -> Pipeline {
+        self.pipeline_with(line, Options { wait_out_pauses, ..Options::default() })
     }
 
     /// A pipeline with these options, the sinks and the number of chunks at once that was asked for.
-    pub(super) fn pipeline_with(&self, options: Options) -> Pipeline {
+    pub(super) fn pipeline_with(&self, line: &Line, options: Options) -> Pipeline {
         let meters = Some(Arc::clone(self.running.telemetry.meters()));
-        let parallel = self.workers;
+        let parallel = self.provided.workers;
         let options = Options { parallel, meters, ..options };
         Pipeline::new(
-            Arc::clone(&self.provider),
-            Arc::clone(&self.throttle),
+            Arc::clone(&line.provider),
+            Arc::clone(&line.throttle),
             Arc::clone(&self.jobs),
             Arc::clone(&self.clock),
             options,
@@ -139,24 +181,60 @@ pub(super) async fn jobs(config: &Config) -> Result<Arc<dyn JobStore>, Failure> 
     })
 }
 
+/// The flags that were typed, as a route.
+pub(super) fn typed(provided: &Provided) -> Route {
+    let name = |kind: ProviderKind| kind.to_possible_value().map(|it| it.get_name().to_owned());
+    Route {
+        provider: provided.provider.and_then(name),
+        url: provided.provider_url.clone(),
+        policy: provided.policy.clone(),
+        subject: provided.subject.clone(),
+    }
+}
+
+/// What was typed, or else what `route` says, or else what is usual.
+pub(super) fn whole(provided: &Provided, route: Route) -> Route {
+    let usual = Route {
+        provider: Some("gemini".to_owned()),
+        url: None,
+        policy: Some("gemini-free".to_owned()),
+        subject: Some("project".to_owned()),
+    };
+    typed(provided).or(route).or(usual)
+}
+
 /// The policy that calls are counted by.
-pub(super) fn policy(config: &Config, provided: &Provided) -> Result<Policy, Failure> {
-    let policy = config.policies.get(&provided.policy).map_err(|error| {
+pub(super) fn policy(config: &Config, route: &Route) -> Result<Policy, Failure> {
+    let name = route.policy.as_deref().unwrap_or_default();
+    let policy = config.policies.get(name).map_err(|error| {
         let given = Failure::from(error);
         invalid(format!("{}; name one with --policy", given.problem().detail))
     })?;
     if let Some(unit) = policy.units().find(|unit| !["requests", "tokens"].contains(unit)) {
         return Err(invalid(format!(
-            "the policy {:?} counts {unit:?}, and a translation has only requests and tokens; name another with --policy",
-            provided.policy
+            "the policy {name:?} counts {unit:?}, and a translation has only requests and tokens; name another with --policy"
         )));
     }
-    tollgate::Ask::new(policy, provided.subject.as_str()).check().map_err(tollgate::Error::from)?;
+    let subject = route.subject.as_deref().unwrap_or_default();
+    tollgate::Ask::new(policy, subject).check().map_err(tollgate::Error::from)?;
     Ok(policy.clone())
 }
 
-fn provider(provided: &Provided, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Provider>, Failure> {
-    let (url, variables): (_, &[&str]) = match provided.provider {
+/// Whose interface the provider of `route` speaks.
+pub(super) fn kind(route: &Route) -> Result<ProviderKind, Failure> {
+    let name = route.provider.as_deref().unwrap_or_default();
+    ProviderKind::from_str(name, false).map_err(|_| {
+        invalid(format!("this program knows no provider {name:?}; name another with --provider"))
+    })
+}
+
+fn provider(
+    provided: &Provided,
+    route: &Route,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Provider>, Failure> {
+    let kind = kind(route)?;
+    let (url, variables): (_, &[&str]) = match kind {
         ProviderKind::Gemini => (gemini::BASE_URL, &gemini::KEY_VARIABLES),
         ProviderKind::Openai => (openai::BASE_URL, &openai::KEY_VARIABLES),
     };
@@ -165,10 +243,10 @@ fn provider(provided: &Provided, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Provi
         (None, Some(file)) => Key::from_file(file)?,
         (None, None) => Key::from_environment(variables)?,
     };
-    let url = provided.provider_url.as_deref().unwrap_or(url);
+    let url = route.url.as_deref().unwrap_or(url);
     let transport = Arc::new(Http::new()?) as Arc<dyn Transport>;
     let clock = Arc::clone(clock);
-    Ok(match provided.provider {
+    Ok(match kind {
         ProviderKind::Gemini => Arc::new(Gemini::new(url, key, transport, clock, TIMEOUT_DEFAULT)?),
         ProviderKind::Openai => Arc::new(OpenAi::new(url, key, transport, clock, TIMEOUT_DEFAULT)?),
     })
@@ -187,21 +265,21 @@ fn broker(server: Server) -> StoreConfig {
     }))
 }
 
-/// The flags that differ from what they are without being typed.
+/// The flags that were typed, as they are typed again.
 pub(super) fn again(provided: &Provided, server: Option<&Server>, named: Option<&Path>) -> String {
     let file = |path: &Path| path.display().to_string();
-    let openai = (provided.provider == ProviderKind::Openai).then(|| "openai".to_owned());
+    let typed = typed(provided);
     let other = |value: &str, usual: &str| (value != usual).then(|| value.to_owned());
     let flags = [
         ("--config", named.map(file)),
         ("--server", server.map(|server| server.url.as_str().to_owned())),
         ("--authority", server.and_then(|server| server.authority.as_deref()).map(file)),
-        ("--provider", openai),
-        ("--provider-url", provided.provider_url.clone()),
+        ("--provider", typed.provider),
+        ("--provider-url", typed.url),
         ("--key-env", provided.key_env.clone()),
         ("--key-file", provided.key_file.as_deref().map(file)),
-        ("--policy", other(&provided.policy, "gemini-free")),
-        ("--subject", other(&provided.subject, "project")),
+        ("--policy", typed.policy),
+        ("--subject", typed.subject),
         ("--workers", other(&provided.workers.to_string(), "10")),
     ];
     let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));

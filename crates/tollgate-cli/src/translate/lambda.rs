@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tollgate::edge::environment;
 use tollgate::{ErrorKind, Span, Timestamp};
 use tollgate_translate::job::JobState;
-use tollgate_translate::pipeline::{Ended, Options, Pipeline, Single};
+use tollgate_translate::pipeline::{Ended, Options, Single};
 
 use super::desk::Desk;
+use super::watch::Told;
 use super::{invalid, list};
 use crate::failure::Failure;
 
@@ -40,17 +42,20 @@ enum Next {
     End { id: String, state: &'static str, why: Option<String> },
 }
 
-/// Answers events until Lambda ends the process.
-pub(super) async fn serve(desk: &Desk) -> Result<ExitCode, Failure> {
+/// Answers events until Lambda ends the process, or says that it will.
+pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     let none = || invalid(format!("{RUNTIME} is not set; this command is for AWS Lambda"));
     let at = environment(RUNTIME).ok_or_else(none)?;
     let runtime = Arc::new(Runtime { at: format!("http://{at}/2018-06-01/runtime/invocation") });
-    let options = Options { patience: PATIENCE, ..Options::default() };
-    let pipeline = desk.pipeline_with(options);
+    let mut told = Told::listen()?;
     loop {
         let asked = Arc::clone(&runtime);
-        let (request, event) = blocking(move || asked.next()).await?;
-        let (path, body) = match answer(desk, &pipeline, &event).await {
+        let (request, event) = tokio::select! {
+            biased;
+            () = told.heard() => return Ok(ExitCode::SUCCESS),
+            asked = blocking(move || asked.next()) => asked?,
+        };
+        let (path, body) = match answer(desk, &event).await {
             Ok(next) => ("response", serde_json::to_vec(&next)),
             Err(failure) => {
                 let problem = failure.problem();
@@ -64,17 +69,20 @@ pub(super) async fn serve(desk: &Desk) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, Failure> {
+async fn answer(desk: &Desk<'_>, event: &[u8]) -> Result<Next, Failure> {
     let Event { id } = serde_json::from_slice(event)
         .map_err(|error| invalid(format!("the event is not {{\"id\": \"JOB\"}}: {error}")))?;
     let now = desk.clock.now();
     // Nobody else wakes a job that is worked on by functions alone.
-    if let JobState::Paused { resume_at: Some(at), .. } = list::job(&*desk.jobs, &id).await?.state {
+    let job = list::job(&*desk.jobs, &id).await?;
+    if let JobState::Paused { resume_at: Some(at), .. } = job.state {
         if now < at {
             return Ok(wait(id, at));
         }
         desk.jobs.set_state(&id, &JobState::Running, now).await?;
     }
+    let options = Options { patience: PATIENCE, ..Options::default() };
+    let pipeline = desk.pipeline_with(&*desk.trusted_line(&job)?, options);
     Ok(match pipeline.run_one(&id).await? {
         Single::Worked => Next::Chunk { id },
         Single::Later(at) | Single::Ended(Ended::Paused { resume_at: Some(at), .. }) => {
@@ -96,7 +104,7 @@ async fn answer(desk: &Desk, pipeline: &Pipeline, event: &[u8]) -> Result<Next, 
 }
 
 /// What a person reads who is told that the execution failed.
-async fn given_up(desk: &Desk, id: &str) -> Result<String, Failure> {
+async fn given_up(desk: &Desk<'_>, id: &str) -> Result<String, Failure> {
     let counts = desk.jobs.counts(id).await?;
     Ok(format!(
         "{} of {} chunks were given up; tollgate translate resume {id} --retry-failed tries them again",
@@ -146,7 +154,10 @@ fn lost(error: &ureq::Error) -> Failure {
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(act).await.map_err(|error| {
+    let (done, answer) = oneshot::channel();
+    // A thread of its own, since one of the runtime would be waited for at the end, and an event may never come.
+    std::thread::spawn(move || drop(done.send(act())));
+    answer.await.map_err(|error| {
         Failure::new(ErrorKind::Unavailable, format!("a call ended unexpectedly: {error}"))
     })?
 }

@@ -76,6 +76,10 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
     } else {
         (Vec::new(), Vec::new())
     };
+    let retry = chunks.iter().filter(|chunk| chunk.again_at.is_some());
+    let retry = retry.max_by_key(|chunk| chunk.again_at);
+    whole["retry"] = retry.and_then(|chunk| chunk.reason.clone()).into();
+    whole["retry_at"] = retry.and_then(|chunk| chunk.again_at).map(|at| at.to_string()).into();
     whole["failures"] = failures.clone().into();
     whole["warnings"] = warnings.clone().into();
     output::answer(reader, &whole, || {
@@ -104,6 +108,9 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
         }
         if !whole["resume_at"].is_null() {
             lines.insert(3, format!("goes on   at {}", text("resume_at")));
+        }
+        if !whole["retry"].is_null() {
+            lines.push(format!("trouble   {}; tries again at {}", text("retry"), text("retry_at")));
         }
         for (title, rows) in [("not translated", &failures), ("worth a look", &warnings)] {
             if !rows.is_empty() {

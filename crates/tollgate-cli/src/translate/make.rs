@@ -9,12 +9,14 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tollgate::{Clock, Policy, Span, SystemClock};
 use tollgate_translate::job::{JobState, JobStore};
-use tollgate_translate::pipeline::{Amendment, JobSpec};
+use tollgate_translate::pipeline::{Amendment, JobSpec, Route};
 use tollgate_translate::plan::{Conditions, Plan, size_for_a_day};
+use tollgate_translate::verify;
 use tollgate_translate::{
     Calibration, Document, Format, Glossary, Layout, PROMPT_VERSION, Task, chunk,
 };
 
+use super::account::Account;
 use super::desk::{self, Desk};
 use super::{account, invalid, max_cost, prices, read_text, watch};
 use crate::DENIED;
@@ -38,8 +40,9 @@ pub(super) async fn run(
     named: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
-    let policy = desk::policy(config, &flags.working.provided)?;
-    let (mut spec, plan) = planned(flags, &policy)?;
+    let route = desk::whole(&flags.working.provided, Route::default());
+    let policy = desk::policy(config, &route)?;
+    let (mut spec, plan) = planned(flags, &policy, route)?;
     if flags.plan {
         output::answer(reader, &json!({ "plan": plan }), || {
             plan.to_string().trim_end().to_owned()
@@ -49,6 +52,7 @@ pub(super) async fn run(
     if reader == Reader::Person {
         output::line(plan.to_string().trim_end())?;
     }
+    warn_of_language(&spec, reader)?;
     let store = desk::jobs(config).await?;
     let there = identified(&mut spec, &*store).await?;
     if !there {
@@ -72,14 +76,29 @@ pub(super) async fn run(
 
 async fn work(
     flags: &Making,
-    desk: &Desk,
+    desk: &Desk<'_>,
     spec: &JobSpec,
     plan: &Plan,
 ) -> Result<ExitCode, Failure> {
-    let pipeline = desk.pipeline(!flags.working.no_wait);
+    let line = match desk.jobs.job(&spec.id).await? {
+        Some(job) => desk.line_for(&job)?,
+        None => desk.line(spec.route.clone())?,
+    };
+    let pipeline = desk.pipeline(&line, !flags.working.no_wait);
     let is_new = pipeline.submit(spec).await?;
-    if !is_new && spec.max_cost.is_some() {
-        let amendment = Amendment { max_cost: spec.max_cost, ..Amendment::default() };
+    let route = desk::typed(&flags.working.provided);
+    let account = Account::open(
+        &desk.jobs,
+        desk.reader,
+        &spec.id,
+        flags.working.output.as_deref(),
+        &desk.again,
+        Some(plan),
+    )
+    .await?;
+    if !is_new && account.over.is_none() {
+        account.check()?;
+        let amendment = Amendment { max_cost: spec.max_cost, route, model: None };
         pipeline.amend(&spec.id, &amendment).await?;
     }
     if flags.detach {
@@ -91,11 +110,11 @@ async fn work(
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    watch::job(desk, &pipeline, &spec.id, flags.working.output.as_deref(), Some(plan)).await
+    watch::job(desk, &line, &pipeline, &account).await
 }
 
 /// The job that `flags` ask for, without its id, and its plan.
-fn planned(flags: &Making, policy: &Policy) -> Result<(JobSpec, Plan), Failure> {
+fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Plan), Failure> {
     let working = &flags.working;
     let file = flags.file.as_deref().ok_or_else(|| invalid("name a document"))?;
     let to = flags.to.as_deref().ok_or_else(|| invalid("name a language with --to"))?;
@@ -112,7 +131,7 @@ fn planned(flags: &Making, policy: &Policy) -> Result<(JobSpec, Plan), Failure> 
         task.glossary = glossary(path)?;
     }
     task.instructions.clone_from(&flags.instructions);
-    let model = match (&working.model, working.provided.provider) {
+    let model = match (&working.model, desk::kind(&route)?) {
         (Some(model), _) => model.as_str(),
         (None, ProviderKind::Gemini) => GEMINI_MODEL,
         (None, ProviderKind::Openai) => {
@@ -147,7 +166,22 @@ fn planned(flags: &Making, policy: &Policy) -> Result<(JobSpec, Plan), Failure> 
     let output = std::path::absolute(&output)
         .map_err(|error| invalid(format!("{} cannot be a file: {error}", output.display())))?;
     spec.output = Some(output.display().to_string());
+    (spec.overwrites, spec.route) = (working.output.is_some(), route);
     Ok((spec, plan))
+}
+
+/// Says so if the document seems to be in the language that it is to be translated into, before anything is paid.
+fn warn_of_language(spec: &JobSpec, reader: Reader) -> Result<(), Failure> {
+    let document = Document::read(spec.document.clone(), spec.format)?;
+    let (from, to) = (&spec.task.from, &spec.task.to);
+    match verify::detect(&document).filter(|found| found.is_same_as(to)) {
+        Some(found) if reader == Reader::Person => output::line(&format!(
+            "warning: the document seems to be in {} already, not in {}; check --from and --to",
+            found.name(),
+            from.name()
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn within(flags: &Making) -> Result<Option<Span>, Failure> {

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tollgate::ErrorKind;
+use tollgate_translate::pipeline::{Amendment, Route};
 use tollgate_translate::plan::{Micros, Prices};
 
 use crate::args::{Resume, TranslateCommand, TranslateFlags, Working};
@@ -47,13 +48,18 @@ pub(crate) async fn run(
         }
         Some(TranslateCommand::Worker { provided }) => {
             let desk = Desk::open(&provided, &config, server, named, reader).await?;
-            let done = watch::worker(&desk).await;
+            let done = match desk.check() {
+                Ok(()) => watch::worker(&desk).await,
+                Err(failure) => Err(failure),
+            };
             desk.close().await?;
             done
         }
         Some(TranslateCommand::Lambda { provided }) => {
             let desk = Desk::open(&provided, &config, server, named, reader).await?;
-            lambda::serve(&desk).await
+            let done = lambda::serve(&desk).await;
+            desk.close().await?;
+            done
         }
     }
 }
@@ -68,6 +74,7 @@ async fn resume(
     let Resume { id, retry_failed, working } = wanted;
     let max_cost = max_cost(working)?;
     let prices = prices(working)?;
+    let route = desk::typed(&working.provided);
     let (jobs, changes) =
         (desk::jobs(config).await?, working.model.is_some() || max_cost.is_some());
     let again = desk::again(&working.provided, server.as_ref(), named);
@@ -76,22 +83,21 @@ async fn resume(
     if let (Some(over), false, false) = (&account.over, *retry_failed, changes) {
         return account.give(over, "").await;
     }
-    account.can_be_written()?;
-    drop(jobs);
+    account.check()?;
     let desk = Desk::open(&working.provided, config, server, named, reader).await?;
     let done = async {
-        let pipeline = desk.pipeline(!working.no_wait);
+        let line = desk.line_of(id).await?;
+        let pipeline = desk.pipeline(&line, !working.no_wait);
         if *retry_failed && pipeline.retry_failed(id).await? == 0 {
             return Err(invalid(format!(
                 "nothing of the job {id} was given up; leave --retry-failed out"
             )));
         }
         let model = working.model.as_ref().map(|model| (model.clone(), prices.of(model)));
-        if changes {
-            let amendment = tollgate_translate::pipeline::Amendment { model, max_cost };
-            pipeline.amend(id, &amendment).await?;
+        if changes || route != Route::default() {
+            pipeline.amend(id, &Amendment { model, max_cost, route }).await?;
         }
-        watch::job(&desk, &pipeline, id, output, None).await
+        watch::job(&desk, &line, &pipeline, &account).await
     }
     .await;
     desk.close().await?;

@@ -51,17 +51,27 @@ impl Scene<'_> {
             let left = end.since(self.now).for_people();
             lines.push(format!("ends      about {}, in {left}", seconds(end)));
         }
+        lines.extend(self.retry().map(|(why, when)| format!("trouble   {why}; {when}")));
         lines.extend(self.pause());
         lines.join("\n")
     }
 
     /// What changed, for a log.
     pub(super) fn brief(&self) -> String {
-        match (self.pause(), self.end()) {
-            (Some(pause), _) => format!("{}; {pause}", self.chunks()),
-            (None, Some(end)) => format!("{}, ends about {}", self.chunks(), seconds(end)),
-            (None, None) => self.chunks(),
+        // A log has one line for a trouble, however often it is tried again.
+        match (self.pause(), self.retry(), self.end()) {
+            (Some(pause), ..) => format!("{}; {pause}", self.chunks()),
+            (None, Some((why, _)), _) => format!("{}; {why}; it is tried again", self.chunks()),
+            (None, None, Some(end)) => format!("{}, ends about {}", self.chunks(), seconds(end)),
+            (None, None, None) => self.chunks(),
         }
+    }
+
+    /// Why the last call failed, and when it is made again.
+    fn retry(&self) -> Option<(&str, String)> {
+        let Progress { retry, retry_at, paused: None, .. } = self.progress else { return None };
+        let left = retry_at.unwrap_or(self.now).since(self.now).for_people();
+        Some((retry.as_deref()?, format!("tries again in {left}")))
     }
 
     fn chunks(&self) -> String {
@@ -212,6 +222,23 @@ mod tests {
             )
         );
         assert_eq!(brief, "14/30 chunks, 1 failed, ends about 2023-11-14T22:17:30Z");
+    }
+
+    #[test]
+    fn a_call_that_failed_is_seen_with_its_reason_and_its_next_try() {
+        let now = Timestamp::from_secs(1_700_000_000);
+        let progress = Progress {
+            retry: Some("fake:1 cannot be reached: connection refused".to_owned()),
+            retry_at: Some(now + Span::from_secs(4)),
+            ..Progress::default()
+        };
+        let (drawn, brief) = shown(&progress, 0, now);
+        let trouble = "\ntrouble   fake:1 cannot be reached: connection refused; tries again in 4s";
+        assert!(drawn.ends_with(trouble), "{drawn}");
+        assert_eq!(
+            brief,
+            "0/0 chunks; fake:1 cannot be reached: connection refused; it is tried again"
+        );
     }
 
     #[test]

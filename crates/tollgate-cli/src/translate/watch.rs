@@ -1,17 +1,16 @@
 //! Working on a job with somebody watching: progress, pauses and Ctrl-C.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate::{ErrorKind, Span, Standing};
-use tollgate_translate::Error;
-use tollgate_translate::pipeline::{Ended, Pipeline, Stop};
-use tollgate_translate::plan::Plan;
+use tollgate_translate::job::Job;
+use tollgate_translate::pipeline::{self, Ended, Pipeline, Stop};
+use tollgate_translate::{Error, ErrorKind as Kind};
 
 use super::account::Account;
-use super::desk::Desk;
+use super::desk::{Desk, Line};
 use super::screen::{self, Scene};
 use crate::DENIED;
 use crate::failure::Failure;
@@ -23,18 +22,15 @@ const REDRAW: Span = Span::from_secs(1);
 
 /// Works on the job `id` until it is over, paused or stopped, and writes its document if it is over.
 pub(super) async fn job(
-    desk: &Desk,
+    desk: &Desk<'_>,
+    line: &Line,
     pipeline: &Pipeline,
-    id: &str,
-    named: Option<&Path>,
-    plan: Option<&Plan>,
+    account: &Account<'_>,
 ) -> Result<ExitCode, Failure> {
-    let again = &desk.again;
-    let account = Account::open(&desk.jobs, desk.reader, id, named, again, plan).await?;
-    let ended = watched(desk, pipeline, id, plan, &account.resume).await?;
+    let ended = watched(desk, line, pipeline, account).await?;
     let when = match &ended {
         Ended::Paused { resume_at: Some(at), .. } => {
-            format!("it can go on {}", screen::at_home(*at, &desk.policy))
+            format!("it can go on {}", screen::at_home(*at, &line.policy))
         }
         _ => "somebody must act first".to_owned(),
     };
@@ -42,12 +38,12 @@ pub(super) async fn job(
 }
 
 async fn watched(
-    desk: &Desk,
+    desk: &Desk<'_>,
+    line: &Line,
     pipeline: &Pipeline,
-    id: &str,
-    plan: Option<&Plan>,
-    resume: &str,
+    account: &Account<'_>,
 ) -> Result<Ended, Failure> {
+    let (id, plan, resume) = (account.id, account.plan, account.resume.as_str());
     let (stopper, stop) = Stop::new();
     let mut told = Told::listen()?;
     let mut view = View::new(desk.reader);
@@ -60,7 +56,7 @@ async fn watched(
     let mut shown = None;
     let run = pipeline.run(id, &stop);
     tokio::pin!(run);
-    let mut looked = Box::pin(looked_after(desk, Span::ZERO));
+    let mut looked = Box::pin(looked_after(desk, line, Span::ZERO));
     loop {
         let mut over = None;
         tokio::select! {
@@ -73,7 +69,7 @@ async fn watched(
                 }
                 stopper.stop();
                 view.leave();
-                let calls = news.borrow().under_way.saturating_sub(desk.in_line());
+                let calls = news.borrow().under_way.saturating_sub(line.waiting());
                 let text = match calls {
                     0 => "stopping; no call is on its way".to_owned(),
                     1 => "stopping; waits for a call that is paid, Ctrl-C again does not".to_owned(),
@@ -84,14 +80,14 @@ async fn watched(
             }
             now = &mut looked, if view.redraws() => {
                 standing = now;
-                looked = Box::pin(looked_after(desk, REDRAW));
+                looked = Box::pin(looked_after(desk, line, REDRAW));
             }
             Ok(()) = news.changed() => {}
         }
         let mut progress = news.borrow_and_update().clone();
-        progress.in_line = desk.in_line();
+        progress.in_line = line.waiting();
         let now = desk.clock.now();
-        let (standing, policy) = (standing.as_slice(), &desk.policy);
+        let (standing, policy) = (standing.as_slice(), &line.policy);
         let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
         // Before the first news there is nothing to show, and in a log only what changed is worth a line.
         let change = (progress.counts.done, progress.counts.failed, progress.paused.clone());
@@ -107,14 +103,13 @@ async fn watched(
 }
 
 /// Where the quota stands after a while. It is worth a look, and not worth a failure.
-async fn looked_after(desk: &Desk, wait: Span) -> Vec<Standing> {
+async fn looked_after(desk: &Desk<'_>, line: &Line, wait: Span) -> Vec<Standing> {
     desk.clock.sleep_until(desk.clock.now() + wait).await;
-    desk.gate.standing(&desk.policy, &desk.subject).await.unwrap_or_default()
+    desk.gate.standing(&line.policy, &line.subject).await.unwrap_or_default()
 }
 
 /// Works on whatever job there is until it is told to stop.
-pub(super) async fn worker(desk: &Desk) -> Result<ExitCode, Failure> {
-    let pipeline = desk.pipeline(false);
+pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     let (stopper, stop) = Stop::new();
     let mut told = Told::listen()?;
     let (mut view, reader) = (View::new(desk.reader), desk.reader);
@@ -142,7 +137,11 @@ pub(super) async fn worker(desk: &Desk) -> Result<ExitCode, Failure> {
     let text = "working on the jobs there are, until Ctrl-C".to_owned();
     view.show(|| text.clone(), || text.clone());
     view.leave();
-    let work = pipeline.work(&stop, tell);
+    let pipeline_for = |job: &Job| match desk.trusted_line(job) {
+        Ok(line) => Ok(desk.pipeline(&line, false)),
+        Err(failure) => Err(Error::new(Kind::Invalid, failure.problem().detail.clone())),
+    };
+    let work = pipeline::work(&*desk.jobs, &*desk.clock, &stop, pipeline_for, tell);
     tokio::pin!(work);
     loop {
         tokio::select! {
@@ -162,13 +161,13 @@ pub(super) async fn worker(desk: &Desk) -> Result<ExitCode, Failure> {
 }
 
 /// Hears Ctrl-C and the request to terminate.
-struct Told {
+pub(super) struct Told {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 impl Told {
-    fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen() -> Result<Self, Failure> {
         let handler = |kind| {
             signal(kind).map_err(|error| {
                 let text = format!("could not handle signals: {error}");
@@ -179,7 +178,7 @@ impl Told {
         Ok(Self { interrupt: handler(interrupt)?, terminate: handler(terminate)? })
     }
 
-    async fn heard(&mut self) {
+    pub(super) async fn heard(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

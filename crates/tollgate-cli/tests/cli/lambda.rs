@@ -13,7 +13,7 @@ use tollgate::Timestamp;
 use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 
-use crate::translate::{World, expected, kill, prose, slow};
+use crate::translate::{World, expected, kill, prose, signal, slow};
 
 /// The runtime interface of Lambda for any number of functions.
 struct Runtime {
@@ -134,7 +134,7 @@ impl Drop for Stage {
 /// R003.11: the function names the job in every answer, says what is wrong with an event, and lives on after that.
 #[test]
 fn r003_11_a_function_answers_for_each_chunk_and_at_the_end() {
-    let stage = Stage::new("wide");
+    let mut stage = Stage::new("wide");
     let wrong = stage.runtime.invoke(json!({ "job": 1 }));
     let said = wrong["error"]["errorMessage"].as_str().expect("it says why");
     assert!(said.contains("the event is not {\"id\": \"JOB\"}"), "{wrong}");
@@ -153,6 +153,9 @@ fn r003_11_a_function_answers_for_each_chunk_and_at_the_end() {
     assert_eq!(end["response"], wanted);
     assert_eq!(stage.invoke(), end, "it stays over");
     assert_eq!(stage.world.fake.tally().calls, chunks);
+    // Told to end while it waits for an event, it lets its sinks write and ends.
+    signal(&stage.function, "-TERM");
+    assert_eq!(stage.function.wait().expect("it ends").code(), Some(0));
     assert_eq!(stage.world.resume(&stage.id, "").code, 0);
     assert_eq!(stage.world.read("book.fr.txt"), expected(&stage.text, Layout::Translation));
 }

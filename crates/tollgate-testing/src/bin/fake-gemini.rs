@@ -59,7 +59,8 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Wanted>, S
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         let wrong = || format!("{value:?} is no value for {name}");
         let number = || value.parse::<u64>().map_err(|_| wrong());
-        let Settings { quota: Quota { rpm, tpm, rpd }, latency, troubles } = &mut wanted.settings;
+        let Settings { quota, latency, troubles, .. } = &mut wanted.settings;
+        let Quota { rpm, tpm, rpd, .. } = quota;
         match name.as_str() {
             "--port" => wanted.port = value.parse().map_err(|_| wrong())?,
             "--rpm" => *rpm = number()?,

@@ -213,6 +213,9 @@ fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
         [b'%', b'P', b'D', b'F', ..] => Some("PDF"),
         _ => None,
     };
+    // Text has none, and half of the bytes of Latin letters in UTF-16 are.
+    let marked =
+        marked.or_else(|| bytes.contains(&0).then_some("UTF-16 or no text (it has NUL bytes)"));
     if let Some(marked) = marked {
         return Err(Error::document(format!(
             "the document is {marked}, not text in UTF-8; convert it to UTF-8 first"

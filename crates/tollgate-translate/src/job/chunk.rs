@@ -89,6 +89,8 @@ pub struct ChunkRecord {
     pub reason: Option<String>,
     /// How often it was sent.
     pub calls: u32,
+    /// When it is tried again, if it waits for that.
+    pub again_at: Option<Timestamp>,
 }
 
 /// A chunk that a worker has.
@@ -106,8 +108,10 @@ pub struct Claim {
     pub passing: u32,
     /// Grows with each claim, so that a worker that was thought dead cannot undo what its successor did.
     pub fence: u64,
-    /// What the job has cost so far, and what is under way may cost, in millionths.
+    /// What the job has cost so far, in millionths; calls whose end nobody saw count as paid.
     pub spent: u64,
+    /// What calls at the provider may cost besides, in millionths.
+    pub under_way: u64,
 }
 
 /// What comes next in a job.
@@ -137,15 +141,12 @@ pub struct Used {
 /// A change of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It waits for a permit, and may cost so much, in millionths.
-    Expect {
-        /// What it may cost.
-        cost: u64,
-    },
-    /// It goes to the provider now, and may cost so much, in millionths.
+    /// It goes to the provider now, and may cost so much, in millionths. Nothing changes if the job has not so much left.
     Sent {
         /// What it may cost.
         cost: u64,
+        /// What the whole job may cost: paid, under way and this.
+        most: Option<u64>,
     },
     /// Nothing came of it: it waits as before. What it may have cost is given back.
     Back,

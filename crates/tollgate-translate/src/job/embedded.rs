@@ -20,6 +20,9 @@ use crate::error::Error;
 
 const FILE: &str = "jobs.sqlite";
 
+/// Held while the file is made or looked at.
+const OPENING: &str = "jobs.lock";
+
 /// Other processes may hold the file for this long before a write fails.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
 
@@ -52,6 +55,9 @@ impl EmbeddedJobs {
         private(&path).map_err(|error| unusable(&path, &error.to_string()))?;
         let mut connection =
             Connection::open(&path).map_err(|error| unusable(&path, &error.to_string()))?;
+        // SQLite does not wait for others when it begins a journal, whatever its timeout, so those who open at once take turns.
+        let turn = private(&folder.join(OPENING)).and_then(|file| file.lock().map(|()| file));
+        let _turn = turn.map_err(|error| unusable(&path, &error.to_string()))?;
         prepare(&connection).map_err(|fault| said(fault, &path))?;
         let (acts, next) = mpsc::channel::<Act>();
         let work = move || {

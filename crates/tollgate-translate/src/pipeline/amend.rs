@@ -1,6 +1,6 @@
 //! Changing a job that is under way: another model when the first is gone, another bound when it was reached.
 
-use super::{JobSettings, Pipeline};
+use super::{JobSettings, Pipeline, Route};
 use crate::error::Error;
 use crate::plan::{Micros, Price};
 
@@ -11,6 +11,8 @@ pub struct Amendment {
     pub model: Option<(String, Option<Price>)>,
     /// The bound on the cost.
     pub max_cost: Option<Micros>,
+    /// Whom it calls; what is empty in it stays.
+    pub route: Route,
 }
 
 impl Pipeline {
@@ -32,6 +34,7 @@ impl Pipeline {
             settings.price = *price;
         }
         settings.max_cost = amendment.max_cost.or(settings.max_cost);
+        settings.route = amendment.route.clone().or(settings.route);
         settings.check()?;
         self.0.store.set_settings(id, &settings.to_json()?).await
     }

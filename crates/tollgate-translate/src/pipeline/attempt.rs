@@ -1,7 +1,8 @@
 //! One attempt at one chunk, and what its outcome means for the chunk and for the job.
 //!
 //! Every step is written down before the next one is taken. A permit is taken for each attempt, and kept when the call
-//! failed: whether the provider counted it is unknown, and the strict side is to assume that it did.
+//! failed, unless it surely never arrived: whether the provider counted it is unknown, and the strict side is to assume that
+//! it did. The same goes for its money where the provider may have worked.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,8 +43,12 @@ const REST: Span = Span::from_mins(10);
 pub(super) enum Came {
     /// Go on.
     On,
+    /// Go on; this chunk is tried again at a time, and why.
+    Again(Timestamp, String),
     /// The quota is used up until this time, as far as can be told from a place in line.
     Full(Timestamp, String),
+    /// There is not enough money for the call, and why; whether calls of others are under way that may leave some.
+    Poor(String, bool),
     /// Nothing goes on before this time, or before somebody acts.
     Pause(Option<Timestamp>, String),
 }
@@ -71,32 +76,38 @@ impl Attempt {
     }
 
     async fn once(mut self) -> Result<Came, Error> {
-        let asking = self.book.ask(self.claim.run);
+        let mut asking = self.book.ask(self.claim.run);
         if let Some(texts) = self.engine.store.recall(asking.key.as_bytes()).await?
             && texts.len() == self.claim.run.len() as usize
         {
             return self.record(Step::Done { texts, warning: None, used: Used::default() }).await;
         }
         let tokens = self.engine.corrected(&self.book, asking.tokens);
-        let cost = self.book.cost(tokens, asking.output);
-        if let Some(Micros(most)) = self.book.max_cost() {
-            if most < self.claim.spent.saturating_add(cost) {
+        let most = self.book.max_cost().map(|Micros(most)| most);
+        let mut cost = self.book.cost(tokens, asking.output);
+        if let Some(most) = most {
+            let Claim { spent, under_way, .. } = self.claim;
+            let left = most.saturating_sub(spent).saturating_sub(under_way);
+            if left < cost {
                 self.record(Step::Back).await?;
-                return Ok(Came::Pause(None, over_budget(most, self.claim.spent, cost)));
+                return Ok(Came::Poor(over_budget(most, spent, cost), 0 < under_way));
             }
-            self.record(Step::Expect { cost }).await?;
+            cost = self.book.bounded(&mut asking.request, tokens, left);
         }
         let guard = match self.permit(tokens).await? {
             Ok(guard) => guard,
             Err(came) => return Ok(came),
         };
-        if self.engine.store.record(&self.claim, &Step::Sent { cost }).await? {
-            self.send(guard, &asking, tokens).await
-        } else {
-            // Another worker has it by now.
-            drop(guard.release().await);
-            Ok(Came::On)
+        if self.engine.store.record(&self.claim, &Step::Sent { cost, most }).await? {
+            return self.send(guard, &asking, tokens, cost).await;
         }
+        // Another call has the money by now, or another worker has the chunk, who does not notice this.
+        drop(guard.release().await);
+        self.record(Step::Back).await?;
+        Ok(match most {
+            Some(most) => Came::Poor(over_budget(most, self.claim.spent, cost), true),
+            None => Came::On,
+        })
     }
 
     /// Writes a step down. A store that fails for a moment must not cost an answer that is paid, so it is tried again.
@@ -147,7 +158,13 @@ impl Attempt {
         })
     }
 
-    async fn send(&self, guard: Guard, asking: &Asking, tokens: u64) -> Result<Came, Error> {
+    async fn send(
+        &self,
+        guard: Guard,
+        asking: &Asking,
+        tokens: u64,
+        cost: u64,
+    ) -> Result<Came, Error> {
         let use_by = guard.permit().and_then(tollgate::Permit::use_by);
         if use_by.is_some_and(|by| by < self.now()) {
             // It would reach the provider in a window that it was not counted in.
@@ -159,16 +176,21 @@ impl Attempt {
             self.engine.provider.translate(&asking.request).await
         };
         let counted = answer.as_ref().ok().and_then(|answer| answer.usage.input);
-        if let Some(counted) = counted {
-            self.engine.learn(&self.book, asking.tokens, counted);
-        }
+        let never_arrived = matches!(&answer, Err(error) if error.kind == Kind::Unreachable);
         let came = match answer {
             Ok(answer) => self.answered(&answer, tokens, asking).await,
-            Err(error) => self.failed(error, tokens).await,
+            Err(error) => self.failed(error, tokens, cost).await,
         };
+        if let Some(counted) = counted {
+            self.engine.learn(&self.book, asking.tokens, counted).await;
+        }
         // After the journal: a permit that is not settled costs time, an answer that is lost costs money. A gate that cannot
         // be told keeps the estimate, which errs to the strict side.
-        drop(self.engine.throttle.settle(guard, counted).await);
+        if never_arrived {
+            drop(guard.release().await);
+        } else {
+            drop(self.engine.throttle.settle(guard, counted).await);
+        }
         came
     }
 
@@ -215,9 +237,12 @@ impl Attempt {
         }
     }
 
-    async fn failed(&self, error: ProviderError, tokens: u64) -> Result<Came, Error> {
-        // What the provider refused it did not count as work, but it may have counted it against the quota.
-        let used = Used::default();
+    async fn failed(&self, error: ProviderError, tokens: u64, cost: u64) -> Result<Came, Error> {
+        // What the provider refused it did not count as work; what was lost on the way back it did.
+        let used = match error.kind {
+            Kind::Unanswered | Kind::Garbled => Used { cost, ..Used::default() },
+            _ => Used::default(),
+        };
         match error.kind {
             Kind::DailyQuota => {
                 let until = self.engine.provider.day_ends(self.now());
@@ -232,7 +257,7 @@ impl Attempt {
                 self.engine.saw_violation();
                 self.again_later(error.text, Some(until), used).await
             }
-            Kind::Overloaded | Kind::Unreachable | Kind::Garbled => {
+            Kind::Overloaded | Kind::Unreachable | Kind::Unanswered | Kind::Garbled => {
                 let until = self.now() + self.delay(error.retry_after);
                 self.again_later(error.text, Some(until), used).await
             }
@@ -263,7 +288,7 @@ impl Attempt {
             let why = format!("the provider failed {PASSING_MAX} times in a row: {reason}");
             return Ok(Came::Pause(Some(self.now() + REST), why));
         }
-        Ok(Came::On)
+        Ok(Came::Again(at, reason))
     }
 }
 
@@ -280,6 +305,7 @@ async fn keep_alive(engine: &Engine, claim: &Claim, lease: Span) -> Infallible {
 fn over_budget(most: u64, spent: u64, next: u64) -> String {
     let [most, spent, next] = [most, spent, next].map(Micros);
     format!(
-        "the next chunk may cost {next}, {spent} is spent, and at most {most} may be; raise the bound and resume"
+        "the next call may cost {next}, {spent} is spent, and at most {most} may be; resuming goes nowhere before you \
+         raise the bound"
     )
 }

@@ -6,11 +6,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::no_job;
+use super::{Route, no_job};
 use crate::cache::Key;
 use crate::chunk::{self, CHUNK_TOKENS};
 use crate::error::Error;
-use crate::estimate::Calibration;
 use crate::job::{Job, JobStore, Run};
 use crate::plan::{Micros, Price};
 use crate::provider::Request;
@@ -44,6 +43,10 @@ pub struct JobSpec {
     pub layout: Layout,
     /// The file that the document is to be written to, for whoever finishes the job.
     pub output: Option<String>,
+    /// Whether somebody named that file, so that it may be written over.
+    pub overwrites: bool,
+    /// Whom it calls, and within which quota.
+    pub route: Route,
 }
 
 impl JobSpec {
@@ -68,6 +71,8 @@ impl JobSpec {
             max_cost: None,
             layout: Layout::default(),
             output: None,
+            overwrites: false,
+            route: Route::default(),
         }
     }
 }
@@ -101,6 +106,12 @@ pub struct JobSettings {
     /// The file that it is to be written to.
     #[serde(default)]
     pub output: Option<String>,
+    /// Whether somebody named that file, so that it may be written over.
+    #[serde(default)]
+    pub overwrites: bool,
+    /// Whom it calls, and within which quota; nothing in jobs of older programs.
+    #[serde(default)]
+    pub route: Route,
     /// What the chunks and the wording of the requests came to when the job was made.
     pub digest: String,
 }
@@ -175,6 +186,8 @@ impl Book {
             max_cost: spec.max_cost,
             layout: spec.layout,
             output: spec.output.clone(),
+            overwrites: spec.overwrites,
+            route: spec.route.clone(),
             digest: String::new(),
         };
         settings.check()?;
@@ -268,13 +281,9 @@ impl Book {
         Asking { request, key, tokens: prompt.tokens, output: prompt.output_tokens }
     }
 
-    /// The tokens of a request, corrected by what was reported before.
-    pub(super) fn corrected(&self, tokens: u64, calibration: &Calibration) -> u64 {
-        calibration.corrected(&self.settings.model, &self.settings.from, tokens)
-    }
-
-    pub(super) fn learn(&self, tokens: u64, reported: u64, calibration: &mut Calibration) {
-        calibration.learn(&self.settings.model, &self.settings.from, tokens, reported);
+    /// What the number of tokens of a request depends on: the model and the language.
+    pub(super) fn tokenized(&self) -> (&str, &Language) {
+        (&self.settings.model, &self.settings.from)
     }
 
     pub(super) fn check(&self, run: Run, answer: &str) -> Result<Verified, Fault> {
@@ -290,6 +299,17 @@ impl Book {
     /// What so many tokens cost, in millionths.
     pub(super) fn cost(&self, input: u64, output: u64) -> u64 {
         self.settings.price.map_or(0, |price| price.of(Estimate { input, output }).0)
+    }
+
+    /// Bounds the answer to `request` so that the call costs no more than `left`, and says what it costs at most.
+    pub(super) fn bounded(&self, request: &mut Request, tokens: u64, left: u64) -> u64 {
+        let million = u128::from(self.settings.price.map_or(0, |price| price.output));
+        let for_output = u128::from(left.saturating_sub(self.cost(tokens, 0))) * 1_000_000;
+        let affordable = for_output.checked_div(million).and_then(|most| u64::try_from(most).ok());
+        // Whoever calls this has enough for the answer that is expected.
+        let most = request.max_output_tokens.min(affordable.unwrap_or(u64::MAX));
+        request.max_output_tokens = most.max(1);
+        self.cost(tokens, request.max_output_tokens)
     }
 
     pub(super) fn max_cost(&self) -> Option<Micros> {

@@ -6,8 +6,10 @@
 mod amend;
 mod attempt;
 mod book;
+mod calibrated;
 mod output;
 mod progress;
+mod route;
 mod run;
 mod single;
 mod stop;
@@ -15,7 +17,7 @@ mod throttle;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use tollgate::{Clock, Span};
@@ -30,10 +32,12 @@ pub use amend::Amendment;
 pub use book::{JobSettings, JobSpec};
 pub use output::{Failure, Output};
 pub use progress::Progress;
+pub use route::Route;
 pub use run::Ended;
 pub use single::Single;
 pub use stop::{Stop, Stopper};
 pub use throttle::Throttle;
+pub use worker::work;
 
 use book::Book;
 
@@ -177,18 +181,6 @@ impl Pipeline {
 impl Engine {
     async fn job(&self, id: &str) -> Result<crate::job::Job, Error> {
         self.store.job(id).await?.ok_or_else(|| no_job(id))
-    }
-
-    /// The tokens of a request, corrected by what the provider reported before.
-    fn corrected(&self, book: &Book, tokens: u64) -> u64 {
-        let calibration = self.calibration.lock().unwrap_or_else(PoisonError::into_inner);
-        book.corrected(tokens, &calibration)
-    }
-
-    /// Takes in that a request of `tokens` by the rule was counted as `reported`.
-    fn learn(&self, book: &Book, tokens: u64, reported: u64) {
-        let mut calibration = self.calibration.lock().unwrap_or_else(PoisonError::into_inner);
-        book.learn(tokens, reported, &mut calibration);
     }
 
     fn meters(&self) -> Option<&TranslationMeters> {

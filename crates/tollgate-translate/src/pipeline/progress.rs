@@ -19,6 +19,11 @@ pub struct Progress {
     /// When the work of this run began.
     #[serde(skip)]
     pub began_at: Timestamp,
+    /// Why the last call failed that is made again, until one succeeds.
+    pub retry: Option<String>,
+    /// When it is made again.
+    #[serde(skip)]
+    pub retry_at: Option<Timestamp>,
     /// Why nothing goes on, if that is so.
     pub paused: Option<String>,
     /// When it goes on by itself.

@@ -16,7 +16,7 @@ use crate::job::{JobState, Next};
 const LOOK_EVERY: Span = Span::from_secs(60);
 
 /// The same where other workers may have changed it.
-const LOOK_EVERY_SHARED: Span = Span::from_secs(2);
+pub(super) const LOOK_EVERY_SHARED: Span = Span::from_secs(2);
 
 /// How a run of a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,9 @@ impl Pipeline {
     /// If there is no such job, another process of this machine works on it, or the store fails.
     pub async fn run(&self, id: &str, stop: &Stop) -> Result<Ended, Error> {
         let engine = &self.0;
-        match engine.job(id).await?.state {
+        let state = engine.job(id).await?.state;
+        let probes = matches!(state, JobState::Paused { resume_at: None, .. });
+        match state {
             JobState::Completed => return Ok(Ended::Completed),
             JobState::CompletedWithErrors => return Ok(Ended::CompletedWithErrors),
             JobState::Cancelled => return Ok(Ended::Cancelled),
@@ -53,8 +55,9 @@ impl Pipeline {
         }
         let _hold = engine.store.enter(id).await?;
         let book = Arc::new(Book::of(&*engine.store, id).await?);
-        let mut rounds =
-            Rounds { engine, id, book, stop: stop.clone(), began_at: engine.clock.now() };
+        engine.take_up(&book).await?;
+        let (stop, began_at) = (stop.clone(), engine.clock.now());
+        let mut rounds = Rounds { engine, id, book, stop, began_at, probes, retry: None };
         rounds.run().await
     }
 }
@@ -66,6 +69,10 @@ pub(super) struct Rounds<'a> {
     pub(super) book: Arc<Book>,
     pub(super) stop: Stop,
     pub(super) began_at: Timestamp,
+    /// Whether somebody had to act before it goes on: one call shows whether that helped, before many are made.
+    pub(super) probes: bool,
+    /// When the last call that failed is made again, and why, until one succeeds.
+    pub(super) retry: Option<(Timestamp, String)>,
 }
 
 impl Rounds<'_> {
@@ -140,9 +147,9 @@ impl Rounds<'_> {
     ) -> Result<Ended, Error> {
         let is_shared = self.engine.store.lease().is_some();
         let look = if is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY };
-        // Those who were told to come back another day, while others were in front, may have been told too early: what is in
+        // The same goes for money: what is under way may cost less than it might. Those who were told to come back another day, while others were in front, may have been told too early: what is in
         // front may be counted already. So the line empties, and one asks alone before the job is paused.
-        let (mut empties, mut alone) = (false, false);
+        let (mut empties, mut alone) = (false, std::mem::take(&mut self.probes));
         loop {
             let mut later = None;
             let most = if alone { 1 } else { self.engine.options.parallel };
@@ -180,11 +187,22 @@ impl Rounds<'_> {
                 () = self.engine.clock.sleep_until(alarm) => continue,
             };
             match came {
-                Came::On => alone = false,
+                Came::On => (alone, self.retry) = (false, None),
+                Came::Again(at, why) => (alone, self.retry) = (false, Some((at, why))),
                 Came::Full(at, why) if alone => {
                     return Ok(Ended::Paused { resume_at: Some(at), why });
                 }
-                Came::Full(..) => empties = true,
+                Came::Poor(_, true) if alone => {
+                    tokio::select! {
+                        biased;
+                        () = self.stop.wait() => return Ok(Ended::Stopped),
+                        () = self.engine.clock.sleep_until(now + look) => {}
+                    }
+                }
+                Came::Poor(why, false) if alone => {
+                    return Ok(Ended::Paused { resume_at: None, why });
+                }
+                Came::Full(..) | Came::Poor(..) => empties = true,
                 Came::Pause(resume_at, why) => return Ok(Ended::Paused { resume_at, why }),
             }
         }
@@ -228,6 +246,8 @@ impl Rounds<'_> {
             under_way,
             in_line: self.engine.throttle.waiting(),
             began_at: self.began_at,
+            retry: self.retry.as_ref().map(|(_, why)| why.clone()),
+            retry_at: self.retry.as_ref().map(|(at, _)| *at),
             paused: paused.map(|(why, _)| why.to_owned()),
             resume_at: paused.and_then(|(_, resume_at)| resume_at),
         });

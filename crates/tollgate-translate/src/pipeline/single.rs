@@ -7,7 +7,7 @@ use tollgate::Timestamp;
 
 use super::attempt::{Attempt, Came};
 use super::book::Book;
-use super::run::{Ended, Rounds, halted};
+use super::run::{Ended, LOOK_EVERY_SHARED, Rounds, halted};
 use super::{Pipeline, Stop};
 use crate::error::Error;
 use crate::job::{JobState, Next};
@@ -37,8 +37,9 @@ impl Pipeline {
             ));
         }
         let book = Arc::new(Book::of(&*engine.store, id).await?);
+        engine.take_up(&book).await?;
         let (stop, began_at) = (Stop::never(), engine.clock.now());
-        let rounds = Rounds { engine, id, book, stop, began_at };
+        let rounds = Rounds { engine, id, book, stop, began_at, probes: false, retry: None };
         let claim = match rounds.claim().await? {
             Next::Chunk(claim) => claim,
             Next::Later(at) => return Ok(Single::Later(at)),
@@ -49,8 +50,12 @@ impl Pipeline {
         let book = Arc::clone(&rounds.book);
         let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
         let (resume_at, why) = match attempt.run().await? {
-            Came::On => return Ok(Single::Worked),
+            Came::On | Came::Again(..) => return Ok(Single::Worked),
             Came::Full(at, why) => (Some(at), why),
+            Came::Poor(_, true) => {
+                return Ok(Single::Later(engine.clock.now() + LOOK_EVERY_SHARED));
+            }
+            Came::Poor(why, false) => (None, why),
             Came::Pause(resume_at, why) => (resume_at, why),
         };
         rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;

@@ -54,7 +54,7 @@ impl Caller {
             reply = self.transport.post(post) => reply?,
             () = late => {
                 let text = format!("{} did not answer within {}", self.url, self.timeout);
-                return Err(ProviderError::new(Kind::Unreachable, text));
+                return Err(ProviderError::new(Kind::Unanswered, text));
             }
         };
         if reply.status != 200 {

@@ -34,8 +34,10 @@ pub enum ProviderErrorKind {
     NotInTier,
     /// The provider is overloaded or broken for the moment.
     Overloaded,
-    /// The provider could not be reached, or did not answer in time.
+    /// The provider could not be reached: the request surely never arrived.
     Unreachable,
+    /// The request may have arrived, and no whole answer came in time.
+    Unanswered,
     /// The provider answered something that cannot be read.
     Garbled,
     /// The model is gone, or never was.
@@ -58,7 +60,11 @@ impl ProviderErrorKind {
     /// Whether the same request may succeed later.
     #[must_use]
     pub const fn is_passing(self) -> bool {
-        self.is_quota() || matches!(self, Self::Overloaded | Self::Unreachable | Self::Garbled)
+        self.is_quota()
+            || matches!(
+                self,
+                Self::Overloaded | Self::Unreachable | Self::Unanswered | Self::Garbled
+            )
     }
 }
 

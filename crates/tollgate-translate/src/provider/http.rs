@@ -14,13 +14,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
-use tollgate::BoxFuture;
+use tollgate::{BoxFuture, Span};
 
 use super::error::{ProviderError, ProviderErrorKind as Kind};
 use crate::error::Error;
 
 /// The most that an answer may have, in bytes.
 pub const REPLY_BYTES_MAX: usize = 16 * 1_024 * 1_024;
+
+/// How long it may take until there is a connection.
+const CONNECT_TIMEOUT: Span = Span::from_secs(20);
 
 /// A request to send.
 #[derive(Clone, Debug)]
@@ -63,11 +66,15 @@ impl Http {
     /// If TLS cannot be set up.
     pub fn new() -> Result<Self, Error> {
         let config = tls_config()?;
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        // Shorter than any call, so that an address where nobody answers is told from a call that takes long.
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT.into()));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_or_http()
             .enable_http1()
-            .build();
+            .wrap_connector(connector);
         Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
@@ -91,15 +98,17 @@ impl Http {
         }
         let request = request.body(Full::new(post.body.into())).map_err(unsendable)?;
         let reply = self.client.request(request).await.map_err(|error| {
-            ProviderError::new(
-                Kind::Unreachable,
-                format!("{} cannot be reached: {}", host(post.url), chain(&error)),
-            )
+            // Without a connection, which includes its name and its certificate, nothing was sent.
+            let (kind, what) = match error.is_connect() {
+                true => (Kind::Unreachable, "cannot be reached"),
+                false => (Kind::Unanswered, "hung up"),
+            };
+            ProviderError::new(kind, format!("{} {what}: {}", host(post.url), chain(&error)))
         })?;
         let (head, body) = reply.into_parts();
         let body = Limited::new(body, REPLY_BYTES_MAX).collect().await.map_err(|error| {
             let kind =
-                if error.is::<LengthLimitError>() { Kind::Garbled } else { Kind::Unreachable };
+                if error.is::<LengthLimitError>() { Kind::Garbled } else { Kind::Unanswered };
             ProviderError::new(kind, format!("the answer of {} broke off: {error}", host(post.url)))
         })?;
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());

@@ -112,8 +112,13 @@ fn kind_of(status: u16, inside: &Inside, message: &str, violations: &[QuotaViola
         401 | 403 => Kind::Denied,
         404 => Kind::Gone,
         408 | 409 | 500.. => Kind::Overloaded,
+        // About the account, so no other request would fare better: where it is, or what it has not switched on or paid.
+        400 if says("FAILED_PRECONDITION") || says("billing_hard_limit_reached") => Kind::Denied,
         // A wrong key is a 400 with these words.
-        400 if message.contains("API key not valid") || message.contains("API_KEY_INVALID") => {
+        400 if ["API key not valid", "API key expired", "API_KEY_INVALID"]
+            .iter()
+            .any(|words| message.contains(words)) =>
+        {
             Kind::Denied
         }
         400.. => Kind::BadRequest,

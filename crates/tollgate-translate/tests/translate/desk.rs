@@ -87,7 +87,16 @@ impl Bench {
 
     pub(crate) fn pipeline_with(&self, options: Options) -> Pipeline {
         let (fake, clock) = (self.fake.clone(), Arc::clone(&self.clock));
-        let transport = Arc::new(Direct { fake, clock: Arc::clone(&clock), delay: self.delay });
+        self.pipeline_over(Arc::new(Direct { fake, clock, delay: self.delay }), options)
+    }
+
+    /// The same on another way to the provider.
+    pub(crate) fn pipeline_over(
+        &self,
+        transport: Arc<dyn Transport>,
+        options: Options,
+    ) -> Pipeline {
+        let clock = Arc::clone(&self.clock);
         let key = Key::new("project.key").unwrap();
         let provider =
             Gemini::new("https://fake", key, transport, Arc::clone(&clock), TIMEOUT_DEFAULT);

@@ -135,9 +135,11 @@ fn subtitles_keep_numbers_times_and_tags() {
 
 #[test]
 fn what_is_not_utf_8_is_refused_with_its_place() {
-    let rows: [(&[u8], &str); 4] = [
+    let rows: [(&[u8], &str); 6] = [
         (b"good\nbad \xe9", "the document is not UTF-8: byte 9, on line 2"),
         (b"\xff\xfea\0", "the document is UTF-16"),
+        (b"a\0b\0", "the document is UTF-16 or no text (it has NUL bytes)"),
+        (b"\0a\0\n", "the document is UTF-16 or no text"),
         (b"%PDF-1.7", "the document is PDF"),
         (b"PK\x03\x04", "the document is a ZIP archive"),
     ];

@@ -66,7 +66,7 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     let second = claimed(store.claim("a", "w", at(3)).await.unwrap());
     assert_eq!((first.run, second.run), (run(0, 4), run(4, 6)));
     assert!(matches!(store.claim("a", "w", at(3)).await.unwrap(), Next::Later(_)));
-    assert!(store.record(&first, &Step::Sent { cost: 100 }).await.unwrap());
+    assert!(store.record(&first, &Step::Sent { cost: 100, most: None }).await.unwrap());
     assert_eq!(store.counts("a").await.unwrap().cost, 100, "what is under way may cost this");
 
     // Halves take over.
@@ -166,7 +166,7 @@ async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_
     store.create(&job("a", &[run(0, 4)]), at(0)).await.unwrap();
     let hold = store.enter("a").await.unwrap();
     let claim = claimed(store.claim("a", "w", at(0)).await.unwrap());
-    store.record(&claim, &Step::Sent { cost: 9 }).await.unwrap();
+    store.record(&claim, &Step::Sent { cost: 9, most: None }).await.unwrap();
     let other = EmbeddedJobs::open(folder.path()).unwrap();
     let error = other.enter("a").await.unwrap_err().to_string();
     assert!(error.contains("another process works on the job"), "{error}");
@@ -174,6 +174,22 @@ async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_
     let _hold = other.enter("a").await.unwrap();
     let claim = claimed(other.claim("a", "v", at(1)).await.unwrap());
     assert_eq!((claim.calls, claim.spent), (1, 9), "a call whose end nobody saw counts as paid");
+}
+
+#[test]
+fn many_that_open_a_new_folder_at_once_all_can() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    EmbeddedJobs::open(folder.path()).map(drop).unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[tokio::test]
@@ -218,6 +234,54 @@ async fn futures<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     ended
 }
 
+/// Of forty calls that are reserved at once, by four workers, exactly as many go as there is money for.
+async fn never_reserves_too_much(stores: [Arc<dyn JobStore>; 4]) {
+    let chunks: Vec<Run> = (0..40).map(|number| run(number, number + 1)).collect();
+    stores[0].create(&job("purse", &chunks), at(0)).await.unwrap();
+    let mut claims = Vec::new();
+    for _ in &chunks {
+        claims.push(claimed(stores[0].claim("purse", "w", at(0)).await.unwrap()));
+    }
+    let mut tasks = Vec::new();
+    for (claim, store) in claims.into_iter().zip(stores.iter().cycle().map(Arc::clone)) {
+        tasks.push(tokio::spawn(async move {
+            let step = Step::Sent { cost: 10, most: Some(75) };
+            store.record(&claim, &step).await.unwrap().then_some(claim)
+        }));
+    }
+    let mut sent = Vec::new();
+    for task in tasks {
+        sent.extend(task.await.unwrap());
+    }
+    assert_eq!(sent.len(), 7);
+    assert_eq!(stores[0].counts("purse").await.unwrap().cost, 70);
+    let used = Used { input: 0, output: 0, cost: 2 };
+    let failed = Step::Failed { reason: String::new(), used };
+    assert!(stores[0].record(&sent[0], &failed).await.unwrap());
+    assert!(stores[0].record(&sent[1], &Step::Back).await.unwrap());
+    let next = claimed(stores[0].claim("purse", "w", at(1)).await.unwrap());
+    assert_eq!((next.spent, next.under_way), (2, 50), "what was not used is given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn r003_3_money_is_reserved_once_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Arc::new(EmbeddedJobs::open(folder.path()).unwrap()) as Arc<dyn JobStore>;
+    never_reserves_too_much([open(), open(), open(), open()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn r003_3_money_is_reserved_once_in_postgres() {
+    let server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let mut stores: Vec<Arc<dyn JobStore>> = Vec::new();
+    for _ in 0..4 {
+        let store = PostgresJobs::open(&url, "tollgate").await.unwrap();
+        stores.push(Arc::new(store.by_callers_clock()));
+    }
+    never_reserves_too_much(stores.try_into().unwrap()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r003_11_a_lease_ends_by_itself_and_many_claimers_never_share_a_chunk() {
     let server = Postgres::start().unwrap();
@@ -227,7 +291,7 @@ async fn r003_11_a_lease_ends_by_itself_and_many_claimers_never_share_a_chunk() 
         PostgresJobs::open(&url, "tollgate").await.unwrap().by_callers_clock().with_lease(lease);
     store.create(&job("a", &[run(0, 1)]), at(0)).await.unwrap();
     let dead = claimed(store.claim("a", "dead", at(0)).await.unwrap());
-    store.record(&dead, &Step::Sent { cost: 3 }).await.unwrap();
+    store.record(&dead, &Step::Sent { cost: 3, most: None }).await.unwrap();
     assert_eq!(store.claim("a", "other", at(29)).await.unwrap(), Next::Later(at(30)));
     store.renew(&dead, at(20)).await.unwrap();
     assert_eq!(store.claim("a", "other", at(49)).await.unwrap(), Next::Later(at(50)));

@@ -10,6 +10,7 @@ mod estimates;
 mod formats;
 mod kept;
 mod lost;
+mod money;
 mod pauses;
 mod plans;
 mod prompts;

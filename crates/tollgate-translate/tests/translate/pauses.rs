@@ -1,16 +1,17 @@
 //! Jobs that stop before they are done, on virtual time: quotas, bounds, orders and outages.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Span, Timestamp};
+use tollgate::{BoxFuture, Span, Timestamp};
 use tollgate_sim::World;
 use tollgate_testing::fakes::gemini::{Fault, Quota, Settings, Trouble, When};
 use tollgate_translate::Layout;
 use tollgate_translate::job::JobState;
 use tollgate_translate::pipeline::{Amendment, Ended, Options, Stop};
-use tollgate_translate::plan::{Micros, Price};
+use tollgate_translate::provider::{Post, ProviderError, ProviderErrorKind, Reply, Transport};
 
-use crate::desk::{Bench, chunks_of, expected, spec};
+use crate::desk::{Bench, Direct, chunks_of, expected, spec};
 
 #[test]
 fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
@@ -126,27 +127,78 @@ fn a_cancelled_job_stays_cancelled_and_calls_nobody() {
     World::run(3, run).unwrap();
 }
 
+/// Refuses every connection until it is told otherwise.
+#[derive(Debug)]
+struct Refusing {
+    fake: Direct,
+    tries: AtomicU64,
+    most: u64,
+}
+
+impl Transport for Refusing {
+    fn post<'a>(&'a self, post: Post<'a>) -> BoxFuture<'a, Result<Reply, ProviderError>> {
+        if self.tries.fetch_add(1, Ordering::Relaxed) < self.most {
+            let text = "fake cannot be reached: connection refused";
+            let error = ProviderError::new(ProviderErrorKind::Unreachable, text);
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        self.fake.post(post)
+    }
+}
+
+/// R003.3: connections that are refused take nothing of a day of 6 calls, and are seen at once.
 #[test]
-fn a_bound_on_the_cost_is_never_passed_and_can_be_raised() {
-    let (text, size) = chunks_of(20);
+fn r003_3_calls_that_never_arrived_do_not_use_up_the_day() {
+    let (text, size) = chunks_of(6);
     let run = |world: World| async move {
-        let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(10);
-        let mut spec = spec("book", &text, size);
-        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
-        spec.max_cost = Some(Micros(8_000));
-        pipeline.submit(&spec).await.unwrap();
+        let quota = Quota { rpd: 6, ..Quota::NONE };
+        let bench = Bench::new(Arc::new(world.clock()), Settings { quota, ..Settings::default() });
+        let fake =
+            Direct { fake: bench.fake.clone(), clock: Arc::clone(&bench.clock), delay: Span::ZERO };
+        let transport = Arc::new(Refusing { fake, tries: AtomicU64::new(0), most: 30 });
+        let options = Options { parallel: 2, ..Options::default() };
+        let pipeline = bench.pipeline_over(transport, options);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let mut progress = pipeline.progress();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        let news = progress.wait_for(|news| news.retry.is_some()).await.unwrap().clone();
+        assert_eq!(bench.clock.now(), news.began_at, "at once");
+        assert!(news.retry.unwrap().contains("connection refused"));
+        assert!(bench.clock.now() < news.retry_at.unwrap());
+        let chunks = bench.store.chunks("book").await.unwrap();
+        assert!(chunks.iter().all(|chunk| chunk.again_at.is_some()), "{chunks:?}");
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
+        assert_eq!(bench.fake.tally().calls, 6);
+        assert_eq!(pipeline.progress().borrow().retry, None, "it is over");
+    };
+    let (_, world) = World::run(3, run).unwrap();
+    assert!(world.elapsed() < Span::from_hours(3), "{}: the day was used up", world.elapsed());
+}
+
+/// R003.5: what is wrong with the account is not the chunk's fault.
+#[test]
+fn r003_5_a_refusal_of_the_account_pauses_the_job_in_the_providers_words() {
+    let (text, size) = chunks_of(6);
+    let run = |world: World| async move {
+        let troubles = vec![Trouble::new(Fault::Location, When::Every(1))];
+        let bench =
+            Bench::new(Arc::new(world.clock()), Settings { troubles, ..Settings::default() });
+        let pipeline = bench.pipeline(2);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
         let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
-        assert!(why.contains("$0.0080"), "{why}");
+        assert_eq!(why, "User location is not supported for the API use.");
         let counts = bench.store.counts("book").await.unwrap();
-        assert!(4_000 < counts.cost && counts.cost <= 8_000, "{counts:?}");
-        assert!(0 < counts.done && 0 < counts.waiting, "{counts:?}");
-        let more = Amendment { max_cost: Some(Micros(1_000_000)), ..Amendment::default() };
-        pipeline.amend("book", &more).await.unwrap();
-        assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
-        assert_eq!(bench.fake.tally().calls, 20);
+        assert_eq!((counts.waiting, counts.failed), (6, 0), "{counts:?}");
+        // A wrong argument is one request's.
+        let troubles = vec![Trouble::new(Fault::BadRequest, When::Every(1)).times(1)];
+        bench.fake.set(Settings { troubles, ..Settings::default() });
+        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
+        assert_eq!(ended, Ended::CompletedWithErrors);
+        assert_eq!(bench.store.counts("book").await.unwrap().failed, 1);
     };
     World::run(3, run).unwrap();
 }

@@ -74,6 +74,7 @@ async fn r003_4_every_error_of_the_provider_has_its_kind() {
         (Fault::Gone, Kind::Gone),
         (Fault::BadRequest, Kind::BadRequest),
         (Fault::BadKey, Kind::Denied),
+        (Fault::Location, Kind::Denied),
         (Fault::Garbage, Kind::Garbled),
         (Fault::Page, Kind::NotProvider),
     ] {
@@ -114,6 +115,29 @@ async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
     };
     assert_eq!(error.kind, Kind::Unreachable);
     assert!(error.text.contains(url.trim_start_matches("http://")), "{error}");
+}
+
+/// What surely never arrived is told from what may have: a TLS handshake that fails, and a connection that ends after the
+/// request was read.
+#[tokio::test]
+async fn r003_4_a_connection_that_never_was_is_told_from_one_that_broke() {
+    for (scheme, wanted) in [("https", Kind::Unreachable), ("http", Kind::Unanswered)] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut first = [0; 1_024];
+                let read = tokio::io::AsyncReadExt::read(&mut stream, &mut first).await;
+                assert!(0 < read.unwrap());
+            }
+        });
+        let (http, clock) = (Arc::new(Http::new().unwrap()), Arc::new(SystemClock));
+        let key = Key::new("k").unwrap();
+        let gemini = Gemini::new(&url, key, http, clock, TIMEOUT_DEFAULT).unwrap();
+        let error = gemini.translate(&request()).await.unwrap_err();
+        assert_eq!(error.kind, wanted, "{error}");
+    }
 }
 
 /// Answers every request with the same JSON.
@@ -164,6 +188,6 @@ async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
     }
     clock.advance(Span::from_secs(30));
     let error = calling.await.unwrap().unwrap_err();
-    assert_eq!(error.kind, Kind::Unreachable);
+    assert_eq!(error.kind, Kind::Unanswered, "it may have arrived");
     assert!(error.text.contains("30s"), "{error}");
 }

@@ -93,6 +93,7 @@ fn r003_7_r003_4_passing_errors_are_recovered_with_a_new_permit_each() {
         latency: Span::from_secs(3),
         troubles,
         quota: Quota { rpm: 100, ..Quota::NONE },
+        ..Settings::default()
     };
     let run = |world: World| async move {
         let bench = Bench::new(Arc::new(world.clock()), settings);
@@ -247,6 +248,7 @@ fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
             quota: Quota { rpm: 10, ..Quota::NONE },
             latency: Span::from_secs(10),
             troubles: vec![Trouble::new(Fault::MinuteQuota, When::Call(3))],
+            ..Settings::default()
         };
         let bench = Bench::new(Arc::new(world.clock()), settings);
         let meters = Arc::new(Meters::new());

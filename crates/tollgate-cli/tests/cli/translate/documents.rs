@@ -176,3 +176,16 @@ fn the_walk_on_the_page_has_the_policies_that_it_needs() {
         assert_eq!((ran.code, &*ran.err), (0, ""), "{policy}");
     }
 }
+
+/// Whoever mixes up --from and --to hears of it before anything is paid.
+#[test]
+fn a_document_in_the_target_language_is_warned_of_before_it_is_paid() {
+    let world = World::new(Settings::default());
+    world.folder.write("book.txt", &expected(&prose(20), Layout::Translation));
+    let ran = world.run(&world.make("book.txt").replace(" --yes", ""));
+    let warning = "warning: the document seems to be in French already, not in English";
+    assert!(ran.code == 2 && ran.out.contains(warning), "{}{}", ran.out, ran.err);
+    assert_eq!(world.fake.tally().calls, 0);
+    world.folder.write("other.txt", &prose(20));
+    assert!(!world.run(&world.make("other.txt --yes")).out.contains("warning"));
+}

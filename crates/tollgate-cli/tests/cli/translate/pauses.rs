@@ -193,3 +193,97 @@ fn a_job_that_is_over_is_resumed_without_a_key() {
         assert!(ran.code == 2 && ran.err.contains("NO_KEY"), "{more}: {}", ran.err);
     }
 }
+
+/// R003.5: a job knows whom it calls, so that it is gone on with by its id alone, here and by a worker; flags override that.
+#[test]
+fn r003_5_a_job_is_resumed_by_its_id_alone() {
+    let world = World::new(troubled(vec![Trouble::new(Fault::BadKey, When::Call(3))]));
+    let text = prose(20);
+    world.folder.write("book.txt", &text);
+    let paused = world.run(&world.make("book.txt --yes --workers 1 --subject team"));
+    assert_eq!(paused.code, 1, "{}", paused.err);
+    let id = world.id();
+    // The key is not kept, and so must be given again.
+    let ran = world.run(&format!("translate resume {id}"));
+    assert!(ran.code == 2 && ran.err.contains("GEMINI_API_KEY"), "{}", ran.err);
+    let wrong = world.run(&format!("translate resume {id} --key-file gemini.key --policy none"));
+    assert!(wrong.code == 2 && wrong.err.contains("none"), "{}", wrong.err);
+    let done = world.run(&format!("translate resume {id} --key-file gemini.key"));
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
+    let (_, standing) = world.folder.json("standing wide team");
+    assert_eq!(standing["limits"][0]["used"], world.fake.tally().calls, "{standing}");
+    let kept = std::fs::read(world.folder.path().join("tollgate-data/jobs.sqlite")).expect("jobs");
+    assert!(!kept.windows(11).any(|part| part == b"project.key"), "the key is nowhere");
+    // A worker has the policy and the subject of the job, but sends its key only where it was told to.
+    world.folder.write("more.txt", &prose(9).replace("captain", "sailor"));
+    let (_, made) = world.folder.json(&world.make("more.txt --yes --detach"));
+    let more = made["id"].as_str().expect("an id");
+    let mut worker = world.start("translate worker --key-file gemini.key");
+    let mut lines = BufReader::new(worker.stdout.take().expect("it is piped")).lines();
+    let refused = lines.find_map(|line| line.ok().filter(|line| line.contains(more)));
+    let refused = refused.expect("it says so");
+    assert!(refused.contains("add --provider-url http://"), "{refused}");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().expect("it ends").code(), Some(0));
+    let url = world.served.url();
+    let mut worker =
+        world.start(&format!("translate worker --key-file gemini.key --provider-url {url}"));
+    eventually(|| {
+        let (_, status) = world.folder.json(&format!("translate status {more}"));
+        (status["state"] == "completed").then_some(())
+    })
+    .expect("it is worked on");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().expect("it ends").code(), Some(0));
+}
+
+/// R003.3: a provider that cannot be reached is seen while the job runs, by who started it and by status.
+#[test]
+fn r003_3_a_provider_that_cannot_be_reached_is_seen_at_once() {
+    let world = World::new(Settings::default());
+    world.folder.write("book.txt", &prose(20));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let nobody = format!("http://{}", free.local_addr().expect("it has one"));
+    drop(free);
+    let make = world.make("book.txt --yes").replace(&world.served.url(), &nobody);
+    let mut child = world.start(&make);
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let trouble =
+        lines.find_map(|line| line.ok().filter(|line| line.contains("cannot be reached")));
+    let trouble = trouble.expect("it says so");
+    assert!(trouble.contains(nobody.trim_start_matches("http://")), "{trouble}");
+    assert!(trouble.ends_with("; it is tried again"), "{trouble}");
+    kill(&mut child);
+    let (_, status) = world.folder.json(&format!("translate status {}", world.id()));
+    assert!(status["retry"].as_str().is_some_and(|why| why.contains("refused")), "{status}");
+    assert!(status["retry_at"].is_string(), "{status}");
+    let (_, standing) = world.folder.json("standing wide project");
+    // Calls that were under way when it was killed are not given back.
+    assert!(standing["limits"][0]["used"].as_u64().is_some_and(|used| used <= 10), "{standing}");
+}
+
+/// A file that came while the job ran stays, also when only what failed is tried again.
+#[test]
+fn a_file_that_came_meanwhile_is_not_written_over() {
+    let doomed = When::Contains("Paragraph 3 ".to_owned());
+    let mut settings = slow(300);
+    settings.troubles = vec![Trouble::new(Fault::Blocked, doomed)];
+    let world = World::new(settings);
+    let text = prose(20);
+    world.folder.write("book.txt", &text);
+    let child = world.start(&world.make("book.txt --yes"));
+    eventually(|| (0 < world.fake.tally().calls).then_some(())).expect("it calls");
+    world.folder.write("book.fr.txt", "mine");
+    let ran: Ran = child.wait_with_output().expect("it ends").into();
+    assert!(ran.code == 2 && ran.err.contains("is not what was written there"), "{}", ran.err);
+    assert_eq!(world.read("book.fr.txt"), "mine");
+    let (id, calls) = (world.id(), world.fake.tally().calls);
+    world.fake.set(Settings::default());
+    let again = world.resume(&id, "--retry-failed");
+    assert!(again.code == 2 && again.err.contains("move the file away"), "{}", again.err);
+    assert_eq!((world.read("book.fr.txt").as_str(), world.fake.tally().calls), ("mine", calls));
+    assert_eq!(world.resume(&id, "--retry-failed --output book.fr.txt").code, 0);
+    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
+    assert!(!world.folder.path().join("book.fr.txt.part").exists());
+}

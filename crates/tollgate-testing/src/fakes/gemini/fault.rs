@@ -23,6 +23,10 @@ pub enum Fault {
     Gone,
     /// 400, the request is wrong.
     BadRequest,
+    /// 400 for every request, because the account is in the wrong place.
+    Location,
+    /// It takes an hour.
+    Slow,
     /// 403, the key is wrong.
     BadKey,
     /// The prompt is blocked: no candidates.

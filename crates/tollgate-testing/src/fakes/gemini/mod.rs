@@ -1,8 +1,8 @@
 //! A Gemini that is not there.
 //!
 //! It answers `generateContent`, `countTokens` and the OpenAI-compatible chat, over HTTP or by [`FakeGemini::handle`]. It
-//! enforces requests and input tokens per minute as fixed *and* as rolling windows and requests per day of the
-//! Pacific coast, for each project and model, on a clock that is passed in; refuses with the real bodies; fails on
+//! enforces requests and input tokens per minute as fixed *and* as rolling windows, and requests per day of the
+//! Pacific coast and of any 24 hours, for each project and model, on a clock that is passed in; refuses with the real bodies; fails on
 //! demand; and counts everything. Its translation is one that shows a missing, doubled or moved paragraph.
 
 mod bodies;
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use tollgate::{Clock, Span};
+use tollgate::{Clock, Span, Timestamp};
 
 use bodies::Reply;
 use dialects::{Asked, as_chat, chat, content};
@@ -38,13 +38,15 @@ pub struct Settings {
     pub quota: Quota,
     /// How long an answer takes.
     pub latency: Span,
+    /// How many tokens it counts, in percent of [`tokens_of`].
+    pub tokens_percent: u64,
     /// What goes wrong. The first that strikes is the one.
     pub troubles: Vec<Trouble>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { quota: Quota::NONE, latency: Span::ZERO, troubles: Vec::new() }
+        Self { quota: Quota::NONE, latency: Span::ZERO, tokens_percent: 100, troubles: Vec::new() }
     }
 }
 
@@ -186,29 +188,29 @@ impl FakeGemini {
     }
 
     async fn generate(&self, project: &str, asked: &Asked) -> Reply {
-        let input = asked.input();
-        let (fault, latency, number) = match self.arrive(project, asked, input) {
+        let input = asked.input() * self.state().settings.tokens_percent / 100;
+        let (fault, done_at, number) = match self.arrive(project, asked, input) {
             Ok(arrived) => arrived,
             Err(reply) => return reply,
         };
         let _at_once = AtOnce(self);
-        self.0.clock.sleep_until(self.0.clock.now() + latency).await;
+        self.0.clock.sleep_until(done_at).await;
         self.reply(fault, asked, input, number)
     }
 
-    /// Counts the call, and says what happens to it, how long it takes and which it is.
+    /// Counts the call, and says what happens to it, when it is answered and which it is.
     fn arrive(
         &self,
         project: &str,
         asked: &Asked,
         input: u64,
-    ) -> Result<(Option<Fault>, Span, u64), Reply> {
+    ) -> Result<(Option<Fault>, Timestamp, u64), Reply> {
         let now = self.0.clock.now();
         let mut state = self.state();
         let state = &mut *state;
         state.tally.calls += 1;
         let number = state.tally.calls;
-        let Settings { quota, latency, troubles } = &mut state.settings;
+        let Settings { quota, latency, troubles, .. } = &mut state.settings;
         let counts = state.quotas.entry((project.to_owned(), asked.model.clone())).or_default();
         if let Err(refused) = counts.take(*quota, now, input) {
             for key in &refused.broken {
@@ -229,7 +231,9 @@ impl FakeGemini {
         }
         state.at_once += 1;
         state.tally.at_once_max = state.tally.at_once_max.max(state.at_once);
-        Ok((fault, *latency, number))
+        let latency = if fault == Some(Fault::Slow) { Span::from_hours(1) } else { *latency };
+        // By the time it came, so that whoever sees it counted knows when it is answered.
+        Ok((fault, now + latency, number))
     }
 
     fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {
@@ -247,7 +251,7 @@ impl FakeGemini {
             text.truncate(half);
             finish = "MAX_TOKENS";
         }
-        if fault.is_none() && finish == "STOP" {
+        if matches!(fault, None | Some(Fault::Slow)) && finish == "STOP" {
             let mut state = self.state();
             state.tally.translated += 1;
             let times = state.answered.entry(asked.number()).or_default();

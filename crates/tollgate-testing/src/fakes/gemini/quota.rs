@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use tollgate::{Span, Timestamp};
 
 const MINUTE: u64 = 60_000_000;
+const DAY: u64 = 1_440 * MINUTE;
 /// Where the day of the provider begins.
 const ZONE: &str = "America/Los_Angeles";
 
@@ -21,14 +22,17 @@ pub struct Quota {
     pub tpm: u64,
     /// Requests per day of the Pacific coast.
     pub rpd: u64,
+    /// Requests in any 24 hours. Gemini counts by the day, others do not.
+    pub rpd_rolling: u64,
 }
 
 impl Quota {
     /// A quota that nothing reaches.
-    pub const NONE: Self = Self { rpm: u64::MAX, tpm: u64::MAX, rpd: u64::MAX };
+    pub const NONE: Self =
+        Self { rpm: u64::MAX, tpm: u64::MAX, rpd: u64::MAX, rpd_rolling: u64::MAX };
 
     /// The free tier of R003: 5 requests and 250,000 tokens per minute, 25 requests per day.
-    pub const FREE: Self = Self { rpm: 5, tpm: 250_000, rpd: 25 };
+    pub const FREE: Self = Self { rpm: 5, tpm: 250_000, rpd: 25, ..Self::NONE };
 }
 
 /// Which limit was broken.
@@ -47,7 +51,7 @@ pub enum Limit {
 pub enum Window {
     /// From one full minute to the next, or from midnight to midnight.
     Fixed,
-    /// Any sixty seconds.
+    /// Any sixty seconds, or any 24 hours.
     Rolling,
 }
 
@@ -63,6 +67,8 @@ pub(super) struct Refused {
 pub(super) struct Counts {
     minute: VecDeque<(u64, u64)>,
     day: BTreeMap<u64, u64>,
+    /// When each request of the last 24 hours came.
+    rolling_day: VecDeque<u64>,
     /// The most that any window held, by limit and kind.
     pub(super) peaks: BTreeMap<(Limit, Window), u64>,
 }
@@ -79,6 +85,9 @@ impl Counts {
         while self.minute.front().is_some_and(|(then, _)| then + MINUTE <= at) {
             self.minute.pop_front();
         }
+        while self.rolling_day.front().is_some_and(|then| then + DAY <= at) {
+            self.rolling_day.pop_front();
+        }
         let today = midnight(now);
         self.day.retain(|midnight, _| *midnight == today);
         let begun = at / MINUTE * MINUTE;
@@ -94,14 +103,16 @@ impl Counts {
             held.insert((Limit::Tokens, window), sum);
         }
         held.insert((Limit::Daily, Window::Fixed), self.day.get(&today).copied().unwrap_or(0) + 1);
-        let most = |limit| match limit {
-            Limit::Requests => quota.rpm,
-            Limit::Tokens => quota.tpm,
-            Limit::Daily => quota.rpd,
+        held.insert((Limit::Daily, Window::Rolling), self.rolling_day.len() as u64 + 1);
+        let most = |limit, window| match (limit, window) {
+            (Limit::Requests, _) => quota.rpm,
+            (Limit::Tokens, _) => quota.tpm,
+            (Limit::Daily, Window::Fixed) => quota.rpd,
+            (Limit::Daily, Window::Rolling) => quota.rpd_rolling,
         };
         let broken: Vec<_> = held
             .iter()
-            .filter(|((limit, _), sum)| most(*limit) < **sum)
+            .filter(|((limit, window), sum)| most(*limit, *window) < **sum)
             .map(|(key, _)| *key)
             .collect();
         if !broken.is_empty() {
@@ -114,6 +125,7 @@ impl Counts {
             *peak = sum.max(*peak);
         }
         self.minute.push_back((at, tokens));
+        self.rolling_day.push_back(at);
         *self.day.entry(today).or_default() += 1;
         Ok(())
     }

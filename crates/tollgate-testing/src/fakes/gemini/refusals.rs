@@ -29,7 +29,7 @@ pub(super) fn of(
         Fault::DailyQuota => refused(Limit::Daily, 38),
         Fault::BareQuota => bodies::bare(),
         Fault::NotInTier => {
-            let none = Quota { rpm: 0, tpm: 0, rpd: 0 };
+            let none = Quota { rpm: 0, tpm: 0, rpd: 0, rpd_rolling: 0 };
             bodies::quota(
                 model,
                 &[Limit::Requests, Limit::Daily],
@@ -48,6 +48,11 @@ pub(super) fn of(
         Fault::BadRequest => {
             bodies::error(400, "INVALID_ARGUMENT", "Request contains an invalid argument.")
         }
+        Fault::Location => bodies::error(
+            400,
+            "FAILED_PRECONDITION",
+            "User location is not supported for the API use.",
+        ),
         Fault::BadKey => bodies::error(
             403,
             "PERMISSION_DENIED",
@@ -57,7 +62,8 @@ pub(super) fn of(
         Fault::Blocked => bodies::answer(model, None, "SAFETY", (input, 0)),
         Fault::Garbage => (200, r#"{"candidates": [{"conte"#.to_owned()),
         Fault::Page => (200, "<html>Welcome</html>".to_owned()),
-        Fault::Truncated
+        Fault::Slow
+        | Fault::Truncated
         | Fault::Dropped
         | Fault::Doubled
         | Fault::Reordered

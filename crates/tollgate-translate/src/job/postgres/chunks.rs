@@ -5,12 +5,13 @@ use tokio_postgres::types::ToSql;
 use tollgate::Timestamp;
 
 use super::super::sqlite::{as_json, from_json, integer, natural};
-use super::super::{ChunkRecord, Claim, Counts, JobState, Next, Step, Used};
+use super::super::{ChunkRecord, ChunkState, Claim, Counts, JobState, Next, Step, Used};
 use super::rows::{count, place, run_of};
 use super::{NOW, PostgresJobs};
 use crate::error::Error;
 
 const USED: &str = "input = input + $5, output = output + $6, cost = cost + $7, expected = 0";
+const SENT: &str = "state = 'sent', expected = $5, calls = $6";
 const MINE: &str = "state IN ('reserved', 'sent') AND fence = $4";
 /// A translation is as good from a worker that was given up as from its successor.
 const ANYBODYS: &str = "state NOT IN ('done', 'split') AND $4::bigint IS NOT NULL";
@@ -40,6 +41,7 @@ impl PostgresJobs {
              )
              SELECT job.state, job.resume_at, job.why, taken.first, taken.last, taken.calls, taken.faults, taken.passing, taken.fence,
                  (SELECT coalesce(sum(cost + expected), 0)::bigint FROM @.translate_chunks WHERE job = $2),
+                 (SELECT coalesce(sum(expected), 0)::bigint FROM @.translate_chunks, clock WHERE job = $2 AND now < lease_until),
                  (SELECT min(CASE state WHEN 'pending' THEN now WHEN 'again' THEN due ELSE lease_until END)
                   FROM @.translate_chunks, clock WHERE job = $2 AND state IN ('pending', 'again', 'reserved', 'sent'))
              FROM job LEFT JOIN taken ON true"
@@ -55,11 +57,12 @@ impl PostgresJobs {
             return Ok(Next::Halted(state));
         }
         if row.get::<_, Option<i64>>(3).is_none() {
-            let later: Option<i64> = row.get(10);
+            let later: Option<i64> = row.get(11);
             return Ok(
                 later.map_or(Next::Nothing, |at| Next::Later(Timestamp::from_micros(natural(at))))
             );
         }
+        let (all, under_way) = (natural(row.get(9)), natural(row.get(10)));
         Ok(Next::Chunk(Claim {
             job: id.to_owned(),
             run: run_of(row, 3),
@@ -67,7 +70,8 @@ impl PostgresJobs {
             faults: count(row, 6),
             passing: count(row, 7),
             fence: natural(row.get(8)),
-            spent: natural(row.get(9)),
+            spent: all - under_way,
+            under_way,
         }))
     }
 
@@ -96,11 +100,11 @@ impl PostgresJobs {
         };
         let used = |used: &Used| (integer(used.input), integer(used.output), integer(used.cost));
         let changed = match step {
-            Step::Expect { cost } => update("expected = $5", &[&integer(*cost)]).await?,
-            Step::Sent { cost } => {
-                let calls = i32::try_from(claim.calls.saturating_add(1)).unwrap_or(i32::MAX);
-                let set = "state = 'sent', expected = $5, calls = $6";
-                update(set, &[&integer(*cost), &calls]).await?
+            Step::Sent { cost, most: Some(most) } => {
+                return self.send_within(claim, integer(*cost), *most).await;
+            }
+            Step::Sent { cost, most: None } => {
+                update(SENT, &[&integer(*cost), &calls_of(claim)]).await?
             }
             Step::Back => update("state = 'pending', expected = 0", &[]).await?,
             Step::Done { texts, warning, used: spent } => {
@@ -147,6 +151,40 @@ impl PostgresJobs {
         Ok(0 < changed)
     }
 
+    /// Reserves what a call may cost. Two workers that ask at once must not both have the last of it, so whoever saw a sum that
+    /// another has added to since looks again.
+    async fn send_within(&self, claim: &Claim, cost: i64, most: u64) -> Result<bool, Error> {
+        let ((first, last), fence) = (place(claim.run), integer(claim.fence));
+        // An answer that was lost on the way may have reserved it already.
+        let look = "SELECT coalesce((SELECT turn FROM @.translate_purses WHERE job = $1), 0),
+                (SELECT sum(cost + CASE WHEN first = $2 AND last = $3 THEN 0 ELSE expected END)::bigint
+                 FROM @.translate_chunks WHERE job = $1)";
+        let take = format!(
+            "WITH turn AS (
+                 INSERT INTO @.translate_purses AS purse (job, turn) VALUES ($1, $7::bigint + 1)
+                 ON CONFLICT (job) DO UPDATE SET turn = excluded.turn WHERE purse.turn = $7 RETURNING turn
+             ), sent AS (
+                 UPDATE @.translate_chunks SET {SENT}
+                 WHERE job = $1 AND first = $2 AND last = $3 AND {MINE} AND EXISTS (SELECT FROM turn) RETURNING first
+             )
+             SELECT EXISTS (SELECT FROM turn), EXISTS (SELECT FROM sent)"
+        );
+        loop {
+            let rows = self.query(look, &[&claim.job, &first, &last]).await?;
+            let Some(row) = rows.first() else { return Ok(false) };
+            let (turn, all): (i64, i64) = (row.get(0), row.get(1));
+            if most < natural(all.saturating_add(cost)) {
+                return Ok(false);
+            }
+            let values: [&(dyn ToSql + Sync); 7] =
+                [&claim.job, &first, &last, &fence, &cost, &calls_of(claim), &turn];
+            let rows = self.query(&take, &values).await?;
+            if let Some(row) = rows.first().filter(|row| row.get(0)) {
+                return Ok(row.get(1));
+            }
+        }
+    }
+
     pub(super) async fn count(&self, id: &str) -> Result<Counts, Error> {
         let sql =
             "SELECT state, count(*), sum(calls)::bigint, sum(input)::bigint, sum(output)::bigint,
@@ -165,13 +203,15 @@ impl PostgresJobs {
     }
 
     pub(super) async fn read_chunks(&self, id: &str) -> Result<Vec<ChunkRecord>, Error> {
-        let sql = "SELECT first, last, state, texts, reason, calls FROM @.translate_chunks
+        let sql = "SELECT first, last, state, texts, reason, calls, due FROM @.translate_chunks
                  WHERE job = $1 AND state <> 'split' ORDER BY first";
         let read = |row: &Row| {
             let texts: Option<String> = row.get(3);
+            let (state, due) = (row.get::<_, String>(2).parse()?, natural(row.get(6)));
             Ok(ChunkRecord {
                 run: run_of(row, 0),
-                state: row.get::<_, String>(2).parse()?,
+                state,
+                again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
                 texts: texts.map(|texts| from_json(&texts)).transpose()?.unwrap_or_default(),
                 reason: row.get(4),
                 calls: count(row, 5),
@@ -179,4 +219,8 @@ impl PostgresJobs {
         };
         self.query(sql, &[&id]).await?.iter().map(read).collect()
     }
+}
+
+fn calls_of(claim: &Claim) -> i32 {
+    i32::try_from(claim.calls.saturating_add(1)).unwrap_or(i32::MAX)
 }

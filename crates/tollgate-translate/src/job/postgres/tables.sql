@@ -18,4 +18,6 @@ CREATE TABLE IF NOT EXISTS @.translate_chunks (
     PRIMARY KEY (job, first, last)
 );
 CREATE TABLE IF NOT EXISTS @.translate_cache (hash bytea PRIMARY KEY, texts text NOT NULL, at bigint NOT NULL);
+-- Grows with each call that is reserved money for.
+CREATE TABLE IF NOT EXISTS @.translate_purses (job text PRIMARY KEY REFERENCES @.translate_jobs ON DELETE CASCADE, turn bigint NOT NULL);
 COMMIT;

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate::Timestamp;
 
-use super::super::{ChunkRecord, Claim, Counts, JobState, Next, Run, Step, Used};
+use super::super::{ChunkRecord, ChunkState, Claim, Counts, JobState, Next, Run, Step, Used};
 use super::{Done, as_json, begin, from_json, integer, job, natural};
 use crate::error::Error;
 
@@ -52,11 +52,13 @@ pub(in crate::job) fn claim(connection: &mut Connection, id: &str, now: Timestam
         "UPDATE chunks SET state = 'reserved', fence = ?4 WHERE job = ?1 AND first = ?2 AND last = ?3",
         params![id, run.first, run.end, integer(fence)],
     )?;
-    let sql = "SELECT coalesce(sum(cost + expected), 0) FROM chunks WHERE job = ?1";
-    let spent: i64 = transaction.query_row(sql, [id], |row| row.get(0))?;
+    let sql =
+        "SELECT coalesce(sum(cost), 0), coalesce(sum(expected), 0) FROM chunks WHERE job = ?1";
+    let sums = transaction.query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     transaction.commit()?;
-    let job = id.to_owned();
-    Ok(Next::Chunk(Claim { job, run, calls, faults, passing, fence, spent: natural(spent) }))
+    let (job, (spent, under_way)) = (id.to_owned(), sums);
+    let (spent, under_way) = (natural(spent), natural(under_way));
+    Ok(Next::Chunk(Claim { job, run, calls, faults, passing, fence, spent, under_way }))
 }
 
 pub(in crate::job) fn record(
@@ -69,6 +71,10 @@ pub(in crate::job) fn record(
     // A translation is as good from a worker that was given up as from its successor.
     let whose = match step {
         Step::Done { .. } => "state NOT IN ('done', 'split') AND ?4 = ?4",
+        Step::Sent { .. } => {
+            "state IN ('reserved', 'sent') AND fence = ?4
+             AND (SELECT sum(cost + expected) FROM chunks WHERE job = ?1) + ?5 <= ?6"
+        }
         _ => "state IN ('reserved', 'sent') AND fence = ?4",
     };
     let update = |set: &str, values: &[&dyn rusqlite::ToSql]| {
@@ -83,9 +89,10 @@ pub(in crate::job) fn record(
     let used = |used: &Used| (integer(used.input), integer(used.output), integer(used.cost));
     const USED: &str = "input = input + ?5, output = output + ?6, cost = cost + ?7, expected = 0";
     let changed = match step {
-        Step::Expect { cost } => update("expected = ?5", &[&integer(*cost)])?,
-        Step::Sent { cost } => {
-            update("state = 'sent', calls = calls + 1, expected = ?5", &[&integer(*cost)])?
+        Step::Sent { cost, most } => {
+            let most = most.map_or(i64::MAX, integer);
+            let set = "state = 'sent', calls = calls + 1, expected = ?5";
+            update(set, &[&integer(*cost), &most])?
         }
         Step::Back => update("state = 'pending', expected = 0", &[])?,
         Step::Done { texts, warning, used: spent } => {
@@ -149,16 +156,19 @@ pub(in crate::job) fn counts(connection: &Connection, id: &str) -> Done<Counts> 
 
 pub(in crate::job) fn chunks(connection: &Connection, id: &str) -> Done<Vec<ChunkRecord>> {
     let mut statement = connection.prepare_cached(
-        "SELECT first, last, state, texts, reason, calls FROM chunks WHERE job = ?1 AND state <> 'split' ORDER BY first",
+        "SELECT first, last, state, texts, reason, calls, due FROM chunks
+         WHERE job = ?1 AND state <> 'split' ORDER BY first",
     )?;
     let mut rows = statement.query([id])?;
     let mut chunks = Vec::new();
     while let Some(row) = rows.next()? {
         let state: String = row.get(2)?;
         let texts: Option<String> = row.get(3)?;
+        let (state, due) = (state.parse()?, natural(row.get(6)?));
         chunks.push(ChunkRecord {
             run: Run { first: row.get(0)?, end: row.get(1)? },
-            state: state.parse()?,
+            state,
+            again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
             texts: texts.map(|texts| from_json(&texts)).transpose()?.unwrap_or_default(),
             reason: row.get(4)?,
             calls: row.get(5)?,

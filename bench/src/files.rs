@@ -1,0 +1,12 @@
+//! Room for ten thousand connections.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// As many open files as this user may have.
+pub(crate) fn raise_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        println!("  could not raise the number of open files: {error}");
+    }
+}
