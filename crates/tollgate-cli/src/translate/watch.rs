@@ -90,7 +90,8 @@ async fn watched(
         let (standing, policy) = (standing.as_slice(), &line.policy);
         let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
         // Before the first news there is nothing to show, and in a log only what changed is worth a line.
-        let change = (progress.counts.done, progress.counts.failed, progress.paused.clone());
+        let (counts, trouble) = (&progress.counts, progress.retry.clone());
+        let change = (counts.done, counts.failed, progress.paused.clone(), trouble);
         if progress.job == id && (view.redraws() || shown.as_ref() != Some(&change)) {
             shown = Some(change);
             view.show(|| scene.draw(), || scene.brief());
