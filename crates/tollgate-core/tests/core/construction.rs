@@ -61,7 +61,7 @@ fn a_policy_needs_limits_of_different_names_and_few_units() {
 #[test]
 fn numbers_have_bounds_on_both_sides() {
     let zero = "must be between 1 and";
-    says(built(limit(bucket().burst(0))), &["limit \"l\"", "limit 0", zero]);
+    says(built(limit(bucket().burst(0))), &["limit \"l\"", "capacity 0", zero]);
     says(built(limit(TokenBucket::per_second(0).burst(5))), &["refill 0", zero]);
     says(built(limit(TokenBucket::per(5, Span::ZERO))), &["refill period 0s", "1us"]);
     says(built(limit(RollingWindow::new(0, Span::from_secs(1)))), &["limit 0", zero]);
@@ -155,7 +155,7 @@ fn overrides_must_have_the_limits_of_the_policy() {
     says(over("vip", vec![]), &["override for \"vip\"", "the policy's own limits (l)"]);
     says(over("", vec![limit(bucket())]), &["a subject must be 1 to 256 bytes long, not 0"]);
     let bad = vec![limit(bucket().burst(0))];
-    says(over("vip", bad), &["override for \"vip\"", "limit \"l\"", "limit 0"]);
+    says(over("vip", bad), &["override for \"vip\"", "limit \"l\"", "capacity 0"]);
     let twice = Policy::builder("p")
         .limit(limit(bucket()))
         .override_for("vip", vec![limit(bucket())])

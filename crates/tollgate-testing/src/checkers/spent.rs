@@ -1,5 +1,6 @@
 //! What a history really spent: each charge at its own time with its actual cost.
 
+use tollgate_core::bounds::PERMIT_TTL;
 use tollgate_core::{Costs, Policy, REQUESTS, Timestamp};
 
 use crate::script::{Answer, Did, Record};
@@ -40,13 +41,17 @@ pub(super) fn spent(policy: &Policy, history: &[Record]) -> Vec<Spent> {
                 all.push(Spent { at: given.at, decided, costs: full(policy, costs) });
             }
             (Did::Settle { permit, actual }, Answer::Settled(true)) => {
-                if let Some(index) = of_permit.get(*permit).copied().flatten() {
+                if let Some(index) = of_permit.get(*permit).copied().flatten()
+                    && lives(&all[index], clock)
+                {
                     let more = replace(&mut all[index], actual);
                     all.push(Spent { at: clock, decided: false, costs: more });
                 }
             }
             (Did::Release { permit }, Answer::Settled(true)) => {
-                if let Some(index) = of_permit.get(*permit).copied().flatten() {
+                if let Some(index) = of_permit.get(*permit).copied().flatten()
+                    && lives(&all[index], clock)
+                {
                     all[index].costs = Costs::new();
                 }
             }
@@ -62,6 +67,11 @@ pub(super) fn spent(policy: &Policy, history: &[Record]) -> Vec<Spent> {
         }
     }
     all
+}
+
+/// Whether the permit of `spent` can still be settled at `now`. Of an older one only slots that were renewed are given back.
+fn lives(spent: &Spent, now: Timestamp) -> bool {
+    now < spent.at + PERMIT_TTL
 }
 
 /// Lowers what was spent to `actual`, and returns what is beyond it.
