@@ -36,19 +36,21 @@ impl Snapshot {
     fn take(broker: &Remote, subject: Option<&StandingQuery>) -> Result<Self, Failure> {
         let violated = [("limit", ROWS.to_owned()), ("outcome", "violated".to_owned())];
         let page = &violated[..1];
-        let standing = subject.map(|StandingQuery { policy, subject }| {
-            let query = [("policy", policy.clone()), ("subject", subject.clone())];
-            broker.get("/v1/standing", &query)
-        });
         Ok(Self {
             stats: broker.get("/v1/stats", &[])?,
             top: broker.get("/v1/audit/top", page)?,
             recent: broker.get("/v1/audit", page)?,
             incidents: broker.get("/v1/audit", &violated)?,
             policies: broker.get("/v1/policies", &[])?,
-            standing: standing.transpose()?,
+            // A policy that is gone, or one that asks carried, has none; the rest is worth a look all the same.
+            standing: subject.and_then(|subject| standing(broker, subject).ok()),
         })
     }
+}
+
+fn standing(broker: &Remote, query: &StandingQuery) -> Result<StandingResponse, Failure> {
+    let StandingQuery { policy, subject } = query;
+    broker.get("/v1/standing", &[("policy", policy.clone()), ("subject", subject.clone())])
 }
 
 /// Shows `broker`, and where `subject` stands, until somebody has seen enough.
@@ -58,6 +60,9 @@ pub(crate) fn run(
     once: bool,
     reader: Reader,
 ) -> Result<(), Failure> {
+    if let Some(subject) = &subject {
+        standing(broker, subject)?;
+    }
     let mut now = Snapshot::take(broker, subject.as_ref())?;
     if once || reader == Reader::Program || !Terminal::is_there() {
         return output::answer(reader, &now, || {

@@ -65,8 +65,7 @@ pub(super) fn draw(now: &Snapshot, before: Option<&Snapshot>, focus: Focus, size
         let (head, rows) = all.split_at(room.min(1).min(all.len()));
         lines.extend_from_slice(head);
         let room = room.saturating_sub(head.len());
-        let skipped =
-            if is_focused { focus.skipped.min(rows.len().saturating_sub(room)) } else { 0 };
+        let skipped = if is_focused { focus.skipped.min(rows.len().saturating_sub(1)) } else { 0 };
         lines.extend(rows.iter().skip(skipped).take(room).cloned());
     }
     if size != Size::ENDLESS {

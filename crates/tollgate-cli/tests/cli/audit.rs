@@ -122,6 +122,17 @@ fn top_draws_on_a_terminal_until_q() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
+/// A subject of a policy that nobody knows is an error at the start, not a screen without it.
+#[test]
+fn top_refuses_a_standing_that_there_is_not() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}"));
+    let broker = Broker::start(&folder, "");
+    let ran = folder.run(&format!("top --once --standing nope alice --server {}", broker.url));
+    assert!(ran.code == 2 && ran.err.contains("nope"), "{}", ran.err);
+    let ran = folder.run(&format!("top --once --standing api alice --server {}", broker.url));
+    assert!(ran.code == 0 && ran.out.contains("STANDING of alice under api"), "{}", ran.err);
+}
+
 #[test]
 fn a_wrong_audit_is_refused_with_its_line() {
     let rows = [
