@@ -16,6 +16,7 @@ mod rule;
 mod settle;
 mod standing;
 mod time;
+mod time_text;
 
 pub use answer::{Decision, Denial, Permit};
 pub use ask::Ask;
@@ -33,3 +34,4 @@ pub use rule::{CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule,
 pub use settle::{Charged, charge, close_until, release, renew, settle};
 pub use standing::{Standing, standings};
 pub use time::{Span, Timestamp};
+pub use time_text::TimeText;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::bounds::NUMBER_MAX;
 use crate::error::Error;
+use crate::time_text::TimeText;
 
 const MICROS_PER_SEC: u64 = 1_000_000;
 
@@ -68,9 +69,7 @@ impl Sub<Span> for Timestamp {
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC, with microseconds where there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = i64::try_from(self.0).map_err(|_| fmt::Error)?;
-        let instant = jiff::Timestamp::from_microsecond(micros).map_err(|_| fmt::Error)?;
-        instant.fmt(f)
+        f.pad(TimeText::of(*self).as_str())
     }
 }
 
@@ -164,29 +163,32 @@ impl Span {
     /// For people, as in "2h 15m": the two largest units that are not zero, rounded up to the smaller one.
     #[must_use]
     pub fn for_people(self) -> String {
+        match self.parts() {
+            [Some((large, mark)), Some((small, next))] => format!("{large}{mark} {small}{next}"),
+            parts => parts.iter().flatten().map(|(count, mark)| format!("{count}{mark}")).collect(),
+        }
+    }
+
+    /// What is in [`for_people`](Self::for_people): how many of which unit.
+    #[must_use]
+    pub fn parts(self) -> [Option<(u64, &'static str)>; 2] {
         const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
         if self.0 == 0 {
-            return "0s".to_owned();
+            return [Some((0, "s")), None];
         }
         if self.0 < MICROS_PER_SEC {
-            return format!("{}ms", self.as_millis_ceil());
+            return [Some((self.as_millis_ceil(), "ms")), None];
         }
-        let mut secs = self.as_secs_ceil();
-        let Some(first) = UNITS.iter().position(|(size, _)| secs >= *size) else {
-            return "1s".to_owned();
-        };
-        let second = (first + 1).min(UNITS.len() - 1);
-        secs = secs.div_ceil(UNITS[second].0) * UNITS[second].0;
-        // Rounding up may reach the next larger unit: 59m 60s is 1h.
-        let first = UNITS.iter().position(|(size, _)| secs >= *size).unwrap_or(first);
+        let largest = |secs| UNITS.iter().position(|(size, _)| *size <= secs).unwrap_or(3);
+        let secs = self.as_secs_ceil();
+        let (step, _) = UNITS[(largest(secs) + 1).min(UNITS.len() - 1)];
+        let secs = secs.div_ceil(step) * step;
+        // Rounding up may have reached the next larger unit: 59m 60s is 1h.
+        let first = largest(secs);
         let (size, mark) = UNITS[first];
         let rest = secs % size;
-        match UNITS.get(first + 1) {
-            Some((next, next_mark)) if rest > 0 => {
-                format!("{}{mark} {}{next_mark}", secs / size, rest / next)
-            }
-            _ => format!("{}{mark}", secs / size),
-        }
+        let second = UNITS.get(first + 1).filter(|_| 0 < rest);
+        [Some((secs / size, mark)), second.map(|(size, mark)| (rest / size, *mark))]
     }
 }
 
