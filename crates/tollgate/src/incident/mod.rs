@@ -4,6 +4,7 @@
 //! provider answers 429, [`report_violation`] puts that together with where the subject stands, closes the gate until
 //! the provider's retry time, and tells the observer, whose sinks write it down and wake people.
 
+mod few;
 mod recorder;
 
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@
 //! Every decision comes by here, so nothing is written out before somebody asks, and a subject is known by a keyed hash of
 //! 64 bits alone.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::mem;
@@ -17,6 +17,7 @@ use tollgate_core::bounds::PERMIT_TTL;
 use tollgate_core::{Amounts, Ask, Permit, Policy, Timestamp};
 
 use super::Acquisition;
+use super::few::Few;
 use crate::observe::{Event, Observer};
 use crate::sync::{Mutex, lock};
 
@@ -47,9 +48,9 @@ struct Generations {
 
 #[derive(Debug, Default)]
 struct Track {
-    last: VecDeque<Seen>,
+    last: Few<Seen>,
     /// When it was admitted and its stamp, oldest first: what a permit is told apart by.
-    open: VecDeque<(Timestamp, u64)>,
+    open: Few<(Timestamp, u64)>,
 }
 
 /// An acquisition that nobody has asked about.
@@ -111,9 +112,9 @@ impl Recorder {
 
     fn add(&self, seen: Seen, ask: &Ask<'_>, permit: Option<&Permit>) {
         self.track(ask.policy(), ask.subject(), |track| {
-            push(&mut track.last, seen, ACQUISITIONS_MAX);
+            track.last.push(seen, ACQUISITIONS_MAX);
             if let Some(permit) = permit {
-                push(&mut track.open, key_of(permit), OPEN_MAX);
+                track.open.push(key_of(permit), OPEN_MAX);
             }
         });
     }
@@ -121,22 +122,13 @@ impl Recorder {
     fn ended(&self, permit: &Permit) {
         self.track(permit.policy(), permit.subject(), |track| {
             // What ends began lately, mostly.
-            let place = track.open.iter().rposition(|open| *open == key_of(permit));
-            place.map(|place| track.open.remove(place));
+            track.open.remove_last(|open| *open == key_of(permit));
         });
     }
 }
 
 fn key_of(permit: &Permit) -> (Timestamp, u64) {
     (permit.grant().at, permit.grant().stamp)
-}
-
-/// Adds `item`, and forgets the oldest of more than `most`.
-fn push<T>(items: &mut VecDeque<T>, item: T, most: usize) {
-    if items.len() == most {
-        items.pop_front();
-    }
-    items.push_back(item);
 }
 
 impl Observer for Recorder {

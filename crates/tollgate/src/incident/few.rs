@@ -1,0 +1,78 @@
+//! A few items in the order they came, of which there is mostly one.
+//!
+//! What is remembered of a subject that asks once and never again is forgotten soon, so it is not worth an allocation.
+
+use std::collections::VecDeque;
+use std::mem;
+
+#[derive(Debug, Default)]
+pub(super) enum Few<T> {
+    #[default]
+    None,
+    One(T),
+    More(VecDeque<T>),
+}
+
+impl<T> Few<T> {
+    /// Adds `item`, and forgets the oldest of more than `most`, which is two or more.
+    pub(super) fn push(&mut self, item: T, most: usize) {
+        *self = match mem::take(self) {
+            Self::None => Self::One(item),
+            Self::One(first) => Self::More([first, item].into()),
+            Self::More(mut items) => {
+                if items.len() == most {
+                    items.pop_front();
+                }
+                items.push_back(item);
+                Self::More(items)
+            }
+        };
+    }
+
+    /// The items, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let (one, more) = match self {
+            Self::None => (None, None),
+            Self::One(item) => (Some(item), None),
+            Self::More(items) => (None, Some(items)),
+        };
+        one.into_iter().chain(more.into_iter().flatten())
+    }
+
+    /// Takes the last item that is `like` this out.
+    pub(super) fn remove_last(&mut self, like: impl Fn(&T) -> bool) {
+        match self {
+            Self::One(item) if like(item) => *self = Self::None,
+            Self::More(items) => {
+                let place = items.iter().rposition(like);
+                place.map(|place| items.remove(place));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_and_the_last_that_is_alike_is_taken_out() {
+        let mut few = Few::default();
+        let items = |few: &Few<u8>| few.iter().copied().collect::<Vec<_>>();
+        assert_eq!(items(&few), []);
+        few.push(1, 3);
+        assert_eq!(items(&few), [1]);
+        few.remove_last(|item| *item == 2);
+        assert_eq!(items(&few), [1]);
+        few.remove_last(|item| *item == 1);
+        assert_eq!(items(&few), []);
+        for item in [1, 2, 1, 3] {
+            few.push(item, 3);
+        }
+        assert_eq!(items(&few), [2, 1, 3]);
+        few.push(2, 3);
+        few.remove_last(|item| *item < 3);
+        assert_eq!(items(&few), [1, 3]);
+    }
+}
