@@ -184,6 +184,19 @@ impl<G: Gate> Observed<G> {
         Self { gate, observer, clock }
     }
 
+    /// Tells of the answer to `ask`.
+    fn answered(&self, ask: &Ask<'_>, since: u64, answer: &Result<Decision, Error>) {
+        let took = self.clock.passed_since(since);
+        self.observer.observe(&match answer {
+            Ok(Decision::Admitted(permit)) => Event::Admitted { ask, permit, took },
+            Ok(Decision::Denied(denial)) => Event::Denied { ask, denial, took },
+            Err(error) => {
+                let (policy, subject) = of_ask(ask);
+                Event::Failed { policy, subject, error, took }
+            }
+        });
+    }
+
     /// Reports a failure of `answer`, and passes it on.
     fn checked<T>(
         &self,
@@ -209,6 +222,13 @@ fn of_permit(permit: &Permit) -> (&Policy, &str) {
 impl<G: Gate> Gate for Observed<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
         Box::pin(Watched { observed: self, ask, since: self.clock.mark(), answer: None })
+    }
+
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
+        let since = self.clock.mark();
+        let answer = self.gate.acquire_at_once(ask)?;
+        self.answered(ask, since, &answer);
+        Some(answer)
     }
 
     fn settle<'a>(
@@ -321,16 +341,7 @@ impl<G: Gate> Future for Watched<'_, G> {
             },
         };
         if let Poll::Ready(answer) = &answer {
-            let Self { observed: Observed { observer, clock, .. }, ask, since, .. } = &*self;
-            let took = clock.passed_since(*since);
-            observer.observe(&match answer {
-                Ok(Decision::Admitted(permit)) => Event::Admitted { ask, permit, took },
-                Ok(Decision::Denied(denial)) => Event::Denied { ask, denial, took },
-                Err(error) => {
-                    let (policy, subject) = of_ask(ask);
-                    Event::Failed { policy, subject, error, took }
-                }
-            });
+            self.observed.answered(ask, self.since, answer);
         }
         answer
     }

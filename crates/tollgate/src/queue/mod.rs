@@ -262,6 +262,11 @@ impl<G: Gate> Gate for Queue<G> {
         })
     }
 
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
+        // Whoever waits comes first, which takes a look at the line.
+        if self.waiting() == 0 { self.gate.acquire_at_once(ask) } else { None }
+    }
+
     fn settle<'a>(
         &'a self,
         permit: &'a Permit,

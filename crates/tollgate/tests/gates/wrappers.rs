@@ -103,6 +103,7 @@ async fn an_observer_sees_everything_and_changes_nothing() {
     let ask = Ask::new(&policy, "alice");
     let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
     assert!(gate.acquire(&ask).await.unwrap().denial().is_some());
+    assert!(gate.acquire_at_once(&ask).unwrap().unwrap().denial().is_some());
     gate.settle(&permit, &Costs::new()).await.unwrap();
     gate.settle(&permit, &Costs::new()).await.unwrap();
     gate.release(&permit).await.unwrap();
@@ -113,6 +114,7 @@ async fn an_observer_sees_everything_and_changes_nothing() {
     assert!(gate.acquire(&ask.clone().cost("bananas", 1)).await.is_err());
     let expected = [
         "admitted",
+        "denied",
         "denied",
         "settled",
         "settled again",
