@@ -2,14 +2,17 @@
 //!
 //! hyper asks a connection that says nothing whether it is still there, but only once it has introduced itself as HTTP/2.
 //! So whoever has not done that within [`HEAD_WAIT_MAX`] is cut here.
+//!
+//! Writing costs as much as a call or two. So the answers to what was read are held back until every other connection
+//! that was read with this one has been served too: what came here meanwhile is answered in the same write.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::io;
+use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{io, mem};
 
 use axum::http::Request;
 use futures_util::FutureExt as _;
@@ -20,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use super::Calls;
 use super::executor::Gathered;
@@ -36,7 +40,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let begun = Arc::new(Notify::new());
-    let stream = Counted { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun) };
+    let stream = Held { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun), is_held: false };
     let service = service_fn(move |request: Request<Incoming>| {
         calls.answer(request).map(Ok::<_, Infallible>)
     });
@@ -69,14 +73,15 @@ where
     }
 }
 
-/// A stream that says when so many bytes were read.
-struct Counted<S> {
+/// A stream that says when so many bytes were read, and lets others go first between a read and the next write.
+struct Held<S> {
     stream: S,
     left: usize,
     begun: Arc<Notify>,
+    is_held: bool,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,6 +89,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.is_held |= polled.is_ready();
         if 0 < self.left {
             self.left = self.left.saturating_sub(buffer.filled().len() - before);
             if self.left == 0 {
@@ -94,25 +100,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if mem::take(&mut self.is_held) && pin!(yield_now()).poll(context).is_pending() {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
