@@ -28,5 +28,5 @@ pub async fn grpc(app: &Arc<App>, request: Request<Body>) -> Response<tonic::bod
 
 /// `bytes`, a version of permits and what it stands for, under a seal that is right, as no client can make it.
 pub fn sealed(bytes: &[u8], key: &token::Key) -> String {
-    token::sealed(bytes, key)
+    token::forged(bytes, key)
 }

@@ -5,7 +5,7 @@
 //! can make one. What is inside is not secret from its holder, who asked for it.
 //!
 //! ```text
-//! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over label, version and body (32 bytes)
+//! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over version and body (32 bytes)
 //! body:                 policy, numbers, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
 //! ```
 //! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
@@ -14,7 +14,7 @@
 //!
 //! A broker whose store is another broker hands on what that one gave it, with a MAC of its own around it:
 //! ```text
-//! base64url, unpadded:  version 2 (1 byte) | the other's token, decoded | HMAC-SHA256 over label, version and token
+//! base64url, unpadded:  version 2 (1 byte) | the other's token, decoded | HMAC-SHA256 over version and token
 //! ```
 //! So each of them checks its own MAC, and neither needs the key of the other.
 
@@ -42,9 +42,7 @@ pub struct Key(Hmac<Sha256>);
 
 impl From<[u8; KEY_BYTES]> for Key {
     fn from(bytes: [u8; KEY_BYTES]) -> Self {
-        let mut mac = Hmac::new_from_slice(&bytes).expect("HMAC takes a key of any length");
-        mac.update(LABEL);
-        Self(mac)
+        Self(keyed(&labelled(&bytes, LABEL)))
     }
 }
 
@@ -72,6 +70,9 @@ const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
     + UNITS_MAX * (NAME_BYTES_MAX + 1 + NUMBER_BYTES_MAX)
     + 7 * NUMBER_BYTES_MAX;
 
+/// What a token takes mostly, but for the names in it.
+const TOKEN_BYTES: usize = 128;
+
 /// Keeps the MAC of a permit from being that of anything else made with the same key.
 const LABEL: &[u8] = b"tollgate permit";
 
@@ -89,10 +90,16 @@ const KEY_LABEL: &[u8] = b"tollgate permit key";
 /// ```
 #[must_use]
 pub fn key_from(secret: &str) -> [u8; KEY_BYTES] {
-    let mut mac =
-        Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
-    mac.update(KEY_LABEL);
-    mac.finalize().into_bytes().into()
+    labelled(secret.as_bytes(), KEY_LABEL)
+}
+
+/// A key that is good for nothing but what `label` says.
+fn labelled(secret: &[u8], label: &[u8]) -> [u8; KEY_BYTES] {
+    keyed(secret).chain_update(label).finalize().into_bytes().into()
+}
+
+fn keyed(secret: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(secret).expect("HMAC takes a key of any length")
 }
 
 #[derive(Serialize, Deserialize)]
@@ -128,6 +135,21 @@ struct Body<'a> {
 /// ```
 #[must_use]
 pub fn encode(permit: &Permit, key: &Key) -> String {
+    BASE64URL.encode(sealed(permit, key))
+}
+
+/// Puts what [`encode`] makes behind `text`.
+#[cfg(feature = "serve")]
+pub(crate) fn append(permit: &Permit, key: &Key, text: &mut Vec<u8>) {
+    let bytes = sealed(permit, key);
+    let start = text.len();
+    text.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let length = BASE64URL.encode_slice(&bytes, &mut text[start..]);
+    text.truncate(start + length.expect("four characters for every three bytes are enough"));
+}
+
+/// What a token is before it is text.
+fn sealed(permit: &Permit, key: &Key) -> Vec<u8> {
     let relayed = permit.seal().and_then(|seal| BASE64URL.decode(seal).ok());
     let mut bytes = match relayed {
         Some(inner) => [vec![RELAYED], inner].concat(),
@@ -135,7 +157,7 @@ pub fn encode(permit: &Permit, key: &Key) -> String {
     };
     let mac = mac_of(&bytes, key).finalize().into_bytes();
     bytes.extend_from_slice(&mac);
-    BASE64URL.encode(bytes)
+    bytes
 }
 
 fn written(permit: &Permit) -> Vec<u8> {
@@ -153,7 +175,9 @@ fn written(permit: &Permit) -> Vec<u8> {
         expires_at: grant.expires_at.map(Timestamp::as_micros),
         degraded: permit.degraded,
     };
-    postcard::to_extend(&body, vec![VERSION])
+    let mut bytes = Vec::with_capacity(TOKEN_BYTES + body.policy.len() + body.subject.len());
+    bytes.push(VERSION);
+    postcard::to_extend(&body, bytes)
         .expect("a body has no part that postcard cannot write, and a vector has room")
 }
 
@@ -281,7 +305,7 @@ fn invalid(text: impl Into<String>) -> Error {
 
 /// `bytes`, a version and what it stands for, under a seal that is right: what no client can make, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn sealed(bytes: &[u8], key: &Key) -> String {
+pub(crate) fn forged(bytes: &[u8], key: &Key) -> String {
     let mac = mac_of(bytes, key).finalize().into_bytes();
     BASE64URL.encode([bytes, &mac].concat())
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use axum::BoxError;
-use axum::body::{Bytes, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use http_body_util::{Either, Full};
 use tollgate::{BoxFuture, Error};
 
 use super::input::{self, Json};
@@ -18,18 +19,21 @@ use crate::bounds::BATCH_ASKS_MAX;
 use crate::keys::Scope;
 use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 
+/// The answer to an ask in one piece, or whatever else was answered.
+pub(crate) type Answered = Response<Either<Full<Bytes>, Body>>;
+
 /// Decides one ask, of whoever may ask.
-pub(super) async fn one<B>(app: &App, headers: &HeaderMap, body: B) -> Response
+pub(super) async fn one<B>(app: &App, headers: &HeaderMap, body: B) -> Answered
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     if let Err(refused) = guard::check(app, headers, Scope::Acquire) {
-        return guard::refusal(refused, Scope::Acquire);
+        return guard::refusal(refused, Scope::Acquire).map(Either::Right);
     }
     let request: AcquireRequest = match input::read(app, headers, body).await {
         Ok(request) => request,
-        Err(problem) => return reply::problem(&problem),
+        Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
     let decided = async {
         let policy = app.policy(&request.policy)?;
@@ -37,8 +41,10 @@ where
         Ok::<_, Error>((policy, decision))
     };
     match decided.await {
-        Ok((policy, decision)) => reply::decision(app, &policy, &request.subject, &decision),
-        Err(error) => reply::error(&error),
+        Ok((policy, decision)) => {
+            reply::decision(app, &policy, &request.subject, &decision).map(Either::Left)
+        }
+        Err(error) => reply::error(&error).map(Either::Right),
     }
 }
 

@@ -12,8 +12,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request};
 use axum::response::Response;
 use axum::{BoxError, Router};
+use http_body_util::Either;
 use tonic::codegen::Service as _;
 
+use super::acquire::Answered;
 use super::request_id::Name;
 use super::{acquire, reply, router, wrong_method};
 use crate::app::App;
@@ -38,7 +40,7 @@ impl Calls {
     pub(crate) fn answer<B>(
         self: &Arc<Self>,
         request: Request<B>,
-    ) -> impl Future<Output = Response> + Send + use<B>
+    ) -> impl Future<Output = Answered> + Send + use<B>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -47,17 +49,17 @@ impl Calls {
         let (head, body) = request.into_parts();
         name.on(async move {
             match (head.uri.path(), &head.method) {
-                _ if HEAD_BYTES_MAX < head_bytes(&head) => too_large(),
+                _ if HEAD_BYTES_MAX < head_bytes(&head) => too_large().map(Either::Right),
                 (ACQUIRE, &Method::POST) => acquire::one(&calls.app, &head.headers, body).await,
                 (ACQUIRE, _) => {
                     let mut response = wrong_method(head.method, head.uri).await;
                     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-                    response
+                    response.map(Either::Right)
                 }
                 _ => {
                     let request = Request::from_parts(head, Body::new(body));
                     let Ok(response) = Box::pin(calls.others.clone().call(request)).await;
-                    response
+                    response.map(Either::Right)
                 }
             }
         })

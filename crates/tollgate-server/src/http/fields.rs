@@ -4,8 +4,6 @@
 //! list with one member for each limit, in the order of the policy. A unit other than requests has no registered name,
 //! so it goes into a parameter of our own.
 
-use std::fmt::{self, Write as _};
-
 use axum::http::HeaderValue;
 use tollgate::core::REQUESTS;
 use tollgate::{Policy, Rule, Standing, Timestamp};
@@ -18,11 +16,36 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// What a member takes mostly.
 const MEMBER_BYTES: usize = 32;
 
+/// A value on its way.
+struct Text(Vec<u8>);
+
+impl Text {
+    fn raw(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn integer(&mut self, before: &str, number: u64) {
+        self.raw(before);
+        self.raw(itoa::Buffer::new().format(number.min(INTEGER_MAX)));
+    }
+
+    /// Names have neither quotes nor backslashes, so they need no escape.
+    fn string(&mut self, before: &str, name: &str) {
+        self.raw(before);
+        self.raw("\"");
+        self.raw(name);
+        self.raw("\"");
+    }
+}
+
 /// `RateLimit`: what remains, and in how many seconds it grows.
 pub(crate) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<HeaderValue> {
     value(standings.iter(), |standing, text| {
-        write!(text, "\"{}\";r={}", standing.name, standing.remaining.min(INTEGER_MAX))?;
-        standing.reset_at.map_or(Ok(()), |at| write!(text, ";t={}", at.since(now).as_secs_ceil()))
+        text.string("", &standing.name);
+        text.integer(";r=", standing.remaining);
+        if let Some(at) = standing.reset_at {
+            text.integer(";t=", at.since(now).as_secs_ceil());
+        }
     })
 }
 
@@ -30,14 +53,15 @@ pub(crate) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<Heade
 pub(crate) fn rate_limit_policy(policy: &Policy) -> Option<HeaderValue> {
     value(policy.limits(), |limit, text| {
         let rule = limit.rule();
-        write!(text, "\"{}\";q={}", limit.name(), rule.limit().min(INTEGER_MAX))?;
+        text.string("", limit.name());
+        text.integer(";q=", rule.limit());
         if let Some(secs) = window_secs(rule) {
-            write!(text, ";w={}", secs.min(INTEGER_MAX))?;
+            text.integer(";w=", secs);
         }
         match (rule, limit.unit()) {
-            (Rule::Concurrency(_), REQUESTS) => text.write_str(";qu=\"concurrent-requests\""),
-            (_, REQUESTS) => Ok(()),
-            (_, unit) => write!(text, ";tollgate-unit=\"{unit}\""),
+            (Rule::Concurrency(_), REQUESTS) => text.string(";qu=", "concurrent-requests"),
+            (_, REQUESTS) => {}
+            (_, unit) => text.string(";tollgate-unit=", unit),
         }
     })
 }
@@ -62,17 +86,14 @@ pub(crate) fn tightest(standings: &[Standing]) -> usize {
     places.min_by_key(|(_, standing)| standing.remaining).map_or(0, |(place, _)| place)
 }
 
-/// A list with what `write` makes of each of `members`. Names have neither quotes nor backslashes, so they need no escape.
-fn value<T>(
-    members: impl Iterator<Item = T>,
-    write: impl Fn(T, &mut String) -> fmt::Result,
-) -> Option<HeaderValue> {
-    let mut text = String::with_capacity(MEMBER_BYTES * members.size_hint().0);
+/// A list with what `write` makes of each of `members`.
+fn value<T>(members: impl Iterator<Item = T>, write: impl Fn(T, &mut Text)) -> Option<HeaderValue> {
+    let mut text = Text(Vec::with_capacity(MEMBER_BYTES * members.size_hint().0));
     for member in members {
-        if !text.is_empty() {
-            text.push_str(", ");
+        if !text.0.is_empty() {
+            text.raw(", ");
         }
-        write(member, &mut text).ok()?;
+        write(member, &mut text);
     }
-    HeaderValue::try_from(text).ok()
+    HeaderValue::try_from(text.0).ok()
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, COOKIE, FORWARDED, PROXY_AUTHORIZATION};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -54,7 +55,7 @@ async fn decided(
     let request = request_of(query, fields)?;
     let policy = app.policy(&request.policy)?;
     let decision = app.acquire(&policy, &request).await?;
-    let mut response = reply::decision(app, &policy, &request.subject, &decision);
+    let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
     match &decision {
         Decision::Admitted(permit) => {
             let sealed = token::encode(permit, app.key());

@@ -3,6 +3,7 @@
 //! The media type must be JSON: a browser asks before it sends that from another site, so a page that somebody happens to
 //! have open cannot use up the quotas of a server on their machine.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::BoxError;
@@ -10,7 +11,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Query};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Request, Uri};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -47,8 +48,8 @@ where
         let detail = "send JSON, and say so: content-type: application/json";
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
-    let body = Limited::new(body, BODY_BYTES_MAX);
-    let arrived = within(app.clock(), BODY_WAIT_MAX, body.collect()).await;
+    let body = whole(Limited::new(body, BODY_BYTES_MAX));
+    let arrived = within(app.clock(), BODY_WAIT_MAX, body).await;
     let arrived = arrived.ok_or_else(|| {
         Problem::new(408, "timeout", format!("the body did not arrive within {BODY_WAIT_MAX}"))
     })?;
@@ -59,13 +60,25 @@ where
         }
         Problem::invalid("the body did not arrive whole")
     })?;
-    parse(&body.to_bytes()).map_err(Problem::invalid)
+    parse(&body).map_err(Problem::invalid)
+}
+
+/// All of `body`, most of which are one piece.
+async fn whole<B: HttpBody<Data = Bytes>>(body: B) -> Result<Bytes, B::Error> {
+    let mut body = pin!(body);
+    let Some(first) = body.frame().await else { return Ok(Bytes::new()) };
+    let first = first?.into_data().unwrap_or_default();
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let rest = body.collect().await?.to_bytes();
+    Ok(if rest.is_empty() { first } else { [first, rest].concat().into() })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    let value = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
 /// Reads `bytes`, or says which field is wrong.

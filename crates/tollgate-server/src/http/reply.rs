@@ -1,15 +1,16 @@
 //! Answers as responses: bodies of JSON, problem documents, and the fields that go with a decision.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use http_body_util::Full;
 use serde::Serialize;
 use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
 
 use super::fields;
 use crate::app::App;
-use crate::wire::{Answer, PROBLEM_JSON, Problem, kind_name};
+use crate::wire::{Denied, PROBLEM_JSON, Problem, admission, kind_name};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -27,7 +28,7 @@ pub(super) fn ok<T: Serialize>(body: &T) -> Response {
 
 /// `text` of `media_type` with status 200.
 pub(super) fn text(media_type: &'static str, text: String) -> Response {
-    body(200, media_type, text.into())
+    whole(200, media_type, text.into()).map(Body::new)
 }
 
 /// `problem` with its own status.
@@ -57,14 +58,21 @@ pub(super) fn result<T: Serialize>(done: Result<T, Error>) -> Response {
 }
 
 /// The answer to one ask under `policy`, with its fields.
-pub(super) fn decision(app: &App, policy: &Policy, subject: &str, decision: &Decision) -> Response {
-    let now = app.now();
-    let body = Answer::of(decision, app.key(), now);
+pub(super) fn decision(
+    app: &App,
+    policy: &Policy,
+    subject: &str,
+    decision: &Decision,
+) -> Response<Full<Bytes>> {
     let (mut response, standings, read_at) = match decision {
-        Decision::Admitted(permit) => (ok(&body), &permit.limits, now),
+        Decision::Admitted(permit) => {
+            let now = app.now();
+            let body = admission(permit, app.key(), now);
+            (whole(200, "application/json", body.into()), &permit.limits, now)
+        }
         Decision::Denied(denial) => {
             tracing::debug!(policy = %denial.policy, limit = %denial.limit, "refused");
-            let mut response = json(429, PROBLEM_JSON, &body);
+            let mut response = whole(429, PROBLEM_JSON, written(&Denied::from(denial)));
             if let Some(wait) = denial.retry_after() {
                 let secs = HeaderValue::from(wait.as_secs_ceil());
                 response.headers_mut().insert(RETRY_AFTER, secs);
@@ -111,14 +119,18 @@ fn legacy(
 }
 
 fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {
+    whole(status, media_type, written(body)).map(Body::new)
+}
+
+fn written<T: Serialize>(body: &T) -> Bytes {
     let mut bytes = Vec::with_capacity(BODY_BYTES);
     serde_json::to_writer(&mut bytes, body)
         .expect("bodies have string keys and no own serializers that fail");
-    self::body(status, media_type, bytes.into())
+    bytes.into()
 }
 
-fn body(status: u16, media_type: &'static str, body: Body) -> Response {
-    let mut response = Response::new(body);
+fn whole(status: u16, media_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -68,6 +68,9 @@ fn find_array(input: &[u8], places: &mut Places) -> Result<Option<usize>, Malfor
 /// The whole number between `start` and the end of its line, and where the next line starts.
 fn number(input: &[u8], start: usize) -> Result<Option<(i64, usize)>, Malformed> {
     let rest = input.get(start..).unwrap_or_default();
+    if let Some((number, length)) = short_number(rest) {
+        return Ok(Some((number, start + length)));
+    }
     // Twenty digits and a sign are enough for any number; a longer line is none.
     let line = &rest[..rest.len().min(22)];
     let Some(length) = line.iter().position(|byte| *byte == b'\r') else {
@@ -82,6 +85,21 @@ fn number(input: &[u8], start: usize) -> Result<Option<(i64, usize)>, Malformed>
         Some(number) if *after == b'\n' => Ok(Some((number, start + length + 2))),
         _ => Err(Malformed("a length must be a whole number on a line of its own".to_owned())),
     }
+}
+
+/// A number of a few digits with its line break, as nearly all are, and how long that is.
+fn short_number(line: &[u8]) -> Option<(i64, usize)> {
+    let mut number = 0;
+    for (place, byte) in line.iter().take(6).enumerate() {
+        match byte {
+            b'0'..=b'9' => number = number * 10 + i64::from(byte - b'0'),
+            b'\r' if 0 < place && line.get(place + 1) == Some(&b'\n') => {
+                return Some((number, place + 2));
+            }
+            _ => break,
+        }
+    }
+    None
 }
 
 fn find_line(input: &[u8], places: &mut Places) -> Result<Option<usize>, Malformed> {

@@ -3,8 +3,6 @@
 //! RESP2 has neither maps nor booleans nor a null of its own; there a map is a flat array, a boolean is 1 or 0, and a null
 //! is a null bulk string, as Redis answers old clients.
 
-use std::io::Write as _;
-
 use serde_json::Value;
 
 /// Answers on their way to one connection.
@@ -110,11 +108,7 @@ impl Replies {
     }
 
     fn number(&mut self, number: i64) {
-        // Most numbers are one digit, and the formatter takes longer than the decision.
-        match u8::try_from(number) {
-            Ok(digit @ 0..=9) => self.bytes.push(b'0' + digit),
-            _ => write!(self.bytes, "{number}").unwrap_or_default(),
-        }
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
     fn end(&mut self) {

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
+use foldhash::fast::RandomState;
 use tollgate::core::bounds::{NUMBER_MAX, SPAN_MAX};
 use tollgate::{
     Ask, Decision, Error, ErrorKind, Gate, Limit, Policy, Span, Standing, Timestamp, TokenBucket,
@@ -39,7 +40,7 @@ type Numbers = [u64; 3];
 
 /// The policies of calls that were made before. Forgetting one costs no more than making it again.
 #[derive(Debug, Default)]
-pub(super) struct Throttles(RwLock<HashMap<Numbers, Policy>>);
+pub(super) struct Throttles(RwLock<HashMap<Numbers, Policy, RandomState>>);
 
 impl Throttles {
     fn policy(&self, numbers: Numbers) -> Result<Policy, Error> {
@@ -118,11 +119,19 @@ fn number(
     range: RangeInclusive<u64>,
 ) -> Result<u64, Error> {
     let word = words.get(place).unwrap_or_default();
-    let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    number.filter(|number| range.contains(number)).ok_or_else(|| {
+    whole(word).filter(|number| range.contains(number)).ok_or_else(|| {
         let (word, least, most) = (String::from_utf8_lossy(word), range.start(), range.end());
         invalid(format!("{name} {word:?} must be a whole number from {least} to {most}; {USAGE}"))
     })
+}
+
+/// The whole number that `word` is.
+fn whole(word: &[u8]) -> Option<u64> {
+    // As many digits fit into any number, and nearly all words are that.
+    if (1..=18).contains(&word.len()) && word.iter().all(u8::is_ascii_digit) {
+        return Some(word.iter().fold(0, |number, byte| number * 10 + u64::from(byte - b'0')));
+    }
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 fn signed(number: u64) -> i64 {

@@ -8,6 +8,8 @@
 //! misspelt `costs` would otherwise cost nothing; a member of an answer that does not apply is left out, except in
 //! `limits` and `policies`, whose rows all have the same members.
 
+#[cfg(feature = "serve")]
+mod admission;
 mod answer;
 mod audit;
 mod forward;
@@ -17,6 +19,8 @@ mod request;
 mod stats;
 pub(crate) mod text;
 
+#[cfg(feature = "serve")]
+pub(crate) use admission::admission;
 #[cfg(feature = "serve")]
 pub(crate) use answer::detail_of;
 pub use answer::{

@@ -1,0 +1,160 @@
+//! An admission as JSON, written straight from its permit.
+//!
+//! It is what most callers get, and making an [`Admitted`](super::Admitted) and serializing it takes longer than
+//! deciding. Neither names, tokens nor times have a character that JSON escapes, so all of it is copied. A test holds it
+//! to what `Admitted` serializes to.
+
+use tollgate::core::TimeText;
+use tollgate::{Permit, Span, Standing, Timestamp};
+
+use super::Denied;
+use crate::token;
+
+/// What an admission takes mostly: its token, and each of its limits.
+const HEAD_BYTES: usize = 320;
+const LIMIT_BYTES: usize = 320;
+
+/// The answer that carries `permit`, sealed with `key`, as it is read at `now`.
+pub(crate) fn admission(permit: &Permit, key: &token::Key, now: Timestamp) -> Vec<u8> {
+    let mut json = Json(Vec::with_capacity(HEAD_BYTES + permit.limits.len() * LIMIT_BYTES));
+    json.raw("{\"admitted\":true,\"permit\":\"");
+    token::append(permit, key, &mut json.0);
+    json.raw("\",\"limits\":[");
+    for (place, standing) in permit.limits.iter().enumerate() {
+        json.raw(if place == 0 { "{\"name\":\"" } else { ",{\"name\":\"" });
+        json.standing(standing, now);
+    }
+    json.raw(if permit.degraded { "],\"degraded\":true" } else { "],\"degraded\":false" });
+    for (member, time) in
+        [(",\"use_by\":", permit.use_by()), (",\"expires_at\":", permit.expires_at())]
+    {
+        if time.is_some() {
+            json.time(member, time);
+        }
+    }
+    if let Some(denial) = permit.shadow_denied.as_deref() {
+        json.raw(",\"shadow_denied\":");
+        serde_json::to_writer(&mut json.0, &Denied::from(denial))
+            .expect("a vector has room, and a denial has no part that JSON has not");
+    }
+    json.raw("}");
+    json.0
+}
+
+struct Json(Vec<u8>);
+
+impl Json {
+    fn raw(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn number(&mut self, member: &str, number: u64) {
+        self.raw(member);
+        self.raw(itoa::Buffer::new().format(number));
+    }
+
+    fn time(&mut self, member: &str, time: Option<Timestamp>) {
+        self.raw(member);
+        match time {
+            Some(time) => {
+                self.raw("\"");
+                self.0.extend_from_slice(TimeText::of(time).as_bytes());
+                self.raw("\"");
+            }
+            None => self.raw("null"),
+        }
+    }
+
+    /// For people.
+    fn span(&mut self, member: &str, span: Option<Span>) {
+        self.raw(member);
+        let Some(span) = span else { return self.raw("null") };
+        let [first, second] = span.parts();
+        for (before, part) in [("\"", first), (" ", second)] {
+            if let Some((count, mark)) = part {
+                self.number(before, count);
+                self.raw(mark);
+            }
+        }
+        self.raw("\"");
+    }
+
+    /// A standing from its name on.
+    fn standing(&mut self, standing: &Standing, now: Timestamp) {
+        self.raw(&standing.name);
+        self.raw("\",\"unit\":\"");
+        self.raw(&standing.unit);
+        self.number("\",\"limit\":", standing.limit);
+        self.number(",\"used\":", standing.used);
+        self.number(",\"remaining\":", standing.remaining);
+        self.time(",\"reset_at\":", standing.reset_at);
+        self.span(",\"reset_in\":", standing.reset_at.map(|at| at.since(now)));
+        self.time(",\"full_at\":", standing.full_at);
+        self.time(",\"refilled_at\":", standing.refilled_at);
+        self.raw("}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::option;
+    use proptest::prelude::*;
+    use tollgate::core::Denial;
+    use tollgate::{Amounts, Grant, Limit, Policy, TokenBucket, Wait};
+
+    use super::*;
+    use crate::wire::Admitted;
+
+    fn time() -> impl Strategy<Value = Timestamp> {
+        prop_oneof![0..3_000_000_u64, 0..=Timestamp::MAX.as_micros()]
+            .prop_map(Timestamp::from_micros)
+    }
+
+    prop_compose! {
+        fn standing()(
+            name in "[a-z_.-]{1,12}",
+            unit in "[a-z_.-]{1,12}",
+            (limit, used, remaining) in any::<(u64, u64, u64)>(),
+            (reset_at, full_at, refilled_at) in
+                (option::of(time()), option::of(time()), option::of(time())),
+        ) -> Standing {
+            let (name, unit) = (name.into(), unit.into());
+            Standing { name, unit, limit, used, remaining, reset_at, full_at, refilled_at }
+        }
+    }
+
+    fn denial(now: Timestamp) -> Denial {
+        Denial {
+            policy: "api".into(),
+            limit: "burst".into(),
+            unit: "requests".into(),
+            asked: 2,
+            most: 10,
+            wait: Wait::Never,
+            limits: Vec::new(),
+            decided_at: now,
+            degraded: false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_the_structure_serializes_to(
+            limits in prop::collection::vec(standing(), 0..4),
+            (now, use_by, expires_at) in (time(), option::of(time()), option::of(time())),
+            (degraded, in_shadow) in any::<(bool, bool)>(),
+            subject in ".{1,40}",
+        ) {
+            let burst = Limit::new("burst", "requests", TokenBucket::per_second(10));
+            let policy = Policy::new("api", [burst]).unwrap();
+            let grant = Grant { at: now, stamp: 1, use_by, expires_at };
+            let mut permit = Permit::new(&policy, &subject, Amounts::default(), grant);
+            permit.limits = limits;
+            permit.degraded = degraded;
+            permit.shadow_denied = in_shadow.then(|| Box::new(denial(now)));
+            let key = [7; 32].into();
+            let expected = serde_json::to_string(&Admitted::of(&permit, &key, now)).unwrap();
+            prop_assert_eq!(String::from_utf8(admission(&permit, &key, now)).unwrap(), expected);
+        }
+    }
+}
