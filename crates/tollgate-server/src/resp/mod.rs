@@ -12,6 +12,7 @@ mod names;
 mod native;
 mod patience;
 mod reply;
+mod serialize;
 mod throttle;
 
 use std::ops::Range;

@@ -127,11 +127,11 @@ pub(super) fn named(words: Words<'_>, usage: &str) -> Result<StandingQuery, Erro
 }
 
 pub(super) fn reply(replies: &mut Replies, answer: &impl Serialize) -> Result<(), Error> {
-    let value = serde_json::to_value(answer).map_err(|error| {
+    let before = replies.bytes().len();
+    answer.serialize(&mut *replies).map_err(|error| {
+        replies.cut(before);
         Error::new(ErrorKind::Corrupt, "an answer does not encode").caused_by(error)
-    })?;
-    replies.value(&value);
-    Ok(())
+    })
 }
 
 /// The unit and the amount after `COST` at `at`.

@@ -3,8 +3,6 @@
 //! RESP2 has neither maps nor booleans nor a null of its own; there a map is a flat array, a boolean is 1 or 0, and a null
 //! is a null bulk string, as Redis answers old clients.
 
-use serde_json::Value;
-
 /// Answers on their way to one connection.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
@@ -50,7 +48,7 @@ impl Replies {
         if self.is_resp3 { self.head(b'%', length) } else { self.head(b'*', length * 2) }
     }
 
-    fn boolean(&mut self, value: bool) {
+    pub(super) fn boolean(&mut self, value: bool) {
         match (self.is_resp3, value) {
             (true, true) => self.line(b'#', b"t"),
             (true, false) => self.line(b'#', b"f"),
@@ -62,30 +60,6 @@ impl Replies {
         if self.is_resp3 { self.line(b'_', b"") } else { self.line(b'$', b"-1") }
     }
 
-    /// A value of JSON, member for member, so that every face gives the same answer.
-    pub(super) fn value(&mut self, value: &Value) {
-        match value {
-            Value::Null => self.null(),
-            Value::Bool(value) => self.boolean(*value),
-            Value::Number(number) => match number.as_i64() {
-                Some(number) => self.integer(number),
-                None => self.bulk(number.to_string().as_bytes()),
-            },
-            Value::String(text) => self.bulk(text.as_bytes()),
-            Value::Array(values) => {
-                self.array(values.len());
-                values.iter().for_each(|value| self.value(value));
-            }
-            Value::Object(members) => {
-                self.map(members.len());
-                for (name, value) in members {
-                    self.bulk(name.as_bytes());
-                    self.value(value);
-                }
-            }
-        }
-    }
-
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -93,6 +67,11 @@ impl Replies {
     /// Forgets what was sent.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+    }
+
+    /// Takes back what is behind the first `length` bytes.
+    pub(super) fn cut(&mut self, length: usize) {
+        self.bytes.truncate(length);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
@@ -119,25 +98,6 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn written(is_resp3: bool, value: &Value) -> String {
-        let mut replies = Replies { is_resp3, ..Replies::default() };
-        replies.value(value);
-        String::from_utf8(replies.bytes).unwrap()
-    }
-
-    #[test]
-    fn a_value_in_both_versions() {
-        let value = serde_json::json!({"a": true, "b": [null, -12, "x"]});
-        assert_eq!(
-            written(true, &value),
-            "%2\r\n$1\r\na\r\n#t\r\n$1\r\nb\r\n*3\r\n_\r\n:-12\r\n$1\r\nx\r\n"
-        );
-        assert_eq!(
-            written(false, &value),
-            "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n*3\r\n$-1\r\n:-12\r\n$1\r\nx\r\n"
-        );
-    }
 
     #[test]
     fn an_error_stays_on_its_line() {
