@@ -33,6 +33,7 @@
 mod aws;
 mod chunking;
 mod client;
+mod constant;
 mod dynamodb;
 mod embedded;
 mod files;

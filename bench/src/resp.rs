@@ -1,11 +1,12 @@
 //! The Redis protocol: `CL.THROTTLE` beside plain `INCR` and a minimal script on a real Redis, and beside throttlecrab-server,
-//! all of them asked by redis-benchmark, in turns.
+//! all of them asked by redis-benchmark, in turns. A server that decides nothing shows how much redis-benchmark can do.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use tollgate_testing::servers;
 
+use crate::constant;
 use crate::measure::median;
 use crate::peers::{Server, Side, run_on};
 use crate::redis::SCRIPT;
@@ -36,9 +37,13 @@ const OURS: &str = "CL.THROTTLE, tollgate";
 const INCR: &str = "INCR, Redis";
 const LUA: &str = "minimal script, Redis";
 const CRAB: &str = "THROTTLE, throttlecrab";
+const BOUND: &str = "a constant answer";
 
 const GOALS: [Goal; 3] =
     [Goal(OURS, INCR, [1.0, 0.6]), Goal(OURS, LUA, [0.0, 2.0]), Goal(OURS, CRAB, [1.3, 1.3])];
+
+/// What bounds a goal: of which line to which.
+const BOUNDS: [(&str, &str); 2] = [(BOUND, CRAB), (OURS, BOUND)];
 
 pub(crate) fn run() {
     println!("\n# The Redis protocol: {CONNECTIONS} connections, {KEYS} keys, redis-benchmark\n");
@@ -46,6 +51,7 @@ pub(crate) fn run() {
     let redis = servers::Redis::start().expect("a server");
     let ours = Server::tollgate();
     let crab = Server::throttlecrab();
+    let constant = constant::start();
     run_on(Side::Clients);
     let sha = redis.command(&["script", "load", SCRIPT]).expect("the server answers");
     let key = "key:__rand_int__";
@@ -58,6 +64,7 @@ pub(crate) fn run() {
             ours.resp,
             &format!("TG.ACQUIRE llm {key} COST tokens 100"),
         ),
+        Line::new(BOUND, constant, &format!("CL.THROTTLE {key} 1000000 1000000 1")),
     ];
     if let Some(crab) = &crab {
         lines.push(Line::new(CRAB, crab.resp, &format!("THROTTLE {key} 1000000 1000000 1")));
@@ -93,16 +100,20 @@ fn compare(lines: &[Line], pipeline: usize, commands: usize, goal: usize) {
             line.name,
             ratio(place, 0)
         );
-        for Goal(of, peer, least) in &GOALS {
-            let Some(peer_place) = lines.iter().position(|line| line.name == *peer) else {
-                continue;
-            };
-            if *of != line.name || least[goal] == 0.0 {
-                continue;
+        let ratio_to = |of: &str, peer: &str| {
+            let peer = lines.iter().position(|line| line.name == peer);
+            peer.filter(|_| of == line.name).map(|peer| ratio(place, peer))
+        };
+        for Goal(of, peer, least) in GOALS.iter().filter(|Goal(_, _, least)| 0.0 < least[goal]) {
+            if let Some(found) = ratio_to(of, peer) {
+                let verdict = if least[goal] <= found { "ok" } else { "MISSED" };
+                print!("   {found:.2} of {peer} >= {:.1}: {verdict}", least[goal]);
             }
-            let found = ratio(place, peer_place);
-            let verdict = if least[goal] <= found { "ok" } else { "MISSED" };
-            print!("   {found:.2} of {peer} >= {:.1}: {verdict}", least[goal]);
+        }
+        for (of, peer) in BOUNDS {
+            if let Some(found) = ratio_to(of, peer) {
+                print!("   {found:.2} of {peer}");
+            }
         }
         println!();
     }
