@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use tollgate::spec::explain_unknown;
 
 use super::reply;
 use crate::app::App;
@@ -92,13 +93,32 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         let path = error.path().to_string();
         let cause = error.into_inner();
         match cause.classify() {
-            serde_json::error::Category::Data if path != "." => format!("{path}: {cause}"),
-            serde_json::error::Category::Data => cause.to_string(),
+            serde_json::error::Category::Data if path != "." => {
+                format!("{path}: {}", in_words(&cause))
+            }
+            serde_json::error::Category::Data => in_words(&cause),
             _ => format!("the body is not valid JSON: {cause}"),
         }
     })?;
     json.end().map_err(|error| format!("the body is not one value of JSON: {error}"))?;
     Ok(value)
+}
+
+/// What is wrong and where, without Rust's names of types, which mean nothing to whoever writes JSON.
+fn in_words(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let (message, place) = message.rsplit_once(" at line ").unwrap_or((&message, "?"));
+    let text = explain_unknown(message).unwrap_or_else(|| {
+        let (found, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+        match expected {
+            "" => found.to_owned(),
+            "u64" | "u32" => format!("{found}, expected a whole number from 0 on"),
+            "a sequence" => format!("{found}, expected a list"),
+            name if name.starts_with("struct ") => format!("{found}, expected an object"),
+            other => format!("{found}, expected {other}"),
+        }
+    });
+    format!("{text} at line {place}")
 }
 
 /// A query that names a policy and a subject.
