@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap_complete::Shell;
 use serde_json::Value;
-use tollgate::spec::LimitSpec;
+use tollgate::spec::{LimitSpec, explain_unknown};
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::wire::{
     AcquireRequest, AuditQuery, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
@@ -285,7 +285,10 @@ fn limits(given: &[String]) -> Result<Vec<LimitSpec>, Error> {
         }
     }
     let limits = limits.into_iter().map(|limit| serde_json::from_value(Value::Object(limit)));
-    limits.collect::<Result<_, _>>().map_err(|error| invalid(format!("--set: {error}")))
+    limits.collect::<Result<_, _>>().map_err(|error| {
+        let text = error.to_string();
+        invalid(format!("--set: {}", explain_unknown(&text).unwrap_or(text)))
+    })
 }
 
 fn invalid(text: impl Into<String>) -> Error {

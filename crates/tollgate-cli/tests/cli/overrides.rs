@@ -165,7 +165,7 @@ fn a_wrong_override_says_what_is_wrong_and_changes_nothing() {
             "is not a limit, its field and a value, as in burst.capacity=100",
         ),
         ("api alice --set burst.name=5", "is not a limit, its field and a value"),
-        ("api alice --set burst.size=5", "unknown field `size`"),
+        ("api alice --set burst.size=5", "there is no \"size\" here; known: name, "),
         ("api alice --set burst.limit=5 --set burst.limit=6", "--set gives burst.limit twice"),
         ("api alice --set burs.limit=5", "did you mean burst?"),
         ("api alice --set burst.limit=0", "limit \"burst\""),
