@@ -84,6 +84,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads `bytes`, or says which field is wrong.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    // serde would take its members for the fields, in their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err("the body must be an object, not a list".to_owned());
+    }
     // Keeping track of where one is takes as long as reading, so that is left to what is wrong.
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);

@@ -61,6 +61,7 @@ async fn bad_input_names_the_field() {
             r#"{"policy": "gemini", "subject": "p7", "wait_ms": 300001}"#,
             "wait_ms 300001 must be at most 300000",
         ),
+        (r#" ["gemini", "p7"]"#, "the body must be an object, not a list"),
         ("5", "invalid type: integer `5`, expected an object at line 1 column 1"),
         ("{} {}", "missing field `policy` at line 1 column 2"),
     ];
