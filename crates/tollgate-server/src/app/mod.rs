@@ -1,0 +1,250 @@
+//! What the server serves: a gate, the policies in force, the permit key and a clock.
+//!
+//! Everything that protocols have in common is here, so that each of them only translates. What callers do is in
+//! `verbs`, and what is to be seen in `look`.
+
+mod look;
+mod verbs;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use tollgate::audit::AuditLog;
+use tollgate::incident::Recorder;
+use tollgate::overrides::OverrideStore;
+use tollgate::{Clock, Error, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp};
+
+use crate::access::Access;
+use crate::audit::{AuditSettings, Auditor};
+use crate::closing::Closing;
+use crate::grpc::envoy::EnvoyMap;
+use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::rules::Rules;
+use crate::stats::Stats;
+use crate::token;
+use crate::wire::StoreHealth;
+
+/// A gate with everything that it takes to serve it.
+pub struct App {
+    gate: Queue<Arc<dyn Gate>>,
+    rules: Rules,
+    envoy: RwLock<Arc<EnvoyMap>>,
+    key: token::Key,
+    access: Access,
+    legacy_fields: bool,
+    clock: Arc<dyn Clock>,
+    stats: Stats,
+    audit: Auditor,
+    health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
+    closing: watch::Sender<bool>,
+    watching: Watching,
+    metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
+}
+
+/// Who hears of incidents, and remembers what led to them.
+#[derive(Debug)]
+struct Watching {
+    recorder: Arc<Recorder>,
+    observer: Arc<dyn Observer>,
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Observer for Nobody {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
+/// A page of metrics, in the format that its media type says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsPage {
+    /// The media type.
+    pub media_type: &'static str,
+    /// The page.
+    pub text: String,
+}
+
+impl App {
+    /// Serves `gate` to everybody under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
+    /// all servers of one store share.
+    #[must_use]
+    pub fn new(
+        gate: Arc<dyn Gate>,
+        policies: Policies,
+        key: [u8; token::KEY_BYTES],
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let closing = watch::Sender::new(false);
+        let waiting = Closing::new(Arc::clone(&clock), closing.subscribe());
+        Self {
+            gate: Queue::new(gate, Arc::new(waiting)),
+            rules: Rules::new(policies),
+            envoy: RwLock::default(),
+            key: key.into(),
+            access: Access::open(),
+            legacy_fields: false,
+            stats: Stats::since(clock.now()),
+            audit: Auditor::new(AuditSettings::default(), None, clock.now()),
+            health: None,
+            clock,
+            closing,
+            watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
+            metrics: None,
+        }
+    }
+
+    /// Tells `observer` of every incident, with what `recorder` remembers. Both should watch the gate too.
+    #[must_use]
+    pub fn incidents(mut self, recorder: Arc<Recorder>, observer: Arc<dyn Observer>) -> Self {
+        self.watching = Watching { recorder, observer };
+        self
+    }
+
+    /// Answers `GET /metrics` with what `page` makes; without it there is nothing there.
+    #[must_use]
+    pub fn metrics(mut self, page: impl Fn() -> MetricsPage + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Box::new(page));
+        self
+    }
+
+    pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {
+        self.metrics.as_ref().map(|page| page())
+    }
+
+    /// Adds up to `jitter` to each wait, for servers that share a store.
+    #[must_use]
+    pub fn wait_jitter(mut self, jitter: Span) -> Self {
+        self.gate = self.gate.jitter(jitter);
+        self
+    }
+
+    /// Answers asks over HTTP with the fields `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for old clients.
+    #[must_use]
+    pub const fn legacy_fields(mut self, wanted: bool) -> Self {
+        self.legacy_fields = wanted;
+        self
+    }
+
+    pub(crate) const fn has_legacy_fields(&self) -> bool {
+        self.legacy_fields
+    }
+
+    /// Writes down what `settings` say, in `log`; without one in memory.
+    #[must_use]
+    pub fn audit(mut self, settings: AuditSettings, log: Option<Arc<dyn AuditLog>>) -> Self {
+        self.audit = Auditor::new(settings, log, self.clock.now());
+        self
+    }
+
+    /// Answers questions about the store with what `health` says.
+    #[must_use]
+    pub fn health(mut self, health: impl Fn() -> StoreHealth + Send + Sync + 'static) -> Self {
+        self.health = Some(Box::new(health));
+        self
+    }
+
+    /// The policies in force.
+    #[must_use]
+    pub fn policies(&self) -> Arc<Policies> {
+        self.rules.in_force()
+    }
+
+    /// Puts other policies in force, with the overrides that were made by API. Asks that are being decided go on under the
+    /// old ones.
+    pub fn replace_policies(&self, policies: Policies) {
+        self.rules.replace_file(policies);
+    }
+
+    /// Keeps the overrides that are made by API in `store`, and follows what other servers on it change; without one they
+    /// end with the process. What is there already is in force after [`refresh_overrides`](Self::refresh_overrides).
+    #[must_use]
+    pub fn overrides(mut self, store: Arc<dyn OverrideStore>) -> Self {
+        self.rules.keep_in(store);
+        self
+    }
+
+    /// Reads the overrides from where they are kept. A server that runs does it every
+    /// [`OVERRIDES_EVERY`](crate::bounds::OVERRIDES_EVERY).
+    ///
+    /// # Errors
+    /// If they cannot be read; those that are known stay in force.
+    pub async fn refresh_overrides(&self) -> Result<(), Error> {
+        self.rules.refresh().await
+    }
+
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What Envoy's descriptors mean.
+    pub(crate) fn envoy(&self) -> Arc<EnvoyMap> {
+        Arc::clone(&self.envoy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives Envoy's descriptors another meaning; without any, no descriptor is limited.
+    pub fn replace_envoy(&self, map: EnvoyMap) {
+        *self.envoy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+    }
+
+    /// Lets in only who has one of `keys`, from now on; with none, everybody.
+    pub fn replace_keys(&self, keys: Option<Keys>) {
+        self.access.replace(keys);
+    }
+
+    /// What whoever sent `key` may do.
+    ///
+    /// # Errors
+    /// If the server has keys and this is none of them, or is no longer valid.
+    pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
+        // Where everybody may do everything, nothing is hashed.
+        let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
+        self.access.find(hash.as_ref(), self.now()).map(|grant| grant.scopes)
+    }
+
+    pub(crate) const fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) const fn key(&self) -> &token::Key {
+        &self.key
+    }
+
+    pub(crate) const fn auditor(&self) -> &Auditor {
+        &self.audit
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
+        self.policies().get(name).cloned()
+    }
+
+    /// Says when the server closes.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    /// Answers whoever waits, and from now on nobody waits.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// Without the key, which must not end up in a log.
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("gate", &self.gate)
+            .field("policies", &self.policies())
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
