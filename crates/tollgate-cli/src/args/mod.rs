@@ -2,16 +2,22 @@
 //!
 //! Help, completions and parsing come from these structures alone, so they cannot drift apart.
 
+mod audit;
 mod drs;
 mod examples;
 mod plan;
+mod stores;
 mod translate;
+mod verbs;
 
+pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
 pub(crate) use drs::{DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
+pub(crate) use stores::{Database, DynamodbCommand, PostgresCommand, PostgresInstall};
 pub(crate) use translate::{
     Making, Provided, ProviderKind, Resume, TranslateCommand, TranslateFlags, Working,
 };
+pub(crate) use verbs::{Acquire, OfPermit, OfSubject, Settle};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -196,90 +202,6 @@ pub(crate) struct KeysNew {
     pub(crate) expires: Option<String>,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum DynamodbCommand {
-    /// Make the table of the configured store, if it is missing
-    ///
-    /// It is paid by request, and items are deleted seven days after their last use. It can be done again at any time.
-    #[command(after_help = examples::DYNAMODB_CREATE_TABLE)]
-    CreateTable,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PostgresCommand {
-    /// Make the tables and functions of the store, or of a quota over a table of yours
-    ///
-    /// Without --table it makes or updates the tables of the store. With --table it writes functions into the database
-    /// that count the rows of that table per user in a rolling window, and makes the index they need. Both can be done
-    /// again at any time.
-    #[command(after_help = examples::POSTGRES_INSTALL)]
-    Install(PostgresInstall),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum AuditCommand {
-    /// Users who reached the limit of a quota over a table in PostgreSQL
-    #[command(after_help = examples::AUDIT_HISTORY)]
-    History(AuditHistory),
-
-    /// Refusals by a provider of what was admitted
-    #[command(after_help = examples::AUDIT_INCIDENTS)]
-    Incidents(AuditIncidents),
-
-    /// Decisions that a broker wrote down: who was limited, when and why
-    ///
-    /// Newest first. Asks the broker at --server, or at the address in the configuration.
-    #[command(after_help = examples::AUDIT_DENIALS)]
-    Denials(AuditDenials),
-}
-
-/// Which database, if not the configured store.
-#[derive(Debug, Args)]
-pub(crate) struct Database {
-    /// The variable that holds the url of the database; without it, the configured store
-    #[arg(long, value_name = "VARIABLE")]
-    pub(crate) url_env: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PostgresInstall {
-    #[command(flatten)]
-    pub(crate) database: Database,
-    /// The table whose rows are counted, with its schema if it is not on the search path
-    #[arg(long)]
-    pub(crate) table: Option<String>,
-    /// How many rows a user may have in the window
-    #[arg(long, default_value_t = 5, requires = "table")]
-    pub(crate) limit: u32,
-    /// How long a row counts, as in 24h
-    #[arg(long, default_value = "24h", value_name = "TIME", requires = "table")]
-    pub(crate) window: String,
-    /// The column that says whose row it is
-    #[arg(long, default_value = "user_id", value_name = "COLUMN", requires = "table")]
-    pub(crate) user_column: String,
-    /// The column that says when, of type timestamptz
-    #[arg(long, default_value = "created_at", value_name = "COLUMN", requires = "table")]
-    pub(crate) time_column: String,
-    /// The column that makes a repeated request recognisable; without one, keys are kept in a table beside
-    #[arg(long, value_name = "COLUMN", requires = "table")]
-    pub(crate) key_column: Option<String>,
-    /// Count only rows with this value, as in status=done; several values of one column are alternatives
-    #[arg(long, value_name = "COLUMN=VALUE", requires = "table")]
-    pub(crate) only: Vec<String>,
-    /// Count no row with this value, as in status=failed
-    #[arg(long, value_name = "COLUMN=VALUE", requires = "table", conflicts_with = "only")]
-    pub(crate) except: Vec<String>,
-    /// The schema for the functions; by default the name of the table with _quota behind
-    #[arg(long, requires = "table")]
-    pub(crate) schema: Option<String>,
-    /// Take a time column without a zone for UTC
-    #[arg(long, requires = "table")]
-    pub(crate) utc: bool,
-    /// Also refuse rows that others insert, by a trigger with SQLSTATE RL429
-    #[arg(long, requires = "table")]
-    pub(crate) trigger: bool,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     /// Print what is there now, and end
@@ -288,109 +210,6 @@ pub(crate) struct Top {
     /// Show where a subject stands, too
     #[arg(long, num_args = 2, value_names = ["POLICY", "SUBJECT"])]
     pub(crate) standing: Option<Vec<String>>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AuditDenials {
-    /// Only of this policy
-    #[arg(long)]
-    pub(crate) policy: Option<String>,
-    /// Only of this subject
-    #[arg(long)]
-    pub(crate) subject: Option<String>,
-    /// Only from this time on, as in 2026-11-01T00:00:00Z, or this long ago, as in 24h
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// denied, shadow_denied, admitted, violated, degraded, or all
-    #[arg(long, default_value = "denied")]
-    pub(crate) outcome: String,
-    /// At most so many, up to 1000
-    #[arg(long, default_value_t = 100, value_name = "N")]
-    pub(crate) limit: usize,
-    /// Only records before this one, for the page that follows
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) before: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AuditHistory {
-    #[command(flatten)]
-    pub(crate) database: Database,
-    /// The schema of the quota, as postgres install printed it
-    pub(crate) schema: String,
-    /// From when, as in 2026-11-01T00:00:00Z; without it, from the beginning
-    #[arg(long, value_name = "TIME")]
-    pub(crate) from: Option<String>,
-    /// Until when; without it, until now
-    #[arg(long, value_name = "TIME")]
-    pub(crate) to: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AuditIncidents {
-    /// The file; without it, the one in the configuration
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
-    /// Only from this time on, as in 2026-11-01T00:00:00Z, or this long ago, as in 24h
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// Only of this policy
-    #[arg(long)]
-    pub(crate) policy: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Violation {
-    /// The name of the policy
-    pub(crate) policy: String,
-    /// For whom
-    pub(crate) subject: String,
-    /// The limit that the provider named; without one the first, which closes the policy just as well
-    #[arg(long)]
-    pub(crate) limit: Option<String>,
-    /// How long the provider wants to be left alone, as in 30s
-    #[arg(long, value_name = "TIME")]
-    pub(crate) retry_after: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Acquire {
-    /// The name of the policy
-    pub(crate) policy: String,
-    /// For whom
-    pub(crate) subject: String,
-    /// What it costs, as in tokens=3750. A unit that is not named costs 0, except requests, which costs 1
-    #[arg(long = "cost", value_name = "UNIT=N")]
-    pub(crate) costs: Vec<String>,
-    /// Makes a repeat recognisable: the same id within two minutes is charged once
-    #[arg(long)]
-    pub(crate) id: Option<String>,
-    /// Wait for room at most this long, as in 30s
-    #[arg(long, value_name = "TIME")]
-    pub(crate) wait: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Settle {
-    /// The permit, as acquire printed it
-    pub(crate) permit: String,
-    /// What it really cost, as in tokens=3100
-    #[arg(long = "actual", value_name = "UNIT=N")]
-    pub(crate) actual: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OfPermit {
-    /// The permit, as acquire printed it
-    pub(crate) permit: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OfSubject {
-    /// The name of the policy
-    pub(crate) policy: String,
-    /// For whom
-    pub(crate) subject: String,
 }
 
 #[derive(Debug, Args)]

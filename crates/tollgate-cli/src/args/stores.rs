@@ -1,0 +1,72 @@
+//! Making a store ready: `dynamodb` and `postgres`.
+
+use clap::{Args, Subcommand};
+
+use super::examples;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DynamodbCommand {
+    /// Make the table of the configured store, if it is missing
+    ///
+    /// It is paid by request, and items are deleted seven days after their last use. It can be done again at any time.
+    #[command(after_help = examples::DYNAMODB_CREATE_TABLE)]
+    CreateTable,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PostgresCommand {
+    /// Make the tables and functions of the store, or of a quota over a table of yours
+    ///
+    /// Without --table it makes or updates the tables of the store. With --table it writes functions into the database
+    /// that count the rows of that table per user in a rolling window, and makes the index they need. Both can be done
+    /// again at any time.
+    #[command(after_help = examples::POSTGRES_INSTALL)]
+    Install(PostgresInstall),
+}
+
+/// Which database, if not the configured store.
+#[derive(Debug, Args)]
+pub(crate) struct Database {
+    /// The variable that holds the url of the database; without it, the configured store
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) url_env: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PostgresInstall {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The table whose rows are counted, with its schema if it is not on the search path
+    #[arg(long)]
+    pub(crate) table: Option<String>,
+    /// How many rows a user may have in the window
+    #[arg(long, default_value_t = 5, requires = "table")]
+    pub(crate) limit: u32,
+    /// How long a row counts, as in 24h
+    #[arg(long, default_value = "24h", value_name = "TIME", requires = "table")]
+    pub(crate) window: String,
+    /// The column that says whose row it is
+    #[arg(long, default_value = "user_id", value_name = "COLUMN", requires = "table")]
+    pub(crate) user_column: String,
+    /// The column that says when, of type timestamptz
+    #[arg(long, default_value = "created_at", value_name = "COLUMN", requires = "table")]
+    pub(crate) time_column: String,
+    /// The column that makes a repeated request recognisable; without one, keys are kept in a table beside
+    #[arg(long, value_name = "COLUMN", requires = "table")]
+    pub(crate) key_column: Option<String>,
+    /// Count only rows with this value, as in status=done; several values of one column are alternatives
+    #[arg(long, value_name = "COLUMN=VALUE", requires = "table")]
+    pub(crate) only: Vec<String>,
+    /// Count no row with this value, as in status=failed
+    #[arg(long, value_name = "COLUMN=VALUE", requires = "table", conflicts_with = "only")]
+    pub(crate) except: Vec<String>,
+    /// The schema for the functions; by default the name of the table with _quota behind
+    #[arg(long, requires = "table")]
+    pub(crate) schema: Option<String>,
+    /// Take a time column without a zone for UTC
+    #[arg(long, requires = "table")]
+    pub(crate) utc: bool,
+    /// Also refuse rows that others insert, by a trigger with SQLSTATE RL429
+    #[arg(long, requires = "table")]
+    pub(crate) trigger: bool,
+}
