@@ -69,6 +69,7 @@ impl AcquireRequest {
 pub struct OverrideRequest {
     /// The limits that differ: the name of each, and the fields that change. Unit and rule stay.
     #[cfg_attr(feature = "serve", schemars(schema_with = "crate::http::limit_specs"))]
+    #[serde(deserialize_with = "text::objects")]
     pub limits: Vec<LimitSpec>,
 }
 
@@ -78,6 +79,7 @@ pub struct OverrideRequest {
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The asks; none of them waits.
+    #[serde(deserialize_with = "text::objects")]
     pub asks: Vec<AcquireRequest>,
 }
 

@@ -168,6 +168,9 @@ async fn what_is_too_large_is_refused() {
     let waits = json!({ "asks": [{ "policy": "trial", "subject": "p7", "wait_ms": 1 }] });
     let detail = "asks[0].wait_ms: an ask in a batch does not wait; leave it out";
     check(&server.post("/v1/acquire/batch", &waits.to_string()).await, 400, "invalid", detail);
+    let lists = r#"{"asks": [["gemini", "p7"]]}"#;
+    let detail = "asks[0]: invalid type: sequence, expected an object at line 1 column 10";
+    check(&server.post("/v1/acquire/batch", lists).await, 400, "invalid", detail);
 
     let large = format!("{ASK}{}", " ".repeat(BODY_BYTES_MAX + 1 - ASK.len()));
     let detail = "a body has at most 262144 bytes; send less at once";
