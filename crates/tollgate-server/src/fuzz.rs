@@ -18,7 +18,7 @@ pub async fn resp<S: AsyncRead + AsyncWrite + Unpin>(stream: S, app: Arc<App>) {
 
 /// The answer to a call over HTTP.
 pub async fn http(app: Arc<App>, request: Request<Body>) -> Response<Body> {
-    Arc::new(http::Calls::new(app)).answer(request).await
+    Arc::new(http::Calls::new(app)).answer(request).await.map(Body::new)
 }
 
 /// The answer to a call over gRPC.
