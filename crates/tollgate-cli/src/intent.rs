@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap_complete::Shell;
 use serde_json::Value;
-use tollgate::spec::{LimitSpec, explain_unknown};
+use tollgate::spec::{LimitSpec, in_words};
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::wire::{
     AcquireRequest, AuditQuery, PermitRequest, SettleRequest, StandingQuery, ViolationRequest,
@@ -285,10 +285,9 @@ fn limits(given: &[String]) -> Result<Vec<LimitSpec>, Error> {
         }
     }
     let limits = limits.into_iter().map(|limit| serde_json::from_value(Value::Object(limit)));
-    limits.collect::<Result<_, _>>().map_err(|error| {
-        let text = error.to_string();
-        invalid(format!("--set: {}", explain_unknown(&text).unwrap_or(text)))
-    })
+    limits
+        .collect::<Result<_, _>>()
+        .map_err(|error| invalid(format!("--set: {}", in_words(&error.to_string(), "an object"))))
 }
 
 fn invalid(text: impl Into<String>) -> Error {

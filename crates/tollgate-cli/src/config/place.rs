@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tollgate::spec::{Step, explain_unknown};
+use tollgate::spec::{Step, in_words};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -96,26 +96,9 @@ fn span_of(root: &Spanned<DeValue<'_>>, path: &[Step]) -> Range<usize> {
 
 /// What toml or serde complains about, in the words of a person.
 fn of_toml(file: &str, source: &str, error: &toml::de::Error) -> Blame {
-    let message = error.message();
-    let text = explain_unknown(message).unwrap_or_else(|| in_words(message));
+    let text = in_words(error.message(), "a table");
     match error.span() {
         Some(span) => Blame::at(file, source, span, text),
         None => Blame::whole(file, text),
     }
-}
-
-/// Rust's names of types mean nothing to whoever writes a file.
-fn in_words(message: &str) -> String {
-    let Some((found, expected)) = message.split_once(", expected ") else {
-        return message.to_owned();
-    };
-    let expected = match expected {
-        "u64" | "u32" => "a whole number from 0 on",
-        "a string" => "text in quotes",
-        "a boolean" => "true or false",
-        "a sequence" => "a list in [ ]",
-        other if other.starts_with("struct ") => "a table",
-        other => other,
-    };
-    format!("{found}, expected {expected}")
 }

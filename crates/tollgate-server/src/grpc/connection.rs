@@ -120,3 +120,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Between a read and the next write others get a turn, once.
+    #[tokio::test]
+    async fn answers_wait_for_who_came_with_them() {
+        let (mut client, stream) = tokio::io::duplex(64);
+        let mut held = Held { stream, left: 1, begun: Arc::default(), is_held: false };
+        let others = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = || others.load(std::sync::atomic::Ordering::Relaxed);
+        let other = || {
+            let others = Arc::clone(&others);
+            tokio::spawn(async move { others.fetch_add(1, std::sync::atomic::Ordering::Relaxed) })
+        };
+        other();
+        held.write_all(b"x").await.unwrap();
+        assert_eq!(count(), 0, "nothing was read, so nothing waits");
+        client.write_all(b"ask").await.unwrap();
+        held.read_exact(&mut [0; 3]).await.unwrap();
+        held.write_all(b"answer").await.unwrap();
+        assert_eq!(count(), 1);
+        other();
+        held.write_all(b"more").await.unwrap();
+        assert_eq!(count(), 1, "what belongs to the same read goes on");
+    }
+}

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
-use tollgate::spec::explain_unknown;
+use tollgate::spec::in_words;
 
 use super::reply;
 use crate::app::App;
@@ -98,9 +98,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         let cause = error.into_inner();
         match cause.classify() {
             serde_json::error::Category::Data if path != "." => {
-                format!("{path}: {}", in_words(&cause))
+                format!("{path}: {}", located(&cause))
             }
-            serde_json::error::Category::Data => in_words(&cause),
+            serde_json::error::Category::Data => located(&cause),
             _ => format!("the body is not valid JSON: {cause}"),
         }
     })?;
@@ -108,21 +108,11 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// What is wrong and where, without Rust's names of types, which mean nothing to whoever writes JSON.
-fn in_words(error: &serde_json::Error) -> String {
+/// What is wrong, and where.
+fn located(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let (message, place) = message.rsplit_once(" at line ").unwrap_or((&message, "?"));
-    let text = explain_unknown(message).unwrap_or_else(|| {
-        let (found, expected) = message.split_once(", expected ").unwrap_or((message, ""));
-        match expected {
-            "" => found.to_owned(),
-            "u64" | "u32" => format!("{found}, expected a whole number from 0 on"),
-            "a sequence" => format!("{found}, expected a list"),
-            name if name.starts_with("struct ") => format!("{found}, expected an object"),
-            other => format!("{found}, expected {other}"),
-        }
-    });
-    format!("{text} at line {place}")
+    format!("{} at line {place}", in_words(message, "an object"))
 }
 
 /// A query that names a policy and a subject.
@@ -166,4 +156,21 @@ fn is_utf8(query: &str) -> bool {
 fn hex(digits: &[u8; 2]) -> Option<u8> {
     let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
     u8::try_from(high? * 16 + low?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_put_together() {
+        for pieces in [&[][..], &["{}"], &["{\"a\"", ": 1", "}"]] {
+            let frames =
+                pieces.iter().map(|piece| Ok::<_, BoxError>(Bytes::from_static(piece.as_bytes())));
+            let body = Body::from_stream(stream::iter(frames.collect::<Vec<_>>()));
+            assert_eq!(whole(body).await.unwrap(), pieces.concat());
+        }
+    }
 }

@@ -92,8 +92,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 
 /// Turns serde's complaint about an unknown field into one sentence with the likeliest name, or returns nothing if
 /// `message` is about something else. Serde gives the names only as text, in every format alike.
-#[must_use]
-pub fn explain_unknown(message: &str) -> Option<String> {
+fn explain_unknown(message: &str) -> Option<String> {
     let rest = message.strip_prefix("unknown field `")?;
     let (given, rest) = rest.split_once('`')?;
     // Every second part between back quotes is a name; the parts between them are "or" and commas.
@@ -101,6 +100,27 @@ pub fn explain_unknown(message: &str) -> Option<String> {
     let likely = nearest(given, known.iter().copied());
     let likely = likely.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
     Some(format!("there is no {given:?} here; {likely}known: {}", known.join(", ")))
+}
+
+/// What serde complains about in the words of a person, to whom Rust's names of types mean nothing. `object` is what the
+/// format calls a structure.
+#[must_use]
+pub fn in_words(message: &str, object: &str) -> String {
+    if let Some(text) = explain_unknown(message) {
+        return text;
+    }
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u64" | "u32" => "a whole number from 0 on",
+        "a string" => "text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list in [ ]",
+        other if other.starts_with("struct ") => object,
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// How many letters have to be added, removed or replaced (Levenshtein).

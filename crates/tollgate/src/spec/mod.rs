@@ -31,7 +31,7 @@ mod rate;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, Step, explain_unknown, nearest};
+pub use fault::{Fault, Step, in_words, nearest};
 pub use limit::LimitSpec;
 pub use policy::{OverrideSpec, PolicySpec};
 pub use rate::HeadroomSpec;

@@ -1,9 +1,7 @@
 //! Specs against the policies they stand for, both ways, and every way to get one wrong.
 
 use super::rate::{parse_rate, print_rate};
-use super::{
-    Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, explain_unknown, nearest,
-};
+use super::{Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, in_words, nearest};
 use crate::{Period, Policy, Refill, Rule, Span};
 
 fn text(text: &str) -> Option<String> {
@@ -339,15 +337,17 @@ fn names_that_are_close_are_suggested() {
 }
 
 #[test]
-fn an_unknown_field_is_explained() {
+fn complaints_of_serde_are_put_into_words() {
     let message = "unknown field `windw`, expected one of `limit`, `window`, `refill`";
-    let explained = explain_unknown(message).unwrap();
+    let explained = in_words(message, "a table");
     assert_eq!(
         explained,
         "there is no \"windw\" here; did you mean window? known: limit, window, refill"
     );
     let message = "unknown field `colour`, expected `limit` or `window`";
-    let explained = explain_unknown(message).unwrap();
+    let explained = in_words(message, "a table");
     assert_eq!(explained, "there is no \"colour\" here; known: limit, window");
-    assert_eq!(explain_unknown("invalid type: string"), None);
+    assert_eq!(in_words("invalid type: string", "a table"), "invalid type: string");
+    let message = "invalid type: string \"x\", expected struct LimitSpec";
+    assert_eq!(in_words(message, "a table"), "invalid type: string \"x\", expected a table");
 }
