@@ -29,11 +29,17 @@ impl Text {
         self.raw(itoa::Buffer::new().format(number.min(INTEGER_MAX)));
     }
 
-    /// Names have neither quotes nor backslashes, so they need no escape.
+    /// Our own names have nothing to escape; those that another broker sent may.
     fn string(&mut self, before: &str, name: &str) {
         self.raw(before);
         self.raw("\"");
-        self.raw(name);
+        for byte in name.bytes() {
+            match byte {
+                b'"' | b'\\' => self.0.extend([b'\\', byte]),
+                b' '..=b'~' => self.0.push(byte),
+                _ => self.0.push(b'?'),
+            }
+        }
         self.raw("\"");
     }
 }
@@ -96,4 +102,17 @@ fn value<T>(members: impl Iterator<Item = T>, write: impl Fn(T, &mut Text)) -> O
         write(member, &mut text);
     }
     HeaderValue::try_from(text.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Text;
+
+    /// Whoever is behind this broker cannot add members or fields by what it calls a limit.
+    #[test]
+    fn a_name_from_elsewhere_stays_within_its_quotes() {
+        let mut text = Text(Vec::new());
+        text.string("", "a\";r=9, \\b\r\nc: d\u{e9}");
+        assert_eq!(text.0, br#""a\";r=9, \\b??c: d??""#);
+    }
 }
