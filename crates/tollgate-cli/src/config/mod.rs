@@ -13,6 +13,7 @@ mod keys;
 mod place;
 mod secret;
 mod server;
+mod store;
 mod strategy;
 mod telemetry;
 mod translate;
@@ -31,6 +32,7 @@ pub(crate) use fallback::FallbackConfig;
 pub(crate) use keys::KeyConfig;
 pub(crate) use secret::Secret;
 pub(crate) use server::{Listen, LogFormat, ServerConfig};
+pub(crate) use store::{Durability, DynamoDbConfig, PostgresConfig, RedisConfig, StoreConfig};
 pub(crate) use strategy::StrategyConfig;
 pub(crate) use telemetry::TelemetryConfig;
 pub(crate) use translate::JobsConfig;
@@ -43,9 +45,6 @@ pub(crate) const DEFAULT_FILE: &str = "tollgate.toml";
 
 /// What runs when there is no file; it is also the documented example.
 const SAMPLE: &str = include_str!("sample.toml");
-
-const PATH_DEFAULT: &str = "tollgate-data";
-const TABLE_DEFAULT: &str = "tollgate";
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -75,75 +74,6 @@ pub(crate) struct Config {
     pub(crate) policies: Policies,
     /// What Envoy's descriptors mean.
     pub(crate) envoy: EnvoyMap,
-}
-
-/// Where the state is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreConfig {
-    /// In the process that serves.
-    Memory,
-    /// In a folder.
-    Embedded { path: PathBuf, durability: Durability },
-    /// At another broker.
-    Broker(Box<BrokerConfig>),
-    /// In a DynamoDB table.
-    DynamoDb(DynamoDbConfig),
-    /// In a PostgreSQL database.
-    Postgres(PostgresConfig),
-    /// In Redis or Valkey.
-    Redis(RedisConfig),
-}
-
-impl StoreConfig {
-    /// What it is called, if it is somewhere else and so can be away.
-    pub(crate) const fn away(&self) -> Option<&'static str> {
-        match self {
-            Self::Memory | Self::Embedded { .. } => None,
-            Self::Broker(_) => Some("broker"),
-            Self::DynamoDb(_) => Some("dynamodb"),
-            Self::Postgres(_) => Some("postgres"),
-            Self::Redis(_) => Some("redis"),
-        }
-    }
-}
-
-/// A Redis server or cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RedisConfig {
-    /// Where it is; a cluster may name several nodes, separated by commas.
-    pub(crate) url: Secret,
-    pub(crate) cluster: bool,
-    /// What every key begins with.
-    pub(crate) prefix: Option<String>,
-    pub(crate) wait_replicas: u32,
-    /// Certificates to trust instead of the machine's own.
-    pub(crate) authority: Option<PathBuf>,
-}
-
-/// A DynamoDB table. Credentials come from where AWS tools find them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DynamoDbConfig {
-    pub(crate) table: String,
-    pub(crate) region: Option<String>,
-    /// Another address than the region's own.
-    pub(crate) endpoint: Option<String>,
-}
-
-/// A PostgreSQL database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PostgresConfig {
-    pub(crate) url: Secret,
-    pub(crate) schema: Option<String>,
-    pub(crate) transaction_pooling: bool,
-    /// Certificates to trust instead of the machine's own.
-    pub(crate) authority: Option<PathBuf>,
-}
-
-/// What a crash may forget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
-    Strict,
-    Relaxed,
 }
 
 impl Config {
@@ -206,7 +136,7 @@ impl Config {
             return Err(text.blame(&["server", "anonymous"], what));
         }
         let timeout = fallback::attempt_timeout(&text, &store)?;
-        let store = resolve_store(&text, &store, folder)?;
+        let store = StoreConfig::resolve(&text, &store, folder)?;
         let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
@@ -236,124 +166,6 @@ fn read_up_to(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(file)?.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-fn resolve_store(
-    text: &Text<'_>,
-    table: &file::StoreTable,
-    folder: &Path,
-) -> Result<StoreConfig, Blame> {
-    let kind = table.kind.as_deref().unwrap_or("embedded");
-    let allowed: &[&str] = match kind {
-        "memory" => &[],
-        "embedded" => &["path", "durability"],
-        "broker" => broker::KEYS,
-        "dynamodb" => &["table", "region", "endpoint", "attempt_timeout"],
-        "postgres" => &[
-            "url",
-            "url_env",
-            "url_file",
-            "schema",
-            "transaction_pooling",
-            "authority_file",
-            "attempt_timeout",
-        ],
-        "redis" => &[
-            "url",
-            "url_env",
-            "url_file",
-            "cluster",
-            "prefix",
-            "wait_replicas",
-            "authority_file",
-            "attempt_timeout",
-        ],
-        other => {
-            return Err(text.blame(
-                &["store", "kind"],
-                format!(
-                    "there is no store {other:?}; this build knows memory, embedded, dynamodb, postgres, redis and broker"
-                ),
-            ));
-        }
-    };
-    if let Some(key) = table.given().into_iter().find(|key| !allowed.contains(key)) {
-        let next = match key {
-            "path" | "durability" => "remove it, or use kind = \"embedded\"",
-            _ => "remove it",
-        };
-        let article = if kind == "embedded" { "an" } else { "a" };
-        return Err(
-            text.blame(&["store", key], format!("{article} {kind} store takes no {key}; {next}"))
-        );
-    }
-    match kind {
-        "memory" => Ok(StoreConfig::Memory),
-        "broker" => broker::resolve(text, table, folder),
-        "dynamodb" => Ok(StoreConfig::DynamoDb(DynamoDbConfig {
-            table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
-            region: table.region.clone(),
-            endpoint: table.endpoint.clone(),
-        })),
-        "postgres" => resolve_postgres(text, table, folder),
-        "redis" => resolve_redis(text, table, folder),
-        _ => resolve_embedded(text, table, folder),
-    }
-}
-
-fn resolve_postgres(
-    text: &Text<'_>,
-    table: &file::StoreTable,
-    folder: &Path,
-) -> Result<StoreConfig, Blame> {
-    Ok(StoreConfig::Postgres(PostgresConfig {
-        url: resolve_url(text, table, folder)?,
-        schema: table.schema.clone(),
-        transaction_pooling: table.transaction_pooling.unwrap_or(false),
-        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
-    }))
-}
-
-fn resolve_redis(
-    text: &Text<'_>,
-    table: &file::StoreTable,
-    folder: &Path,
-) -> Result<StoreConfig, Blame> {
-    Ok(StoreConfig::Redis(RedisConfig {
-        url: resolve_url(text, table, folder)?,
-        cluster: table.cluster.unwrap_or(false),
-        prefix: table.prefix.clone(),
-        wait_replicas: table.wait_replicas.unwrap_or(0),
-        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
-    }))
-}
-
-fn resolve_url(text: &Text<'_>, table: &file::StoreTable, folder: &Path) -> Result<Secret, Blame> {
-    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
-    Secret::resolve("the store", "url", url, folder)
-        .map_err(|what| text.blame(&["store", "kind"], what))
-}
-
-fn resolve_embedded(
-    text: &Text<'_>,
-    table: &file::StoreTable,
-    folder: &Path,
-) -> Result<StoreConfig, Blame> {
-    let durability = match table.durability.as_deref() {
-        None | Some("strict") => Durability::Strict,
-        Some("relaxed") => Durability::Relaxed,
-        Some(other) => {
-            let what = format!("durability {other:?} is neither \"strict\" nor \"relaxed\"");
-            return Err(text.blame(&["store", "durability"], what));
-        }
-    };
-    let path = table.path.as_deref().unwrap_or(PATH_DEFAULT);
-    if path.is_empty() {
-        return Err(
-            text.blame(&["store", "path"], "path is empty; name a folder, as in \"tollgate-data\"")
-        );
-    }
-    Ok(StoreConfig::Embedded { path: folder.join(path), durability })
 }
 
 fn resolve_policies(

@@ -8,7 +8,8 @@ use tollgate_translate::job::LEASE_DEFAULT;
 use super::fallback::span;
 use super::file::TranslateTable;
 use super::place::Text;
-use super::{Blame, PATH_DEFAULT, Secret, StoreConfig};
+use super::store::PATH_DEFAULT;
+use super::{Blame, Secret, StoreConfig};
 
 const SCHEMA_DEFAULT: &str = "tollgate";
 

@@ -4,17 +4,19 @@
 //! entry's own time `at`, which never goes back: when a clock steps back, the entry stays where it was and the strict
 //! side wins.
 
+mod carry;
+mod extra;
 mod ids;
 mod parts;
 mod settled;
 
+pub(crate) use extra::{Changed, Extra};
 pub(crate) use ids::{Ids, Remembered};
 pub use parts::{IdPart, Part, Parts, SettledPart, SlotPart};
 pub(crate) use settled::{Run, Settled};
 
 use smallvec::SmallVec;
 
-use crate::bounds::PERMIT_TTL;
 use crate::costs::Amounts;
 use crate::decide::Charge;
 use crate::policy::{Metered, Policy};
@@ -44,40 +46,6 @@ enum Body {
 struct Full {
     states: SmallVec<[State; 3]>,
     extra: Option<Box<Extra>>,
-}
-
-/// What most entries never need.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub(crate) struct Extra {
-    pub(crate) ids: Ids,
-    pub(crate) settled: Settled,
-    /// Limits that were closed, by place, and until when.
-    pub(crate) closed: Vec<(usize, Timestamp)>,
-    /// The last change of numbers after which nobody can tell what time has given back.
-    pub(crate) changed: Option<Changed>,
-}
-
-/// A change of numbers: permits with an earlier stamp give nothing back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
-    pub(crate) stamp: u64,
-    /// When the entry was last written before, so that it is known when the last of those permits expires.
-    pub(crate) at: Timestamp,
-}
-
-impl Changed {
-    fn is_over(self, now: Timestamp) -> bool {
-        self.at + PERMIT_TTL <= now
-    }
-}
-
-impl Extra {
-    fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-            && self.settled.is_empty()
-            && self.closed.is_empty()
-            && self.changed.is_none()
-    }
 }
 
 impl Entry {
@@ -265,10 +233,7 @@ impl Entry {
         if let Body::Full(full) = &mut self.body
             && let Some(extra) = &mut full.extra
         {
-            extra.ids.forget_expired(now);
-            extra.settled.forget_expired(now);
-            extra.closed.retain(|(_, until)| now < *until);
-            extra.changed = extra.changed.filter(|changed| !changed.is_over(now));
+            extra.forget_expired(now);
             if extra.is_empty() {
                 full.extra = None;
             }
@@ -334,44 +299,6 @@ impl Entry {
                 extra.settled.is_idle(now)
                     && extra.changed.is_none_or(|changed| changed.is_over(now))
             })
-    }
-
-    /// An empty entry in place of this one. The permits that were given count as settled, so that none of them gives
-    /// back a second time what the emptying gave back already.
-    pub(crate) fn forgotten(&self, now: Timestamp) -> Self {
-        let now = self.effective(now);
-        let mut empty = Self::fresh(&self.policy, now);
-        empty.next_stamp = empty.next_stamp.max(self.next_stamp);
-        empty.extra_mut().settled = Settled::all_before(self.next_stamp, now);
-        empty
-    }
-
-    /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change
-    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true.
-    #[must_use]
-    pub fn carried_to(&self, policy: &Policy) -> Self {
-        let states = policy.metered().iter().map(|limit| {
-            match self.limits().find(|(old, _)| old.name == limit.name) {
-                Some((old, state)) => limit.gauge.carry(&old.gauge, state, self.at),
-                None => limit.gauge.fresh(),
-            }
-        });
-        let states: Vec<State> = states.collect();
-        let mut extra = self.extra().cloned().unwrap_or_default();
-        for known in extra.ids.iter_mut() {
-            known.amounts = crate::settle::translate(&self.policy, policy, &known.amounts);
-        }
-        let closed = extra.closed.iter().filter_map(|(place, until)| {
-            let name = &self.policy.metered().get(*place)?.name;
-            let place = policy.metered().iter().position(|limit| limit.name == *name)?;
-            Some((place, *until))
-        });
-        extra.closed = closed.collect();
-        if !policy.gives_back_like(&self.policy) {
-            extra.changed = Some(Changed { stamp: self.next_stamp, at: self.at });
-        }
-        Self::from_parts(policy, self.at, self.next_stamp, states, extra)
-            .unwrap_or_else(|| Self::fresh(policy, self.at))
     }
 }
 

@@ -1,25 +1,22 @@
 //! Opening the configured store, and closing it again.
 
+mod servers;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
 use tollgate::overrides::OverrideStore;
-use tollgate::{
-    Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
-};
-use tollgate_dynamodb::DynamoDb;
+use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
 use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options};
-use tollgate_postgres::{CLEAN_UP_EVERY, Postgres, PostgresAudit};
-use tollgate_redis::Redis;
+use tollgate_postgres::{CLEAN_UP_EVERY, PostgresAudit};
 use tollgate_server::token::KEY_BYTES;
 use tollgate_server::wire::StoreHealth;
 
-use crate::broker;
-use crate::config::{
-    self, Config, DynamoDbConfig, FallbackConfig, PostgresConfig, RedisConfig, StoreConfig,
-};
+use self::servers::Remote;
+pub(crate) use self::servers::{certificates, dynamodb_options, postgres_options};
+use crate::config::{self, Config, FallbackConfig, StoreConfig};
 use crate::strategy::{self, Resilient};
 
 /// A store that is open.
@@ -112,7 +109,7 @@ pub(crate) async fn for_command(
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
-            let remote = Box::pin(remote(store, timeout, Arc::clone(&clock), None)).await?;
+            let remote = Box::pin(servers::open(store, timeout, Arc::clone(&clock), None)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
             let gate = Resend::new(remote.gate, attempts, clock);
             let (store, overrides) = (Kept::Remote(Arc::new(gate)), Some(remote.overrides));
@@ -156,7 +153,7 @@ pub(crate) async fn overrides(
         StoreConfig::Embedded { path, .. } => Some(Arc::new(EmbeddedOverrides::new(path))),
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
-            Some(Box::pin(remote(store, timeout, clock, None)).await?.overrides)
+            Some(Box::pin(servers::open(store, timeout, clock, None)).await?.overrides)
         }
     })
 }
@@ -179,7 +176,7 @@ pub(crate) async fn for_server(
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
             let heard = Some(Arc::clone(&observer));
             let Remote { gate, key, overrides, tidy } =
-                Box::pin(remote(store, timeout, Arc::clone(&clock), heard)).await?;
+                Box::pin(servers::open(store, timeout, Arc::clone(&clock), heard)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
             // DynamoDB tells of its own attempts.
             let tells = !matches!(store, StoreConfig::DynamoDb(_));
@@ -210,133 +207,12 @@ pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog
     })
 }
 
-/// A gate on a server.
-struct Remote {
-    gate: Arc<dyn Gate>,
-    /// The key of its permits.
-    key: [u8; KEY_BYTES],
-    overrides: Arc<dyn OverrideStore>,
-    /// The same, if somebody must remove what nobody asks for any more.
-    tidy: Option<Arc<Postgres>>,
-}
-
-/// The gate of a store that is on a server, with attempts of up to `timeout`.
-async fn remote(
-    store: &StoreConfig,
-    timeout: Span,
-    clock: Arc<dyn Clock>,
-    observer: Option<Arc<dyn Observer>>,
-) -> Result<Remote, Error> {
-    match store {
-        StoreConfig::Broker(config) => {
-            let (client, key) = broker::client(config, timeout, clock)?;
-            // Only a broker has somebody to tell.
-            let key = broker::permit_key(key.as_deref(), observer.is_some())?;
-            let overrides = Arc::new(broker::Elsewhere);
-            Ok(Remote { gate: Arc::new(client), key, overrides, tidy: None })
-        }
-        StoreConfig::DynamoDb(config) => {
-            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
-            dynamodb(match observer {
-                Some(observer) => options.observer(observer),
-                None => options,
-            })
-            .await
-        }
-        StoreConfig::Postgres(config) => postgres(config, timeout).await,
-        StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,
-        StoreConfig::Memory | StoreConfig::Embedded { .. } => {
-            Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
-        }
-    }
-}
-
 fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
     let key = embedded.permit_key();
     let overrides: Arc<dyn OverrideStore> = Arc::new(EmbeddedOverrides::new(path));
     let store = Kept::Embedded(Arc::new(Atomic::new(embedded)));
     Ok(Opened { store, key, overrides: Some(overrides), chore: None })
-}
-
-async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Remote, Error> {
-    let store = DynamoDb::connect(options).await?;
-    // Programs on one table accept each other's permits.
-    let key = store.permit_key(fresh_key()?).await?;
-    let store = Arc::new(Atomic::new(store));
-    Ok(Remote { gate: Arc::clone(&store) as _, key, overrides: store, tidy: None })
-}
-
-/// How to reach the configured table.
-pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Options {
-    let mut options = tollgate_dynamodb::Options::new(&config.table);
-    if let Some(region) = &config.region {
-        options = options.region(region);
-    }
-    if let Some(endpoint) = &config.endpoint {
-        options = options.endpoint(endpoint);
-    }
-    options
-}
-
-async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Error> {
-    // Waiting for a row is no outage, so it ends before the attempt does.
-    let lock = Span::from_micros(timeout.as_micros() / 2);
-    let options = postgres_options(config)?.reply_timeout(timeout);
-    let options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
-    let postgres = Arc::new(Postgres::open(options).await?);
-    let key = postgres.permit_key().await?;
-    let (gate, overrides) = (Arc::clone(&postgres) as _, Arc::clone(&postgres) as _);
-    Ok(Remote { gate, key, overrides, tidy: Some(postgres) })
-}
-
-/// How to reach the configured server or cluster.
-fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error> {
-    let url = config.url.read()?;
-    let mut options = if config.cluster {
-        tollgate_redis::Options::cluster(url.split(',').map(str::trim))
-    } else {
-        tollgate_redis::Options::single(url)
-    };
-    if let Some(prefix) = &config.prefix {
-        options = options.prefix(prefix);
-    }
-    if let Some(path) = &config.authority {
-        options = options.authority(certificates(path)?);
-    }
-    Ok(options.wait_replicas(config.wait_replicas).once())
-}
-
-async fn redis(options: tollgate_redis::Options) -> Result<Remote, Error> {
-    let redis = Redis::connect(options).await?;
-    // Programs on one server accept each other's permits.
-    let key = redis.permit_key(fresh_key()?).await?;
-    let redis = Arc::new(redis);
-    Ok(Remote { gate: Arc::clone(&redis) as _, key, overrides: redis, tidy: None })
-}
-
-/// How to reach the configured database.
-pub(crate) fn postgres_options(
-    config: &PostgresConfig,
-) -> Result<tollgate_postgres::Options, Error> {
-    let mut options = tollgate_postgres::Options::new(&config.url.read()?)?;
-    if let Some(schema) = &config.schema {
-        options = options.schema(schema);
-    }
-    if config.transaction_pooling {
-        options = options.transaction_pooling();
-    }
-    if let Some(path) = &config.authority {
-        options = options.authority(certificates(path)?);
-    }
-    Ok(options)
-}
-
-pub(crate) fn certificates(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| {
-        let text = format!("the certificates in {} cannot be read: {error}", path.display());
-        Error::new(ErrorKind::Invalid, text)
-    })
 }
 
 fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>) -> Options {

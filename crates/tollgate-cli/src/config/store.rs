@@ -1,0 +1,187 @@
+//! `[store]`: where the state is, with only the keys that its kind takes.
+
+use std::path::{Path, PathBuf};
+
+use super::blame::Blame;
+use super::broker::{self, BrokerConfig};
+use super::file::StoreTable;
+use super::place::Text;
+use super::secret::Secret;
+
+pub(super) const PATH_DEFAULT: &str = "tollgate-data";
+const TABLE_DEFAULT: &str = "tollgate";
+
+/// Where the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreConfig {
+    /// In the process that serves.
+    Memory,
+    /// In a folder.
+    Embedded { path: PathBuf, durability: Durability },
+    /// At another broker.
+    Broker(Box<BrokerConfig>),
+    /// In a DynamoDB table.
+    DynamoDb(DynamoDbConfig),
+    /// In a PostgreSQL database.
+    Postgres(PostgresConfig),
+    /// In Redis or Valkey.
+    Redis(RedisConfig),
+}
+
+impl StoreConfig {
+    /// What it is called, if it is somewhere else and so can be away.
+    pub(crate) const fn away(&self) -> Option<&'static str> {
+        match self {
+            Self::Memory | Self::Embedded { .. } => None,
+            Self::Broker(_) => Some("broker"),
+            Self::DynamoDb(_) => Some("dynamodb"),
+            Self::Postgres(_) => Some("postgres"),
+            Self::Redis(_) => Some("redis"),
+        }
+    }
+
+    /// Checks `[store]`, with paths relative to `folder`.
+    pub(super) fn resolve(
+        text: &Text<'_>,
+        table: &StoreTable,
+        folder: &Path,
+    ) -> Result<Self, Blame> {
+        let kind = table.kind.as_deref().unwrap_or("embedded");
+        let allowed: &[&str] = match kind {
+            "memory" => &[],
+            "embedded" => &["path", "durability"],
+            "broker" => broker::KEYS,
+            "dynamodb" => &["table", "region", "endpoint", "attempt_timeout"],
+            "postgres" => &[
+                "url",
+                "url_env",
+                "url_file",
+                "schema",
+                "transaction_pooling",
+                "authority_file",
+                "attempt_timeout",
+            ],
+            "redis" => &[
+                "url",
+                "url_env",
+                "url_file",
+                "cluster",
+                "prefix",
+                "wait_replicas",
+                "authority_file",
+                "attempt_timeout",
+            ],
+            other => {
+                return Err(text.blame(
+                    &["store", "kind"],
+                    format!(
+                        "there is no store {other:?}; this build knows memory, embedded, dynamodb, postgres, redis and broker"
+                    ),
+                ));
+            }
+        };
+        if let Some(key) = table.given().into_iter().find(|key| !allowed.contains(key)) {
+            let next = match key {
+                "path" | "durability" => "remove it, or use kind = \"embedded\"",
+                _ => "remove it",
+            };
+            let article = if kind == "embedded" { "an" } else { "a" };
+            return Err(text
+                .blame(&["store", key], format!("{article} {kind} store takes no {key}; {next}")));
+        }
+        match kind {
+            "memory" => Ok(Self::Memory),
+            "broker" => broker::resolve(text, table, folder),
+            "dynamodb" => Ok(Self::DynamoDb(DynamoDbConfig {
+                table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
+                region: table.region.clone(),
+                endpoint: table.endpoint.clone(),
+            })),
+            "postgres" => postgres(text, table, folder),
+            "redis" => redis(text, table, folder),
+            _ => embedded(text, table, folder),
+        }
+    }
+}
+
+/// A Redis server or cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RedisConfig {
+    /// Where it is; a cluster may name several nodes, separated by commas.
+    pub(crate) url: Secret,
+    pub(crate) cluster: bool,
+    /// What every key begins with.
+    pub(crate) prefix: Option<String>,
+    pub(crate) wait_replicas: u32,
+    /// Certificates to trust instead of the machine's own.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// A DynamoDB table. Credentials come from where AWS tools find them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DynamoDbConfig {
+    pub(crate) table: String,
+    pub(crate) region: Option<String>,
+    /// Another address than the region's own.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// A PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PostgresConfig {
+    pub(crate) url: Secret,
+    pub(crate) schema: Option<String>,
+    pub(crate) transaction_pooling: bool,
+    /// Certificates to trust instead of the machine's own.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// What a crash may forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Strict,
+    Relaxed,
+}
+
+fn postgres(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreConfig, Blame> {
+    Ok(StoreConfig::Postgres(PostgresConfig {
+        url: url(text, table, folder)?,
+        schema: table.schema.clone(),
+        transaction_pooling: table.transaction_pooling.unwrap_or(false),
+        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
+    }))
+}
+
+fn redis(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreConfig, Blame> {
+    Ok(StoreConfig::Redis(RedisConfig {
+        url: url(text, table, folder)?,
+        cluster: table.cluster.unwrap_or(false),
+        prefix: table.prefix.clone(),
+        wait_replicas: table.wait_replicas.unwrap_or(0),
+        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
+    }))
+}
+
+fn url(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<Secret, Blame> {
+    let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
+    Secret::resolve("the store", "url", url, folder)
+        .map_err(|what| text.blame(&["store", "kind"], what))
+}
+
+fn embedded(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreConfig, Blame> {
+    let durability = match table.durability.as_deref() {
+        None | Some("strict") => Durability::Strict,
+        Some("relaxed") => Durability::Relaxed,
+        Some(other) => {
+            let what = format!("durability {other:?} is neither \"strict\" nor \"relaxed\"");
+            return Err(text.blame(&["store", "durability"], what));
+        }
+    };
+    let path = table.path.as_deref().unwrap_or(PATH_DEFAULT);
+    if path.is_empty() {
+        return Err(
+            text.blame(&["store", "path"], "path is empty; name a folder, as in \"tollgate-data\"")
+        );
+    }
+    Ok(StoreConfig::Embedded { path: folder.join(path), durability })
+}

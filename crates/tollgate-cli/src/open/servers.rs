@@ -1,0 +1,135 @@
+//! Stores that are on a server: how each is reached, and the key of permits that programs on it share.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate::overrides::OverrideStore;
+use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, Observer, Span};
+use tollgate_dynamodb::DynamoDb;
+use tollgate_postgres::Postgres;
+use tollgate_redis::Redis;
+use tollgate_server::token::KEY_BYTES;
+
+use crate::broker;
+use crate::config::{DynamoDbConfig, PostgresConfig, RedisConfig, StoreConfig};
+
+/// A gate on a server.
+pub(super) struct Remote {
+    pub(super) gate: Arc<dyn Gate>,
+    /// The key of its permits.
+    pub(super) key: [u8; KEY_BYTES],
+    pub(super) overrides: Arc<dyn OverrideStore>,
+    /// The same, if somebody must remove what nobody asks for any more.
+    pub(super) tidy: Option<Arc<Postgres>>,
+}
+
+/// The gate of a store that is on a server, with attempts of up to `timeout`.
+pub(super) async fn open(
+    store: &StoreConfig,
+    timeout: Span,
+    clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<Remote, Error> {
+    match store {
+        StoreConfig::Broker(config) => {
+            let (client, key) = broker::client(config, timeout, clock)?;
+            // Only a broker has somebody to tell.
+            let key = broker::permit_key(key.as_deref(), observer.is_some())?;
+            let overrides = Arc::new(broker::Elsewhere);
+            Ok(Remote { gate: Arc::new(client), key, overrides, tidy: None })
+        }
+        StoreConfig::DynamoDb(config) => {
+            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            dynamodb(match observer {
+                Some(observer) => options.observer(observer),
+                None => options,
+            })
+            .await
+        }
+        StoreConfig::Postgres(config) => postgres(config, timeout).await,
+        StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,
+        StoreConfig::Memory | StoreConfig::Embedded { .. } => {
+            Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
+        }
+    }
+}
+
+async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Remote, Error> {
+    let store = DynamoDb::connect(options).await?;
+    // Programs on one table accept each other's permits.
+    let key = store.permit_key(super::fresh_key()?).await?;
+    let store = Arc::new(Atomic::new(store));
+    Ok(Remote { gate: Arc::clone(&store) as _, key, overrides: store, tidy: None })
+}
+
+/// How to reach the configured table.
+pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Options {
+    let mut options = tollgate_dynamodb::Options::new(&config.table);
+    if let Some(region) = &config.region {
+        options = options.region(region);
+    }
+    if let Some(endpoint) = &config.endpoint {
+        options = options.endpoint(endpoint);
+    }
+    options
+}
+
+async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Error> {
+    // Waiting for a row is no outage, so it ends before the attempt does.
+    let lock = Span::from_micros(timeout.as_micros() / 2);
+    let options = postgres_options(config)?.reply_timeout(timeout);
+    let options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
+    let postgres = Arc::new(Postgres::open(options).await?);
+    let key = postgres.permit_key().await?;
+    let (gate, overrides) = (Arc::clone(&postgres) as _, Arc::clone(&postgres) as _);
+    Ok(Remote { gate, key, overrides, tidy: Some(postgres) })
+}
+
+/// How to reach the configured server or cluster.
+fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error> {
+    let url = config.url.read()?;
+    let mut options = if config.cluster {
+        tollgate_redis::Options::cluster(url.split(',').map(str::trim))
+    } else {
+        tollgate_redis::Options::single(url)
+    };
+    if let Some(prefix) = &config.prefix {
+        options = options.prefix(prefix);
+    }
+    if let Some(path) = &config.authority {
+        options = options.authority(certificates(path)?);
+    }
+    Ok(options.wait_replicas(config.wait_replicas).once())
+}
+
+async fn redis(options: tollgate_redis::Options) -> Result<Remote, Error> {
+    let redis = Redis::connect(options).await?;
+    // Programs on one server accept each other's permits.
+    let key = redis.permit_key(super::fresh_key()?).await?;
+    let redis = Arc::new(redis);
+    Ok(Remote { gate: Arc::clone(&redis) as _, key, overrides: redis, tidy: None })
+}
+
+/// How to reach the configured database.
+pub(crate) fn postgres_options(
+    config: &PostgresConfig,
+) -> Result<tollgate_postgres::Options, Error> {
+    let mut options = tollgate_postgres::Options::new(&config.url.read()?)?;
+    if let Some(schema) = &config.schema {
+        options = options.schema(schema);
+    }
+    if config.transaction_pooling {
+        options = options.transaction_pooling();
+    }
+    if let Some(path) = &config.authority {
+        options = options.authority(certificates(path)?);
+    }
+    Ok(options)
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| {
+        let text = format!("the certificates in {} cannot be read: {error}", path.display());
+        Error::new(ErrorKind::Invalid, text)
+    })
+}

@@ -1,0 +1,47 @@
+//! An entry that takes the place of another: after it was forgotten, or in the numbers of another policy.
+
+use super::extra::Changed;
+use super::{Entry, Settled};
+use crate::policy::Policy;
+use crate::rule::State;
+use crate::time::Timestamp;
+
+impl Entry {
+    /// An empty entry in place of this one. The permits that were given count as settled, so that none of them gives
+    /// back a second time what the emptying gave back already.
+    pub(crate) fn forgotten(&self, now: Timestamp) -> Self {
+        let now = self.effective(now);
+        let mut empty = Self::fresh(&self.policy, now);
+        empty.next_stamp = empty.next_stamp.max(self.next_stamp);
+        empty.extra_mut().settled = Settled::all_before(self.next_stamp, now);
+        empty
+    }
+
+    /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change
+    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true.
+    #[must_use]
+    pub fn carried_to(&self, policy: &Policy) -> Self {
+        let states = policy.metered().iter().map(|limit| {
+            match self.limits().find(|(old, _)| old.name == limit.name) {
+                Some((old, state)) => limit.gauge.carry(&old.gauge, state, self.at),
+                None => limit.gauge.fresh(),
+            }
+        });
+        let states: Vec<State> = states.collect();
+        let mut extra = self.extra().cloned().unwrap_or_default();
+        for known in extra.ids.iter_mut() {
+            known.amounts = crate::settle::translate(&self.policy, policy, &known.amounts);
+        }
+        let closed = extra.closed.iter().filter_map(|(place, until)| {
+            let name = &self.policy.metered().get(*place)?.name;
+            let place = policy.metered().iter().position(|limit| limit.name == *name)?;
+            Some((place, *until))
+        });
+        extra.closed = closed.collect();
+        if !policy.gives_back_like(&self.policy) {
+            extra.changed = Some(Changed { stamp: self.next_stamp, at: self.at });
+        }
+        Self::from_parts(policy, self.at, self.next_stamp, states, extra)
+            .unwrap_or_else(|| Self::fresh(policy, self.at))
+    }
+}

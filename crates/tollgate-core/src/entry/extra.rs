@@ -1,0 +1,46 @@
+//! What most entries never need: ids, settled permits, closed limits, and a change of numbers.
+
+use super::{Ids, Settled};
+use crate::bounds::PERMIT_TTL;
+use crate::time::Timestamp;
+
+/// What most entries never need.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub(crate) struct Extra {
+    pub(crate) ids: Ids,
+    pub(crate) settled: Settled,
+    /// Limits that were closed, by place, and until when.
+    pub(crate) closed: Vec<(usize, Timestamp)>,
+    /// The last change of numbers after which nobody can tell what time has given back.
+    pub(crate) changed: Option<Changed>,
+}
+
+/// A change of numbers: permits with an earlier stamp give nothing back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) stamp: u64,
+    /// When the entry was last written before, so that it is known when the last of those permits expires.
+    pub(crate) at: Timestamp,
+}
+
+impl Changed {
+    pub(super) fn is_over(self, now: Timestamp) -> bool {
+        self.at + PERMIT_TTL <= now
+    }
+}
+
+impl Extra {
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+            && self.settled.is_empty()
+            && self.closed.is_empty()
+            && self.changed.is_none()
+    }
+
+    pub(super) fn forget_expired(&mut self, now: Timestamp) {
+        self.ids.forget_expired(now);
+        self.settled.forget_expired(now);
+        self.closed.retain(|(_, until)| now < *until);
+        self.changed = self.changed.filter(|changed| !changed.is_over(now));
+    }
+}
