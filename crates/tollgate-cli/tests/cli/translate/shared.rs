@@ -37,7 +37,7 @@ fn r003_8_two_processes_share_the_quota_of_a_folder() {
 fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let server = Postgres::start().expect("a server");
     let database = server.database().expect("a database");
-    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"5s\"\n";
+    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"10s\"\n";
     let (world, held) = World::held(Settings::default(), tables);
     world.folder.write("jobs.url", &server.url(&database));
     let text = prose(60);
