@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::Value;
 use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
-use tollgate_testing::servers::eventually;
+use tollgate_testing::servers::{Port, eventually};
 use tollgate_translate::Layout;
 
 use super::{World, expected, kill, prose, signal, slow, troubled};
@@ -246,9 +246,8 @@ fn r003_5_a_job_is_resumed_by_its_id_alone() {
 fn r003_3_a_provider_that_cannot_be_reached_is_seen_at_once() {
     let world = World::new(Settings::default());
     world.folder.write("book.txt", &prose(20));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let nobody = format!("http://{}", free.local_addr().expect("it has one"));
-    drop(free);
+    let free = Port::free().expect("a port is free");
+    let nobody = format!("http://127.0.0.1:{}", free.number());
     let make = world.make("book.txt --yes").replace(&world.served.url(), &nobody);
     let mut child = world.start(&make);
     let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
