@@ -72,7 +72,7 @@ impl Line {
 
 /// What callers get in all who ask `goes`, which is killed, and `stays`.
 fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
-    let admitted = AtomicU64::new(0);
+    let (admitted, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     let loads = |name: &str, mut line: Line, mut other: Option<Line>| {
         let (mut number, mut refused) = (0, 0);
         // Who asks the one that goes stays until it is gone, so that it is always killed under load.
@@ -87,6 +87,7 @@ fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
                     continue;
                 }
             }
+            answered.fetch_add(u64::from(other.is_some()), Ordering::SeqCst);
             number += 1;
         }
     };
@@ -96,13 +97,15 @@ fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
             for (protocol, open) in
                 [("http", Line::http as fn(&Broker) -> Line), ("resp", Line::resp)]
             {
-                scope.spawn(move || loads(&format!("a-{protocol}-{caller}"), open(stays), None));
+                let (one, [first, then]) = (open(stays), [open(goes), open(stays)]);
+                scope.spawn(move || loads(&format!("a-{protocol}-{caller}"), one, None));
                 scope.spawn(move || {
-                    loads(&format!("b-{protocol}-{caller}"), open(goes), Some(open(stays)));
+                    loads(&format!("b-{protocol}-{caller}"), first, Some(then));
                 });
             }
         }
-        while admitted.load(Ordering::SeqCst) < LIMIT / 10 {
+        // The other may give out a tenth before anybody here had a turn.
+        while admitted.load(Ordering::SeqCst) < LIMIT / 10 || answered.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
         goes.kill();

@@ -31,7 +31,7 @@ fn line(broker: &mut Broker, message: &str) -> Value {
 #[test]
 fn a_log_of_json_says_which_request_a_line_is_about() {
     let mut redis = Redis::start().expect("a server");
-    let store = format!("{}attempt_timeout = \"200ms\"\n", redis.snippet());
+    let store = format!("{}attempt_timeout = \"5s\"\n", redis.snippet());
     let folder = Folder::with(&format!("[server]\nlog = \"json\"\n{store}{POLICIES}"));
     let mut broker = Broker::start(&folder, "");
     let serving = line(&mut broker, "serving");
@@ -70,7 +70,7 @@ fn a_log_of_json_says_which_request_a_line_is_about() {
 fn bodies_keys_and_permits_are_never_logged() {
     let mut redis = Redis::start().expect("a server");
     let (key, table) = new_key("all", "--scope acquire --scope administer");
-    let store = format!("{}attempt_timeout = \"200ms\"\n", redis.snippet());
+    let store = format!("{}attempt_timeout = \"5s\"\n", redis.snippet());
     let talkative = "[server]\nlog = \"json\"\n[telemetry]\nlog = \"info\"\n";
     let folder = Folder::with(&format!("{talkative}{table}\n{store}{POLICIES}"));
     let broker = Broker::start(&folder, "");

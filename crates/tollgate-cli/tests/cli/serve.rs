@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
 use tollgate_client::{Client, Settings};
 
@@ -87,6 +88,13 @@ impl Broker {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success());
+    }
+
+    /// Stops it in its tracks, and waits until it stands: on a busy machine its threads go on for a while.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("an id");
+        waitid(WaitId::Pid(id), WaitIdOptions::STOPPED).expect("it stops");
     }
 
     /// The next line that it prints.

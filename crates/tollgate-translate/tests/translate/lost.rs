@@ -1,6 +1,7 @@
 //! Jobs in a PostgreSQL that hangs up, restarts, or does not answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{ManualClock, Span, SystemClock};
 use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
@@ -20,8 +21,9 @@ fn r003_5_a_run_goes_on_when_its_database_hangs_up_and_when_it_restarts() {
     let mut server = Postgres::start().unwrap();
     let database = server.database().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let settings = Settings { latency: Span::from_millis(20), ..Settings::default() };
-    let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+    let (clock, latency) = (ManualClock::new(), Span::from_millis(20));
+    let settings = Settings { latency, ..Settings::default() };
+    let fake = FakeGemini::new(Arc::new(clock.clone()), settings);
     let served = runtime.block_on(fake.serve(0)).unwrap();
     let url = server.url(&database);
     let store = runtime.block_on(PostgresJobs::open(&url, "tollgate")).unwrap();
@@ -29,6 +31,19 @@ fn r003_5_a_run_goes_on_when_its_database_hangs_up_and_when_it_restarts() {
     let store = Arc::new(store.with_lease(Span::from_secs(2)));
     let pipeline = pipeline(&served.url(), store);
     let (text, size) = chunks_of(60);
+    // The provider goes on by itself, but not to the end, so that the run is not over before the last cut.
+    let most = Arc::new(AtomicU64::new(50));
+    std::thread::spawn({
+        let (fake, most) = (fake.clone(), Arc::clone(&most));
+        move || loop {
+            eventually(|| {
+                if fake.tally().translated < most.load(Ordering::SeqCst) {
+                    clock.advance(latency);
+                }
+                None::<()>
+            });
+        }
+    });
     runtime.block_on(pipeline.submit(&spec(JOB, &text, size))).unwrap();
     let running = pipeline.clone();
     let running = runtime.spawn(async move { running.run(JOB, &Stop::never()).await });
@@ -37,6 +52,7 @@ fn r003_5_a_run_goes_on_when_its_database_hangs_up_and_when_it_restarts() {
         let hang_up = || server.psql(&database, HANG_UP).unwrap().starts_with('t').then_some(());
         eventually(hang_up).unwrap();
     }
+    most.store(u64::MAX, Ordering::SeqCst);
     eventually(|| (30 <= fake.tally().translated).then_some(())).unwrap();
     server.restart().unwrap();
     assert_eq!(runtime.block_on(running).unwrap().unwrap(), Ended::Completed);

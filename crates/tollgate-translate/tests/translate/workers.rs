@@ -17,8 +17,9 @@ async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finish
     let server = Postgres::start().unwrap();
     let url = server.url(&server.database().unwrap());
     let (text, size) = chunks_of(30);
-    let settings = Settings { latency: Span::from_millis(50), ..Settings::default() };
-    let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+    let (clock, latency) = (ManualClock::new(), Span::from_secs(1));
+    let settings = Settings { latency, ..Settings::default() };
+    let fake = FakeGemini::new(Arc::new(clock.clone()), settings);
     let served = fake.serve(0).await.unwrap();
     let store = Arc::new(PostgresJobs::open(&url, "tollgate").await.unwrap());
     let pipeline = pipeline(&served.url(), store.clone());
@@ -28,9 +29,19 @@ async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finish
     // In the middle of its work, with calls at the provider.
     let mut mortal = start(&served.url(), &place, Some(40));
     let mut other = start(&served.url(), &place, None);
-    let ended =
-        tokio::task::spawn_blocking(move || (mortal.wait().unwrap(), other.wait().unwrap())).await;
-    let (mortal, other) = ended.unwrap();
+    // Nobody is answered before both have their calls at the provider, so that neither does the work of both.
+    let mortal = eventually(|| {
+        let tally = fake.tally();
+        if tally.calls - tally.translated == 2 * PARALLEL as u64 {
+            clock.advance(latency);
+        }
+        mortal.try_wait().unwrap()
+    });
+    let other = eventually(|| {
+        clock.advance(latency);
+        other.try_wait().unwrap()
+    });
+    let (mortal, other) = (mortal.unwrap(), other.unwrap());
     assert!(!mortal.success() && other.success(), "{mortal:?} {other:?}");
 
     assert_eq!(store.job(JOB).await.unwrap().unwrap().state, JobState::Completed);

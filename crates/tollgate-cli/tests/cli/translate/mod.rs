@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tollgate::{Clock, Span, SystemClock};
+use tollgate::{Clock, ManualClock, Span, SystemClock};
 use tollgate_testing::fakes::gemini::{FakeGemini, Served, Settings, Trouble, translated};
 use tollgate_testing::servers::eventually;
 use tollgate_translate::{Document, Filling, Format, Layout, chunk};
@@ -56,6 +56,14 @@ impl World {
         Self { folder, fake, served, _runtime: runtime }
     }
 
+    /// One whose provider keeps every call waiting until it is [let go](Held::let_go), however long a busy machine takes
+    /// for what is to happen meanwhile.
+    pub(crate) fn held(settings: Settings, tables: &str) -> (Self, Held) {
+        let clock = ManualClock::new();
+        let kept = Settings { latency: HOLD, ..settings.clone() };
+        (Self::by(Arc::new(clock.clone()), kept, tables), Held { clock, settings })
+    }
+
     /// The flags that say where the provider is.
     pub(crate) fn provided(&self) -> String {
         format!("--policy wide --key-file gemini.key --provider-url {}", self.served.url())
@@ -97,6 +105,23 @@ impl World {
     pub(crate) fn wait_for_translated(&self, number: u64) {
         eventually(|| (number <= self.fake.tally().translated).then_some(()))
             .expect("it translates");
+    }
+}
+
+/// How long a provider that is held takes, by a clock that stands.
+const HOLD: Span = Span::from_secs(1);
+
+/// The clock of a provider that answers nobody, and how it is to answer.
+pub(crate) struct Held {
+    clock: ManualClock,
+    settings: Settings,
+}
+
+impl Held {
+    /// From now on calls are answered at once, those that wait included.
+    pub(crate) fn let_go(self, fake: &FakeGemini) {
+        fake.set(self.settings);
+        self.clock.advance(HOLD);
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::Value;
 use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
-use tollgate_testing::servers::eventually;
+use tollgate_testing::servers::{Port, eventually};
 use tollgate_translate::Layout;
 
 use super::{World, expected, kill, prose, signal, slow, troubled};
@@ -41,26 +41,29 @@ fn r003_5_killed_and_resumed_the_document_is_the_same_and_little_is_paid_twice()
 /// R003.5: Ctrl-C waits for what is paid, says how to go on, and loses nothing.
 #[test]
 fn r003_5_ctrl_c_stops_cleanly_and_says_how_to_resume() {
-    let world = World::new(slow(1_000));
+    let (world, held) = World::held(Settings::default(), "");
     let text = prose(80);
     world.folder.write("book.txt", &text);
-    let child = world.start(&world.make("book.txt --yes --workers 2"));
+    let mut child = world.start(&world.make("book.txt --yes --workers 2"));
     eventually(|| (world.fake.tally().at_once_max == 2).then_some(())).expect("it calls");
     signal(&child, "-INT");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let stopping = lines.find_map(|line| line.ok().filter(|line| line.contains("stopping")));
+    let stopping = stopping.expect("it says so");
+    assert!(stopping.contains("stopping; waits for up to"), "{stopping}");
+    held.let_go(&world.fake);
     let ran: Ran = child.wait_with_output().expect("it ends").into();
-    world.fake.set(Settings::default());
     let resume = format!(
         "Resume with: tollgate translate resume {} --provider-url {} --key-file gemini.key --policy wide --workers 2\n",
         world.id(),
         world.served.url()
     );
-    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert_eq!(ran.code, 1, "{}", ran.out);
     assert!(
         ran.out.contains("chunks; nothing is lost. ") && ran.out.ends_with(&resume),
         "{}",
         ran.out
     );
-    assert!(ran.err.contains("stopping; waits for up to"), "{}", ran.err);
     let done = world.run(resume.trim().trim_start_matches("Resume with: tollgate "));
     assert_eq!(done.code, 0, "{}", done.err);
     assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
@@ -243,9 +246,8 @@ fn r003_5_a_job_is_resumed_by_its_id_alone() {
 fn r003_3_a_provider_that_cannot_be_reached_is_seen_at_once() {
     let world = World::new(Settings::default());
     world.folder.write("book.txt", &prose(20));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let nobody = format!("http://{}", free.local_addr().expect("it has one"));
-    drop(free);
+    let free = Port::free().expect("a port is free");
+    let nobody = format!("http://127.0.0.1:{}", free.number());
     let make = world.make("book.txt --yes").replace(&world.served.url(), &nobody);
     let mut child = world.start(&make);
     let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
@@ -267,14 +269,14 @@ fn r003_3_a_provider_that_cannot_be_reached_is_seen_at_once() {
 #[test]
 fn a_file_that_came_meanwhile_is_not_written_over() {
     let doomed = When::Contains("Paragraph 3 ".to_owned());
-    let mut settings = slow(300);
-    settings.troubles = vec![Trouble::new(Fault::Blocked, doomed)];
-    let world = World::new(settings);
+    let settings = troubled(vec![Trouble::new(Fault::Blocked, doomed)]);
+    let (world, held) = World::held(settings, "");
     let text = prose(20);
     world.folder.write("book.txt", &text);
     let child = world.start(&world.make("book.txt --yes"));
     eventually(|| (0 < world.fake.tally().calls).then_some(())).expect("it calls");
     world.folder.write("book.fr.txt", "mine");
+    held.let_go(&world.fake);
     let ran: Ran = child.wait_with_output().expect("it ends").into();
     assert!(ran.code == 2 && ran.err.contains("is not what was written there"), "{}", ran.err);
     assert_eq!(world.read("book.fr.txt"), "mine");

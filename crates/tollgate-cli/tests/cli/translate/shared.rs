@@ -4,13 +4,13 @@ use tollgate_testing::fakes::gemini::Settings;
 use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 
-use super::{World, expected, kill, prose, signal, slow};
+use super::{World, expected, kill, prose, signal};
 use crate::folder::Ran;
 
 /// R003.8: processes on one folder share its quota, and other commands get their turn meanwhile.
 #[test]
 fn r003_8_two_processes_share_the_quota_of_a_folder() {
-    let world = World::new(slow(4_000));
+    let (world, held) = World::held(Settings::default(), "");
     let (one, two) = (prose(48), prose(52));
     world.folder.write("one.txt", &one);
     world.folder.write("two.txt", &two);
@@ -19,7 +19,7 @@ fn r003_8_two_processes_share_the_quota_of_a_folder() {
     // One process has at most ten calls at the provider, so the other is not waiting for it.
     eventually(|| (10 < world.fake.tally().at_once_max).then_some(())).expect("both call");
     assert_eq!(world.run("standing wide project").code, 0);
-    world.fake.set(Settings::default());
+    held.let_go(&world.fake);
     for child in children {
         let ran: Ran = child.wait_with_output().expect("it ends").into();
         assert_eq!(ran.code, 0, "{}", ran.err);
@@ -37,8 +37,8 @@ fn r003_8_two_processes_share_the_quota_of_a_folder() {
 fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let server = Postgres::start().expect("a server");
     let database = server.database().expect("a database");
-    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"5s\"\n";
-    let world = World::on(slow(200), tables);
+    let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"10s\"\n";
+    let (world, held) = World::held(Settings::default(), tables);
     world.folder.write("jobs.url", &server.url(&database));
     let text = prose(60);
     world.folder.write("book.txt", &text);
@@ -49,6 +49,7 @@ fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let [mut mortal, other] = [world.start(&worker), world.start(&worker)];
     eventually(|| (4 <= world.fake.tally().at_once_max).then_some(())).expect("both work");
     kill(&mut mortal);
+    held.let_go(&world.fake);
     let status = || world.folder.json(&format!("translate status {id}")).1["state"].clone();
     eventually(|| (status() == "completed").then_some(())).expect("the other finishes it");
     signal(&other, "-TERM");
