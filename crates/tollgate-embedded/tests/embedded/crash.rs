@@ -23,19 +23,21 @@ fn count_admitted(lines: &[String]) -> u64 {
 #[test]
 fn strict_forgets_nothing_when_it_is_killed() {
     let desk = Desk::new();
-    let mut reported = 0;
+    let (mut reported, mut cut) = (0, 0);
     for restart in 0..RESTARTS {
         let mut child = Child::start(Job::Strict, &desk.path());
-        for _ in 0..restart * 7 % 61 {
-            reported += u64::from(child.line().expect("too early").starts_with("admitted "));
-        }
-        reported += count_admitted(&child.kill());
+        // On a busy machine its lives may be so long that they use up the limit before the last one; then it ends by itself.
+        let mut lines: Vec<_> = (0..restart * 7 % 61).map_while(|_| child.line()).collect();
+        lines.extend(child.kill());
+        reported += count_admitted(&lines);
+        cut += usize::from(lines.last().is_some_and(|line| line != "denied"));
         let used = used_by_children(&desk, LIMIT);
         let unreported_max = u64::try_from(CALLERS * (restart + 1)).unwrap();
         assert!(reported <= used, "reported {reported}, but only {used} used: some were forgotten");
         assert!(used <= reported + unreported_max, "reported {reported}, but {used} used");
         assert!(used <= LIMIT);
     }
+    assert!(0 < cut, "nobody was ever killed while acquiring");
     let last = Child::start(Job::Strict, &desk.path()).finish();
     reported += count_admitted(&last);
     assert_eq!(last.iter().filter(|line| *line == "denied").count(), CALLERS);

@@ -3,10 +3,10 @@
 use std::error::Error as _;
 
 use tollgate::{Clock, Error, ErrorKind, Gate, Span, SystemClock};
-use tollgate_redis::{Options, Redis};
+use tollgate_redis::{CONNECT_TIMEOUT, Options, Redis};
 use tollgate_testing::servers::{self, Append, Port};
 
-use crate::{acquire, connect, daily, server, used, used_once_back};
+use crate::{acquire, connect, connect_hasty, daily, server, used, used_once_back};
 
 /// Scripts are loaded again when the server forgot them (stores note 3.1: the most repeated incident of its kind).
 #[tokio::test]
@@ -54,11 +54,13 @@ async fn with_appendonly_a_crash_forgets_nothing() {
 async fn a_paused_server_is_unavailable_within_the_timeout() {
     let mut redis = server();
     let options = Options::single(redis.url()).attempt_timeout(Span::from_millis(200));
-    let (gate, policy) = (Redis::connect(options).await.unwrap(), daily(5));
+    let (hasty, policy) = (connect_hasty(options).await, daily(5));
+    // What must be answered is asked with patience: a busy machine may take longer than the timeout.
+    let gate = connect(Options::single(redis.url())).await;
     assert!(acquire(&gate, &policy, "p").await.unwrap());
     redis.process().pause().unwrap();
     let start = SystemClock.now();
-    let slow = acquire(&gate, &policy, "p").await.unwrap_err();
+    let slow = acquire(&hasty, &policy, "p").await.unwrap_err();
     let took = SystemClock.now().since(start);
     redis.process().resume().unwrap();
     assert_eq!(slow.kind(), ErrorKind::Unavailable, "{slow}");
@@ -66,7 +68,7 @@ async fn a_paused_server_is_unavailable_within_the_timeout() {
         slow.to_string().contains("within 200ms") || slow.to_string().contains("in time"),
         "{slow}"
     );
-    assert!(took < Span::from_secs(2), "{took}");
+    assert!(took < CONNECT_TIMEOUT, "{took}");
     // Nobody knows whether the ask was carried out, but it is charged once at the most.
     assert!(used_once_back(&gate, &policy, "p").await <= 2);
 }

@@ -26,6 +26,9 @@ async fn proxy(start: Start, text: &str, server: &Server, service: u16) -> Proxy
     let text = text
         .replace("127.0.0.1:8080", &server.address.to_string())
         .replace("127.0.0.1:9000", &format!("127.0.0.1:{service}"))
+        // The broker is this process, which a busy machine may hold up for longer.
+        .replace("proxy_connect_timeout 1s", "proxy_connect_timeout 30s")
+        .replace("proxy_read_timeout 2s", "proxy_read_timeout 30s")
         .replace("policy=per-address", "policy=gemini");
     tokio::task::spawn_blocking(move || start(text)).await.unwrap().unwrap()
 }
