@@ -179,13 +179,15 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Dropping `answer` drops the connection that it waits on.
+    /// Dropping `answer` drops the connection that it waits on. One that is there counts, though a machine that stood still
+    /// finds the time over as well.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let timer = &self.options.timer;
         tokio::select! {
+            biased;
             answer = answer => answer,
             () = timer.sleep_until(timer.now() + self.options.reply_timeout) => Err(Error::new(
                 ErrorKind::Unavailable,
@@ -220,5 +222,21 @@ impl Connection {
         };
         let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
         self.client.query(&statement, &values).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_is_there_counts_though_its_time_is_over() {
+        let options = Options::new("postgres://127.0.0.1:1/none").unwrap();
+        let pool = Pool::new(options.reply_timeout(tollgate::Span::ZERO)).unwrap();
+        for number in 0..64 {
+            assert_eq!(pool.in_time(ready(Ok(number))).await.unwrap(), number);
+        }
     }
 }

@@ -115,6 +115,7 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
 /// Waits for `write`, but not for ever, and counts it if it failed.
 async fn attempt(clock: &dyn Clock, tally: &SinkTally, write: BoxFuture<'_, Result<(), Error>>) {
     let result = tokio::select! {
+        biased;
         result = write => result.map_err(|error| error.to_string()),
         () = clock.sleep_until(clock.now() + WRITE_MAX) => Err(format!("no answer within {WRITE_MAX}")),
     };
