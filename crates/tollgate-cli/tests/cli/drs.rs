@@ -72,7 +72,7 @@ fn r001_7_a_recovery_survives_throttling_within_the_rate() {
     let failing = [FakeDrs::server_id(3)].into();
     let world = World::new(Settings { chances, failing, rate: Some((40, 40)), ..quick() });
     world.fake().start_foreign_jobs(2);
-    let recover = "recover --servers servers.txt --drill --yes --poll 200ms --rate 20 --burst 20";
+    let recover = "recover --servers servers.txt --drill --yes --poll 200ms --rate 4 --burst 2";
     let (code, report) = world.json(recover);
     assert_eq!(
         (code, &report["tally"]["launched"], &report["tally"]["failed"]),
@@ -83,7 +83,7 @@ fn r001_7_a_recovery_survives_throttling_within_the_rate() {
     assert!(failed.as_str().is_some_and(|why| why.contains("FAILED")), "{failed}");
     // Three jobs for 230 servers, however many answers were lost.
     assert_eq!(world.fake().jobs_started(), 2 + 3);
-    assert_eq!(world.fake().arrivals().over(20, 20, Span::from_millis(500)), None);
+    assert_eq!(world.fake().arrivals().over(4, 2, Span::from_secs(1)), None);
 }
 
 #[test]
