@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tollgate::{ManualClock, Span, Timestamp};
 use tollgate_telemetry::Telemetry;
 use tollgate_telemetry::sinks::otlp::{OtlpMetrics, OtlpTraces};
+use tollgate_testing::servers::Port;
 
 use crate::{a_busy_minute, gate};
 
@@ -80,9 +81,8 @@ async fn r000_13_a_collector_gets_metrics_and_a_span_for_each_decision() {
 #[tokio::test]
 async fn a_collector_that_is_not_there_is_counted() {
     let clock = ManualClock::at(START);
-    // Nobody listens on a port that was just given back.
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let sink = OtlpMetrics::new(&format!("http://{free}"), START);
+    let free = Port::free().unwrap();
+    let sink = OtlpMetrics::new(&format!("http://127.0.0.1:{}", free.number()), START);
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(sink, Span::from_secs(60)).start();
     assert!(tasks.drain(Span::from_secs(1)).await);
