@@ -9,7 +9,6 @@ mod fallback_books;
 mod faulty;
 mod layer;
 mod leased;
-mod leased_over;
 mod memory;
 mod optimistic;
 mod overrides;
