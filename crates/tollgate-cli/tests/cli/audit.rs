@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tollgate_testing::servers::Postgres;
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]

@@ -12,7 +12,7 @@ use tollgate_client::{Client, Settings};
 use tollgate_testing::servers::{Authority, free_ports};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICY: &str = r#"
 [[policy]]

@@ -3,7 +3,7 @@
 use tollgate_testing::servers::{Program, node, python, run};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 /// A broker on a store in memory, whose policy admits two and then none for an hour.
 fn broker() -> (Folder, Broker, String) {

@@ -6,7 +6,7 @@ use std::process::Command;
 use tollgate_testing::servers::{Append, Redis};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]

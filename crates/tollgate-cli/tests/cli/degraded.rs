@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis, eventually, free_ports};
 
 use crate::folder::Folder;
-use crate::serve::{Broker, get};
+use crate::running::{Broker, get};
 
 /// How many callers ask at once, and how often each in every phase.
 const CALLERS: u64 = 4;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tollgate_testing::servers::python;
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 /// `grpcurl -plaintext -d DATA ADDRESS SERVICE/METHOD`, with a list of services and a look at health around it.
 const GRPCURL: &str = r"

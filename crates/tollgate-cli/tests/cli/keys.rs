@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use tollgate_testing::servers::{Program, node, python, run};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICY: &str = r#"
 [[policy]]

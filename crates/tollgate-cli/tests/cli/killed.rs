@@ -9,7 +9,7 @@ use serde_json::json;
 use tollgate_testing::servers::Redis;
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 use crate::strategies::Caller;
 
 /// Fewer than the ids that a store remembers of a subject.

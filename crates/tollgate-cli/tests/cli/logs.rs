@@ -5,7 +5,7 @@ use tollgate_testing::servers::{Program, Redis, run};
 
 use crate::folder::Folder;
 use crate::keys::new_key;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]

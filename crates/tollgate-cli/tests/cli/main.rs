@@ -26,6 +26,7 @@ mod postgres;
 mod processes;
 mod redis;
 mod reload;
+mod running;
 mod serve;
 mod state_machine;
 mod stores;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 use crate::strategies::{Caller, LEASED, optimistic};
 
 /// How many callers ask at once, and how often each in every phase.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tollgate_testing::servers::{DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]

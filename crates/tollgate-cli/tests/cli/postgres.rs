@@ -3,7 +3,7 @@
 
 use tollgate_testing::servers::Postgres;
 
-use crate::serve::Broker;
+use crate::running::Broker;
 use crate::stores::on;
 
 /// R004.10: the walk-through of `docs/postgres.md`, with the url in a variable or in a file.

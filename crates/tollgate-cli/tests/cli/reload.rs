@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 fn config(limit: u64) -> String {
     format!(

@@ -5,7 +5,7 @@ use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster};
 
 use crate::folder::Folder;
 use crate::processes::admit_exactly_five;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const POLICIES: &str = r#"
 [[policy]]

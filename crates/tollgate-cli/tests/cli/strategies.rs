@@ -8,7 +8,7 @@ use tollgate_testing::servers::Redis;
 use ureq::Agent;
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const LIMIT: u64 = 600;
 const UNPOSTED_MAX: u64 = 20;

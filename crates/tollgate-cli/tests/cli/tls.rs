@@ -5,7 +5,7 @@ use std::process::Command;
 use tollgate_testing::servers::{Authority, Program, run};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 const CONFIG: &str = r#"
 [server]

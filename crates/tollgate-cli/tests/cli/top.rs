@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OutputModes, tcgetattr};
 
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 /// Whoever was killed leaves a terminal that echoes, breaks lines and shows its cursor.
 #[test]

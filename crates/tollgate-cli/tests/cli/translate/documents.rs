@@ -5,7 +5,7 @@ use tollgate_translate::Layout;
 
 use super::{World, expected, prose, troubled};
 use crate::folder::Folder;
-use crate::serve::Broker;
+use crate::running::Broker;
 
 /// R003.6: what a book of 400,000 words takes on the free tier, said before anything is kept or sent.
 #[test]

@@ -1,0 +1,136 @@
+//! A broker in a process of its own, for the tests that need one.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::folder::Folder;
+
+/// A broker that runs, and is ended with the test.
+pub(crate) struct Broker {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
+    /// What it printed until it was ready.
+    pub(crate) printed: String,
+    pub(crate) url: String,
+    /// The address of the Redis protocol, if it is on.
+    pub(crate) resp: Option<String>,
+    /// The url of gRPC, if it is on.
+    pub(crate) grpc: Option<String>,
+}
+
+impl Broker {
+    /// Starts a broker in `folder` on a free port and waits until it said where it is.
+    pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
+        let grpc = if arguments.contains("--grpc") { "" } else { "--grpc off" };
+        let places = format!("--http 127.0.0.1:0 --resp 127.0.0.1:0 {grpc}");
+        Self::serve(folder, &format!("{places} {arguments}"), env)
+    }
+
+    /// The same where `arguments` say.
+    pub(crate) fn serve(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
+        let mut command = folder.command(&format!("serve {arguments}"));
+        let mut child = command
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let err = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut printed = String::new();
+        while !printed.ends_with("stops it.\n") {
+            let read = out.read_line(&mut printed).expect("the broker prints text");
+            assert_ne!(read, 0, "the broker ended early: {printed}");
+        }
+        let place = |name: &str| {
+            let found = printed.lines().find_map(|line| line.trim().strip_prefix(name));
+            found.map(|place| place.trim().to_owned())
+        };
+        let (url, resp) = (place("http  ").expect("it says where"), place("resp  "));
+        let grpc = place("grpc  ");
+        Self { child, out, err, printed, url, resp, grpc }
+    }
+
+    /// What it printed until it was ready.
+    pub(crate) fn printed(&self) -> &str {
+        &self.printed
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(crate) fn kill(&self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.
+    pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
+        self.signal(signal);
+        let status = self.child.wait().expect("the broker ends");
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).expect("the broker prints text");
+        self.err.read_to_string(&mut err).expect("the broker prints text");
+        (status.code(), out, err)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Stops it in its tracks, and waits until it stands: on a busy machine its threads go on for a while.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("an id");
+        waitid(WaitId::Pid(id), WaitIdOptions::STOPPED).expect("it stops");
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("the broker prints text");
+        line
+    }
+
+    /// The next line of its log.
+    pub(crate) fn error_line(&mut self) -> String {
+        let mut line = String::new();
+        self.err.read_line(&mut line).expect("the broker logs text");
+        line
+    }
+}
+
+impl Drop for Broker {
+    /// A test that failed leaves no broker behind; one that ended already cannot be ended again.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The whole answer to a request, head and body.
+pub(crate) fn get(url: &str, path: &str) -> String {
+    get_with(url, path, "")
+}
+
+/// The same with further fields, each of which ends its line.
+pub(crate) fn get_with(url: &str, path: &str, fields: &str) -> String {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("the broker listens");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes()).expect("the broker reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the broker answers with text");
+    answer
+}
