@@ -8,7 +8,7 @@ use super::{Authority, Fault, Port, Process, Program, free_ports, run};
 /// The masters of a cluster.
 const NODES: usize = 3;
 /// How often the cluster is asked whether it is ready.
-const READY_LOOKS_MAX: u32 = 2_000;
+const READY_LOOKS_MAX: u32 = 6_000;
 
 /// What a Redis server keeps on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,8 @@ impl RedisCluster {
 fn node(port: Port) -> Result<Process, Fault> {
     let folder = folder()?;
     let program = server(&port, &folder, Append::Never)
-        .args("--cluster-enabled yes --cluster-node-timeout 2000 --cluster-config-file nodes.conf")
+        // Who is not answered for so long while the nodes meet is forgotten, and joining them never ends.
+        .args("--cluster-enabled yes --cluster-node-timeout 30000 --cluster-config-file nodes.conf")
         // A replica is in step at once instead of after five seconds.
         .args("--repl-diskless-sync-delay 0");
     Process::start(program, port, folder)
