@@ -148,7 +148,8 @@ impl RedisCluster {
         command(process.port(), words)
     }
 
-    /// Waits until every node says that every slot is served, and every master that its replicas follow it.
+    /// Waits until every node knows all others and says that every slot is served, and every master that its replicas follow it.
+    /// Whom a node has not heard of by then it never believes, if the one who knows dies first.
     fn wait_until_ready(&self) -> Result<(), Fault> {
         for node in &self.nodes {
             let mut looks = 0;
@@ -164,11 +165,15 @@ impl RedisCluster {
     }
 
     fn is_ready(&self, port: u16) -> Result<bool, Fault> {
+        let known = command(port, &["cluster", "nodes"])?;
+        let knows_all = known.lines().filter(|line| line.contains(" connected")).count()
+            == self.nodes.len()
+            && !known.contains("handshake");
         let serves = command(port, &["cluster", "info"])?.contains("cluster_state:ok");
         let role = command(port, &["info", "replication"])?;
         let follows = role.contains("master_link_status:up");
         let followed = role.matches("state=online").count() == self.replicas;
-        Ok(serves && (follows || (role.contains("role:master") && followed)))
+        Ok(knows_all && serves && (follows || (role.contains("role:master") && followed)))
     }
 }
 
@@ -176,7 +181,7 @@ fn node(port: Port) -> Result<Process, Fault> {
     let folder = folder()?;
     let program = server(&port, &folder, Append::Never)
         // Who is not answered for so long while the nodes meet is forgotten, and joining them never ends.
-        .args("--cluster-enabled yes --cluster-node-timeout 30000 --cluster-config-file nodes.conf")
+        .args("--cluster-enabled yes --cluster-node-timeout 10000 --cluster-config-file nodes.conf")
         // A replica is in step at once instead of after five seconds.
         .args("--repl-diskless-sync-delay 0");
     Process::start(program, port, folder)
