@@ -11,7 +11,7 @@ use redis::{
     Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, ServerErrorKind,
     TlsCertificates,
 };
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
+use tollgate::{Error, ErrorKind, Span, SystemClock, within};
 
 use crate::fault;
 use crate::options::{Options, REPLICA_SHARE};
@@ -58,7 +58,7 @@ impl Link {
         fault::check_authority(options.authority.as_deref())?;
         let connect =
             async { if options.cluster { cluster(options).await } else { single(options).await } };
-        let connection = within(connect, options.connect_timeout()).await;
+        let connection = within(&SystemClock, options.connect_timeout(), connect).await;
         let connection = match connection {
             Some(Ok(connection)) => connection,
             Some(Err(error)) => return Err(fault::fault(error, "connect", &servers)),
@@ -80,7 +80,7 @@ impl Link {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match within(self.attempt(script, key, args), self.timeout).await {
+            match within(&SystemClock, self.timeout, self.attempt(script, key, args)).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error))
                     if attempts < self.attempts_max
@@ -119,7 +119,7 @@ impl Link {
         let patience = Span::from_micros(self.timeout.as_micros() / REPLICA_SHARE);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wait_replicas).arg(patience.as_millis_ceil());
-        let reached = match within(self.wait(wait, key), self.timeout).await {
+        let reached = match within(&SystemClock, self.timeout, self.wait(wait, key)).await {
             Some(Ok(reached)) => reached,
             Some(Err(error)) => {
                 return Err(fault::fault(error, "wait for replicas", &self.servers));
@@ -163,7 +163,7 @@ impl Link {
                 }
             }
         };
-        match within(ping, self.timeout).await {
+        match within(&SystemClock, self.timeout, ping).await {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) => Err(fault::fault(error, "ping", &self.servers)),
             None => Err(fault::too_slow("ping", &self.servers, self.timeout)),
@@ -236,16 +236,6 @@ async fn cluster(options: &Options) -> RedisResult<Connection> {
 fn certificates(options: &Options) -> Option<TlsCertificates> {
     let authority = options.authority.clone()?;
     Some(TlsCertificates { client_tls: None, root_cert: Some(authority) })
-}
-
-/// What `work` comes to, or nothing if that takes longer than `timeout`.
-async fn within<T>(work: impl Future<Output = T>, timeout: Span) -> Option<T> {
-    let clock = SystemClock;
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = clock.sleep_until(clock.now() + timeout) => None,
-    }
 }
 
 #[cfg(test)]

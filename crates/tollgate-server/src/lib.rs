@@ -37,8 +37,6 @@ mod tls;
 pub mod token;
 pub mod wire;
 #[cfg(feature = "serve")]
-mod within;
-
 #[cfg(feature = "serve")]
 pub use app::{App, MetricsPage};
 #[cfg(feature = "serve")]

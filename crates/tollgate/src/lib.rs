@@ -20,6 +20,7 @@ pub mod spec;
 mod store;
 mod strategy;
 mod sync;
+mod within;
 
 pub use backoff::acquire_with_backoff;
 pub use clock::{Clock, ManualClock};
@@ -44,3 +45,4 @@ pub use tollgate_core::{
     PolicyBuilder, Refill, Refusal, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket,
     Verdict, Wait,
 };
+pub use within::within;

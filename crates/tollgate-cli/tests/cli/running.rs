@@ -67,9 +67,7 @@ impl Broker {
 
     /// Ends it in the middle of whatever it does.
     pub(crate) fn kill(&self) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
-        assert!(sent.success());
+        self.signal("-KILL");
     }
 
     /// Sends the signal, waits for the end, and returns the exit status, what else it printed, and its errors.

@@ -8,7 +8,7 @@ use crate::wire::{
     AuditQuery, AuditResponse, AuditStats, LatencyStats, LimitedSubject, StatsResponse, TopQuery,
     TopResponse,
 };
-use crate::within::within;
+use tollgate::within;
 
 /// The subject that readiness looks up; it never asks, so it never holds anything.
 const READY_SUBJECT: &str = "tollgate-ready";

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::app::App;
 use crate::bounds::CALL_MAX;
-use crate::within::within;
+use tollgate::within;
 
 const FIELD: &str = "grpc-timeout";
 

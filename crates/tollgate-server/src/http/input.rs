@@ -21,7 +21,7 @@ use super::reply;
 use crate::app::App;
 use crate::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX};
 use crate::wire::{Problem, StandingQuery};
-use crate::within::within;
+use tollgate::within;
 
 /// A body of JSON.
 pub(super) struct Json<T>(pub(super) T);

@@ -23,7 +23,7 @@ use crate::access::Session;
 use crate::bounds::{
     AHEAD_BYTES_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX,
 };
-use crate::within::within;
+use tollgate::within;
 
 /// Serves `stream` until its client leaves, misbehaves or the server closes.
 pub(crate) async fn serve<S>(stream: S, resp: Arc<Resp>, mut closing: watch::Receiver<bool>)

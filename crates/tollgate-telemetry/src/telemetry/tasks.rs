@@ -114,10 +114,9 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
 
 /// Waits for `write`, but not for ever, and counts it if it failed.
 async fn attempt(clock: &dyn Clock, tally: &SinkTally, write: BoxFuture<'_, Result<(), Error>>) {
-    let result = tokio::select! {
-        biased;
-        result = write => result.map_err(|error| error.to_string()),
-        () = clock.sleep_until(clock.now() + WRITE_MAX) => Err(format!("no answer within {WRITE_MAX}")),
+    let result = match tollgate::within(clock, WRITE_MAX, write).await {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err(format!("no answer within {WRITE_MAX}")),
     };
     if let Err(error) = result {
         tally.failures.fetch_add(1, Relaxed);
