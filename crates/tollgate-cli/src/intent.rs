@@ -183,7 +183,9 @@ impl Intent {
             }
             Command::Keys(KeysCommand::New(new)) => Action::KeysNew(new),
             Command::Audit(AuditCommand::Incidents(_)) if is_remote => {
-                return Err(invalid("this reads the file of incidents itself; leave --server out"));
+                return Err(invalid(
+                    "this reads the file of incidents itself; leave --server out, or ask a broker with audit denials --outcome violated",
+                ));
             }
             Command::Top(Top { once, standing }) => {
                 let subject = standing.and_then(|words| <[String; 2]>::try_from(words).ok());

@@ -60,6 +60,11 @@ fn mistakes_in_a_question_are_explained() {
             "serve is the broker itself; leave --server out",
         ),
         (
+            "audit incidents --server http://127.0.0.1:1",
+            "invalid",
+            "this reads the file of incidents itself; leave --server out, or ask a broker with audit denials --outcome violated",
+        ),
+        (
             "serve --http 8080",
             "invalid",
             "--http \"8080\" is not an address and port, as in 127.0.0.1:8080",
