@@ -53,6 +53,9 @@ pub const BODY_WAIT_MAX: Span = Span::from_secs(30);
 /// The longest that readiness waits for the store.
 pub const READY_WAIT_MAX: Span = Span::from_secs(2);
 
+/// How often a watcher of the health over gRPC has the store asked; it is told of changes alone.
+pub const HEALTH_EVERY: Span = Span::from_secs(5);
+
 /// The longest that requests in flight may take to finish once the server stops.
 pub const DRAIN_MAX: Span = Span::from_secs(10);
 

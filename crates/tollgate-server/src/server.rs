@@ -207,6 +207,7 @@ impl Server {
         let ended = async {
             graceful.shutdown().await;
             while connections.join_next().await.is_some() {}
+            app.finished().await;
         };
         tokio::select! {
             () = ended => {}

@@ -78,7 +78,7 @@ pub(crate) struct Violation {
     pub(crate) policy: String,
     /// For whom
     pub(crate) subject: String,
-    /// The limit that the provider named; without one the first, which closes the policy just as well
+    /// The limit that the provider named; without one that with the smallest part left, which closes the policy just as well
     #[arg(long)]
     pub(crate) limit: Option<String>,
     /// How long the provider wants to be left alone, as in 30s

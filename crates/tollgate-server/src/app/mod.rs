@@ -7,9 +7,14 @@ mod look;
 mod verbs;
 
 use std::fmt;
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio_util::task::TaskTracker;
 
 use tollgate::audit::AuditLog;
 use tollgate::incident::Recorder;
@@ -25,6 +30,7 @@ use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::StoreHealth;
+use tracing::Instrument as _;
 
 /// A gate with everything that it takes to serve it.
 pub struct App {
@@ -39,6 +45,7 @@ pub struct App {
     audit: Auditor,
     health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
     closing: watch::Sender<bool>,
+    finishing: TaskTracker,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
 }
@@ -90,6 +97,7 @@ impl App {
             health: None,
             clock,
             closing,
+            finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
         }
@@ -231,6 +239,29 @@ impl App {
     /// Answers whoever waits, and from now on nobody waits.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+    }
+
+    /// Does `work` to its end, from now on, though whoever asked for it leaves meanwhile: what is given back or settled
+    /// is often the last that a caller does.
+    pub(crate) fn finish<W>(&self, work: W) -> impl Future<Output = W::Output> + use<W>
+    where
+        W: Future<Output: Send> + Send + 'static,
+    {
+        let work = self.finishing.spawn(work.in_current_span());
+        work.then(|done| async {
+            match done.map_err(JoinError::try_into_panic) {
+                Ok(output) => output,
+                Err(Ok(panic)) => resume_unwind(panic),
+                // Only the end of the runtime stops it.
+                Err(Err(_)) => pending().await,
+            }
+        })
+    }
+
+    /// Resolves when everything is done that [`finish`](Self::finish) began.
+    pub(crate) async fn finished(&self) {
+        self.finishing.close();
+        self.finishing.wait().await;
     }
 
     pub(crate) fn now(&self) -> Timestamp {

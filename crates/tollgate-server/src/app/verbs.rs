@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::incident::{Incident, RETRY_AFTER_MAX, Violation, report_violation};
 use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing};
 
 use super::{App, Watching};
@@ -96,11 +96,18 @@ impl App {
     pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
         let policy = self.policy(&request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
-        let violation = Violation {
-            ask: &ask,
-            limit: request.limit.as_deref(),
-            retry_after: Span::from_millis(request.retry_after_ms),
-        };
+        let retry_after = Span::from_millis(request.retry_after_ms);
+        if retry_after == Span::ZERO || RETRY_AFTER_MAX < retry_after {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "retry_after_ms {} must be 1 to {}: how long the provider asked to wait",
+                    request.retry_after_ms,
+                    RETRY_AFTER_MAX.as_millis_ceil()
+                ),
+            ));
+        }
+        let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
         let Watching { recorder, observer } = &self.watching;
         let (gate, clock) = (&self.gate, &*self.clock);
         let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
@@ -109,7 +116,10 @@ impl App {
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
-        self.gate.reset(&self.policy(&query.policy)?, &query.subject).await
+        let StandingQuery { policy, subject } = query;
+        let changed = self.gate.reset(&self.policy(policy)?, subject).await?;
+        tracing::info!(policy, subject, changed, "reset");
+        Ok(changed)
     }
 
     /// Charges without deciding.

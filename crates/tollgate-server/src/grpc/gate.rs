@@ -1,8 +1,9 @@
-//! `tollgate.v1.Gate`: each verb of a gate as a method.
+//! `tollgate.v1.Gate`: each verb of a gate as a method. What changes something goes on though its caller leaves; an ask does
+//! not, since nobody would use what it took.
 
 use std::sync::Arc;
 
-use tollgate::{Error, ErrorKind, Standing};
+use tollgate::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
 
 use super::{convert, status};
@@ -42,54 +43,61 @@ impl GateCalls {
         Ok(convert::decision(&decision, self.app.key()))
     }
 
-    async fn renew_permit(&self, permit: &str) -> Result<RenewResponse, Error> {
-        let permit = self.app.renew(permit).await?;
-        Ok(RenewResponse {
-            permit: token::encode(&permit, self.app.key()),
-            use_by: permit.use_by().map(time),
-            expires_at: permit.expires_at().map(time),
-        })
-    }
-
-    async fn close(&self, request: CloseUntilRequest) -> Result<bool, Error> {
-        let CloseUntilRequest { policy, subject, limit, until } = request;
-        let until = until.ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "until is missing; say when the limit opens again")
-        })?;
-        let until = instant(until)?;
-        self.app.close_until(&CloseRequest { policy, subject, limit, until }).await
-    }
-
-    /// Closes the limit that the provider named, or the one that has the least left: it is the likeliest.
-    async fn report(
-        &self,
-        request: ReportViolationRequest,
-    ) -> Result<ReportViolationResponse, Error> {
-        let ReportViolationRequest { policy, subject, limit, retry_after_ms } = request;
-        if retry_after_ms == 0 {
-            let text = "retry_after_ms is missing; say how long the provider asked to wait";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        let query = StandingQuery { policy, subject };
-        // A refusal is written down even if the store does not say where the subject stands.
-        let limit = match limit {
-            None => self.app.standing(&query).await.ok().as_deref().and_then(tightest),
-            named => named,
-        };
-        let StandingQuery { policy, subject } = query;
-        let report = ViolationRequest { policy, subject, limit, retry_after_ms };
-        let incident = self.app.violation(&report).await?;
-        let closed_until = incident.closed.then(|| time(incident.until));
-        Ok(ReportViolationResponse { limit: incident.limit, closed_until })
+    async fn finish<T, W>(&self, work: impl FnOnce(Arc<App>) -> W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        self.app.finish(work(Arc::clone(&self.app))).await
     }
 }
 
-/// The name of the limit with the smallest part left; the first of several.
-fn tightest(standings: &[Standing]) -> Option<String> {
-    let part = |standing: &&Standing| {
-        u128::from(standing.remaining) * u128::from(u64::MAX) / u128::from(standing.limit.max(1))
+async fn renew(app: Arc<App>, request: RenewRequest) -> Result<RenewResponse, Error> {
+    let permit = app.renew(&request.permit).await?;
+    Ok(RenewResponse {
+        permit: token::encode(&permit, app.key()),
+        use_by: permit.use_by().map(time),
+        expires_at: permit.expires_at().map(time),
+    })
+}
+
+async fn close(app: Arc<App>, request: CloseUntilRequest) -> Result<bool, Error> {
+    let CloseUntilRequest { policy, subject, limit, until } = request;
+    let until = until.ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "until is missing; say when the limit opens again")
+    })?;
+    let until = instant(until)?;
+    app.close_until(&CloseRequest { policy, subject, limit, until }).await
+}
+
+async fn report(
+    app: Arc<App>,
+    request: ReportViolationRequest,
+) -> Result<ReportViolationResponse, Error> {
+    let ReportViolationRequest { policy, subject, limit, retry_after_ms } = request;
+    let incident =
+        app.violation(&ViolationRequest { policy, subject, limit, retry_after_ms }).await?;
+    let closed_until = incident.closed.then(|| time(incident.until));
+    Ok(ReportViolationResponse { limit: incident.limit, closed_until })
+}
+
+async fn charge(app: Arc<App>, request: ChargeRequest) -> Result<Admitted, Error> {
+    let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
+    let costs = convert::costs(costs);
+    let request = wire::AcquireRequest {
+        policy,
+        subject,
+        costs,
+        id,
+        id_ttl_ms,
+        ..wire::AcquireRequest::default()
     };
-    standings.iter().min_by_key(part).map(|standing| standing.name.to_string())
+    Ok(convert::admitted(&app.charge(&request).await?, app.key()))
+}
+
+async fn reset(app: Arc<App>, request: ResetRequest) -> Result<bool, Error> {
+    let ResetRequest { policy, subject } = request;
+    app.reset(&StandingQuery { policy, subject }).await
 }
 
 fn answer<T>(done: Result<T, Error>) -> Result<Response<T>, Status> {
@@ -114,21 +122,23 @@ impl Gate for GateCalls {
         request: Request<SettleRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
         let SettleRequest { permit, actual } = request.into_inner();
-        changed(self.app.settle(&permit, &convert::costs(actual)).await)
+        let actual = convert::costs(actual);
+        changed(self.finish(|app| async move { app.settle(&permit, &actual).await }).await)
     }
 
     async fn release(
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
-        changed(self.app.release(&request.into_inner().permit).await)
+        let ReleaseRequest { permit } = request.into_inner();
+        changed(self.finish(|app| async move { app.release(&permit).await }).await)
     }
 
     async fn renew(
         &self,
         request: Request<RenewRequest>,
     ) -> Result<Response<RenewResponse>, Status> {
-        answer(self.renew_permit(&request.into_inner().permit).await)
+        answer(self.finish(|app| renew(app, request.into_inner())).await)
     }
 
     async fn standing(
@@ -144,41 +154,24 @@ impl Gate for GateCalls {
         &self,
         request: Request<ReportViolationRequest>,
     ) -> Result<Response<ReportViolationResponse>, Status> {
-        answer(self.report(request.into_inner()).await)
+        answer(self.finish(|app| report(app, request.into_inner())).await)
     }
 
     async fn charge(&self, request: Request<ChargeRequest>) -> Result<Response<Admitted>, Status> {
-        let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request.into_inner();
-        let costs = convert::costs(costs);
-        let request = wire::AcquireRequest {
-            policy,
-            subject,
-            costs,
-            id,
-            id_ttl_ms,
-            ..wire::AcquireRequest::default()
-        };
-        let permit = self.app.charge(&request).await;
-        answer(permit.map(|permit| convert::admitted(&permit, self.app.key())))
+        answer(self.finish(|app| charge(app, request.into_inner())).await)
     }
 
     async fn close_until(
         &self,
         request: Request<CloseUntilRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
-        changed(self.close(request.into_inner()).await)
+        changed(self.finish(|app| close(app, request.into_inner())).await)
     }
 
     async fn reset(
         &self,
         request: Request<ResetRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
-        let ResetRequest { policy, subject } = request.into_inner();
-        let query = StandingQuery { policy, subject };
-        let done = self.app.reset(&query).await;
-        if let Ok(changed) = done {
-            tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
-        }
-        changed(done)
+        changed(self.finish(|app| reset(app, request.into_inner())).await)
     }
 }

@@ -14,6 +14,7 @@ pub(super) use tonic_health::pb::health_server::HealthServer;
 use super::envoy::RateLimits;
 use super::gate::GateCalls;
 use crate::app::App;
+use crate::bounds::HEALTH_EVERY;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::proto::tollgate::v1::gate_server::GateServer;
 
@@ -58,7 +59,7 @@ impl Health for HealthCalls {
 
     type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
-    /// Says how it is now, and once more when the server stops.
+    /// Says how it is now, whenever that changes, and once more when the server stops.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -68,17 +69,24 @@ impl Health for HealthCalls {
         let app = Arc::clone(&self.app);
         tokio::spawn(async move {
             let mut closing = app.closing();
-            let ready = app.ready().await.is_ok();
-            if sender.send(Ok(serving(ready))).await.is_err() {
-                return;
+            let mut told = None;
+            loop {
+                let is_closed = *closing.borrow();
+                let is_serving = app.ready().await.is_ok();
+                if told != Some(is_serving) && sender.send(Ok(serving(is_serving))).await.is_err() {
+                    return;
+                }
+                told = Some(is_serving);
+                if is_closed {
+                    return;
+                }
+                tokio::select! {
+                    // An error says that the server is gone, and so stopped.
+                    _ = closing.wait_for(|closed| *closed) => {}
+                    () = sender.closed() => return,
+                    () = app.clock().sleep_until(app.now() + HEALTH_EVERY) => {}
+                }
             }
-            tokio::select! {
-                // An error says that the server is gone, and so stopped.
-                _ = closing.wait_for(|closed| *closed) => {}
-                () = sender.closed() => return,
-            }
-            // Whoever left does not need to hear it.
-            drop(sender.send(Ok(serving(false))).await);
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }

@@ -3,6 +3,8 @@
 //! `POST /v1/acquire` stands in the path of whatever its callers do, so it is answered here: finding a route and going
 //! through the layers in front of it takes longer than deciding. For the same reason the future of an answer is kept small,
 //! and what is not asked all the time is in a box.
+//!
+//! What changes something goes on though its client leaves. It begins before hyper looks whether the client is still there.
 
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request};
 use axum::response::Response;
 use axum::{BoxError, Router};
+use futures_util::FutureExt as _;
 use http_body_util::Either;
 use tonic::codegen::Service as _;
 
@@ -47,9 +50,15 @@ impl Calls {
     {
         let (calls, name) = (Arc::clone(self), Name::of(&request));
         let (head, body) = request.into_parts();
+        let is_too_large = HEAD_BYTES_MAX < head_bytes(&head);
+        if head.uri.path() != ACQUIRE && !head.method.is_safe() && !is_too_large {
+            let request = Request::from_parts(head, Body::new(body));
+            let answer = name.enter(|| self.app.finish(calls.others.clone().call(request)));
+            return name.on(answer.map(|Ok(response)| response.map(Either::Right))).left_future();
+        }
         name.on(async move {
             match (head.uri.path(), &head.method) {
-                _ if HEAD_BYTES_MAX < head_bytes(&head) => too_large().map(Either::Right),
+                _ if is_too_large => too_large().map(Either::Right),
                 (ACQUIRE, &Method::POST) => acquire::one(&calls.app, &head.headers, body).await,
                 (ACQUIRE, _) => {
                     let mut response = wrong_method(head.method, head.uri).await;
@@ -63,6 +72,7 @@ impl Calls {
                 }
             }
         })
+        .right_future()
     }
 }
 

@@ -26,9 +26,6 @@ pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -
 /// `DELETE /v1/standing`: forgets everything about a subject, for an operator who knows why.
 pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> Response {
     let done = app.reset(&query).await;
-    if let Ok(changed) = done {
-        tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
-    }
     reply::result(done.map(|changed| Changed { changed }))
 }
 

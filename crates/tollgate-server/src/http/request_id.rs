@@ -28,6 +28,11 @@ impl Name {
         Self { id, span }
     }
 
+    /// Begins `work` under this name.
+    pub(crate) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.span.in_scope(work)
+    }
+
     /// `answer`, under this name.
     pub(crate) fn on<R>(
         self,

@@ -38,6 +38,5 @@ pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) ->
 pub(super) async fn reset(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
     let query = named(words, "write TG.RESET policy subject")?;
     let changed = app.reset(&query).await?;
-    tracing::info!(policy = query.policy, subject = query.subject, changed, "reset");
     reply(replies, &Changed { changed })
 }

@@ -129,7 +129,8 @@ pub struct ViolationRequest {
     pub policy: String,
     /// For whom.
     pub subject: String,
-    /// The limit that the provider named; without one the first, which closes the policy just as well.
+    /// The limit that the provider named; without one that with the smallest part left, which closes the policy just as
+    /// well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// How long the provider wants to be left alone, in milliseconds.

@@ -22,7 +22,6 @@ use tollgate_server::proto::tollgate::v1::{
 use tollgate_server::proto::{instant, time};
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::client::{START, Server};
@@ -263,28 +262,6 @@ async fn what_is_too_large_or_unknown_is_refused() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.ok();
     admitted(&mut gate, ask("gemini", &[])).await;
-}
-
-/// Health follows the store and the end of the server; a watcher hears of it and does not hold it up.
-#[tokio::test]
-async fn health_is_checked_and_watched() {
-    let broken =
-        Server::around(|_| Arc::new(Broken(Error::new(ErrorKind::Unavailable, "no")))).await;
-    let mut health = HealthClient::with_origin(channel(), broken.origin());
-    let check = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
-    assert_eq!(check.status(), ServingStatus::NotServing);
-
-    let server = Server::start().await;
-    let mut health = HealthClient::with_origin(channel(), server.origin());
-    let service = "tollgate.v1.Gate".to_owned();
-    let check = health.check(HealthCheckRequest { service }).await.unwrap().into_inner();
-    assert_eq!(check.status(), ServingStatus::Serving);
-    let mut watched = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
-    assert_eq!(watched.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-    let stopping = server.stop();
-    assert_eq!(watched.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
-    assert!(watched.message().await.unwrap().is_none());
-    assert_eq!(stopping.done.await.unwrap().cut, 0);
 }
 
 /// A call in flight is finished when the server stops.

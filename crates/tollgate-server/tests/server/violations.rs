@@ -58,7 +58,12 @@ async fn a_wrong_violation_is_refused_and_closes_nothing() {
         (
             json!({ "policy": "gemini", "subject": "p7", "retry_after_ms": u64::MAX }),
             400,
-            "must be at most",
+            "retry_after_ms 18446744073709551615 must be 1 to 2678400000",
+        ),
+        (
+            json!({ "policy": "gemini", "subject": "p7", "retry_after_ms": 0 }),
+            400,
+            "retry_after_ms 0 must be 1 to 2678400000",
         ),
         (json!({ "policy": "nope", "subject": "p7", "retry_after_ms": 1 }), 404, "nope"),
     ];
@@ -69,6 +74,17 @@ async fn a_wrong_violation_is_refused_and_closes_nothing() {
     }
     let ask = json!({ "policy": "gemini", "subject": "p7" });
     assert_eq!(server.post("/v1/acquire", &ask.to_string()).await.status, 200);
+}
+
+/// Without a name it is the limit that has the smallest part left, whatever the protocol.
+#[tokio::test]
+async fn a_violation_without_a_limit_closes_the_likeliest() {
+    let server = Server::start().await;
+    let ask = json!({ "policy": "gemini", "subject": "p7", "costs": { "tokens": 250_000 } });
+    assert_eq!(server.post("/v1/acquire", &ask.to_string()).await.status, 200);
+    let report = json!({ "policy": "gemini", "subject": "p7", "retry_after_ms": 1 });
+    let answer = server.post("/v1/violations", &report.to_string()).await;
+    assert_eq!(answer.json()["limit"], "tpm", "{}", answer.text);
 }
 
 #[tokio::test]

@@ -26,8 +26,8 @@ pub const RETRY_AFTER_MAX: Span = Span::from_hours(31 * 24);
 pub struct Violation<'a> {
     /// What was admitted: its policy and subject are the ones that are closed.
     pub ask: &'a Ask<'a>,
-    /// The limit that the provider named; without one, the first of the policy stands for all, since every limit must
-    /// admit.
+    /// The limit that the provider named; without one, the limit with the smallest part left: it is the likeliest, and
+    /// any closes the policy, since every limit must admit.
     pub limit: Option<&'a str>,
     /// How long the provider wants to be left alone.
     pub retry_after: Span,
@@ -119,12 +119,15 @@ pub async fn report_violation(
     violation: &Violation<'_>,
 ) -> Result<Incident, Error> {
     let Violation { ask, limit, retry_after } = violation;
-    let limit = checked(ask, *limit, *retry_after)?;
+    check(ask, *limit, *retry_after)?;
     let (policy, subject) = (ask.policy(), ask.subject());
     let at = clock.now();
     let until = at + *retry_after;
     let (in_flight, acquisitions) = recorder.about(policy, subject, at);
     let standing = gate.standing(policy, subject).await;
+    let first = || policy.limits().next().map_or("", tollgate_core::Limit::name);
+    let tightest = || standing.as_deref().ok().and_then(tightest);
+    let limit = limit.or_else(tightest).unwrap_or_else(first);
     let closing = gate.close_until(ask, limit, until).await;
     let trouble = standing.as_ref().err().or(closing.as_ref().err()).map(ToString::to_string);
     let incident = Incident {
@@ -145,30 +148,29 @@ pub async fn report_violation(
     Ok(incident)
 }
 
-/// The limit to close, if everything about the violation is right.
-fn checked<'a>(ask: &'a Ask<'_>, limit: Option<&str>, retry_after: Span) -> Result<&'a str, Error> {
+/// The name of the limit with the smallest part left; the first of several.
+fn tightest(standings: &[Standing]) -> Option<&str> {
+    let part = |standing: &&Standing| {
+        u128::from(standing.remaining) * u128::from(u64::MAX) / u128::from(standing.limit.max(1))
+    };
+    standings.iter().min_by_key(part).map(|standing| &*standing.name)
+}
+
+fn check(ask: &Ask<'_>, limit: Option<&str>, retry_after: Span) -> Result<(), Error> {
     ask.check()?;
     if RETRY_AFTER_MAX < retry_after {
         let text = format!("retry_after {retry_after} must be at most {RETRY_AFTER_MAX}");
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    let mut limits = ask.policy().limits().map(tollgate_core::Limit::name);
-    let found = match limit {
-        None => limits.next(),
-        Some(wanted) => limits.find(|name| *name == wanted),
-    };
-    found.ok_or_else(|| {
-        let names: Vec<&str> = ask.policy().limits().map(tollgate_core::Limit::name).collect();
-        Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "policy {:?} has no limit {:?}; it has {}",
-                ask.policy().name(),
-                limit.unwrap_or_default(),
-                names.join(", ")
-            ),
-        )
-    })
+    let names: Vec<&str> = ask.policy().limits().map(tollgate_core::Limit::name).collect();
+    match limit {
+        Some(wanted) if !names.contains(&wanted) => {
+            let (policy, names) = (ask.policy().name(), names.join(", "));
+            let text = format!("policy {policy:?} has no limit {wanted:?}; it has {names}");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Times as RFC 3339.

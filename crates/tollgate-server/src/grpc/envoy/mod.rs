@@ -42,12 +42,8 @@ impl RateLimitService for RateLimits {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (app, request) = (Arc::clone(&self.app), request.into_inner());
         // Envoy leaves after a few milliseconds. What was taken for it is given back all the same.
-        let decided = tokio::spawn(async move { decide(&app, &request).await }).await;
-        match decided {
-            Ok(Ok(response)) => Ok(Response::new(response)),
-            Ok(Err(error)) => Err(status::of(&error)),
-            Err(_) => Err(Status::internal("the decision ended in a panic")),
-        }
+        let decided = self.app.finish(async move { decide(&app, &request).await }).await;
+        decided.map(Response::new).map_err(|error| status::of(&error))
     }
 }
 

@@ -22,7 +22,7 @@ fn bounds_of(name: &str) -> Value {
         "id" => json!({ "minLength": 1, "maxLength": ID_BYTES_MAX }),
         "permit" => json!({ "minLength": 1, "maxLength": TOKEN_CHARS_MAX }),
         "wait_ms" => json!({ "maximum": WAIT_MAX.as_millis_ceil() }),
-        "retry_after_ms" => json!({ "maximum": RETRY_AFTER_MAX.as_millis_ceil() }),
+        "retry_after_ms" => json!({ "minimum": 1, "maximum": RETRY_AFTER_MAX.as_millis_ceil() }),
         "costs" | "actual" => json!({ "maxProperties": UNITS_MAX }),
         "asks" => json!({ "maxItems": BATCH_ASKS_MAX }),
         "behind" => json!({ "maxItems": BEHIND_MAX }),

@@ -1,0 +1,53 @@
+//! `grpc.health.v1`: health follows the store and the end of the server.
+
+use std::sync::Arc;
+
+use tollgate::{Error, ErrorKind};
+use tollgate_server::bounds::{HEALTH_EVERY, READY_WAIT_MAX};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::client::{Server, pass};
+use crate::grpc::{Channel, channel};
+use crate::shutdown::{Broken, Doors, Held};
+
+fn health(server: &Server) -> HealthClient<Channel> {
+    HealthClient::with_origin(channel(), server.origin())
+}
+
+#[tokio::test]
+async fn health_is_checked() {
+    let error = Error::new(ErrorKind::Unavailable, "no");
+    let broken = Server::around(|_| Arc::new(Broken(error))).await;
+    let check = health(&broken).check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(check.status(), ServingStatus::NotServing);
+
+    let server = Server::start().await;
+    let service = "tollgate.v1.Gate".to_owned();
+    let check = health(&server).check(HealthCheckRequest { service }).await.unwrap().into_inner();
+    assert_eq!(check.status(), ServingStatus::Serving);
+}
+
+/// A watcher hears that the store no longer answers, that it does again, and that the server stops, which it does not
+/// hold up.
+#[tokio::test]
+async fn health_is_watched() {
+    let doors = Arc::new(Doors::default());
+    let server = Server::around(|gate| Arc::new(Held { gate, doors: Arc::clone(&doors) })).await;
+    let mut watched =
+        health(&server).watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    let mut heard = async || watched.message().await.unwrap().map(|told| told.status());
+    doors.open.add_permits(1);
+    assert_eq!(heard().await, Some(ServingStatus::Serving));
+    pass(&server.clock, HEALTH_EVERY).await;
+    pass(&server.clock, READY_WAIT_MAX).await;
+    assert_eq!(heard().await, Some(ServingStatus::NotServing));
+    doors.open.add_permits(1);
+    pass(&server.clock, HEALTH_EVERY).await;
+    assert_eq!(heard().await, Some(ServingStatus::Serving));
+    let stopping = server.stop();
+    assert_eq!(heard().await, Some(ServingStatus::NotServing));
+    assert_eq!(heard().await, None);
+    assert_eq!(stopping.done.await.unwrap().cut, 0);
+}
