@@ -7,6 +7,7 @@
 mod advice;
 mod chart;
 mod counted;
+mod line;
 mod measure;
 mod meter;
 mod price;

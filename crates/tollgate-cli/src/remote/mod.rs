@@ -3,11 +3,11 @@
 //! A command makes one call and ends, so the client is a blocking one without a connection pool or proxies.
 
 mod tls;
+mod url;
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -25,6 +25,7 @@ use crate::intent::Call;
 use crate::reply::Reply;
 
 pub(crate) use tls::{Credentials, Shows};
+pub(crate) use url::BrokerUrl;
 
 /// How long a connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -34,44 +35,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// The largest answer that is read: the list of a great many policies fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-
-/// Where a broker listens: `http://` or `https://`, a host, perhaps a port and a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BrokerUrl(String);
-
-impl FromStr for BrokerUrl {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |what: &str| {
-            Err(Error::new(
-                ErrorKind::Invalid,
-                format!("--server {text:?} {what}; write it as in http://127.0.0.1:8080"),
-            ))
-        };
-        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        let Some(rest) = rest else {
-            return wrong("starts with neither http:// nor https://");
-        };
-        if rest.is_empty() || rest.starts_with('/') {
-            return wrong("names no host");
-        }
-        if rest.contains(['?', '#', ' ']) {
-            return wrong("has more than a host, a port and a path");
-        }
-        Ok(Self(text.trim_end_matches('/').to_owned()))
-    }
-}
-
-impl BrokerUrl {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    pub(crate) fn is_https(&self) -> bool {
-        self.0.starts_with("https://")
-    }
-}
 
 /// Which broker to ask.
 #[derive(Clone, Debug)]
@@ -226,7 +189,7 @@ impl Remote {
     }
 
     fn stranger(&self, status: StatusCode) -> Failure {
-        let url = &self.url.0;
+        let url = self.url.as_str();
         let text =
             format!("{url} answered {status}, but not as a tollgate broker does; check --server");
         Failure::new(ErrorKind::Unavailable, text)
@@ -250,11 +213,14 @@ impl Remote {
                 other => format!("{other}; {next}"),
             }
         });
-        Failure::new(ErrorKind::Unavailable, format!("no answer from {}: {what}", self.url.0))
+        Failure::new(
+            ErrorKind::Unavailable,
+            format!("no answer from {}: {what}", self.url.as_str()),
+        )
     }
 
     fn at(&self, path: &str) -> String {
-        format!("{}{path}", self.url.0)
+        format!("{}{path}", self.url.as_str())
     }
 
     fn agent(&self, wait: Duration) -> Agent {
@@ -299,24 +265,4 @@ impl fmt::Debug for Remote {
 
 fn pairs(query: &StandingQuery) -> [(&str, &str); 2] {
     [("policy", &query.policy), ("subject", &query.subject)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broker_url_is_http_and_names_a_host() {
-        let good: BrokerUrl = "http://127.0.0.1:8080/".parse().unwrap();
-        assert_eq!(good, BrokerUrl("http://127.0.0.1:8080".to_owned()));
-        let rows = [
-            ("localhost:8080", "starts with neither http:// nor https://"),
-            ("http://", "names no host"),
-            ("http://broker/?policy=api", "has more than a host, a port and a path"),
-        ];
-        for (text, what) in rows {
-            let error = text.parse::<BrokerUrl>().unwrap_err().to_string();
-            assert!(error.contains(what), "{error}");
-        }
-    }
 }

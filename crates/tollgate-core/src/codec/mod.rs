@@ -7,8 +7,14 @@
 //! to say what was used. Where the shape equals that of the policy at hand, it is compared and not decoded. Bytes of
 //! any earlier version decode; random bytes are an error, never a panic.
 
-mod wire;
+mod body;
+mod shape;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::body::Body;
+use self::shape::Shape;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::policy::{Limit, Policy};
@@ -24,7 +30,7 @@ pub fn encode(entry: &Entry, bytes: &mut Vec<u8>) {
     let length = u16::try_from(shape.len()).unwrap_or(u16::MAX);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(shape);
-    wire::write(&wire::Entry::from(entry), bytes);
+    write(&Body::from(entry), bytes);
 }
 
 /// Reads an entry that [`encode`] wrote, in the numbers it was written with.
@@ -37,7 +43,7 @@ pub fn encode(entry: &Entry, bytes: &mut Vec<u8>) {
 pub fn decode(bytes: &[u8], policy: &Policy) -> Result<Entry, Error> {
     let (shape, body) = split(bytes)?;
     if shape == policy.shape() {
-        return wire::read::<wire::Entry>(body)?.into_entry(policy).ok_or_else(mismatch);
+        return read::<Body>(body)?.into_entry(policy).ok_or_else(mismatch);
     }
     decode_alone(policy.name(), shape, body)
 }
@@ -53,19 +59,19 @@ pub fn decode_any(bytes: &[u8], name: &str) -> Result<Entry, Error> {
 
 fn decode_alone(name: &str, shape: &[u8], body: &[u8]) -> Result<Entry, Error> {
     let policy = decode_shape(name, shape)?;
-    wire::read::<wire::Entry>(body)?.into_entry(&policy).ok_or_else(mismatch)
+    read::<Body>(body)?.into_entry(&policy).ok_or_else(mismatch)
 }
 
 /// The policy called `name` with the numbers in `shape`.
 pub(crate) fn decode_shape(name: &str, shape: &[u8]) -> Result<Policy, Error> {
-    let shape = wire::read::<wire::Shape>(shape)?;
+    let shape = read::<Shape>(shape)?;
     shape.into_policy(name).map_err(|error| corrupt(&error.to_string()))
 }
 
 /// The numbers of a policy that its states depend on.
 pub(crate) fn encode_shape(limits: &[Limit], block_ttl: Span) -> Vec<u8> {
     let mut bytes = Vec::new();
-    wire::write(&wire::Shape::new(limits, block_ttl), &mut bytes);
+    write(&Shape::new(limits, block_ttl), &mut bytes);
     bytes
 }
 
@@ -79,6 +85,20 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
             "its version is {version} and this program reads {VERSION}; a newer program may have written it"
         ))),
         _ => Err(corrupt("it ends too early")),
+    }
+}
+
+fn write(value: &impl Serialize, bytes: &mut Vec<u8>) {
+    // Writing numbers, texts and lists into a growing buffer has no way to fail.
+    let written = postcard::to_extend(value, std::mem::take(bytes));
+    *bytes = written.unwrap_or_default();
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(corrupt("bytes are left over")),
+        Err(error) => Err(corrupt(&error.to_string())),
     }
 }
 

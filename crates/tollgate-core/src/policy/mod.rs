@@ -7,15 +7,17 @@ mod builder;
 mod derived;
 mod leasing;
 mod limit;
+mod outage;
+mod overrides;
 mod share;
 
 pub use builder::PolicyBuilder;
 pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
+pub use outage::OnStoreFailure;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::bounds::SUBJECT_BYTES_MAX;
@@ -26,41 +28,6 @@ use crate::time::Span;
 
 /// The unit that costs 1 when an ask does not name it.
 pub const REQUESTS: &str = "requests";
-
-/// What to do with an ask when the store cannot answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum OnStoreFailure {
-    /// Decide by the instance's own share of the limits.
-    Fallback,
-    /// Admit.
-    Open,
-    /// Answer with an error.
-    #[default]
-    Closed,
-}
-
-impl FromStr for OnStoreFailure {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "fallback" => Ok(Self::Fallback),
-            "open" => Ok(Self::Open),
-            "closed" => Ok(Self::Closed),
-            _ => Err(Error::invalid(format!("{text:?} is not one of fallback, open or closed"))),
-        }
-    }
-}
-
-impl fmt::Display for OnStoreFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fallback => "fallback",
-            Self::Open => "open",
-            Self::Closed => "closed",
-        })
-    }
-}
 
 /// A named list of limits that are decided together. Cloning shares it.
 ///
@@ -181,57 +148,6 @@ impl Policy {
     #[must_use]
     pub fn block_ttl(&self) -> Span {
         self.0.block_ttl
-    }
-
-    /// The policy that applies to `subject`: its override, or this one.
-    #[inline]
-    #[must_use]
-    pub fn for_subject(&self, subject: &str) -> &Self {
-        if self.0.overrides.is_empty() {
-            self
-        } else {
-            self.0.overrides.get(subject).unwrap_or(self)
-        }
-    }
-
-    /// The subjects that have an override, with the policy that applies to them.
-    pub fn overrides(&self) -> impl ExactSizeIterator<Item = (&str, &Self)> {
-        self.0.overrides.iter().map(|(subject, policy)| (&**subject, policy))
-    }
-
-    /// This policy with the override of `subject` set to `limits`, or removed if there are none.
-    ///
-    /// # Errors
-    /// As [`with_overrides`](Self::with_overrides).
-    pub fn with_override(&self, subject: &str, limits: Option<Vec<Limit>>) -> Result<Self, Error> {
-        self.with_overrides([(subject, limits)])
-    }
-
-    /// This policy with the override of each of these subjects set to its limits, or removed if there are none. Each
-    /// subject may be there once.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the limits do not have the names and units of this policy's,
-    /// or if their numbers are out of bounds.
-    pub fn with_overrides<'a>(
-        &self,
-        changes: impl IntoIterator<Item = (&'a str, Option<Vec<Limit>>)>,
-    ) -> Result<Self, Error> {
-        let changes: HashMap<&str, Option<Vec<Limit>>> = changes.into_iter().collect();
-        let mut builder = Self::builder(self.name())
-            .limits(self.limits().cloned())
-            .shadow(self.0.shadow)
-            .on_store_failure(self.0.on_store_failure)
-            .block_ttl(self.0.block_ttl);
-        for (other, policy) in self.overrides().filter(|(other, _)| !changes.contains_key(other)) {
-            builder = builder.override_for(other, policy.limits().cloned().collect());
-        }
-        for (subject, limits) in changes {
-            if let Some(limits) = limits {
-                builder = builder.override_for(subject, limits);
-            }
-        }
-        builder.build()
     }
 
     /// Named costs by the places of this policy's units. A unit that is not named costs 0, except `requests`, which

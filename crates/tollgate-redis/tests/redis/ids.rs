@@ -7,7 +7,7 @@ use tollgate::{
 };
 use tollgate_redis::Options;
 
-use crate::keeps::Both;
+use crate::agrees::Both;
 use crate::{server, slow_bucket, told};
 
 /// As many ids as an entry remembers; then Contended, until they expire.

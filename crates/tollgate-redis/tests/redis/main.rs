@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a failed test")]
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
+mod agrees;
 mod cluster;
 mod conforms;
 mod contention;
@@ -15,7 +16,10 @@ mod tls;
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Error, Gate, Limit, ManualClock, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::{
+    Ask, Decision, Error, Gate, Limit, ManualClock, Permit, Policy, RollingWindow, Span,
+    TokenBucket,
+};
 use tollgate_redis::{Options, Redis};
 use tollgate_testing::servers;
 
@@ -53,6 +57,10 @@ fn daily(limit: u64) -> Policy {
 fn slow_bucket(capacity: u64) -> Policy {
     let rule = TokenBucket::per(1, Span::from_hours(24)).burst(capacity);
     Policy::new("bucket", [Limit::new("burst", "requests", rule)]).unwrap()
+}
+
+fn admitted(decision: Decision) -> Permit {
+    decision.permit().expect("admitted")
 }
 
 async fn acquire(gate: &impl Gate, policy: &Policy, subject: &str) -> Result<bool, Error> {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Atomic, BoxFuture, Clock, Error, Gate, Leased, LeasedOptions};
-use tollgate_core::{Ask, Costs, Decision, Grant, Permit, Span, Standing, Timestamp};
-use tollgate_sim::{Link, Machine, SimClock, SimStore, World};
+use tollgate::{Atomic, BoxFuture, Error, Gate, Leased, LeasedOptions};
+use tollgate_core::{Ask, Costs, Decision, Grant, Permit, Standing};
+use tollgate_sim::{Link, Machine, SimStore, World};
+
+use crate::sabotage::Forgetful;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl Sabotage {
         match self {
             Self::ReadThenWrite | Self::NewIds => Arc::new(wrong),
             Self::LifeFromAnswer | Self::FullCredit => {
-                let clock = Forgetful { clock: machine.clock().clone(), waited };
+                let clock = Forgetful::new(machine.clock().clone(), waited);
                 Arc::new(Leased::new(wrong, LeasedOptions::default(), Arc::new(clock)))
             }
         }
@@ -59,34 +61,6 @@ struct Wrong {
     sent: AtomicU64,
     /// How long leases took, in microseconds, for a clock that leaves it out.
     waited: Arc<AtomicU64>,
-}
-
-/// The clock of a machine, less the time for which it waited for leases.
-#[derive(Debug)]
-struct Forgetful {
-    clock: SimClock,
-    waited: Arc<AtomicU64>,
-}
-
-impl Forgetful {
-    fn waited(&self) -> Span {
-        Span::from_micros(self.waited.load(Ordering::Relaxed))
-    }
-}
-
-impl Clock for Forgetful {
-    fn now(&self) -> Timestamp {
-        self.clock.now() - self.waited()
-    }
-
-    fn monotonic(&self) -> Span {
-        let passed = self.clock.monotonic().as_micros();
-        Span::from_micros(passed.saturating_sub(self.waited().as_micros()))
-    }
-
-    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
-        self.clock.sleep_until(at + self.waited())
-    }
 }
 
 impl Wrong {

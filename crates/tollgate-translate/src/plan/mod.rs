@@ -7,6 +7,7 @@ mod fit;
 mod forecast;
 mod price;
 mod remedy;
+mod search;
 mod text;
 
 pub use fit::size_for_a_day;

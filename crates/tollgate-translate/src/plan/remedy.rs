@@ -1,23 +1,21 @@
-//! What stands against a wish, and which settings would grant it.
+//! What stands against a wish, and which settings would grant it, in words.
 //!
 //! A number that is proposed was found by forecasting with it: the smallest at which the wish comes true. Chunks of another size
 //! are cut and forecast as well, since they have other estimates.
 
 use serde::Serialize;
-use tollgate_core::{Policy, Span};
+use tollgate_core::Policy;
 
-use super::fit::{counts_days, requests_per_day, size_for_a_day};
-use super::forecast::{Crew, Forecast, TOKENS, TooLarge, forecast, with_limits};
+use super::fit::{counts_days, requests_per_day};
+use super::forecast::{Crew, TooLarge};
+use super::search::{ROUNDS_MAX, Trial, smallest};
 use super::text::grouped;
-use super::{Conditions, Micros, Plan, Prices, WORKERS_MAX, estimates};
-use crate::chunk::{CHUNK_TOKENS_MIN, cut};
+use super::{Conditions, Micros, Plan, Prices};
+use crate::chunk::CHUNK_TOKENS_MIN;
 use crate::document::Document;
 use crate::error::Error;
 use crate::estimate::Calibration;
 use crate::prompt::{Estimate, Task};
-
-/// How often settings that do not work together are raised before there is no answer.
-const ROUNDS_MAX: usize = 40;
 
 /// How much larger than what is needed a limit may have to be, since a part of it may be held back: at most nine tenths.
 const HELD_BACK_MAX: u64 = 10;
@@ -43,13 +41,6 @@ pub(super) struct Case<'a> {
     /// The limits that the forecast was made with.
     pub(super) policy: &'a Policy,
     pub(super) crew: Crew,
-}
-
-/// Chunks of another size, forecast.
-struct Trial {
-    size: u64,
-    requests: usize,
-    outcome: Forecast,
 }
 
 impl Case<'_> {
@@ -109,32 +100,6 @@ impl Case<'_> {
             remedies,
             breaks_a_wish: true,
         })
-    }
-
-    /// What `--fit-rpd` would do, if that makes fewer days or an earlier end.
-    fn larger_chunks(&self, plan: &Plan) -> Result<Option<Trial>, Error> {
-        let late = match (self.conditions.within, plan.ends_at) {
-            (Some(within), Some(end)) => within < end.since(self.conditions.now),
-            _ => false,
-        };
-        if !late && plan.days.is_none_or(|days| days < 2) {
-            return Ok(None);
-        }
-        let size = size_for_a_day(self.document, self.task, self.policy);
-        let Some(size) = size.filter(|size| *size != plan.chunk_tokens) else { return Ok(None) };
-        let trial = self.with_chunks_of(size)?.ok();
-        Ok(trial.filter(|trial| {
-            trial.outcome.days < plan.days || Some(trial.outcome.ends_at) < plan.ends_at
-        }))
-    }
-
-    fn with_chunks_of(&self, size: u64) -> Result<Result<Trial, TooLarge>, Error> {
-        let mut document = self.document.clone();
-        let chunks = cut(&mut document, size)?;
-        let model = &self.conditions.model;
-        let estimates = estimates(self.task, &document, &chunks, model, self.calibration);
-        let outcome = forecast(&estimates, self.policy, self.crew, self.conditions.now)?;
-        Ok(outcome.map(|outcome| Trial { size, requests: chunks.len(), outcome }))
     }
 
     /// A daily quota is worth a word even where nobody wished for an end.
@@ -207,91 +172,6 @@ impl Case<'_> {
         Ok(Some(Warning { text, remedies, breaks_a_wish: true }))
     }
 
-    /// The settings that together end the job `within` the time, each as small as it can be.
-    fn settings_for(&self, within: Span) -> Result<Vec<String>, Error> {
-        if within < self.crew.latency {
-            let latency = self.crew.latency.for_people();
-            return Ok(vec![format!(
-                "none: one call alone takes {latency}, so wish for more time"
-            )]);
-        }
-        let limits = self.limits();
-        // What the whole job needs at once is as much as a limit can help.
-        let ample: Vec<u64> =
-            self.policy
-                .limits()
-                .map(|limit| {
-                    if limit.unit() == TOKENS { self.tokens() } else { self.estimates.len() as u64 }
-                })
-                .zip(&limits)
-                .map(|(needed, limit)| needed.max(*limit))
-                .collect();
-        let everyone = self.estimates.len().clamp(1, WORKERS_MAX);
-        let mut needed = limits.clone();
-        for (place, limit) in limits.iter().enumerate() {
-            let works = |number: u64| {
-                let mut numbers = ample.clone();
-                numbers[place] = number;
-                self.ends_within(within, &numbers, everyone)
-            };
-            needed[place] = smallest(*limit, ample[place], works)?;
-        }
-        let works = |workers: u64| {
-            self.ends_within(within, &ample, usize::try_from(workers).unwrap_or(WORKERS_MAX))
-        };
-        let mut workers = smallest(self.crew.workers as u64, everyone as u64, works)?;
-        // Each by itself is enough with plenty of the others; together they may need a little more.
-        let more = |number: u64, old: u64, most: u64| {
-            if number == old { old } else { (number + number / 20 + 1).min(most) }
-        };
-        for _ in 0..ROUNDS_MAX {
-            if self.ends_within(within, &needed, usize::try_from(workers).unwrap_or(WORKERS_MAX))? {
-                return Ok(self.named(&limits, &needed, workers));
-            }
-            for (place, number) in needed.iter_mut().enumerate() {
-                *number = more(*number, limits[place], ample[place]);
-            }
-            workers = more(workers, self.crew.workers as u64, everyone as u64);
-        }
-        Ok(vec!["none that was found; wish for more time".to_owned()])
-    }
-
-    /// The settings that changed, in words.
-    fn named(&self, limits: &[u64], needed: &[u64], workers: u64) -> Vec<String> {
-        let changed = limits.iter().zip(needed).enumerate().filter(|(_, (old, new))| old != new);
-        let mut settings: Vec<String> = changed
-            .map(|(place, (_, number))| format!("a limit {} of {number}", self.limit_name(place)))
-            .collect();
-        if workers != self.crew.workers as u64 {
-            settings.push(format!("{workers} workers"));
-        }
-        if 1 < settings.len() {
-            vec![format!("together: {}", settings.join(", "))]
-        } else {
-            settings
-        }
-    }
-
-    fn ends_within(&self, within: Span, limits: &[u64], workers: usize) -> Result<bool, Error> {
-        let outcome = self.with_settings(limits, workers)?.and_then(Result::ok);
-        Ok(outcome.is_some_and(|done| done.ends_at.since(self.conditions.now) <= within))
-    }
-
-    /// The forecast with other numbers; nothing if there is no policy with these.
-    fn with_settings(
-        &self,
-        limits: &[u64],
-        workers: usize,
-    ) -> Result<Option<Result<Forecast, TooLarge>>, Error> {
-        let Ok(policy) = with_limits(self.policy, limits) else { return Ok(None) };
-        let crew = Crew { workers, ..self.crew };
-        forecast(self.estimates, &policy, crew, self.conditions.now).map(Some)
-    }
-
-    fn limits(&self) -> Vec<u64> {
-        self.policy.limits().map(|limit| limit.rule().limit()).collect()
-    }
-
     fn too_dear(&self, plan: &Plan) -> Option<Warning> {
         let max = self.conditions.max_cost?;
         let Some(cost) = plan.cost_micros else {
@@ -319,25 +199,4 @@ impl Case<'_> {
             breaks_a_wish: true,
         })
     }
-
-    fn tokens(&self) -> u64 {
-        self.estimates.iter().map(|estimate| estimate.input).sum()
-    }
-
-    fn limit_name(&self, place: usize) -> String {
-        self.policy.limits().nth(place).map_or_else(String::new, |limit| limit.name().to_owned())
-    }
-}
-
-/// The smallest number from `low` to `high` that works; `high` if none does.
-fn smallest(low: u64, high: u64, works: impl Fn(u64) -> Result<bool, Error>) -> Result<u64, Error> {
-    if high <= low || works(low)? {
-        return Ok(low);
-    }
-    let (mut low, mut high) = (low, high);
-    while low + 1 < high {
-        let middle = low.midpoint(high);
-        if works(middle)? { high = middle } else { low = middle }
-    }
-    Ok(high)
 }

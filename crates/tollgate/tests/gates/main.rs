@@ -5,7 +5,6 @@ mod audit;
 mod chance;
 mod conformance;
 mod fallback;
-mod fallback_books;
 mod faulty;
 mod layer;
 mod leased;
@@ -15,6 +14,7 @@ mod overrides;
 mod queue;
 mod resend;
 mod retry;
+mod waits;
 mod wrappers;
 
 use std::sync::Arc;
@@ -30,4 +30,11 @@ fn memory() -> (Arc<Atomic<Memory>>, ManualClock) {
 /// A policy with one limit on requests.
 fn policy(rule: impl Into<Rule>) -> Policy {
     Policy::new("test", [Limit::new("only", "requests", rule)]).expect("the numbers are in bounds")
+}
+
+/// Lets every task run until nobody has anything to do.
+async fn settle_down() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
 }

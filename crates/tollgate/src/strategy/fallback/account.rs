@@ -1,26 +1,16 @@
-//! What one subject did without the store: decided here, and owed to the store.
+//! What one subject did without the store: decided here by the share, or openly, and kept as owed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tollgate_core::{
     Ask, Costs, Decision, Denial, Entry, OnStoreFailure, Operation, Outcome, Permit, Policy,
-    Refusal, Span, Standing, Timestamp, Wait, apply, standings,
+    Refusal, Standing, Timestamp, Wait, apply, standings,
 };
 
-use super::POSTED_TTL;
+use super::owed::{Job, Owed};
 use crate::error::{Error, ErrorKind};
 use crate::strategy::chance::Chance;
-
-/// One call that the store is still to get.
-#[derive(Clone, Debug)]
-pub(super) enum Job {
-    Settle(Permit, Costs),
-    Release(Permit),
-    Close { limit: String, until: Timestamp },
-    Charge { id: String, ttl: Span, costs: Costs },
-}
 
 /// A subject of a policy, since the store failed.
 #[derive(Debug)]
@@ -32,12 +22,7 @@ pub(super) struct Account {
     opened: Timestamp,
     began: Timestamp,
     used_at: Timestamp,
-    last_stamp: u64,
-    /// What was admitted here and is not in a job yet.
-    debt: Costs,
-    /// Admissions with a stamp below this are in a job, or posted: they cannot shrink any more.
-    frozen_below: u64,
-    jobs: VecDeque<Job>,
+    pub(super) owed: Owed,
     /// Set while somebody posts for this subject.
     pub(super) posting: Option<Arc<Notify>>,
 }
@@ -58,10 +43,7 @@ impl Account {
             opened: began,
             began,
             used_at: began,
-            last_stamp: 0,
-            debt: Costs::new(),
-            frozen_below: 0,
-            jobs: VecDeque::new(),
+            owed: Owed::default(),
             posting: None,
         }
     }
@@ -84,11 +66,7 @@ impl Account {
     }
 
     pub(super) fn owes(&self) -> bool {
-        !self.jobs.is_empty() || self.debt.iter().any(|(_, amount)| 0 < amount)
-    }
-
-    pub(super) fn jobs(&self) -> usize {
-        self.jobs.len()
+        self.owed.is_any()
     }
 
     /// Whether nothing is lost if the account is: nothing is owed, and no permit of it can be settled any more.
@@ -112,7 +90,8 @@ impl Account {
             OnStoreFailure::Closed => return Err(Error::new(ErrorKind::Unavailable, "closed")),
         };
         if let Decision::Admitted(permit) = &decision {
-            self.record(permit, ask, in_doubt, chance);
+            self.used_at = permit.grant().at;
+            self.owed.admit(permit, ask, in_doubt, chance);
         }
         Ok(decision)
     }
@@ -136,11 +115,7 @@ impl Account {
 
     /// Admits, unless the provider said no.
     fn openly(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Decision, Error> {
-        let closed = self.jobs.iter().filter_map(|job| match job {
-            Job::Close { limit, until } if now < *until => Some((limit, *until)),
-            _ => None,
-        });
-        if let Some((limit, until)) = closed.max_by_key(|(_, until)| *until) {
+        if let Some((limit, until)) = self.owed.closed_at(now) {
             let place = ask.policy().limits().position(|known| known.name() == limit);
             let refusal = Refusal { limit: place.unwrap_or(0), wait: Wait::Until(until) };
             let denial = Denial::of(ask, refusal, now, Vec::new());
@@ -170,32 +145,14 @@ impl Account {
     ) -> Result<Permit, Error> {
         ask.check()?;
         let permit = self.count(ask, now)?;
-        self.record(&permit, ask, in_doubt, chance);
-        Ok(permit)
-    }
-
-    /// Owes what was admitted, once. What the store may have charged already is posted under its own id.
-    fn record(&mut self, permit: &Permit, ask: &Ask<'_>, in_doubt: bool, chance: &Chance) {
-        let stamp = permit.grant().stamp;
         self.used_at = permit.grant().at;
-        if stamp <= self.last_stamp {
-            return;
-        }
-        self.last_stamp = stamp;
-        match ask.id_text().filter(|_| in_doubt) {
-            Some(id) => {
-                self.freeze(chance);
-                let (id, ttl) = (id.to_owned(), ask.id_ttl());
-                self.jobs.push_back(Job::Charge { id, ttl, costs: ask.costs() });
-                self.frozen_below = stamp + 1;
-            }
-            None => change(&mut self.debt, &Costs::new(), &ask.costs()),
-        }
+        self.owed.admit(&permit, ask, in_doubt, chance);
+        Ok(permit)
     }
 
     /// Whether `permit` was given here.
     pub(super) fn gave(&self, permit: &Permit) -> bool {
-        self.opened <= permit.grant().at && permit.grant().stamp <= self.last_stamp
+        self.opened <= permit.grant().at && permit.grant().stamp <= self.owed.last_stamp()
     }
 
     /// Settles a permit that was given here, with `actual` or with nothing at all.
@@ -217,12 +174,7 @@ impl Account {
                 let wanted = actual.map_or(Some(0), |actual| actual.get(unit));
                 is.set(unit, wanted.or(was.get(unit)).unwrap_or(0));
             }
-            if permit.grant().stamp < self.frozen_below {
-                // What is posted, or on its way, stays; what the call cost beyond it is owed.
-                change(&mut self.debt, &Costs::new(), &beyond(&is, &was));
-            } else {
-                change(&mut self.debt, &was, &is);
-            }
+            self.owed.settle(permit.grant().stamp, &was, &is);
         }
         Ok(done)
     }
@@ -255,7 +207,7 @@ impl Account {
         let done = matches!(apply(&close, &mut self.entry, now)?.0, Outcome::Done(true));
         if done {
             self.used_at = now;
-            self.jobs.push_back(Job::Close { limit: limit.to_owned(), until });
+            self.owed.keep(Job::Close { limit: limit.to_owned(), until });
         }
         Ok(done)
     }
@@ -267,28 +219,7 @@ impl Account {
     /// Keeps a call for the store.
     pub(super) fn keep(&mut self, job: Job, now: Timestamp) {
         self.used_at = now;
-        self.jobs.push_back(job);
-    }
-
-    /// The next call that the store is to get; the same until it is [`done`](Self::done).
-    pub(super) fn next_job(&mut self, chance: &Chance) -> Option<Job> {
-        if self.jobs.is_empty() {
-            self.freeze(chance);
-        }
-        self.jobs.front().cloned()
-    }
-
-    pub(super) fn done(&mut self) {
-        self.jobs.pop_front();
-    }
-
-    /// Makes one job of the debt. From now on it has an id and does not change.
-    fn freeze(&mut self, chance: &Chance) {
-        if self.debt.iter().any(|(_, amount)| 0 < amount) {
-            let costs = std::mem::take(&mut self.debt);
-            self.jobs.push_back(Job::Charge { id: chance.id(), ttl: POSTED_TTL, costs });
-            self.frozen_below = self.last_stamp + 1;
-        }
+        self.owed.keep(job);
     }
 }
 
@@ -317,21 +248,6 @@ fn relabelled<'a>(ask: &'a Ask<'_>, rules: &'a Policy) -> Ask<'a> {
 const fn degraded(mut permit: Permit) -> Permit {
     permit.degraded = true;
     permit
-}
-
-/// `sum` with `was` replaced by `is`.
-fn change(sum: &mut Costs, was: &Costs, is: &Costs) {
-    for (unit, amount) in is.iter() {
-        let rest = sum.get(unit).unwrap_or(0).saturating_add(amount);
-        let rest = rest.saturating_sub(was.get(unit).unwrap_or(0));
-        sum.set(unit, rest.min(tollgate_core::bounds::NUMBER_MAX));
-    }
-}
-
-/// What `is` has more than `was`.
-fn beyond(is: &Costs, was: &Costs) -> Costs {
-    let more = |unit: &str, amount: u64| amount.saturating_sub(was.get(unit).unwrap_or(0));
-    is.iter().map(|(unit, amount)| (unit, more(unit, amount))).collect()
 }
 
 fn unexpected(outcome: &Outcome) -> Error {

@@ -4,7 +4,8 @@
 use tollgate_core::{Ask, Costs, Decision, OnStoreFailure, Permit, Policy, Standing, Timestamp};
 
 use super::Fallback;
-use super::account::{Account, Job};
+use super::account::Account;
+use super::owed::Job;
 use super::state::key_of;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};

@@ -6,7 +6,9 @@
 //! process: a crash in an outage forgets what was owed, which is at most the shares.
 
 mod account;
+mod answer;
 mod gate;
+mod owed;
 mod settings;
 mod state;
 mod tend;
@@ -14,31 +16,16 @@ mod tend;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_core::{Costs, OnStoreFailure, Permit, Policy, Span, Timestamp};
+use tollgate_core::Policy;
 
-use self::account::Job;
 pub use self::settings::FallbackSettings;
-use self::state::{State, Way, key_of};
+use self::state::State;
 use super::chance::Chance;
-use super::elsewhere::charge_extra;
-use super::resend::within;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::gate::{BoxFuture, Gate};
+use crate::gate::Gate;
 use crate::observe::{Event, Observer};
 use crate::sync::{Mutex, MutexGuard, lock};
-
-/// How long an ask waits for what its subject owes to be posted, before it is answered without the store once more.
-pub(crate) const POST_WAIT: Span = Span::from_secs(1);
-
-/// How long the store recognises a posted debt that is sent again.
-pub(crate) const POSTED_TTL: Span = Span::from_hours(1);
-
-/// Accounts that are over are looked for at most this often.
-const SWEEP_EVERY: Span = Span::from_secs(1);
-
-/// However short the probes are set, this is between two of them.
-const LOOK_AGAIN_MIN: Span = Span::from_millis(1);
 
 /// A gate that goes on while its store is away. See `docs/strategies.md`.
 ///
@@ -71,7 +58,7 @@ struct Shared<G> {
 }
 
 impl<G: Gate> Fallback<G> {
-    /// Answers as each policy's [`OnStoreFailure`] says while `gate` cannot.
+    /// Answers as each policy's [`OnStoreFailure`](crate::OnStoreFailure) says while `gate` cannot.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there are no instances, or if the longest time between probes is the shorter.
@@ -164,163 +151,6 @@ impl<G> Shared<G> {
         self.show();
         if began {
             self.observe(&Event::DegradedBegan { error });
-        }
-    }
-
-    /// The error of a policy that does without fallback, or cannot have it.
-    fn closed(&self, policy: &Policy, why: &str) -> Error {
-        let cause = self.state().cut.clone();
-        let text = format!("the store cannot be asked, and policy {:?} {why}", policy.name());
-        let text = match &cause {
-            Some(cause) => format!("{text}: {cause}"),
-            None => text,
-        };
-        let error = Error::new(ErrorKind::Unavailable, text);
-        match cause {
-            Some(cause) => error.caused_by(cause),
-            None => error,
-        }
-    }
-}
-
-impl<G: Gate> Shared<G> {
-    /// Waits until what the subject owes is posted, and says whether the store may be asked.
-    async fn ready(&self, of: (&Policy, &str)) -> bool {
-        let key = key_of(of.0, of.1);
-        let until = self.clock.now() + POST_WAIT;
-        loop {
-            let way = self.state().way(&key);
-            match way {
-                Way::Store => return true,
-                Way::Local => return false,
-                Way::Post => match within(self.post(&key), self.clock.sleep_until(until)).await {
-                    Some(Ok(())) => {}
-                    Some(Err(error)) => {
-                        if error.is_unavailable() {
-                            self.fail(&error, of);
-                        }
-                        return false;
-                    }
-                    None => return false,
-                },
-            }
-        }
-    }
-
-    /// Runs `here` on the account of the subject, as a decision that is made without the store.
-    fn locally<T>(
-        self: &Arc<Self>,
-        policy: &Policy,
-        subject: &str,
-        here: impl FnOnce(&mut account::Account, Timestamp) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let now = self.clock.now();
-        let mut state = self.state();
-        state.open_account(policy, subject, now, &self.settings)?;
-        let answer = state.counted(&key_of(policy, subject), |account| here(account, now));
-        drop(state);
-        self.show();
-        self.tended();
-        answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, "an account was lost")))
-    }
-
-    /// Keeps `job` for a store that is away.
-    fn keep(self: &Arc<Self>, permit: &Permit, job: Job) -> Result<bool, Error> {
-        self.has_room()?;
-        self.locally(permit.policy(), permit.subject(), |account, now| {
-            account.keep(job, now);
-            Ok(true)
-        })
-    }
-
-    /// Whether another call can be kept for the store.
-    fn has_room(&self) -> Result<(), Error> {
-        self.state().has_room(self.settings.kept_max)
-    }
-
-    fn is_cut(&self) -> bool {
-        self.is_degraded.load(Ordering::Acquire) && self.state().cut.is_some()
-    }
-}
-
-impl<G: Gate> Fallback<G> {
-    /// Asks the store if it can be asked; if not, or if it fails, answers `here`. `here` is told whether the store may have
-    /// carried it out.
-    async fn answer<'a, T>(
-        &'a self,
-        (policy, subject): (&'a Policy, &'a str),
-        store: impl FnOnce(&'a G) -> BoxFuture<'a, Result<T, Error>>,
-        here: impl FnOnce(&mut account::Account, Timestamp, bool) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let shared = &self.0;
-        let mut is_ready = true;
-        if self.is_degraded() {
-            if !shared.state().is_tended {
-                shared.tend_now().await;
-            }
-            is_ready = shared.ready((policy, subject)).await;
-        }
-        let mut in_doubt = false;
-        if is_ready {
-            match store(&shared.gate).await {
-                Err(error) if error.is_unavailable() => {
-                    in_doubt = shared.has_room().is_ok();
-                    shared.fail(&error, (policy, subject));
-                    if policy.on_store_failure() == OnStoreFailure::Closed {
-                        shared.tended();
-                        return Err(error);
-                    }
-                }
-                answer => return answer,
-            }
-        }
-        if policy.on_store_failure() == OnStoreFailure::Closed {
-            return Err(shared.closed(policy, "has on_store_failure = \"closed\""));
-        }
-        shared.locally(policy, subject, |account, now| here(account, now, in_doubt))
-    }
-
-    /// Settles what was given without the store where it was given; elsewhere only what it cost beyond the estimate can
-    /// be charged, once.
-    async fn settle_local(&self, permit: &Permit, actual: Option<&Costs>) -> Result<bool, Error> {
-        if !permit.is_charged() {
-            return Ok(false);
-        }
-        let shared = &self.0;
-        let (policy, subject) = (permit.policy(), permit.subject());
-        let key = key_of(policy, subject);
-        let is_ours = shared.state().account(&key).is_some_and(|account| account.gave(permit));
-        if is_ours {
-            let now = shared.clock.now();
-            let settled =
-                shared.state().counted(&key, |account| account.settle(permit, actual, now));
-            let settled = settled.unwrap_or(Ok(false))?;
-            // Costs beyond the estimate may come after everything else was posted.
-            let owes = shared.state().account(&key).is_some_and(|account| account.owes());
-            if owes {
-                shared.state().is_degraded = true;
-                shared.show();
-                shared.tended();
-            }
-            return Ok(settled);
-        }
-        let was = permit.costs();
-        let more = |unit| {
-            actual
-                .and_then(|actual| actual.get(unit))
-                .map_or(0, |is: u64| is.saturating_sub(was.get(unit).unwrap_or(0)))
-        };
-        let costs: Costs = policy.units().map(|unit| (unit, more(unit))).collect();
-        charge_extra(self, permit, &costs).await
-    }
-}
-
-impl<G: Gate> Shared<G> {
-    /// Sees to it that somebody probes.
-    fn tended(self: &Arc<Self>) {
-        let is_untended = !std::mem::replace(&mut self.state().is_tended, true);
-        if is_untended && !self.tend() {
-            self.state().is_tended = false;
         }
     }
 }

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tollgate_core::{Policy, Span, Timestamp};
 
-use super::account::{Account, Job};
-use super::{FallbackSettings, SWEEP_EVERY};
+use super::FallbackSettings;
+use super::account::Account;
+use super::owed::Job;
 use crate::error::{Error, ErrorKind};
 use crate::strategy::chance::Chance;
+
+/// Accounts that are over are looked for at most this often.
+const SWEEP_EVERY: Span = Span::from_secs(1);
 
 /// The name of the policy, and the subject.
 pub(super) type Key = (String, String);
@@ -150,9 +154,9 @@ impl State {
         change: impl FnOnce(&mut Account) -> T,
     ) -> Option<T> {
         let account = self.accounts.get_mut(key)?;
-        let before = account.jobs();
+        let before = account.owed.jobs();
         let changed = change(account);
-        let after = account.jobs();
+        let after = account.owed.jobs();
         self.kept = self.kept.saturating_add(after).saturating_sub(before);
         Some(changed)
     }
@@ -160,12 +164,12 @@ impl State {
     /// The next call for the store that `key` owes, with its policy.
     pub(super) fn next_job(&mut self, key: &Key, chance: &Chance) -> Option<(Policy, Job)> {
         self.counted(key, |account| {
-            account.next_job(chance).map(|job| (account.policy().clone(), job))
+            account.owed.next_job(chance).map(|job| (account.policy().clone(), job))
         })?
     }
 
     pub(super) fn done(&mut self, key: &Key) {
-        self.counted(key, Account::done);
+        self.counted(key, |account| account.owed.done());
     }
 
     /// Claims the posting of `key`.

@@ -2,26 +2,37 @@
 
 use std::sync::Arc;
 
-use tollgate_core::Ask;
+use tollgate_core::{Ask, Span, Timestamp};
 
-use super::account::Job;
+use super::Shared;
+use super::owed::Job;
 use super::state::{Claim, Key};
-use super::{LOOK_AGAIN_MIN, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::gate::Gate;
 use crate::observe::Event;
 
+/// However short the probes are set, this is between two of them.
+const LOOK_AGAIN_MIN: Span = Span::from_millis(1);
+
 /// What is to be done next.
 enum Next {
-    Sleep(tollgate_core::Timestamp),
+    Sleep(Timestamp),
     Probe,
     Post,
     Over,
 }
 
 impl<G: Gate> Shared<G> {
+    /// Sees to it that somebody probes.
+    pub(super) fn tended(self: &Arc<Self>) {
+        let is_untended = !std::mem::replace(&mut self.state().is_tended, true);
+        if is_untended && !self.tend() {
+            self.state().is_tended = false;
+        }
+    }
+
     /// Looks after the store until nothing is degraded and nothing owed. It holds no gate while it sleeps.
-    pub(super) fn tend(self: &Arc<Self>) -> bool {
+    fn tend(self: &Arc<Self>) -> bool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
         let (weak, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
         runtime.spawn(async move {
@@ -163,7 +174,7 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    fn look_again(&self) -> tollgate_core::Timestamp {
+    fn look_again(&self) -> Timestamp {
         let pause = self.chance.between(self.settings.probe_min, self.settings.probe_max);
         self.clock.now() + pause.max(LOOK_AGAIN_MIN)
     }

@@ -9,7 +9,7 @@ use tollgate::{
     OptimisticOptions, Permit, Policy, RollingWindow, Span,
 };
 
-use super::bound::settle_down;
+use super::fleet::settle_down;
 use super::link::{Dice, Link, Sabotage, Weather};
 use crate::memory;
 

@@ -2,6 +2,8 @@
 
 mod books;
 mod bound;
+mod fleet;
+mod headroom;
 mod link;
 mod verbs;
 

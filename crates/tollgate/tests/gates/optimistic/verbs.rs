@@ -37,9 +37,9 @@ async fn r002_1_after_the_first_ask_decisions_are_local_and_posted_together() {
     }
     assert_eq!(used(&*store, &policy).await, 1);
     assert_eq!(gate.unposted(&policy, "alice").get("requests"), Some(5));
-    super::bound::settle_down().await;
+    super::fleet::settle_down().await;
     clock.advance(Span::from_millis(250));
-    super::bound::settle_down().await;
+    super::fleet::settle_down().await;
     assert_eq!(used(&*store, &policy).await, 6);
     assert_eq!(link.posts.load(Ordering::Relaxed), 1, "one charge for all of them");
     assert_eq!(gate.unposted(&policy, "alice").get("requests"), Some(0));
@@ -192,10 +192,10 @@ async fn subjects_beyond_the_bound_ask_the_store_and_idle_ones_make_room() {
     assert!((1..100).contains(&known) && local(&new) == 0, "{known} of the old subjects");
     // Once for the posts, and once for the posters to find nothing more to do.
     for _ in 0..2 {
-        super::bound::settle_down().await;
+        super::fleet::settle_down().await;
         clock.advance(Span::from_mins(2));
     }
-    super::bound::settle_down().await;
+    super::fleet::settle_down().await;
     for subject in &new {
         assert!(gate.acquire(&Ask::new(&policy, subject.as_str())).await.unwrap().is_admitted());
     }

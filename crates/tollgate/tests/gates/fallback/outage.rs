@@ -6,18 +6,11 @@ use tollgate::{
     Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, Fallback, FallbackSettings, Gate,
     OnStoreFailure, Period, Span, TokenBucket, Wait,
 };
-use tollgate_testing::conformance::{Fixture, run_all};
 use tollgate_testing::faulty::Trouble;
 
 use crate::faulty::{drive, fallback, hourly, leap, pass, resend, store, used, with};
 
 const HOUR: Span = Span::from_hours(1);
-
-#[test]
-fn a_gate_with_fallback_passes_the_suite() {
-    let (store, clock) = store();
-    run_all(&Fixture::new(fallback(&store, &clock).0, clock)).unwrap();
-}
 
 /// R000.10, promise 7: after three failed attempts decisions are made here; they say so, and so does an event. The store
 /// is left alone.
@@ -270,15 +263,6 @@ async fn the_books_are_bounded() {
     leap(&clock, HOUR).await;
     store.always(Trouble::Down);
     assert!(drive(&clock, gate.acquire(&Ask::new(&policy, "d"))).await.unwrap().is_admitted());
-}
-
-#[test]
-fn wrong_settings_are_refused() {
-    let (store, clock) = store();
-    let of = |settings| Fallback::new(resend(&store, &clock), settings, Arc::new(clock.clone()));
-    assert_eq!(of(FallbackSettings::new(0)).unwrap_err().kind(), ErrorKind::Invalid);
-    let swapped = FallbackSettings { probe_min: HOUR, ..FallbackSettings::new(1) };
-    assert_eq!(of(swapped).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// What the provider said is heard at once, with the store or without.

@@ -1,14 +1,17 @@
 //! The broker: what it prints, what it answers, what it holds, how it ends.
 
+mod grpc;
+mod incidents;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
-use tollgate_client::{Client, Settings};
-
 use crate::folder::Folder;
 use crate::running::{Broker, get, get_with};
+
+const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", unit = \"requests\", \
+                   rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]\n";
 
 #[test]
 fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
@@ -39,58 +42,6 @@ fn serve_says_where_everything_is_and_ends_well_on_a_signal() {
         let (code, out, err) = broker.end(signal);
         assert_eq!((code, &*out, &*err), (Some(0), "stopped\n", ""), "{signal}");
     }
-}
-
-/// R002.4: an application reaches the broker by gRPC, and the command line sees what it used.
-#[test]
-fn r002_4_serve_answers_grpc_where_the_configuration_says() {
-    let folder = Folder::with(
-        "[server]\ngrpc = \"127.0.0.1:0\"\n[[policy]]\nname = \"api\"\n\
-         limits = [{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }]\n\
-         [[envoy]]\ndomain = \"shop\"\ndescriptor = [{ key = \"client\" }]\npolicy = \"api\"\nsubject = \"{client}\"\n",
-    );
-    let broker = Broker::serve(&folder, "--http 127.0.0.1:0 --resp off", &[]);
-    let mut lines = broker.printed.lines();
-    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
-    let client = Client::new(&Settings::new().grpc(grpc.trim())).expect("an address");
-    let day = CalendarWindow::new(5, Period::Day);
-    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let ask = Ask::new(&policy, "alice").cost("requests", 2);
-    let decision = runtime.block_on(client.acquire(&ask)).expect("the broker answers");
-    assert!(decision.is_admitted());
-    let ran = folder.run(&format!("standing api alice --server {}", broker.url));
-    assert!(ran.out.contains("day: used 2 of 5, 3 left"), "{}", ran.out);
-}
-
-/// The flag goes before the file, and keys are asked for here as everywhere.
-#[test]
-fn serve_asks_for_keys_over_grpc() {
-    let made = Folder::new().run("keys new workers --scope acquire --json").out;
-    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
-    let text = |name: &str| made[name].as_str().expect("text").to_owned();
-    let folder = Folder::with(&format!(
-        "[server]\ngrpc = \"off\"\n[[key]]\nname = \"workers\"\nscopes = [\"acquire\"]\nhash = \"{}\"\n[[policy]]\nname = \"api\"\n\
-         limits = [{{ name = \"day\", unit = \"requests\", rule = \"calendar-window\", limit = 5, period = \"day\", time_zone = \"UTC\" }}]\n",
-        text("hash")
-    ));
-    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
-    let mut lines = broker.printed.lines();
-    let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
-    let settings = Settings::new().grpc(grpc.trim());
-    let day = CalendarWindow::new(5, Period::Day);
-    let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
-    let ask = Ask::new(&policy, "alice");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let stranger = Client::new(&settings).expect("an address");
-    let refused = runtime.block_on(stranger.acquire(&ask)).expect_err("it has no key");
-    assert!(refused.to_string().contains("this needs a key"), "{refused}");
-    let worker = Client::new(&settings.key(&text("key")).expect("a key")).expect("an address");
-    assert!(runtime.block_on(worker.acquire(&ask)).expect("the broker answers").is_admitted());
-    let refused = runtime.block_on(worker.reset(&policy, "alice")).expect_err("it may only ask");
-    assert!(refused.to_string().contains("it needs the scope administer"), "{refused}");
 }
 
 /// Every call means the same at a broker, and what it decided is there when the folder is opened again.
@@ -282,9 +233,6 @@ fn r000_13_serve_has_a_page_for_prometheus() {
     assert!(get(&broker.url, "/metrics").contains("not-found"));
 }
 
-const API: &str = "[[policy]]\nname = \"api\"\nlimits = [{ name = \"burst\", unit = \"requests\", \
-                   rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]\n";
-
 /// The fields that old clients know are there if the configuration says so, and proxies are answered by `serve`.
 #[test]
 fn serve_sends_the_old_fields_where_the_configuration_says() {
@@ -298,60 +246,4 @@ fn serve_sends_the_old_fields_where_the_configuration_says() {
         assert_eq!(answer.contains("\r\nx-ratelimit-remaining: 19\r\n"), wanted, "{answer}");
         assert!(get(&broker.url, "/openapi.json").contains("\"openapi\":\"3.1.0\""));
     }
-}
-
-/// A broker that could not write an incident down says so before there is one, and once.
-#[test]
-fn an_incident_file_that_cannot_be_written_is_told_at_the_start() {
-    for place in ["none/incidents.jsonl", "."] {
-        let config = format!("[telemetry]\nincident_file = \"{place}\"\n\n{API}");
-        let folder = Folder::with(&config);
-        let (status, _, said) = Broker::start(&folder, "").end("-TERM");
-        assert_eq!(status, Some(0));
-        assert_eq!(said.matches("incidents will be lost").count(), 1, "{said}");
-        let ran = folder.run("audit incidents");
-        assert_eq!((ran.code, &*ran.out), (2, ""), "{place}");
-    }
-    let (_, _, said) = Broker::start(&Folder::with(API), "").end("-TERM");
-    assert_eq!(said, "");
-}
-
-/// R000.14, from the report to the audit: the broker closes the limit, logs, and keeps what it knew.
-#[test]
-fn r000_14_an_incident_is_reported_to_a_broker_and_audited() {
-    let folder = Folder::with(&format!("[telemetry]\nlog = \"warn\"\n\n{API}"));
-    let file = "tollgate-incidents.jsonl";
-    let expected = format!("no incidents; {file} is made with the first one\n");
-    assert_eq!(folder.run("audit incidents").out, expected);
-    for (wrong, what) in [("none", "file none cannot be read"), (".", "file . cannot be read")] {
-        let ran = folder.run(&format!("audit incidents --file {wrong}"));
-        assert_eq!((ran.code, &*ran.out), (2, ""), "{wrong}");
-        assert!(ran.err.contains(what), "{}", ran.err);
-    }
-    let broker = Broker::start(&folder, "");
-    let at = format!("--server {}", broker.url);
-    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 0);
-    let (code, incident) =
-        folder.json(&format!("violation api alice --limit burst --retry-after 10m {at}"));
-    assert_eq!((code, &incident["closed"], &incident["in_flight"]), (0, &true.into(), &1.into()));
-    assert_eq!(folder.run(&format!("acquire api alice {at}")).code, 1);
-    let (status, _, logged) = broker.end("-TERM");
-    assert_eq!(status, Some(0));
-    let events: Vec<serde_json::Value> =
-        logged.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
-    assert_eq!(words, ["closed", "violated", "denied"]);
-
-    // Without a broker the command does it itself.
-    assert_eq!(folder.run("violation api bob --retry-after 1m").code, 0);
-    assert_eq!(folder.run("acquire api bob").code, 1);
-    let (_, all) = folder.json("audit incidents --since 1h --policy api");
-    assert_eq!(all.as_array().map(Vec::len), Some(2));
-    assert_eq!(all[0], incident);
-    assert_eq!(folder.json("audit incidents --policy other").1, serde_json::json!([]));
-    let table = folder.run("audit incidents").out;
-    assert!(table.lines().nth(1).is_some_and(|row| row.contains("alice")), "{table}");
-    let wrong = folder.run("audit incidents --since yesterday");
-    assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("nor a length of time, as in 24h"), "{}", wrong.err);
 }

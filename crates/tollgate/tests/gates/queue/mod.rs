@@ -1,28 +1,22 @@
-//! Waiting: first come first served, at exactly the promised time, leaving without a trace.
+//! Waiting in line: first come first served, at exactly the promised time, leaving without a trace.
+
+mod slow;
 
 use std::sync::Arc;
 
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinHandle;
 use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Concurrency, Costs, Decision, Error, ErrorKind, Gate, Limit,
-    LocalBucket, ManualClock, Memory, Permit, Policy, Queue, RollingWindow, Span, Standing,
-    Timestamp, TokenBucket, WAITERS_MAX, Wait,
+    Ask, Atomic, BoxFuture, Clock, Concurrency, Decision, Error, ErrorKind, Gate, ManualClock,
+    Memory, Policy, Queue, RollingWindow, Span, Timestamp, TokenBucket, WAITERS_MAX, Wait,
 };
 
-use crate::{memory, policy};
+use crate::{memory, policy, settle_down};
 
 type Waiting = Arc<Queue<Arc<Atomic<Memory>>>>;
 
 fn queue() -> (Waiting, ManualClock) {
     let (gate, clock) = memory();
     (Arc::new(Queue::new(gate, Arc::new(clock.clone()))), clock)
-}
-
-/// Lets every task run until nobody has anything to do.
-async fn settle_down() {
-    for _ in 0..20 {
-        yield_now().await;
-    }
 }
 
 fn wait(
@@ -177,168 +171,6 @@ async fn jitter_only_ever_adds_to_the_wait() {
     let alarm = clock.next_alarm().unwrap();
     assert!(promised <= alarm && alarm <= promised + jitter, "{alarm} for {promised}");
     clock.set(alarm);
-    assert!(waiter.await.unwrap().unwrap().is_admitted());
-}
-
-/// R001.5, R000.2: try without waiting, wait up to a timeout, and see what is there.
-#[tokio::test]
-async fn the_local_bucket_tries_waits_and_tells() {
-    let clock = ManualClock::new();
-    let rule = TokenBucket::per_second(10).burst(20);
-    let bucket = Arc::new(LocalBucket::with_clock(rule, Arc::new(clock.clone())).unwrap());
-    assert_eq!(bucket.available(), 20);
-    assert_eq!((0..25).filter(|_| bucket.try_acquire()).count(), 20);
-    assert_eq!(bucket.available(), 0);
-    assert!(!bucket.acquire(Span::from_millis(99)).await.unwrap(), "the next token takes 100 ms");
-    let waiter = tokio::spawn({
-        let bucket = Arc::clone(&bucket);
-        async move { bucket.acquire(Span::from_millis(100)).await }
-    });
-    settle_down().await;
-    clock.advance(Span::from_millis(100));
-    assert!(waiter.await.unwrap().unwrap());
-    clock.advance(Span::from_hours(1));
-    assert_eq!(bucket.available(), 20, "never more than the capacity");
-    let bad = LocalBucket::new(TokenBucket::per_second(0)).unwrap_err();
-    assert_eq!(bad.kind(), ErrorKind::Invalid);
-}
-
-/// R000.2: the pause is the longer of the backoff and the promised wait, and the retry succeeds after the refill.
-#[tokio::test]
-async fn backoff_waits_at_least_the_promised_time_and_then_succeeds() {
-    let (gate, clock) = memory();
-    let llm =
-        Policy::new("llm", [Limit::new("tpm", "tokens", TokenBucket::per_minute(5_000))]).unwrap();
-    let take = |tokens| Ask::new(&llm, "p7").cost("tokens", tokens);
-    assert!(gate.acquire(&take(4_000)).await.unwrap().is_admitted());
-    let start = clock.now();
-    let task = tokio::spawn({
-        let (gate, clock, llm) = (gate.clone(), clock.clone(), llm.clone());
-        async move {
-            let ask = Ask::new(&llm, "p7").cost("tokens", 3_750);
-            let deadline = clock.now() + Span::from_mins(5);
-            tollgate::acquire_with_backoff(
-                &*gate,
-                &ask,
-                &tollgate::Backoff::QUOTA,
-                deadline,
-                &clock,
-            )
-            .await
-        }
-    });
-    settle_down().await;
-    // 2,750 tokens are missing at 5,000 per minute: 33 s, longer than the first backoff of 2 s.
-    assert_eq!(clock.next_alarm(), Some(start + Span::from_secs(33)));
-    clock.advance(Span::from_secs(33));
-    assert!(task.await.unwrap().unwrap().is_admitted());
-    let near = clock.now() + Span::from_secs(1);
-    let denied = tollgate::acquire_with_backoff(
-        &*gate,
-        &take(3_750),
-        &tollgate::Backoff::QUOTA,
-        near,
-        &clock,
-    )
-    .await;
-    assert!(denied.unwrap().denial().is_some(), "no wait that would end after the deadline");
-}
-
-/// A gate that decides at once and answers a moment later, as one that waits for a disk or a network does.
-#[derive(Debug)]
-struct Slow<G>(G);
-
-impl<G: Gate> Gate for Slow<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        later(self.0.acquire(ask))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        later(self.0.settle(permit, actual))
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        later(self.0.release(permit))
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        later(self.0.renew(permit))
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        later(self.0.charge(ask))
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        later(self.0.close_until(ask, limit, until))
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        later(self.0.standing(policy, subject))
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        later(self.0.reset(policy, subject))
-    }
-}
-
-fn later<'a, T: Send + 'a>(answer: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
-    Box::pin(async move {
-        let answer = answer.await;
-        yield_now().await;
-        answer
-    })
-}
-
-#[tokio::test]
-async fn who_is_only_being_answered_holds_up_nobody() {
-    let (gate, clock) = memory();
-    let queue = Arc::new(Queue::new(Slow(gate), Arc::new(clock.clone())));
-    let policy = policy(TokenBucket::per_second(1_000));
-    let deadline = clock.now() + Span::from_secs(1);
-    let waiter = tokio::spawn({
-        let (queue, policy) = (Arc::clone(&queue), policy.clone());
-        async move { queue.acquire_within(&Ask::new(&policy, "alice"), deadline).await }
-    });
-    yield_now().await;
-    assert_eq!(queue.waiting(), 1, "the waiter has been decided and not yet answered");
-    assert!(queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().is_admitted());
-    assert!(waiter.await.unwrap().unwrap().is_admitted());
-}
-
-#[tokio::test]
-async fn a_release_that_is_dropped_midway_still_calls_the_next() {
-    let (gate, clock) = memory();
-    let queue = Arc::new(Queue::new(Slow(gate), Arc::new(clock.clone())));
-    let policy = policy(Concurrency::new(1, Span::from_mins(10)));
-    let held = queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().permit().unwrap();
-    let waiter = tokio::spawn({
-        let (queue, policy) = (Arc::clone(&queue), policy.clone());
-        async move { queue.acquire_within(&Ask::new(&policy, "alice"), Timestamp::MAX).await }
-    });
-    settle_down().await;
-    {
-        let mut release = queue.release(&held);
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(release.as_mut().poll(&mut context).is_pending(), "freed, and not yet answered");
-    }
     assert!(waiter.await.unwrap().unwrap().is_admitted());
 }
 

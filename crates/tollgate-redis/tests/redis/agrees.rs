@@ -1,0 +1,216 @@
+//! Every answer is the core's, step by step, also where an entry is at one of its bounds.
+
+use tollgate::core::{Change, Operation, apply};
+use tollgate::{
+    Ask, Clock, Concurrency, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Outcome, Permit,
+    Policy, RollingWindow, Span, Timestamp, TokenBucket,
+};
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::script::Single;
+use tollgate_testing::servers;
+
+use crate::{admitted, server, slow_bucket, told};
+
+/// A core on the client's side, to compare with step by step.
+pub(crate) struct Both {
+    gate: Redis,
+    pub(crate) clock: ManualClock,
+    core: Single,
+}
+
+impl Both {
+    pub(crate) async fn new(redis: &servers::Redis) -> Self {
+        let clock = ManualClock::new();
+        let gate = told(Options::single(redis.url()), &clock).await;
+        Self { gate, clock, core: Single::default() }
+    }
+
+    pub(crate) async fn acquire(&mut self, ask: &Ask<'_>) -> Result<Decision, ErrorKind> {
+        let got = self.gate.acquire(ask).await;
+        let expected = self.core.run(self.clock.now(), &Operation::Acquire(ask));
+        match (got, expected) {
+            (Ok(got), Ok(Outcome::Decided(expected))) => {
+                assert_eq!(got, expected);
+                Ok(got)
+            }
+            (Err(got), Err(expected)) => {
+                assert_eq!(got.to_string(), expected.to_string());
+                Err(got.kind())
+            }
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+
+    async fn settle(&mut self, permit: &Permit) {
+        let (got, actual) = (self.gate.settle(permit, &Costs::new()).await, Costs::new());
+        let expected = self.core.run(self.clock.now(), &Operation::Settle(permit, &actual));
+        match (got, expected) {
+            (Ok(got), Ok(Outcome::Settled(expected))) => assert_eq!(got, expected),
+            (Err(got), Err(expected)) => assert_eq!(got.to_string(), expected.to_string()),
+            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+        }
+    }
+}
+
+/// At the bound of the log neighbours merge, as in the core.
+#[tokio::test]
+async fn a_long_log_merges_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let rule = RollingWindow::new(2_500, Span::from_millis(3));
+    let policy = Policy::new("log", [Limit::new("only", "requests", rule)]).unwrap();
+    let mut permits = Vec::new();
+    for number in 0..3_500_u64 {
+        both.clock.advance(Span::from_micros(1 + number % 2));
+        permits.extend(both.acquire(&Ask::new(&policy, "p")).await.unwrap().permit());
+        // Some of these were merged with a younger one by then, and give nothing back.
+        if number % 17 == 16
+            && let Some(permit) =
+                permits.iter().rev().nth(usize::try_from(number * 37 % 900).unwrap())
+        {
+            let got = both.gate.release(permit).await.unwrap();
+            let expected = both.core.run(both.clock.now(), &Operation::Release(permit)).unwrap();
+            assert_eq!(Outcome::Settled(got), expected);
+        }
+        if number % 500 == 499 {
+            both.acquire(&Ask::new(&policy, "p").cost("requests", 2_400)).await.unwrap();
+        }
+    }
+}
+
+/// Permits that are settled with gaps in between: runs are bounded, and nothing is settled twice.
+#[tokio::test]
+async fn settled_permits_are_remembered_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policy = slow_bucket(10_000);
+    let mut permits = Vec::new();
+    for _ in 0..600 {
+        both.clock.advance(Span::from_secs(1));
+        permits.push(admitted(both.acquire(&Ask::new(&policy, "p")).await.unwrap()));
+    }
+    for step in [2, 3, 2, 1] {
+        for permit in permits.iter().step_by(step) {
+            both.settle(permit).await;
+        }
+    }
+    both.clock.advance(Span::from_secs(3_300));
+    for permit in permits.iter().rev() {
+        both.settle(permit).await;
+    }
+}
+
+/// What the server holds is what the core would hold, so that [`apply`] on it changes nothing more.
+#[tokio::test]
+async fn an_ask_behind_others_is_admitted_if_all_have_room() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policy = slow_bucket(5);
+    both.acquire(&Ask::new(&policy, "p")).await.unwrap();
+    let front = *Ask::new(&policy, "p").cost("requests", 4).amounts();
+    let ask = Ask::new(&policy, "p").behind(vec![front; 3]);
+    assert!(!both.acquire(&ask).await.unwrap().is_admitted());
+    let one = *Ask::new(&policy, "p").amounts();
+    let ask = Ask::new(&policy, "p").id("x").behind(vec![one; 2]);
+    let first = admitted(both.acquire(&ask).await.unwrap());
+    let again = admitted(both.acquire(&ask).await.unwrap());
+    assert_eq!(first.grant(), again.grant(), "a repeat is recognised behind others too");
+    assert!(!both.acquire(&ask.id("y").behind(vec![one; 3])).await.unwrap().is_admitted());
+    let entry = both.core.entry.as_mut().unwrap();
+    let looked =
+        apply(&Operation::Standing { policy: &policy, subject: "p" }, entry, both.clock.now());
+    assert_eq!(looked.unwrap().1, Change::Nothing);
+    assert!(Timestamp::EPOCH < both.clock.now());
+}
+
+/// Ids, slots and numbers that change to and fro: every answer is the core's.
+#[tokio::test]
+async fn ids_and_changed_numbers_are_as_in_the_core() {
+    let redis = server();
+    let mut both = Both::new(&redis).await;
+    let policies = [(10, 30), (12, 30), (10, 45)].map(|(limit, secs)| {
+        let span = Span::from_secs(secs);
+        Policy::new(
+            "changing",
+            [
+                Limit::new("bucket", "requests", TokenBucket::per(limit, span)),
+                Limit::new("rolling", "requests", RollingWindow::new(limit, span).resolution(4)),
+                Limit::new("exact", "tokens", RollingWindow::new(3 * limit, span)),
+                Limit::new("slots", "calls", Concurrency::new(4, span)),
+            ],
+        )
+        .unwrap()
+    });
+    let mut seed = 7_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut permits: Vec<Permit> = Vec::new();
+    for step in 0..6_000_u64 {
+        let wait = [0, 1, 900_000, 7_000_000, 50_000_000][usize::try_from(draw(5)).unwrap()];
+        both.clock.advance(Span::from_micros(wait));
+        if draw(300) == 0 {
+            both.clock.advance(Span::from_secs(3_600));
+        }
+        // The numbers change now and then, and come back.
+        let policy = &policies[if draw(20) == 0 { usize::try_from(draw(3)).unwrap() } else { 0 }];
+        let mut ask = Ask::new(policy, "p").cost("requests", draw(3)).cost("tokens", draw(2));
+        ask = ask.cost("calls", draw(2));
+        if draw(3) != 0 {
+            ask = ask.id_for(format!("id-{}", draw(4)), Span::from_secs(10 + draw(110)));
+        }
+        if draw(6) == 0 {
+            ask = ask.behind(vec![*Ask::new(policy, "p").amounts(); 2]);
+        }
+        let verb = draw(10);
+        let mut permit = None;
+        if let Some(last) = permits.len().checked_sub(1) {
+            let back = usize::try_from(draw(4)).unwrap().min(last);
+            permit = Some(permits[last - back].clone());
+        }
+        let actual = Costs::new().with("requests", draw(4)).with("tokens", draw(3));
+        let subject = "p";
+        let (got, operation) = match (verb, &permit) {
+            (0..=3, _) | (_, None) => {
+                let got = both.gate.acquire(&ask).await;
+                (got.map(Outcome::Decided), Operation::Acquire(&ask))
+            }
+            (4, _) => {
+                let got = both.gate.charge(&ask).await;
+                (got.map(Outcome::Permitted), Operation::Charge(&ask))
+            }
+            (5, Some(permit)) => {
+                let got = both.gate.settle(permit, &actual).await;
+                (got.map(Outcome::Settled), Operation::Settle(permit, &actual))
+            }
+            (6 | 7, Some(permit)) => {
+                let got = both.gate.release(permit).await;
+                (got.map(Outcome::Settled), Operation::Release(permit))
+            }
+            (8, Some(permit)) => {
+                let got = both.gate.renew(permit).await;
+                (got.map(Outcome::Permitted), Operation::Renew(permit))
+            }
+            _ if draw(4) == 0 => {
+                let got = both.gate.reset(policy, subject).await;
+                (got.map(Outcome::Done), Operation::Reset { policy, subject })
+            }
+            _ => {
+                let got = both.gate.standing(policy, subject).await;
+                (got.map(Outcome::Stands), Operation::Standing { policy, subject })
+            }
+        };
+        let expected = both.core.run(both.clock.now(), &operation);
+        match (&got, &expected) {
+            (Ok(got), Ok(expected)) => assert_eq!(got, expected, "step {step}: {operation:?}"),
+            (Err(got), Err(expected)) => {
+                assert_eq!(got.to_string(), expected.to_string(), "step {step}: {operation:?}");
+            }
+            _ => panic!("step {step}: {operation:?}: {got:?} instead of {expected:?}"),
+        }
+        if let Ok(Outcome::Decided(Decision::Admitted(permit)) | Outcome::Permitted(permit)) = got {
+            permits.push(if draw(8) == 0 { permit.under_other_numbers() } else { permit });
+        }
+    }
+}

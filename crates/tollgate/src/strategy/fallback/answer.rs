@@ -1,0 +1,170 @@
+//! Which way a call goes: to the store, here because the store is away, or to the store once what its subject owes is
+//! posted; and where a permit that was given here is settled.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tollgate_core::{Costs, OnStoreFailure, Permit, Policy, Span, Timestamp};
+
+use super::account::Account;
+use super::owed::Job;
+use super::state::{Way, key_of};
+use super::{Fallback, Shared};
+use crate::error::{Error, ErrorKind};
+use crate::gate::{BoxFuture, Gate};
+use crate::strategy::elsewhere::charge_extra;
+use crate::strategy::resend::within;
+
+/// How long an ask waits for what its subject owes to be posted, before it is answered without the store once more.
+const POST_WAIT: Span = Span::from_secs(1);
+
+impl<G: Gate> Shared<G> {
+    /// Waits until what the subject owes is posted, and says whether the store may be asked.
+    async fn ready(&self, of: (&Policy, &str)) -> bool {
+        let key = key_of(of.0, of.1);
+        let until = self.clock.now() + POST_WAIT;
+        loop {
+            let way = self.state().way(&key);
+            match way {
+                Way::Store => return true,
+                Way::Local => return false,
+                Way::Post => match within(self.post(&key), self.clock.sleep_until(until)).await {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => {
+                        if error.is_unavailable() {
+                            self.fail(&error, of);
+                        }
+                        return false;
+                    }
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Runs `here` on the account of the subject, as a decision that is made without the store.
+    pub(super) fn locally<T>(
+        self: &Arc<Self>,
+        policy: &Policy,
+        subject: &str,
+        here: impl FnOnce(&mut Account, Timestamp) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.open_account(policy, subject, now, &self.settings)?;
+        let answer = state.counted(&key_of(policy, subject), |account| here(account, now));
+        drop(state);
+        self.show();
+        self.tended();
+        answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, "an account was lost")))
+    }
+
+    /// Keeps `job` for a store that is away.
+    pub(super) fn keep(self: &Arc<Self>, permit: &Permit, job: Job) -> Result<bool, Error> {
+        self.has_room()?;
+        self.locally(permit.policy(), permit.subject(), |account, now| {
+            account.keep(job, now);
+            Ok(true)
+        })
+    }
+
+    /// Whether another call can be kept for the store.
+    pub(super) fn has_room(&self) -> Result<(), Error> {
+        self.state().has_room(self.settings.kept_max)
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_degraded.load(Ordering::Acquire) && self.state().cut.is_some()
+    }
+
+    /// The error of a policy that does without fallback, or cannot have it.
+    pub(super) fn closed(&self, policy: &Policy, why: &str) -> Error {
+        let cause = self.state().cut.clone();
+        let text = format!("the store cannot be asked, and policy {:?} {why}", policy.name());
+        let text = match &cause {
+            Some(cause) => format!("{text}: {cause}"),
+            None => text,
+        };
+        let error = Error::new(ErrorKind::Unavailable, text);
+        match cause {
+            Some(cause) => error.caused_by(cause),
+            None => error,
+        }
+    }
+}
+
+impl<G: Gate> Fallback<G> {
+    /// Asks the store if it can be asked; if not, or if it fails, answers `here`. `here` is told whether the store may have
+    /// carried it out.
+    pub(super) async fn answer<'a, T>(
+        &'a self,
+        (policy, subject): (&'a Policy, &'a str),
+        store: impl FnOnce(&'a G) -> BoxFuture<'a, Result<T, Error>>,
+        here: impl FnOnce(&mut Account, Timestamp, bool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let shared = &self.0;
+        let mut is_ready = true;
+        if self.is_degraded() {
+            if !shared.state().is_tended {
+                shared.tend_now().await;
+            }
+            is_ready = shared.ready((policy, subject)).await;
+        }
+        let mut in_doubt = false;
+        if is_ready {
+            match store(&shared.gate).await {
+                Err(error) if error.is_unavailable() => {
+                    in_doubt = shared.has_room().is_ok();
+                    shared.fail(&error, (policy, subject));
+                    if policy.on_store_failure() == OnStoreFailure::Closed {
+                        shared.tended();
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+        if policy.on_store_failure() == OnStoreFailure::Closed {
+            return Err(shared.closed(policy, "has on_store_failure = \"closed\""));
+        }
+        shared.locally(policy, subject, |account, now| here(account, now, in_doubt))
+    }
+
+    /// Settles what was given without the store where it was given; elsewhere only what it cost beyond the estimate can
+    /// be charged, once.
+    pub(super) async fn settle_local(
+        &self,
+        permit: &Permit,
+        actual: Option<&Costs>,
+    ) -> Result<bool, Error> {
+        if !permit.is_charged() {
+            return Ok(false);
+        }
+        let shared = &self.0;
+        let (policy, subject) = (permit.policy(), permit.subject());
+        let key = key_of(policy, subject);
+        let is_ours = shared.state().account(&key).is_some_and(|account| account.gave(permit));
+        if is_ours {
+            let now = shared.clock.now();
+            let settled =
+                shared.state().counted(&key, |account| account.settle(permit, actual, now));
+            let settled = settled.unwrap_or(Ok(false))?;
+            // Costs beyond the estimate may come after everything else was posted.
+            let owes = shared.state().account(&key).is_some_and(|account| account.owes());
+            if owes {
+                shared.state().is_degraded = true;
+                shared.show();
+                shared.tended();
+            }
+            return Ok(settled);
+        }
+        let was = permit.costs();
+        let more = |unit| {
+            actual
+                .and_then(|actual| actual.get(unit))
+                .map_or(0, |is: u64| is.saturating_sub(was.get(unit).unwrap_or(0)))
+        };
+        let costs: Costs = policy.units().map(|unit| (unit, more(unit))).collect();
+        charge_extra(self, permit, &costs).await
+    }
+}
