@@ -8,18 +8,19 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::Router;
+use axum::body::Body;
 use axum::http::header::ALLOW;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request};
 use axum::response::Response;
-use axum::{BoxError, Router};
 use futures_util::FutureExt as _;
 use http_body_util::Either;
 use tonic::codegen::Service as _;
 
 use super::acquire::Answered;
 use super::request_id::Name;
+use super::unread::{Arriving, Unread};
 use super::{acquire, reply, router, wrong_method};
 use crate::app::App;
 use crate::bounds::HEAD_BYTES_MAX;
@@ -40,16 +41,13 @@ impl Calls {
     }
 
     /// The answer to `request`.
-    pub(crate) fn answer<B>(
+    pub(crate) fn answer<B: Arriving>(
         self: &Arc<Self>,
         request: Request<B>,
-    ) -> impl Future<Output = Answered> + Send + use<B>
-    where
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
+    ) -> impl Future<Output = Answered> + Send + use<B> {
         let (calls, name) = (Arc::clone(self), Name::of(&request));
         let (head, body) = request.into_parts();
+        let body = Unread::new(body, head.version, &self.app);
         let is_too_large = HEAD_BYTES_MAX < head_bytes(&head);
         if head.uri.path() != ACQUIRE && !head.method.is_safe() && !is_too_large {
             let request = Request::from_parts(head, Body::new(body));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Query};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use axum::response::Response;
@@ -47,6 +47,10 @@ where
 {
     if !is_json(headers) {
         let detail = "send JSON, and say so: content-type: application/json";
+        return Err(Problem::new(415, "unsupported-media-type", detail));
+    }
+    if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let detail = format!("send the body as it is, without content-encoding: {coding:?}");
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
     let body = whole(Limited::new(body, BODY_BYTES_MAX));
@@ -136,7 +140,13 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri, example: &str) -> Result<T, 
     }
     match Query::<T>::try_from_uri(uri) {
         Ok(Query(query)) => Ok(query),
-        Err(rejection) => Err(wrong(&rejection.body_text().to_lowercase())),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            Err(wrong(&format!(
+                "the query: {}",
+                text.split_once(": ").map_or(&*text, |(_, why)| why)
+            )))
+        }
     }
 }
 

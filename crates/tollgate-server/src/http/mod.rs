@@ -18,6 +18,7 @@ mod permits;
 mod reply;
 pub(crate) mod request_id;
 mod routes;
+mod unread;
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ fn routes(app: &Arc<App>) -> Routes {
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    let detail = format!("there is nothing at {:?}; the calls start with /v1/", uri.path());
+    let detail = format!("there is nothing at {:?}; /openapi.json lists the calls", uri.path());
     reply::problem(&Problem::new(404, "not-found", detail))
 }
 

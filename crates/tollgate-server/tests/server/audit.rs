@@ -26,7 +26,7 @@ async fn records(server: &Server, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_denial_says_who_when_and_why() {
+async fn r004_9_a_denial_says_who_when_and_why() {
     let server = Server::start().await;
     limited(&server, "p7", 1).await;
     let wanted = json!([{
@@ -57,7 +57,7 @@ async fn never_and_shadow_are_told_apart() {
 }
 
 #[tokio::test]
-async fn questions_choose_by_policy_subject_time_and_outcome() {
+async fn r004_10_questions_choose_by_policy_subject_time_and_outcome() {
     let server = Server::start().await;
     limited(&server, "a", 2).await;
     server.clock.advance(Span::from_secs(30));

@@ -72,7 +72,11 @@ async fn bad_input_names_the_field() {
     let detail = "the body is not one value of JSON: trailing characters at line 1 column 39";
     check(&server.post("/v1/acquire", &two).await, 400, "invalid", detail);
     let path = "/v1/standing?policy=gemini";
-    let detail = "failed to deserialize query string: missing field `subject`; write ?policy=api&subject=alice, percent-encoded";
+    let detail =
+        "the query: missing field `subject`; write ?policy=api&subject=alice, percent-encoded";
+    check(&server.get(path).await, 400, "invalid", detail);
+    let path = "/v1/standing?policy=gemini&Subject=p7";
+    let detail = "the query: Subject: unknown field `Subject`, expected `policy` or `subject`; write ?policy=api&subject=alice, percent-encoded";
     check(&server.get(path).await, 400, "invalid", detail);
 }
 
@@ -104,7 +108,7 @@ async fn unknown_names_are_answered_with_the_known_ones() {
     check(&server.get(path).await, 404, "unknown-policy", detail);
     check(&server.send("DELETE", path, "").await, 404, "unknown-policy", detail);
 
-    let detail = "there is nothing at \"/v2/acquire\"; the calls start with /v1/";
+    let detail = "there is nothing at \"/v2/acquire\"; /openapi.json lists the calls";
     check(&server.post("/v2/acquire", ASK).await, 404, "not-found", detail);
     let answer = server.get("/v1/acquire").await;
     let detail = "\"/v1/acquire\" does not take GET; the field Allow says what it takes";
@@ -182,12 +186,17 @@ async fn what_is_too_large_is_refused() {
 #[tokio::test]
 async fn only_json_is_taken() {
     let server = Server::start().await;
-    for media_type in ["text/plain", "application/x-www-form-urlencoded"] {
-        let fields = format!("content-type: {media_type}\r\ncontent-length: {}", ASK.len());
+    let json = "send JSON, and say so: content-type: application/json";
+    let packed = "send the body as it is, without content-encoding: \"gzip\"";
+    for (fields, detail) in [
+        ("content-type: text/plain", json),
+        ("content-type: application/x-www-form-urlencoded", json),
+        ("content-type: application/json\r\ncontent-encoding: gzip", packed),
+    ] {
+        let fields = format!("{fields}\r\ncontent-length: {}", ASK.len());
         let head = "POST /v1/acquire HTTP/1.1\r\nhost: test\r\nconnection: close";
         let request = format!("{head}\r\n{fields}\r\n\r\n{ASK}");
         let answer = Pending::send(server.address, &request).await.answer().await;
-        let detail = "send JSON, and say so: content-type: application/json";
         check(&answer, 415, "unsupported-media-type", detail);
     }
 }

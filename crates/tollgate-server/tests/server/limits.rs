@@ -1,19 +1,24 @@
 //! Slow, silent, greedy and confused clients of HTTP, in both versions.
 
+use axum::BoxError;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tollgate::Span;
-use tollgate_server::bounds::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX};
+use tollgate_server::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX};
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 
 use crate::client::{Pending, Server, pass};
 
-pub(crate) async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
+pub(crate) async fn http2<B>(server: &Server) -> SendRequest<B>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -55,6 +60,26 @@ async fn http2_answers_as_http1_does_many_at_once() {
     assert!(status == 413 && text.contains("too-large"), "{status} {text}");
     drop(sender);
     assert_eq!(server.stop().done.await.unwrap().cut, 0);
+}
+
+/// An answer that comes before the body was read leaves the stream open: a client that looks at the end of its stream
+/// first would not see what is wrong.
+#[tokio::test]
+async fn a_body_that_nobody_reads_is_taken_over_http2() {
+    let server = Server::start().await;
+    let mut sender = http2(&server).await;
+    let (chunks, arriving) = tokio::sync::mpsc::channel::<Result<Bytes, BoxError>>(1);
+    let body = axum::body::Body::from_stream(ReceiverStream::new(arriving));
+    let request = Request::post("http://test/v1/nothing").body(body).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 404);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!chunks.is_closed(), "the stream was reset");
+    chunks.send(Ok(Bytes::from_static(b"{}"))).await.unwrap();
+    // Not for ever.
+    pass(&server.clock, BODY_WAIT_MAX).await;
+    chunks.closed().await;
 }
 
 /// A client that says nothing, sends half a head, or has been answered and says no more, loses its connection.
@@ -109,7 +134,7 @@ async fn a_head_that_is_too_large_is_told_its_bound() {
     assert_eq!((answer.status, &answer.json()["detail"]), (431, &json!(detail)));
     assert_eq!(answer.field("content-type"), Some("application/problem+json"));
 
-    let mut sender = http2(&server).await;
+    let mut sender = http2::<Full<Bytes>>(&server).await;
     let request = Request::get("http://test/healthz").header("x", field).body(Full::default());
     let answer = sender.send_request(request.unwrap()).await.unwrap();
     assert_eq!(answer.status(), 431);
