@@ -206,11 +206,12 @@ fn overridden(of: &OverrideDescription) -> String {
     text
 }
 
-/// `text` with its control characters escaped, which a terminal would obey. A subject may be anything.
+/// `text` with what a terminal would obey escaped: control characters, and those that turn the writing around. A subject
+/// may be anything.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_control() {
+        if letter.is_control() || TURNS.contains(&letter) {
             plain.extend(letter.escape_default());
         } else {
             plain.push(letter);
@@ -218,6 +219,12 @@ pub(crate) fn plain(text: &str) -> String {
     }
     plain
 }
+
+/// The characters that set the direction of what follows.
+const TURNS: [char; 12] = [
+    '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
+    '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+];
 
 /// RFC 3339 in UTC, rounded up to a second: whoever comes back then is not too early.
 fn whole_seconds(at: Timestamp) -> Timestamp {
@@ -227,4 +234,15 @@ fn whole_seconds(at: Timestamp) -> Timestamp {
 /// RFC 3339 in UTC, rounded down to a second: whoever acts by then is not too late.
 fn whole_seconds_down(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(at.as_micros() / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn a_subject_cannot_steer_the_terminal() {
+        let text = "a\u{1b}[2Jb\u{202e}c\u{2066}\n\u{e4}";
+        assert_eq!(plain(text), "a\\u{1b}[2Jb\\u{202e}c\\u{2066}\\n\u{e4}");
+    }
 }

@@ -83,12 +83,12 @@ impl Settings {
         self
     }
 
-    /// The API key, sent as `authorization: Bearer`, or with `AUTH`.
+    /// The API key, sent as `authorization: Bearer`, or with `AUTH`. Space around it, as at the end of a file, is left out.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it has characters that no header field can have.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
-        let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim())).map_err(|_| {
             Error::new(ErrorKind::Invalid, "the API key has characters that cannot be sent")
         })?;
         value.set_sensitive(true);

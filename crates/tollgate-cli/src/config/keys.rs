@@ -55,6 +55,13 @@ impl KeyConfig {
                 let parsed = text.parse::<KeyHash>();
                 parsed.map_err(|error| blame("hash", format!("hash {error}")))?;
             }
+            if let Some(other) = keys.iter().find(|key| key.hash == hash) {
+                let what = format!(
+                    "this is the key {:?} already; make another with tollgate keys new",
+                    other.name
+                );
+                return Err(blame("name", what));
+            }
             keys.push(Self {
                 name: table.name.clone(),
                 scopes: scopes.into_iter().collect(),

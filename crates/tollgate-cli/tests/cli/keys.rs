@@ -174,6 +174,10 @@ fn a_wrong_key_table_is_refused_with_its_line() {
         ),
         (format!("{good}{good}"), "6: two keys are called \"a\"; give each its own name"),
         (
+            format!("{good}{}", good.replace("\"a\"", "\"b\"")),
+            "6: this is the key \"a\" already; make another with tollgate keys new",
+        ),
+        (
             format!("{good}hash_env = \"A\""),
             "2: hash, hash_env and hash_file exclude each other; keep one",
         ),

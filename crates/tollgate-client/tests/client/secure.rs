@@ -193,7 +193,8 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
         .replace_keys(Some(Keys::from_iter([key("tg_good", None), key("tg_short", Some(until))])));
     let clients = |key: Option<&str>| {
         let settings = match key {
-            Some(key) => broker.settings().key(key).unwrap(),
+            // As it is read from a file.
+            Some(key) => broker.settings().key(&format!("{key}\n")).unwrap(),
             None => broker.settings(),
         };
         [

@@ -182,6 +182,14 @@ impl PolicySpec {
                     return Err(fault(Fault::at(field, text)));
                 }
             }
+            if changed_by[place].is_some() {
+                let text = "the override changes this limit already; keep one of the two";
+                return Err(fault(Fault::at("name", text)));
+            }
+            if *changes == (LimitSpec { name: changes.name.clone(), ..LimitSpec::default() }) {
+                let text = "nothing changes; give a field of the limit, or remove this";
+                return Err(fault(Fault::at("name", text)));
+            }
             specs[place] = specs[place].changed_by(changes);
             changed_by[place] = Some(index);
         }

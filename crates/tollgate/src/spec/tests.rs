@@ -263,10 +263,21 @@ fn what_is_wrong_with_an_override_is_said_with_its_place() {
             "override for \"alice\": limit \"rpm\": limit 0 must be between 1 and 9007199254740991",
             None,
         ),
+        (
+            change("rpm"),
+            "override for \"alice\": limit \"rpm\": nothing changes; give a field of the limit, or remove this",
+            Some("name"),
+        ),
+        (
+            LimitSpec { capacity: Some(40), ..change("burst") },
+            "override for \"alice\": limit \"burst\": the override changes this limit already; keep one of the two",
+            Some("name"),
+        ),
     ];
     for (changes, text, field) in rows {
         // The wrong one stands second, so that the path has to count.
-        let fault = with_override(vec![change("burst"), changes]).resolve().unwrap_err();
+        let right = LimitSpec { capacity: Some(30), ..change("burst") };
+        let fault = with_override(vec![right, changes]).resolve().unwrap_err();
         assert_eq!(fault.to_string(), text);
         let mut path = vec![
             Step::Field("overrides"),
