@@ -69,18 +69,20 @@ pub struct MetricsPage {
 impl App {
     /// Serves `gate` to everybody under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
     /// all servers of one store share.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If a policy has a name that is not for policies; see [`check_policy_name`](crate::check_policy_name).
     pub fn new(
         gate: Arc<dyn Gate>,
         policies: Policies,
         key: [u8; token::KEY_BYTES],
         clock: Arc<dyn Clock>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let closing = watch::Sender::new(false);
         let waiting = Closing::new(Arc::clone(&clock), closing.subscribe());
-        Self {
+        Ok(Self {
             gate: Queue::new(gate, Arc::new(waiting)),
-            rules: Rules::new(policies),
+            rules: Rules::new(policies)?,
             envoy: RwLock::default(),
             key: key.into(),
             access: Access::open(),
@@ -92,7 +94,7 @@ impl App {
             closing,
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
-        }
+        })
     }
 
     /// Tells `observer` of every incident, with what `recorder` remembers. Both should watch the gate too.
@@ -153,8 +155,11 @@ impl App {
 
     /// Puts other policies in force, with the overrides that were made by API. Asks that are being decided go on under the
     /// old ones.
-    pub fn replace_policies(&self, policies: Policies) {
-        self.rules.replace_file(policies);
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); then those in force stay.
+    pub fn replace_policies(&self, policies: Policies) -> Result<(), Error> {
+        self.rules.replace_file(policies)
     }
 
     /// Keeps the overrides that are made by API in `store`, and follows what other servers on it change; without one they
