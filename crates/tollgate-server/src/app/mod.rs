@@ -14,13 +14,16 @@ use tokio::sync::watch;
 use tollgate::audit::AuditLog;
 use tollgate::incident::Recorder;
 use tollgate::overrides::OverrideStore;
-use tollgate::{Clock, Error, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp};
+use tollgate::{
+    Clock, Error, ErrorKind, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp,
+};
 
 use crate::access::Access;
 use crate::audit::{AuditSettings, Auditor};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::resp::THROTTLE_POLICY;
 use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
@@ -225,7 +228,9 @@ impl App {
     }
 
     pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
-        self.policies().get(name).cloned()
+        let found = self.policies().get(name).cloned();
+        // Its keys are to be seen among the subjects, so somebody will look one up.
+        found.map_err(|unknown| if name == THROTTLE_POLICY { carried() } else { unknown })
     }
 
     /// Says when the server closes.
@@ -241,6 +246,15 @@ impl App {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+}
+
+#[cold]
+fn carried() -> Error {
+    let text = format!(
+        "{THROTTLE_POLICY:?} is no policy that can be named: each call of CL.THROTTLE carries its own numbers; \
+         CL.THROTTLE with a quantity of 0 shows where a key stands"
+    );
+    Error::new(ErrorKind::UnknownPolicy, text)
 }
 
 /// Without the key, which must not end up in a log.

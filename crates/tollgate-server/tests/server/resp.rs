@@ -140,6 +140,27 @@ async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
     line.says(&request(&["CL.THROTTLE", "k", "9", "10", "1"]), &numbers([0, 10, 9, -1, 1])).await;
 }
 
+/// A key that is seen among the limited ones cannot be looked up by the name of a policy, and the error says how it can.
+#[tokio::test]
+async fn who_looks_a_key_of_cl_throttle_up_is_told_how() {
+    let server = Server::start().await;
+    let answer = server.get("/v1/standing?policy=cl.throttle&subject=k").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.text.contains("CL.THROTTLE with a quantity of 0"), "{}", answer.text);
+}
+
+/// A gate that only knows policies by their names fails to know that of a call, and the error says where to ask.
+#[tokio::test]
+async fn cl_throttle_on_a_broker_that_passes_asks_on_says_where_to_ask() {
+    let error = Error::new(ErrorKind::UnknownPolicy, "no policy is called \"cl.throttle\"");
+    let server = Server::around(|_| Arc::new(Broken(error))).await;
+    let mut line = Line::to(&server).await;
+    for quantity in ["0", "1"] {
+        let answer = line.ask(&["CL.THROTTLE", "k", "9", "10", "1", quantity]).await;
+        assert!(answer.contains("passes asks on to another"), "{answer}");
+    }
+}
+
 /// A policy of that name would share its entries with `CL.THROTTLE`, which needs no scope but `acquire`.
 #[tokio::test]
 async fn no_policy_may_be_called_as_cl_throttle_calls_its_own() {
