@@ -36,7 +36,7 @@ impl Default for Broker {
         let clock = ManualClock::at(Timestamp::from_secs(1_794_721_500));
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
-        let app = App::new(gate, policies(), KEY, shared);
+        let app = App::new(gate, policies(), KEY, shared).expect("names that are free");
         let keys = [("path", Some("/login")), ("ip", None)];
         let rule = EnvoyRule::new("shop", keys, "gemini", "{path}|{ip}").expect("a right rule");
         app.replace_envoy(EnvoyMap::from_iter([rule]));

@@ -46,7 +46,8 @@ fn main() {
         let (telemetry, _tasks) = telemetry.start();
         let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), keys_max)));
         let gate = Observed::new(gate, Arc::clone(&telemetry) as _, Arc::clone(&clock));
-        let app = App::new(Arc::new(gate), policies(), [7; 32], clock);
+        let app =
+            App::new(Arc::new(gate), policies(), [7; 32], clock).expect("names that are free");
         let app = app.incidents(recorder, telemetry);
         let mut listeners = Vec::new();
         for _ in 0..3 {

@@ -113,7 +113,10 @@ impl Place {
         let curl = self.tls_flags(["--cacert", "--cert", "--key"]);
         let own = self.tls_flags(["--authority", "--client-cert", "--client-key"]);
         let (resp, try_resp) = self.resp.map_or_else(Default::default, |address| {
-            (format!("  resp       {address}\n"), format!("  {}\n", self.redis_cli(address)))
+            (
+                format!("  resp       {address}\n"),
+                format!("  {}\n", self.redis_cli(address, policy)),
+            )
         });
         let (grpc, try_grpc) = self.grpc.as_deref().map_or_else(Default::default, |url| {
             (format!("  grpc       {url}\n"), format!("  {}\n", self.grpcurl(url, policy)))
@@ -168,7 +171,7 @@ impl Place {
         flags
     }
 
-    fn redis_cli(&self, address: SocketAddr) -> String {
+    fn redis_cli(&self, address: SocketAddr, policy: &str) -> String {
         let tls = if self.tls { " --tls" } else { "" };
         let files = self.tls_flags(["--cacert", "--cert", "--key"]);
         let key = if self.keys { " -a \"$TOLLGATE_KEY\"" } else { "" };
@@ -177,7 +180,12 @@ impl Place {
             ip => format!(" -h {ip}"),
         };
         let port = address.port();
-        format!("redis-cli{tls}{files}{host} -p {port}{key} CL.THROTTLE alice 15 30 60")
+        // Another broker is asked by the names of policies, and CL.THROTTLE has none.
+        let call = match self.store {
+            "broker" => format!("TG.ACQUIRE {policy} alice"),
+            _ => "CL.THROTTLE alice 15 30 60".to_owned(),
+        };
+        format!("redis-cli{tls}{files}{host} -p {port}{key} {call}")
     }
 
     fn grpcurl(&self, url: &str, policy: &str) -> String {

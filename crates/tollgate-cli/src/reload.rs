@@ -118,7 +118,7 @@ impl Reload {
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        self.app.replace_policies(config.policies);
+        self.app.replace_policies(config.policies)?;
         self.app.replace_keys(keys);
         self.app.replace_envoy(config.envoy);
         // Its files are the ones to watch from now on.

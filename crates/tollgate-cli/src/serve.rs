@@ -76,7 +76,7 @@ pub(crate) async fn run(
         Recording::Nothing => None,
         _ => open::audit(&store).await?,
     };
-    let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))
+    let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))?
         .legacy_fields(config.server.legacy_fields)
         .audit(config.audit, kept)
         .health(opened.health(place.store))

@@ -101,6 +101,9 @@ pub const WRITE_BYTES_MAX: usize = 64 * 1_024;
 /// The longest that a client may take to take its answers.
 pub const WRITE_WAIT_MAX: Span = Span::from_secs(30);
 
+/// How long a client that still sends when the server ends its connection of the Redis protocol may take to notice.
+pub const LINGER_MAX: Span = Span::from_secs(1);
+
 /// The longest that a connection of the Redis protocol may send nothing.
 pub const IDLE_MAX: Span = Span::from_mins(60);
 

@@ -44,6 +44,8 @@ pub use audit::{AuditSettings, Recording};
 #[cfg(feature = "serve")]
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
 #[cfg(feature = "serve")]
+pub use rules::check_policy_name;
+#[cfg(feature = "serve")]
 pub use server::{Drained, Listeners, run};
 #[cfg(feature = "serve")]
 pub use tls::{Tls, TlsFiles};

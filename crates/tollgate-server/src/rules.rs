@@ -7,11 +7,35 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 use tollgate::overrides::{MemoryOverrides, OverrideStore};
 use tollgate::spec::OverrideSpec;
-use tollgate::{Clock, Error, Policies};
+use tollgate::{Clock, Error, ErrorKind, Policies, Policy};
 
 use crate::bounds::OVERRIDES_EVERY;
 use crate::overrides::{Overrides, Unfit};
+use crate::resp::THROTTLE_POLICY;
 use crate::wire::{FROM_API, OverrideDescription, PoliciesResponse};
+
+/// Whether a policy of a server may be called `name`. `cl.throttle` is what the keys of the command `CL.THROTTLE` are kept
+/// under, so a policy of that name would share its entries with whoever may ask.
+///
+/// # Errors
+/// If it may not.
+pub fn check_policy_name(name: &str) -> Result<(), Error> {
+    if name == THROTTLE_POLICY {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "no policy may be called {name:?}, because the command CL.THROTTLE keeps its keys under it; \
+                 choose another name"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn checked(policies: Policies) -> Result<Policies, Error> {
+    policies.iter().map(Policy::name).try_for_each(check_policy_name)?;
+    Ok(policies)
+}
 
 /// The policies, and where their overrides are kept.
 #[derive(Debug)]
@@ -33,14 +57,15 @@ struct Parts {
 }
 
 impl Rules {
-    pub(crate) fn new(file: Policies) -> Self {
-        Self {
+    pub(crate) fn new(file: Policies) -> Result<Self, Error> {
+        let file = checked(file)?;
+        Ok(Self {
             in_force: RwLock::new(Arc::new(file.clone())),
             made_of: Mutex::new(Parts { file, ..Parts::default() }),
             shared: None,
             own: MemoryOverrides::default(),
             turn: Semaphore::new(1),
-        }
+        })
     }
 
     pub(crate) fn keep_in(&mut self, store: Arc<dyn OverrideStore>) {
@@ -51,8 +76,10 @@ impl Rules {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn replace_file(&self, file: Policies) {
+    pub(crate) fn replace_file(&self, file: Policies) -> Result<(), Error> {
+        let file = checked(file)?;
         self.remake(|parts| parts.file = file);
+        Ok(())
     }
 
     /// Changes what the policies are made of, and makes them anew.

@@ -85,7 +85,7 @@ impl From<TcpListener> for Listeners {
 ///
 /// let api = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_second(10))])?;
 /// let gate = Arc::new(Atomic::new(Memory::new()));
-/// let app = App::new(gate, Policies::new([api])?, [7; 32], Arc::new(SystemClock));
+/// let app = App::new(gate, Policies::new([api])?, [7; 32], Arc::new(SystemClock))?;
 ///
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 /// let stop_at_once = async {};

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use tollgate::Policies;
 use tollgate::spec::Step;
-use tollgate_server::{AuditSettings, EnvoyMap};
+use tollgate_server::{AuditSettings, EnvoyMap, check_policy_name};
 
 pub(crate) use blame::Blame;
 pub(crate) use broker::BrokerConfig;
@@ -185,6 +185,8 @@ fn resolve_policies(
             let what = format!("two policies are called {:?}; give each its own name", spec.name);
             return Err(text.blame_policy(index, &[Step::Field("name")], what));
         }
+        check_policy_name(&spec.name)
+            .map_err(|error| text.blame_policy(index, &[Step::Field("name")], error.to_string()))?;
         let policy = spec.resolve();
         policies.push(
             policy.map_err(|fault| text.blame_policy(index, fault.path(), fault.to_string()))?,

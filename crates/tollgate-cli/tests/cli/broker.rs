@@ -11,6 +11,7 @@ use tollgate::{
 use tollgate_client::{Client, Settings};
 use tollgate_testing::servers::{Authority, free_ports};
 
+use crate::clients::redis_cli;
 use crate::folder::Folder;
 use crate::running::Broker;
 
@@ -94,6 +95,11 @@ fn r002_4_brokers_in_a_row_hand_on_permits() {
     let front = Folder::with(&config);
     let brokers = [(); 2].map(|()| Broker::start_with(&front, "", &[("LAST", &key)]));
     assert!(brokers[0].printed.contains("at the configured broker"), "{}", brokers[0].printed);
+    // What needs no policy of the last one cannot be handed on, and is not advertised.
+    let resp = brokers[0].resp.as_ref().expect("it is on");
+    let answer = redis_cli(resp.rsplit(':').next().expect("a port"), "CL.THROTTLE k 15 30 60");
+    assert!(answer.contains("passes asks on to another"), "{answer}");
+    assert!(brokers[0].printed.contains("TG.ACQUIRE api alice\n"), "{}", brokers[0].printed);
     let permit = |at: &str| {
         let (code, body) = front.json(&format!("acquire api u1 --cost requests=9 --server {at}"));
         assert_eq!(code, 0, "{body}");

@@ -22,7 +22,7 @@ fn broker() -> (Folder, Broker, String) {
     (folder, broker, port)
 }
 
-fn redis_cli(port: &str, words: &str) -> String {
+pub(crate) fn redis_cli(port: &str, words: &str) -> String {
     let program = Program::new("redis-cli").args("--no-auth-warning -p").arg(port).args(words);
     run(&program).expect("redis-cli runs")
 }

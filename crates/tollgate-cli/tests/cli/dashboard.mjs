@@ -76,6 +76,16 @@ const scenarios = {
     await page.locator("#standing h3", { hasText: "bob" }).waitFor();
   },
 
+  /** A key of CL.THROTTLE is shown, but as nothing that could be looked up. */
+  async throttle(browser) {
+    const { page, problems } = await opened(browser, {});
+    const row = page.locator("#top li", { hasText: "cell" });
+    await row.waitFor();
+    assert.equal(await row.locator("button").count(), 0);
+    assert.match(await row.locator("[title]").getAttribute("title"), /CL\.THROTTLE with a quantity of 0/);
+    assert.deepEqual(problems, []);
+  },
+
   /** At the width of a phone nothing sticks out, in either scheme. */
   async phone(browser) {
     await ask("api", "a-subject-with-a-very-long-name-that-goes-on-and-on-and-has-no-place-to-break-it", 3);

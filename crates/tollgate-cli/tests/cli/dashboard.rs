@@ -5,6 +5,7 @@ use std::process::Command;
 
 use tollgate_testing::servers::{Append, Redis};
 
+use crate::clients::redis_cli;
 use crate::folder::Folder;
 use crate::running::Broker;
 
@@ -59,6 +60,18 @@ fn the_dashboard_lists_overrides() {
 #[test]
 fn the_dashboard_says_when_the_broker_is_away() {
     look_at_memory("lost");
+}
+
+#[test]
+fn the_dashboard_offers_no_lookup_of_a_key_of_cl_throttle() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}"));
+    let broker = Broker::start(&folder, "");
+    let port = broker.resp.as_ref().expect("it is on").rsplit(':').next().expect("a port");
+    for limited in ["0\n1\n0\n", "1\n1\n0\n"] {
+        let answer = redis_cli(port, "CL.THROTTLE cell 0 1 3600");
+        assert!(answer.starts_with(limited), "{answer}");
+    }
+    look(&broker, &["throttle"]);
 }
 
 /// Promise 7: degradation is visible.

@@ -59,7 +59,8 @@ impl Broker {
 
     /// The same, perhaps with TLS on every listener.
     pub(crate) fn with(gate: Arc<dyn Gate>, clock: &ManualClock, tls: Option<Tls>) -> Self {
-        let app = App::new(gate, Policies::default(), KEY, Arc::new(Alarmless(clock.clone())));
+        let app =
+            App::new(gate, Policies::default(), KEY, Arc::new(Alarmless(clock.clone()))).unwrap();
         let app = Arc::new(app);
         let bound = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -93,7 +94,7 @@ impl Broker {
 
     /// Policies in force from now on.
     pub(crate) fn put(&self, policies: impl IntoIterator<Item = Policy>) {
-        self.app.replace_policies(Policies::new(policies).unwrap());
+        self.app.replace_policies(Policies::new(policies).unwrap()).unwrap();
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -145,7 +146,7 @@ impl InTurn {
     fn told(&self, policy: &Policy) -> &Client {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.clients.len();
         let (client, app) = &self.clients[place];
-        app.replace_policies(Policies::new([policy.clone()]).unwrap());
+        app.replace_policies(Policies::new([policy.clone()]).unwrap()).unwrap();
         client
     }
 }

@@ -19,13 +19,16 @@ use tokio_util::task::TaskTracker;
 use tollgate::audit::AuditLog;
 use tollgate::incident::Recorder;
 use tollgate::overrides::OverrideStore;
-use tollgate::{Clock, Error, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp};
+use tollgate::{
+    Clock, Error, ErrorKind, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp,
+};
 
 use crate::access::Access;
 use crate::audit::{AuditSettings, Auditor};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::resp::THROTTLE_POLICY;
 use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
@@ -76,18 +79,20 @@ pub struct MetricsPage {
 impl App {
     /// Serves `gate` to everybody under `policies`, with a line in front of it for asks that wait. Permits are sealed with `key`, which
     /// all servers of one store share.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If a policy has a name that is not for policies; see [`check_policy_name`](crate::check_policy_name).
     pub fn new(
         gate: Arc<dyn Gate>,
         policies: Policies,
         key: [u8; token::KEY_BYTES],
         clock: Arc<dyn Clock>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let closing = watch::Sender::new(false);
         let waiting = Closing::new(Arc::clone(&clock), closing.subscribe());
-        Self {
+        Ok(Self {
             gate: Queue::new(gate, Arc::new(waiting)),
-            rules: Rules::new(policies),
+            rules: Rules::new(policies)?,
             envoy: RwLock::default(),
             key: key.into(),
             access: Access::open(),
@@ -100,7 +105,7 @@ impl App {
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
-        }
+        })
     }
 
     /// Tells `observer` of every incident, with what `recorder` remembers. Both should watch the gate too.
@@ -161,8 +166,11 @@ impl App {
 
     /// Puts other policies in force, with the overrides that were made by API. Asks that are being decided go on under the
     /// old ones.
-    pub fn replace_policies(&self, policies: Policies) {
-        self.rules.replace_file(policies);
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); then those in force stay.
+    pub fn replace_policies(&self, policies: Policies) -> Result<(), Error> {
+        self.rules.replace_file(policies)
     }
 
     /// Keeps the overrides that are made by API in `store`, and follows what other servers on it change; without one they
@@ -228,7 +236,9 @@ impl App {
     }
 
     pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
-        self.policies().get(name).cloned()
+        let found = self.policies().get(name).cloned();
+        // Its keys are to be seen among the subjects, so somebody will look one up.
+        found.map_err(|unknown| if name == THROTTLE_POLICY { carried() } else { unknown })
     }
 
     /// Says when the server closes.
@@ -267,6 +277,15 @@ impl App {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+}
+
+#[cold]
+fn carried() -> Error {
+    let text = format!(
+        "{THROTTLE_POLICY:?} is no policy that can be named: each call of CL.THROTTLE carries its own numbers; \
+         CL.THROTTLE with a quantity of 0 shows where a key stands"
+    );
+    Error::new(ErrorKind::UnknownPolicy, text)
 }
 
 /// Without the key, which must not end up in a log.

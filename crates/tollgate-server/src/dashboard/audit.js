@@ -49,12 +49,20 @@ export function lookUp(policy, subject) {
 
 // ---- most limited
 
+// What a call of CL.THROTTLE carries is no policy that could be looked up.
+const CARRIED = "cl.throttle";
+
 function topRow(limited, most) {
   const sure = limited.error ? ` (at least ${number(limited.count - limited.error)})` : "";
-  const button = element("button", { type: "button", className: "row-button", title: "Look up where it stands" },
+  const row = [
     element("span", { className: "who" }, element("strong", {}, limited.subject), element("span", { className: "soft" }, limited.policy)),
     element("span", { className: "count" }, number(limited.count), element("span", { className: "soft" }, sure)),
-    bar((100 * limited.count) / most, "stop"));
+    bar((100 * limited.count) / most, "stop")];
+  if (limited.policy === CARRIED) {
+    const title = "CL.THROTTLE with a quantity of 0 shows where it stands";
+    return element("li", {}, element("div", { className: "row-button plain", title }, ...row));
+  }
+  const button = element("button", { type: "button", className: "row-button", title: "Look up where it stands" }, ...row);
   button.dataset.who = JSON.stringify([limited.policy, limited.subject]);
   button.addEventListener("click", () => lookUp(limited.policy, limited.subject));
   return element("li", {}, button);

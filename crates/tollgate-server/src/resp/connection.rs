@@ -3,6 +3,8 @@
 //! Room for reading grows with what a connection sends at once, so ten thousand idle ones cost little. One that tries the
 //! server's [`Patience`], or does not take its answers within [`WRITE_WAIT_MAX`], is closed. One that closes while its ask
 //! waits for room takes the ask with it.
+//!
+//! Once the server closes, what was read is answered and nothing more is read, however much a client sends.
 
 use std::future::{Future as _, poll_fn};
 use std::ops::Range;
@@ -21,7 +23,7 @@ use super::reply::Replies;
 use super::{Resp, Words, native};
 use crate::access::Session;
 use crate::bounds::{
-    AHEAD_BYTES_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX,
+    AHEAD_BYTES_MAX, LINGER_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX,
 };
 use tollgate::within;
 
@@ -40,10 +42,11 @@ where
         stream,
         resp,
     };
-    if let Err(error) = connection.run(&mut closing).await {
+    let is_talking = connection.run(&mut closing).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a connection ended early");
-    }
-    connection.close().await;
+        false
+    });
+    connection.close(is_talking).await;
 }
 
 struct Connection<S> {
@@ -59,31 +62,38 @@ struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    async fn run(&mut self, closing: &mut watch::Receiver<bool>) -> io::Result<()> {
+    /// Answers until the connection ends. Says whether the client may be sending still.
+    async fn run(&mut self, closing: &mut watch::Receiver<bool>) -> io::Result<bool> {
         // One for all requests: to wait anew for each is to queue up anew. An error says that the server is gone, and so
         // closed.
         let mut closed = pin!(closing.wait_for(|closing| *closing));
         loop {
             let mut reading = pin!(self.stream.read_buf(&mut self.input));
             let clock = self.resp.app.clock();
+            let mut is_idle = false;
             let read = poll_fn(|context| {
+                // Before the read: a client that always has more to say would never let it come to this.
+                if closed.as_mut().poll(context).is_ready() {
+                    is_idle &= reading.as_mut().poll(context).is_pending();
+                    return Poll::Ready(Ok(0));
+                }
                 if let Poll::Ready(read) = reading.as_mut().poll(context) {
                     return Poll::Ready(read);
                 }
-                let is_over = self.patience.is_over(clock, context);
-                if is_over || closed.as_mut().poll(context).is_ready() {
+                is_idle = true;
+                if self.patience.is_over(clock, context) {
                     return Poll::Ready(Ok(0));
                 }
                 Poll::Pending
             });
             if read.await? == 0 {
-                return Ok(());
+                return Ok(!is_idle);
             }
             let is_full = self.input.len() == self.input.capacity();
             let goes_on = self.answer_all().await?;
             self.flush().await?;
             if !goes_on {
-                return Ok(());
+                return Ok(true);
             }
             if is_full {
                 self.input.reserve(READ_BYTES_MAX.max(self.input.len()));
@@ -146,9 +156,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Words { bytes: &self.input[request.clone()], places: &self.places }
     }
 
-    /// Says goodbye, which with TLS tells a client that nothing was cut off.
-    async fn close(&mut self) {
-        within(self.resp.app.clock(), WRITE_WAIT_MAX, self.stream.shutdown()).await;
+    /// Says goodbye, which with TLS tells a client that nothing was cut off. To close while something of a client that
+    /// `is_talking` is unread would be a reset, which takes answers with it that are on their way; so it is heard out.
+    async fn close(&mut self, is_talking: bool) {
+        let clock = self.resp.app.clock();
+        let is_shut = within(clock, WRITE_WAIT_MAX, self.stream.shutdown()).await;
+        if !is_talking || !matches!(is_shut, Some(Ok(()))) {
+            return;
+        }
+        let hear_out = async {
+            loop {
+                self.input.clear();
+                if !matches!(self.stream.read_buf(&mut self.input).await, Ok(1..)) {
+                    break;
+                }
+            }
+        };
+        within(clock, LINGER_MAX, hear_out).await;
     }
 
     async fn flush(&mut self) -> io::Result<()> {

@@ -84,11 +84,11 @@ pub(super) async fn answer(
     let quantity = if words.len() == 6 { number(words, 5, "quantity", 0..=NUMBER_MAX)? } else { 1 };
     let policy = throttles.policy(numbers)?;
     let (limited, retry_after, standings, now) = if quantity == 0 {
-        let standings = app.gate().standing(&policy, key).await?;
+        let standings = app.gate().standing(&policy, key).await.map_err(passed_on)?;
         (false, None, standings, app.now())
     } else {
         let ask = Ask::new(&policy, key).cost("requests", quantity);
-        match app.decide(&ask).await? {
+        match app.decide(&ask).await.map_err(passed_on)? {
             Decision::Admitted(permit) => {
                 let at = permit.grant().at;
                 (false, None, permit.limits, at)
@@ -106,6 +106,16 @@ pub(super) async fn answer(
     replies.integer(retry_after.map_or(-1, |wait| signed(wait.as_secs_ceil())));
     replies.integer(standing.map_or(0, |standing| reset_after(standing, now)));
     Ok(())
+}
+
+/// The policy is right here, so only a gate that names it to somebody else can fail to know it.
+fn passed_on(error: Error) -> Error {
+    if error.kind() != ErrorKind::UnknownPolicy {
+        return error;
+    }
+    let text = "this broker passes asks on to another by the names of policies, and CL.THROTTLE has none; \
+                ask CL.THROTTLE there, or name a policy in TG.ACQUIRE";
+    Error::new(ErrorKind::UnknownPolicy, text).caused_by(error)
 }
 
 fn reset_after(standing: &Standing, now: Timestamp) -> i64 {

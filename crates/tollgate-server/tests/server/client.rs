@@ -96,7 +96,7 @@ impl Server {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
         let gate = wrap(gate, Arc::clone(&shared));
-        let app = Arc::new(finish(App::new(gate, policies(), KEY, shared)));
+        let app = Arc::new(finish(App::new(gate, policies(), KEY, shared).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let resp_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

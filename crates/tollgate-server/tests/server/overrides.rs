@@ -151,15 +151,15 @@ async fn an_override_that_no_longer_fits_is_shown_and_kept() {
     let file = policies();
     let other = file.get("gemini").unwrap();
     let fewer = tollgate::Policy::new("gemini", other.limits().skip(1).cloned()).unwrap();
-    server.app.replace_policies(Policies::new([fewer]).unwrap());
+    server.app.replace_policies(Policies::new([fewer]).unwrap()).unwrap();
     let shown = listed(&server).await;
     let why = shown[0]["unfit"].as_str().unwrap();
     assert!(why.contains("the policy has no such limit"), "{why}");
-    server.app.replace_policies(file);
+    server.app.replace_policies(file).unwrap();
     assert_eq!(listed(&server).await[0]["unfit"], Value::Null);
     assert_eq!(admitted(&server, "alice", 9).await, 7);
     // A policy that is gone has no list, but its overrides can be removed.
-    server.app.replace_policies(Policies::default());
+    server.app.replace_policies(Policies::default()).unwrap();
     assert_eq!(server.send("DELETE", ALICE, "").await.json(), json!({ "changed": true }));
 }
 

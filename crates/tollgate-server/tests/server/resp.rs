@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tollgate::{Clock, Error, ErrorKind, Span};
+use tollgate::{Clock, Error, ErrorKind, Limit, Policies, Policy, Span, TokenBucket};
+use tollgate_server::App;
 use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, IDLE_MAX, WRITE_WAIT_MAX};
 
-use crate::client::{Server, pass};
+use crate::client::{KEY, Server, pass};
 use crate::shutdown::Broken;
 
 /// A connection that shows every byte.
@@ -137,6 +138,41 @@ async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
         assert!(answer.contains(reason), "{answer}");
     }
     line.says(&request(&["CL.THROTTLE", "k", "9", "10", "1"]), &numbers([0, 10, 9, -1, 1])).await;
+}
+
+/// A key that is seen among the limited ones cannot be looked up by the name of a policy, and the error says how it can.
+#[tokio::test]
+async fn who_looks_a_key_of_cl_throttle_up_is_told_how() {
+    let server = Server::start().await;
+    let answer = server.get("/v1/standing?policy=cl.throttle&subject=k").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.text.contains("CL.THROTTLE with a quantity of 0"), "{}", answer.text);
+}
+
+/// A gate that only knows policies by their names fails to know that of a call, and the error says where to ask.
+#[tokio::test]
+async fn cl_throttle_on_a_broker_that_passes_asks_on_says_where_to_ask() {
+    let error = Error::new(ErrorKind::UnknownPolicy, "no policy is called \"cl.throttle\"");
+    let server = Server::around(|_| Arc::new(Broken(error))).await;
+    let mut line = Line::to(&server).await;
+    for quantity in ["0", "1"] {
+        let answer = line.ask(&["CL.THROTTLE", "k", "9", "10", "1", quantity]).await;
+        assert!(answer.contains("passes asks on to another"), "{answer}");
+    }
+}
+
+/// A policy of that name would share its entries with `CL.THROTTLE`, which needs no scope but `acquire`.
+#[tokio::test]
+async fn no_policy_may_be_called_as_cl_throttle_calls_its_own() {
+    let server = Server::start().await;
+    let bucket = Limit::new("all", "requests", TokenBucket::per_second(1));
+    let own = Policies::new([Policy::new("cl.throttle", [bucket]).unwrap()]).unwrap();
+    let refused = server.app.replace_policies(own.clone()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(server.app.policies().get("jobs").is_ok(), "the others stay in force");
+    let gate = Arc::new(Broken(Error::new(ErrorKind::Unavailable, "away")));
+    let refused = App::new(gate, own, KEY, Arc::new(server.clock.clone())).unwrap_err();
+    assert!(refused.to_string().contains("no policy may be called \"cl.throttle\""), "{refused}");
 }
 
 /// Requests that arrive together are answered in their order, wherever the packets are cut.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tollgate::{Ask, BoxFuture, Costs, Decision, Error, Gate, Permit, Policy, Standing, Timestamp};
 use tollgate_server::bounds::DRAIN_MAX;
 
 use crate::client::{Server, pass};
+use crate::resp::{Line, request};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
 
@@ -47,6 +48,32 @@ async fn an_idle_connection_does_not_hold_the_server_up() {
     let _idle = TcpStream::connect(server.address).await.unwrap();
     server.permit(ASK).await;
     assert_eq!(server.stop().done.await.unwrap().cut, 0);
+}
+
+/// Who pipelines without end does not keep the server running: what was read is answered, nothing after it is executed,
+/// and no answer is lost that the client has yet to take.
+#[tokio::test]
+async fn a_busy_connection_of_resp_is_answered_and_ends() {
+    let held = Arc::new(Doors::default());
+    let server = Server::around(|gate| Arc::new(Held { gate, doors: Arc::clone(&held) })).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    // So little fits that most answers are at the server still when it closes.
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut line = Line(socket.connect(server.resp).await.unwrap());
+    let word = "x".repeat(1_024);
+    line.send(&request(&["ECHO", &word]).repeat(64)).await;
+    line.send("TG.RESET jobs p7\r\n").await;
+    held.entered.notified().await;
+    line.send(&"PING\r\n".repeat(10_000)).await;
+    let stopping = server.stop();
+    while TcpStream::connect(stopping.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    held.open.add_permits(1);
+    line.expect(&format!("$1024\r\n{word}\r\n").repeat(64)).await;
+    line.expect("*2\r\n$7\r\nchanged\r\n:0\r\n").await;
+    assert!(line.closes().await);
+    assert_eq!(stopping.done.await.unwrap().cut, 0);
 }
 
 #[derive(Debug)]

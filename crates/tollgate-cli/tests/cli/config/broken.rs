@@ -125,6 +125,13 @@ fn a_broken_policy_is_shown_with_what_would_be_right() {
             "\"api\"",
         ),
         (
+            good.replace("\"api\"", "\"cl.throttle\""),
+            "2: no policy may be called \"cl.throttle\", because the command CL.THROTTLE keeps its keys under it; \
+             choose another name",
+            "name = \"cl.throttle\"",
+            "\"cl.throttle\"",
+        ),
+        (
             format!("{good}on_store_failure = \"panic\"\n"),
             "6: on_store_failure \"panic\" is not one of fallback, open or closed",
             "on_store_failure = \"panic\"",

@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_paths_of_the_router_are_those_of_the_document() {
         let gate = Arc::new(Atomic::new(Memory::new()));
-        let app = App::new(gate, Policies::default(), [0; 32], Arc::new(SystemClock));
+        let app = App::new(gate, Policies::default(), [0; 32], Arc::new(SystemClock)).unwrap();
         let routed: BTreeSet<&str> =
             super::super::routes(&Arc::new(app)).paths.into_iter().collect();
         let document = document();
