@@ -1,7 +1,7 @@
 //! The broker: what it prints, what it answers, what it holds, how it ends.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
@@ -354,4 +354,26 @@ fn r000_14_an_incident_is_reported_to_a_broker_and_audited() {
     let wrong = folder.run("audit incidents --since yesterday");
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("nor a length of time, as in 24h"), "{}", wrong.err);
+}
+
+/// A limit of open files is raised as far as it may be, and connections leave enough of it to the store.
+#[test]
+fn silent_connections_leave_files_for_the_store() {
+    let folder = Folder::new();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 100; ulimit -Hn 160; exec \"$0\" \"$@\""]);
+    shell.arg(env!("CARGO_BIN_EXE_tollgate")).current_dir(folder.path());
+    shell.args("serve --http 127.0.0.1:0 --resp 127.0.0.1:0 --grpc off".split(' '));
+    let broker = Broker::of(&mut shell);
+    let limits = broker.proc("limits");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    assert_eq!(files.split_whitespace().filter(|word| *word == "160").count(), 2, "{files}");
+    let resp = broker.resp.as_ref().expect("it is on");
+    let mut silent: Vec<_> = (0..170).map(|_| TcpStream::connect(resp).expect("a place")).collect();
+    silent[0].write_all(b"PING\r\n").expect("it is taken");
+    silent[0].read_exact(&mut [0; 7]).expect("it is answered");
+    for subject in ["u1", "u2"] {
+        let (code, body) = folder.json(&format!("acquire api {subject} --server {}", broker.url));
+        assert_eq!(code, 0, "{body}");
+    }
 }
