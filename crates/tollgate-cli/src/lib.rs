@@ -10,6 +10,7 @@ mod consent;
 mod drs;
 mod dynamodb;
 mod failure;
+mod files;
 mod incidents;
 mod intent;
 mod keys;

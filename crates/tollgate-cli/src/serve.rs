@@ -14,6 +14,7 @@ use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, KeyConfig, StoreConfig};
 use crate::failure::Failure;
+use crate::files;
 use crate::incidents;
 use crate::intent::Serving;
 use crate::log;
@@ -61,6 +62,9 @@ pub(crate) async fn run(
         let (grpc, grpc_at) = bind("--grpc", address).await?;
         place.serves_grpc(grpc_at);
         listeners = listeners.grpc(grpc);
+    }
+    if let Some(most) = files::room_for_connections() {
+        listeners = listeners.connections(most);
     }
     if let Some(tls) = &tls {
         listeners = listeners.tls(tls.clone());

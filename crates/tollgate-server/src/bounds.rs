@@ -28,8 +28,12 @@ pub const OVERRIDE_TRIES_MAX: usize = 16;
 /// The most overrides of one policy that are listed.
 pub const OVERRIDES_SHOWN_MAX: usize = 1_000;
 
-/// The most connections at once on each listener; further ones wait in its backlog.
-pub const CONNECTIONS_MAX: usize = 16_384;
+/// The most connections at once on all listeners together, if [`Listeners::connections`](crate::Listeners::connections)
+/// says no less; further ones wait in the backlog.
+pub const CONNECTIONS_MAX: usize = 49_152;
+
+/// Each listener keeps one of so many connections for itself, whatever comes to the others.
+pub const CONNECTIONS_SHARE: usize = 8;
 
 /// The longest that a connection may be idle, or take to send the head of a request; in the Redis protocol, to send a
 /// request that it began.

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tollgate::Clock;
 
 use crate::app::App;
-use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, DRAIN_MAX};
+use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX};
 use crate::grpc;
 use crate::http;
 use crate::resp::{self, Resp};
@@ -36,13 +37,14 @@ pub struct Listeners {
     resp: Option<TcpListener>,
     grpc: Option<TcpListener>,
     tls: Option<Tls>,
+    connections_max: usize,
 }
 
 impl Listeners {
     /// HTTP on `http`, and nothing else.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        Self { http, resp: None, grpc: None, tls: None }
+        Self { http, resp: None, grpc: None, tls: None, connections_max: CONNECTIONS_MAX }
     }
 
     /// The same, with the Redis protocol on `resp`.
@@ -56,6 +58,15 @@ impl Listeners {
     #[must_use]
     pub fn grpc(mut self, grpc: TcpListener) -> Self {
         self.grpc = Some(grpc);
+        self
+    }
+
+    /// The same, with at most `most` connections at once on all listeners together, and never more than
+    /// [`CONNECTIONS_MAX`]. Each listener keeps a few of them, so that one cannot shut out another. It is for a process that
+    /// may have only so many open files.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Self {
+        self.connections_max = most.min(CONNECTIONS_MAX);
         self
     }
 
@@ -138,9 +149,15 @@ struct Server {
 impl Server {
     async fn accept(&mut self, listeners: &Listeners) {
         let app = Arc::clone(&self.app);
-        let http = Door::new(&listeners.http, app.clock());
-        let resp = listeners.resp.as_ref().map(|listener| Door::new(listener, app.clock()));
-        let grpc = listeners.grpc.as_ref().map(|listener| Door::new(listener, app.clock()));
+        let doors =
+            1 + usize::from(listeners.resp.is_some()) + usize::from(listeners.grpc.is_some());
+        let own = (listeners.connections_max / CONNECTIONS_SHARE).max(1);
+        let shared = listeners.connections_max.saturating_sub(own * doors);
+        let shared = Arc::new(Semaphore::new(shared));
+        let door = |listener| Door::new(listener, app.clock(), own, &shared);
+        let http = door(&listeners.http);
+        let resp = listeners.resp.as_ref().map(door);
+        let grpc = listeners.grpc.as_ref().map(door);
         loop {
             tokio::select! {
                 (stream, place) = http.next() => self.serve_http(stream, place),
@@ -231,25 +248,39 @@ fn no_handshake(error: &std::io::Error) {
     tracing::debug!(%error, "a client and the server did not agree on TLS");
 }
 
-/// A listener with room for so many connections.
+/// A listener with room for so many connections of its own, and what it shares with others.
 struct Door<'a> {
     listener: &'a TcpListener,
     clock: &'a dyn Clock,
-    room: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
+    /// Whether the last attempt to accept failed, which is said once.
+    failing: AtomicBool,
 }
 
 impl<'a> Door<'a> {
-    fn new(listener: &'a TcpListener, clock: &'a dyn Clock) -> Self {
-        Self { listener, clock, room: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    fn new(
+        listener: &'a TcpListener,
+        clock: &'a dyn Clock,
+        own: usize,
+        shared: &Arc<Semaphore>,
+    ) -> Self {
+        let (own, shared) = (Arc::new(Semaphore::new(own)), Arc::clone(shared));
+        Self { listener, clock, own, shared, failing: AtomicBool::new(false) }
     }
 
     /// The next connection, with its place.
     async fn next(&self) -> (TcpStream, OwnedSemaphorePermit) {
         loop {
-            let place = Arc::clone(&self.room).acquire_owned().await;
-            let place = place.expect("the semaphore is never closed");
+            let place = tokio::select! {
+                biased;
+                own = Arc::clone(&self.own).acquire_owned() => own,
+                shared = Arc::clone(&self.shared).acquire_owned() => shared,
+            };
+            let place = place.expect("no semaphore is ever closed");
             match self.listener.accept().await {
                 Ok((stream, _)) => {
+                    self.failing.store(false, Ordering::Relaxed);
                     // An answer is one small write; holding it back for the next would only add latency.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "could not set TCP_NODELAY");
@@ -258,7 +289,9 @@ impl<'a> Door<'a> {
                 }
                 // Somebody gave up while in the backlog, or descriptors ran out; either passes.
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept a connection");
+                    if !self.failing.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "connections cannot be accepted; trying again until they can");
+                    }
                     self.clock.sleep_until(self.clock.now() + ACCEPT_PAUSE).await;
                 }
             }

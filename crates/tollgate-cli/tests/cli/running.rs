@@ -38,8 +38,12 @@ impl Broker {
     /// The same where `arguments` say.
     pub(crate) fn serve(folder: &Folder, arguments: &str, env: &[(&str, &str)]) -> Self {
         let mut command = folder.command(&format!("serve {arguments}"));
+        Self::of(command.envs(env.iter().copied()))
+    }
+
+    /// The broker that `command` starts.
+    pub(crate) fn of(command: &mut Command) -> Self {
         let mut child = command
-            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -78,6 +82,11 @@ impl Broker {
         self.out.read_to_string(&mut out).expect("the broker prints text");
         self.err.read_to_string(&mut err).expect("the broker prints text");
         (status.code(), out, err)
+    }
+
+    /// What the system says about its process in `file`.
+    pub(crate) fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs")
     }
 
     pub(crate) fn signal(&self, signal: &str) {

@@ -38,7 +38,7 @@ where
         places: Places::new(),
         replies: Replies::default(),
         session: Session::new(),
-        patience: Patience::new(resp.app.clock()),
+        patience: Patience::new(resp.app.clock(), resp.app.access().is_guarded()),
         stream,
         resp,
     };
@@ -147,7 +147,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         };
         self.input.drain(..done);
-        self.patience.heard(self.resp.app.clock(), has_ended, !self.input.is_empty());
+        let app = &self.resp.app;
+        let is_stranger = self.session.check(None, app.access(), || app.now()).is_err();
+        self.patience.heard(app.clock(), has_ended, !self.input.is_empty(), is_stranger);
         Ok(goes_on)
     }
 

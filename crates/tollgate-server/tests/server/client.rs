@@ -64,7 +64,7 @@ impl Server {
         wrap: impl FnOnce(Arc<dyn Gate>, Arc<dyn Clock>) -> Arc<dyn Gate>,
         finish: impl FnOnce(App) -> App,
     ) -> Self {
-        Self::of(wrap, finish, None).await
+        Self::of(wrap, finish, |listeners| listeners).await
     }
 
     /// A server of what `finish` makes of the app.
@@ -79,18 +79,23 @@ impl Server {
             app.replace_keys(Some(keys));
             app
         };
-        Self::of(|gate, _| gate, guarded, None).await
+        Self::serving(guarded).await
     }
 
     /// A server that speaks TLS.
     pub(crate) async fn secured(tls: Tls) -> Self {
-        Self::of(|gate, _| gate, |app| app, Some(tls)).await
+        Self::of(|gate, _| gate, |app| app, |listeners| listeners.tls(tls)).await
+    }
+
+    /// A server with room for `most` connections.
+    pub(crate) async fn with_room(most: usize) -> Self {
+        Self::of(|gate, _| gate, |app| app, |listeners| listeners.connections(most)).await
     }
 
     async fn of(
         wrap: impl FnOnce(Arc<dyn Gate>, Arc<dyn Clock>) -> Arc<dyn Gate>,
         finish: impl FnOnce(App) -> App,
-        tls: Option<Tls>,
+        listen: impl FnOnce(Listeners) -> Listeners,
     ) -> Self {
         let clock = ManualClock::at(START);
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -103,10 +108,8 @@ impl Server {
         let resp = resp_listener.local_addr().unwrap();
         let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let grpc = grpc_listener.local_addr().unwrap();
-        let mut listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
-        if let Some(tls) = tls {
-            listeners = listeners.tls(tls);
-        }
+        let listeners = Listeners::http(listener).resp(resp_listener).grpc(grpc_listener);
+        let listeners = listen(listeners);
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(run(listeners, Arc::clone(&app), async {
             stopped.await.ok();

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate::{Clock, Error, ErrorKind, Limit, Policies, Policy, Span, TokenBucket};
 use tollgate_server::App;
-use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, IDLE_MAX, WRITE_WAIT_MAX};
+use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, HEAD_WAIT_MAX, IDLE_MAX, WRITE_WAIT_MAX};
 
 use crate::client::{KEY, Server, pass};
 use crate::shutdown::Broken;
@@ -307,6 +307,41 @@ async fn a_silent_connection_is_closed_in_the_end() {
     server.clock.advance(IDLE_MAX);
     server.clock.advance(IDLE_MAX);
     assert!(line.closes().await);
+}
+
+/// Where keys are needed, a connection that shows none is not kept for an hour, whatever else it says.
+#[tokio::test]
+async fn a_stranger_is_closed_soon() {
+    let server = Server::guarded([]).await;
+    let mut line = Line::to(&server).await;
+    let end = server.clock.now() + HEAD_WAIT_MAX;
+    line.says("PING\r\n", "-NOAUTH Authentication required.\r\n").await;
+    server.clock.advance(Span::from_secs(1));
+    line.says("PING\r\n", "-NOAUTH Authentication required.\r\n").await;
+    assert_eq!(server.clock.next_alarm(), Some(end));
+    server.clock.advance(HEAD_WAIT_MAX);
+    assert!(line.closes().await);
+}
+
+/// Whoever fills one protocol with connections leaves room in the others, and those that do not fit wait for one to end.
+#[tokio::test]
+async fn one_protocol_cannot_shut_out_the_others() {
+    let server = Server::with_room(8).await;
+    let mut lines = Vec::new();
+    // One place is kept for each of three protocols; the other five are for whoever comes.
+    for _ in 0..6 {
+        let mut line = Line::to(&server).await;
+        line.says("PING\r\n", "+PONG\r\n").await;
+        lines.push(line);
+    }
+    let mut waiting = Line::to(&server).await;
+    waiting.send("PING\r\n").await;
+    for _ in 0..3 {
+        assert_eq!(server.get("/healthz").await.status, 200);
+    }
+    assert!(waiting.0.try_read(&mut [0]).is_err(), "there was room for one too many");
+    lines.pop();
+    waiting.expect("+PONG\r\n").await;
 }
 
 /// Who sends and sends and never takes an answer is cut, and holds nobody else up meanwhile.

@@ -1,5 +1,6 @@
 //! The broker: what it prints, what it answers, what it holds, how it ends.
 
+mod files;
 mod grpc;
 mod incidents;
 
