@@ -82,15 +82,19 @@ pub(super) fn hello(app: &App, words: Words<'_>, session: &mut Session, replies:
         return replies.error("NOAUTH", text);
     }
     replies.is_resp3 = is_resp3;
-    replies.map(4);
+    replies.map(6);
     for (name, text) in [("server", "tollgate"), ("version", VERSION)] {
         replies.bulk(name.as_bytes());
         replies.bulk(text.as_bytes());
     }
     replies.bulk(b"proto");
     replies.integer(if is_resp3 { 3 } else { 2 });
-    replies.bulk(b"mode");
-    replies.bulk(b"standalone");
+    for (name, text) in [("mode", "standalone"), ("role", "master")] {
+        replies.bulk(name.as_bytes());
+        replies.bulk(text.as_bytes());
+    }
+    replies.bulk(b"modules");
+    replies.array(0);
 }
 
 /// Takes `key` for the connection; if it is refused, that is the answer.

@@ -94,7 +94,10 @@ impl Resp {
                 Some(text) => replies.bulk(text),
                 None => replies.simple("PONG"),
             },
-            b"ECHO" => replies.bulk(words.get(1).unwrap_or_default()),
+            b"ECHO" => match words.get(1) {
+                Some(text) if words.len() == 2 => replies.bulk(text),
+                _ => replies.error("ERR", "wrong number of arguments for 'echo' command"),
+            },
             b"HELLO" => auth::hello(&self.app, words, session, replies),
             b"AUTH" => auth::answer(&self.app, words, session, replies),
             b"RESET" => {
@@ -102,10 +105,23 @@ impl Resp {
                 replies.is_resp3 = false;
                 replies.simple("RESET");
             }
-            // Names of clients and of libraries, a database that does not exist: nothing here depends on them.
-            b"CLIENT" | b"SELECT" => replies.simple("OK"),
+            b"CLIENT" => match subcommand(words).as_deref() {
+                // Names of clients and of libraries: nothing here depends on them.
+                Some("SETNAME" | "SETINFO" | "NO-EVICT" | "NO-TOUCH") => replies.simple("OK"),
+                Some("GETNAME") => replies.null(),
+                _ => unknown_subcommand("CLIENT", "SETNAME, SETINFO, GETNAME", words, replies),
+            },
+            b"SELECT" => match words.text(1, "index").ok().and_then(|text| text.parse().ok()) {
+                // Whichever it is, there is one.
+                Some(0..DATABASES) => replies.simple("OK"),
+                _ => replies
+                    .error("ERR", "DB index is out of range; it is 0 to 15, all of them the same"),
+            },
             b"COMMAND" => names::answer(words, replies),
-            b"CONFIG" => replies.map(0),
+            b"CONFIG" => match subcommand(words).as_deref() {
+                Some("GET") => replies.map(0),
+                _ => unknown_subcommand("CONFIG", "GET, which finds nothing", words, replies),
+            },
             b"INFO" => replies.bulk(self.info().as_bytes()),
             _ => {
                 // In the words of Redis, which clients look for.
@@ -129,6 +145,18 @@ impl Resp {
         }
         text
     }
+}
+
+/// As many as a Redis has, for clients that choose one.
+const DATABASES: u8 = 16;
+
+fn subcommand(words: Words<'_>) -> Option<String> {
+    words.get(1).map(|word| String::from_utf8_lossy(word).to_ascii_uppercase())
+}
+
+fn unknown_subcommand(name: &str, known: &str, words: Words<'_>, replies: &mut Replies) {
+    let word = String::from_utf8_lossy(words.get(1).unwrap_or_default());
+    replies.error("ERR", &format!("unknown subcommand '{word}' of {name}; known: {known}"));
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -155,7 +155,7 @@ async fn a_connection_says_its_key_once() {
     assert_eq!(line.ask(&["PING"]).await, no_auth);
 
     let hello = line.ask(&["HELLO", "3", "AUTH", "anybody", "ask", "SETNAME", "worker"]).await;
-    assert!(hello.starts_with("%4\r\n"), "{hello}");
+    assert!(hello.starts_with("%6\r\n"), "{hello}");
     assert!(line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await.contains("$8\r\nadmitted\r\n#t"));
     let weak = line.ask(&["TG.STANDING", "jobs", "p7"]).await;
     assert!(

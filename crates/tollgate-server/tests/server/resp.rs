@@ -265,6 +265,7 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     let mut line = Line::to(&server).await;
     line.says(&request(&["CLIENT", "SETINFO", "LIB-NAME", "x"]), "+OK\r\n").await;
     line.says(&request(&["SELECT", "0"]), "+OK\r\n").await;
+    line.says(&request(&["CLIENT", "GETNAME"]), "$-1\r\n").await;
     line.says(&request(&["CONFIG", "GET", "save"]), "*0\r\n").await;
     line.says(&request(&["COMMAND", "DOCS"]), "*0\r\n").await;
     line.says(&request(&["COMMAND", "COUNT"]), ":20\r\n").await;
@@ -273,12 +274,31 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     let throttle = "*6\r\n$11\r\ncl.throttle\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n";
     let asked = request(&["COMMAND", "INFO", "CL.THROTTLE", "GET"]);
     line.says(&asked, &format!("*2\r\n{throttle}$-1\r\n")).await;
-    assert!(line.ask(&["HELLO"]).await.starts_with("*8\r\n$6\r\nserver\r\n$8\r\ntollgate\r\n"));
-    assert!(line.ask(&["HELLO", "3"]).await.starts_with("%4\r\n"));
+    assert!(line.ask(&["HELLO"]).await.starts_with("*12\r\n$6\r\nserver\r\n$8\r\ntollgate\r\n"));
+    assert!(line.ask(&["HELLO", "3"]).await.starts_with("%6\r\n"));
     line.ask(&["TG.ACQUIRE", "jobs", "p7"]).await;
     assert!(line.ask(&["INFO"]).await.contains("jobs:admitted=1,refused=0,"));
     line.says(&request(&["QUIT"]), "+OK\r\n").await;
     assert!(line.closes().await);
+}
+
+/// What is not done is not said to be done.
+#[tokio::test]
+async fn what_a_redis_does_and_this_does_not_is_refused() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    for (words, error) in [
+        (&["CLIENT", "kill"][..], "unknown subcommand 'kill' of CLIENT; known: SETNAME, "),
+        (&["CLIENT"], "unknown subcommand '' of CLIENT"),
+        (&["CONFIG", "SET", "save", ""], "unknown subcommand 'SET' of CONFIG; known: GET"),
+        (&["SELECT", "abc"], "DB index is out of range"),
+        (&["SELECT", "16"], "DB index is out of range"),
+        (&["SELECT"], "DB index is out of range"),
+        (&["ECHO"], "wrong number of arguments for 'echo' command"),
+    ] {
+        let answer = line.ask(words).await;
+        assert!(answer.starts_with(&format!("-ERR {error}")), "{words:?}: {answer}");
+    }
 }
 
 /// A frame that is malformed or too large is answered and ends the connection, before its content is read.
