@@ -144,12 +144,16 @@ impl Intent {
             Command::Reset(of) => {
                 call(Call::Reset(StandingQuery { policy: of.policy, subject: of.subject }))
             }
-            Command::Violation(violation) => call(Call::Violation(ViolationRequest {
-                retry_after_ms: violation.retry_after.parse::<Span>()?.as_millis_ceil(),
-                policy: violation.policy,
-                subject: violation.subject,
-                limit: violation.limit,
-            })),
+            Command::Violation(violation) => {
+                let request = ViolationRequest {
+                    retry_after_ms: violation.retry_after.parse::<Span>()?.as_millis_ceil(),
+                    policy: violation.policy,
+                    subject: violation.subject,
+                    limit: violation.limit,
+                };
+                request.retry_after()?;
+                call(Call::Violation(request))
+            }
             Command::Policies(policies) => match policies.command {
                 None => call(Call::Policies),
                 Some(PoliciesCommand::Check { file }) => Action::Check(file),

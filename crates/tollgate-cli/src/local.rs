@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::spec::OverrideSpec;
-use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy, Rule, Span};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy, Rule};
 use tollgate_server::overrides::Overrides;
 use tollgate_server::token;
 use tollgate_server::wire::{
@@ -195,7 +195,7 @@ impl Local {
         let violation = Violation {
             ask: &ask,
             limit: request.limit.as_deref(),
-            retry_after: Span::from_millis(request.retry_after_ms),
+            retry_after: request.retry_after()?,
         };
         let running = telemetry::start(&self.config.telemetry, &self.clock).await?;
         let (recorder, observer) = (&running.recorder, &*running.telemetry);

@@ -60,6 +60,11 @@ fn mistakes_in_a_question_are_explained() {
             "serve is the broker itself; leave --server out",
         ),
         (
+            "violation api u1 --retry-after 0s",
+            "invalid",
+            "retry_after_ms 0 must be 1 to 2678400000 (31d): how long the provider asked to wait",
+        ),
+        (
             "audit incidents --server http://127.0.0.1:1",
             "invalid",
             "this reads the file of incidents itself; leave --server out, or ask a broker with audit denials --outcome violated",

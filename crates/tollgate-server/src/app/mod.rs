@@ -15,6 +15,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use tollgate::audit::AuditLog;
 use tollgate::incident::Recorder;
@@ -33,7 +34,6 @@ use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::StoreHealth;
-use tracing::Instrument as _;
 
 /// A gate with everything that it takes to serve it.
 pub struct App {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::incident::{Incident, RETRY_AFTER_MAX, Violation, report_violation};
+use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing};
 
 use super::{App, Watching};
@@ -96,17 +96,7 @@ impl App {
     pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
         let policy = self.policy(&request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
-        let retry_after = Span::from_millis(request.retry_after_ms);
-        if retry_after == Span::ZERO || RETRY_AFTER_MAX < retry_after {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "retry_after_ms {} must be 1 to {}: how long the provider asked to wait",
-                    request.retry_after_ms,
-                    RETRY_AFTER_MAX.as_millis_ceil()
-                ),
-            ));
-        }
+        let retry_after = request.retry_after()?;
         let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
         let Watching { recorder, observer } = &self.watching;
         let (gate, clock) = (&self.gate, &*self.clock);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tollgate::core::bounds::{ID_HORIZON, PERMIT_TTL};
+use tollgate::incident::RETRY_AFTER_MAX;
 use tollgate::spec::LimitSpec;
 use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
@@ -135,6 +136,23 @@ pub struct ViolationRequest {
     pub limit: Option<String>,
     /// How long the provider wants to be left alone, in milliseconds.
     pub retry_after_ms: u64,
+}
+
+impl ViolationRequest {
+    /// How long the provider wants to be left alone.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for no time at all, and for one beyond [`RETRY_AFTER_MAX`].
+    pub fn retry_after(&self) -> Result<Span, Error> {
+        let (ms, most) = (self.retry_after_ms, RETRY_AFTER_MAX.as_millis_ceil());
+        if (1..=most).contains(&ms) {
+            return Ok(Span::from_millis(ms));
+        }
+        let text = format!(
+            "retry_after_ms {ms} must be 1 to {most} ({RETRY_AFTER_MAX}): how long the provider asked to wait"
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
 }
 
 /// The query of `GET` and `DELETE /v1/standing`.
