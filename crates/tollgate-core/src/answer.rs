@@ -54,6 +54,7 @@ pub struct Permit {
     amounts: Amounts,
     grant: Grant,
     same_numbers: bool,
+    id: Option<Arc<str>>,
     seal: Option<Arc<str>>,
     /// Where the subject stood right after the decision.
     pub limits: Vec<Standing>,
@@ -73,6 +74,7 @@ impl Permit {
             amounts,
             grant,
             same_numbers: true,
+            id: None,
             seal: None,
             limits: Vec::new(),
             shadow_denied: None,
@@ -83,7 +85,8 @@ impl Permit {
     /// The permit of `ask`, charged as `grant` says.
     #[must_use]
     pub fn of(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
-        Self { limits, ..Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant) }
+        let id = ask.id_text().map(Arc::from);
+        Self { limits, id, ..Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant) }
     }
 
     /// The permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
@@ -107,6 +110,19 @@ impl Permit {
     pub fn with_grant(mut self, grant: Grant) -> Self {
         self.grant = grant;
         self
+    }
+
+    /// The same permit with the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
+    #[must_use]
+    pub fn with_id(mut self, id: Option<impl Into<Arc<str>>>) -> Self {
+        self.id = id.map(Into::into);
+        self
+    }
+
+    /// The id of its ask, if it had one.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
     }
 
     /// The same permit with a seal: what authenticates it at the gate it came from, where that is across a wire.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::bounds::{BEHIND_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
 use crate::costs::{Amounts, Costs};
 use crate::error::Error;
-use crate::policy::{Policy, check_subject};
+use crate::policy::{Policy, check_subject, fnv_1a};
 use crate::time::Span;
 
 /// One question: may this go through now?
@@ -29,6 +29,7 @@ pub struct Ask<'a> {
     policy: Cow<'a, Policy>,
     subject: Cow<'a, str>,
     amounts: Amounts,
+    refundable: bool,
     rare: Option<Box<Rare<'a>>>,
 }
 
@@ -52,6 +53,7 @@ impl<'a> Ask<'a> {
             amounts: *policy.default_amounts(),
             policy: Cow::Borrowed(policy),
             subject,
+            refundable: true,
             rare: None,
         }
     }
@@ -104,6 +106,15 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// The same ask for a caller that never settles or releases its permit: a token bucket then records nothing for giving
+    /// back, and gives nothing back.
+    #[inline]
+    #[must_use]
+    pub const fn without_refund(mut self) -> Self {
+        self.refundable = false;
+        self
+    }
+
     fn rare(&mut self) -> &mut Rare<'a> {
         self.rare.get_or_insert_default()
     }
@@ -115,6 +126,7 @@ impl<'a> Ask<'a> {
             policy: Cow::Owned(self.policy.into_owned()),
             subject: Cow::Owned(self.subject.into_owned()),
             amounts: self.amounts,
+            refundable: self.refundable,
             rare: self.rare.map(|rare| {
                 let Rare { id, id_ttl, behind, fault } = *rare;
                 let id = id.map(|id| Cow::Owned(id.into_owned()));
@@ -161,6 +173,26 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn id_ttl(&self) -> Span {
         self.rare.as_ref().map_or(ID_HORIZON, |rare| rare.id_ttl)
+    }
+
+    /// Whether the permit may be settled for less or released.
+    #[inline]
+    #[must_use]
+    pub const fn is_refundable(&self) -> bool {
+        self.refundable
+    }
+
+    /// A digest of what is asked for, the same everywhere and always: an id that comes with another digest is a conflict.
+    /// At most [`NUMBER_MAX`].
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        for (unit, amount) in self.costs().iter().filter(|(_, amount)| *amount != 0) {
+            bytes.extend_from_slice(unit.as_bytes());
+            bytes.push(0);
+            bytes.extend_from_slice(&amount.to_le_bytes());
+        }
+        fnv_1a(&bytes) & NUMBER_MAX
     }
 
     /// Whether the ask has no id and stands behind nobody.

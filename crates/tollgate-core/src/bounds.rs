@@ -31,9 +31,9 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 /// The longest ask id, in bytes.
 pub const ID_BYTES_MAX: usize = 128;
 
-/// The most ask ids one entry remembers; beyond it an ask with a new id is answered with
-/// [`Contended`](crate::ErrorKind::Contended).
-pub const IDS_MAX: usize = 1_024;
+/// The most ask ids a store that keeps them in this process remembers, unless configured otherwise; beyond it an ask with a
+/// new id is answered with [`Contended`](crate::ErrorKind::Contended).
+pub const IDS_MAX: usize = 1_000_000;
 
 /// How long an id that a caller gave makes a repeat recognisable.
 pub const ID_HORIZON: Span = Span::from_secs(120);
@@ -41,12 +41,31 @@ pub const ID_HORIZON: Span = Span::from_secs(120);
 /// How long after its admission a permit can be settled or released.
 pub const PERMIT_TTL: Span = Span::from_secs(3_600);
 
-/// The most runs of settled permits one entry remembers. Beyond it the oldest run is forgotten and every permit up to
-/// it counts as expired, so nothing is ever settled twice.
-pub const SETTLED_RUNS_MAX: usize = 256;
+/// The most runs of settled permits one entry remembers: 100,000 permits in flight leave at most half as many, in any
+/// order of settling. From here on a new ask is answered with [`Contended`](crate::ErrorKind::Contended), unless the oldest
+/// run is older than [`ABANDONED_AFTER`]: then it is dropped, and permits up to it get nothing back.
+pub const SETTLED_RUNS_MAX: usize = 100_000;
 
-/// The most entries of an exact rolling-window log. At the bound neighbours merge to the later time, which errs to
-/// the strict side.
+/// [`SETTLED_RUNS_MAX`] of stores that rewrite the runs with each settle: Redis, PostgreSQL, DynamoDB.
+pub const SETTLED_RUNS_MAX_SHARED: usize = 10_000;
+
+/// The age from which an unsettled permit may lose its refund to [`SETTLED_RUNS_MAX`].
+pub const ABANDONED_AFTER: Span = Span::from_secs(60);
+
+/// The most lows that a continuous bucket records for giving back. Beyond it neighbours merge to the strict side.
+pub const LOWS_MAX: usize = 64;
+
+/// The largest limit of a rolling window that keeps an exact log, where it also stays within [`EXACT_RATE_MAX`].
+pub const EXACT_LIMIT_MAX: u64 = 128;
+
+/// The most per second that a rolling window may issue on average and keep an exact log.
+pub const EXACT_RATE_MAX: u64 = 10;
+
+/// The number of slots in the grid of a rolling window that keeps no exact log and configures no `resolution`.
+pub const RESOLUTION_DEFAULT: u32 = 64;
+
+/// The most entries of a rolling-window log. Only debt can exceed it; the newest entries then merge to the later time,
+/// which errs to the strict side and leaves the older ones where they are.
 pub const LOG_ENTRIES_MAX: usize = 1_024;
 
 /// The finest `resolution` of a rolling window.

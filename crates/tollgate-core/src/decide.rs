@@ -5,10 +5,11 @@
 //! [`commit`] charges what was admitted.
 
 use crate::ask::Ask;
-use crate::bounds::IDS_MAX;
+use crate::bounds::SETTLED_RUNS_MAX;
 use crate::costs::Amounts;
-use crate::entry::{Entry, Remembered, Slotted};
+use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
+use crate::id::Known;
 use crate::policy::{Metered, Policy};
 use crate::time::Timestamp;
 
@@ -63,38 +64,51 @@ pub enum Verdict {
     Denied(Refusal),
 }
 
-/// Decides `ask` on `entry` at `now`, changing nothing. The entry is in the numbers of the ask's policy.
+/// Decides `ask` on `entry` at `now`, changing nothing. The entry is in the numbers of the ask's policy; `known` is what the
+/// store knows of the ask's id.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if the ask is wrong, [`ErrorKind::Conflict`] if its id was used with other costs,
-/// [`ErrorKind::Contended`] if the entry remembers too many ids.
+/// [`ErrorKind::Contended`] if there is no room for another id or for another permit in flight.
 #[inline(always)]
-pub fn decide(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+pub fn decide(
+    entry: &Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+) -> Result<Verdict, Error> {
     ask.check()?;
     let now = entry.effective(now);
     if ask.is_plain() {
-        return Ok(verdict(entry, now, ask.amounts()));
+        return verdict(entry, now, ask);
     }
-    decide_rare(entry, now, ask)
+    decide_rare(entry, now, ask, known)
 }
 
 /// What is left of the decision when the ask has no id and stands behind nobody.
 #[inline(always)]
-fn verdict(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Verdict {
-    match binding(entry, now, amounts) {
+fn verdict(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+    Ok(match binding(entry, now, ask.amounts()) {
         Some(refusal) => Verdict::Denied(refusal),
-        None => Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() }),
-    }
+        None => {
+            check_in_flight(entry, now, ask)?;
+            Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() })
+        }
+    })
 }
 
 #[cold]
-fn decide_rare(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+fn decide_rare(
+    entry: &Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+) -> Result<Verdict, Error> {
     let amounts = ask.amounts();
     if let Some(limit) = never_fits(entry.policy(), amounts) {
         return Ok(Verdict::Denied(Refusal { limit, wait: Wait::Never }));
     }
-    if let Some(id) = ask.id_text()
-        && let Some(charge) = recognise(entry, now, id, amounts)?
+    if let Some(charge) = recognise(entry, now, ask, known)?
         && still_stands(entry, now, charge, amounts)
     {
         return Ok(Verdict::Repeated(charge));
@@ -102,45 +116,84 @@ fn decide_rare(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, 
     if let Some(refusal) = forecast(entry, now, ask) {
         return Ok(Verdict::Denied(refusal));
     }
-    let verdict = verdict(entry, now, amounts);
-    if ask.id_text().is_some() && matches!(verdict, Verdict::Admitted(_)) {
-        ensure_room_for_id(entry, now)?;
+    let verdict = verdict(entry, now, ask)?;
+    if matches!(verdict, Verdict::Admitted(_)) {
+        ensure_room_for_id(ask, known)?;
     }
     Ok(verdict)
 }
 
+/// Reports an ask whose permit could not be settled exactly, because too many others of the entry are not settled yet.
+#[inline(always)]
+fn check_in_flight(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(), Error> {
+    match entry.extra() {
+        Some(extra) if ask.is_refundable() && extra.settled.is_full(now) => Err(Error::new(
+            ErrorKind::Contended,
+            format!(
+                "more than {SETTLED_RUNS_MAX} permits of this subject wait to be settled; settle or release them, or ask \
+                 again later"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Decides `ask` on `entry` at `now`, and charges it if it is admitted: [`decide`] and [`commit`] in one, on an entry
-/// that may still be in older numbers of the policy.
+/// that may still be in older numbers of the policy. A verdict is no permit, so the charge counts as one
+/// [without refund](Ask::without_refund); [`apply`](crate::apply()) gives permits.
 ///
 /// # Errors
 /// As [`decide`]; the entry is unchanged then.
 #[inline]
-pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+pub fn acquire(
+    entry: &mut Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+) -> Result<Verdict, Error> {
+    acquire_as(entry, now, ask, known, false)
+}
+
+#[inline]
+pub(crate) fn acquire_as(
+    entry: &mut Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+    refundable: bool,
+) -> Result<Verdict, Error> {
     if entry.policy().has_shape_of(ask.policy()) {
         ask.check()?;
         if ask.is_plain()
-            && let Some(taken) = entry.take_from_bucket(ask.amounts(), entry.effective(now))
+            && let Some(taken) =
+                entry.take_from_bucket(ask.amounts(), entry.effective(now), refundable)
         {
             return Ok(match taken {
                 Ok(charge) => Verdict::Admitted(charge),
                 Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
             });
         }
-        let verdict = decide(entry, now, ask)?;
-        if matches!(verdict, Verdict::Admitted(_)) {
-            commit(entry, now, ask);
+        let verdict = decide(entry, now, ask, known)?;
+        if let Verdict::Admitted(charge) = verdict {
+            entry.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
         }
         return Ok(verdict);
     }
-    acquire_carried(entry, now, ask)
+    acquire_carried(entry, now, ask, known, refundable)
 }
 
 #[cold]
-fn acquire_carried(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
+fn acquire_carried(
+    entry: &mut Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+    refundable: bool,
+) -> Result<Verdict, Error> {
     let mut carried = entry.carried_to(ask.policy());
-    let verdict = decide(&carried, now, ask)?;
-    if matches!(verdict, Verdict::Admitted(_)) {
-        commit(&mut carried, now, ask);
+    let verdict = decide(&carried, now, ask, known)?;
+    if let Verdict::Admitted(charge) = verdict {
+        carried.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
         *entry = carried;
     }
     Ok(verdict)
@@ -150,44 +203,31 @@ fn acquire_carried(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<V
 #[inline(always)]
 pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
     let now = entry.effective(now);
-    let stamp = entry.charge(ask.amounts(), now, Slotted::Taken);
-    remember_id(entry, now, ask, stamp);
-}
-
-#[inline]
-pub(crate) fn remember_id(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>, stamp: u64) {
-    if let Some(id) = ask.id_text() {
-        entry.extra_mut().ids.remember(Remembered {
-            id: id.into(),
-            amounts: *ask.amounts(),
-            admitted_at: now,
-            stamp,
-            expires_at: now + ask.id_ttl(),
-        });
-    }
+    entry.charge(ask.amounts(), now, Slotted::Taken, ask.is_refundable());
 }
 
 fn never_fits(policy: &Policy, amounts: &Amounts) -> Option<usize> {
     policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.place))
 }
 
-/// The charge that an ask with this id got before.
+/// The charge that an ask with this id got before, unless it was reset since.
 pub(crate) fn recognise(
     entry: &Entry,
     now: Timestamp,
-    id: &str,
-    amounts: &Amounts,
+    ask: &Ask<'_>,
+    known: Known,
 ) -> Result<Option<Charge>, Error> {
-    let Some(known) = entry.extra().and_then(|extra| extra.ids.find(id, now)) else {
+    let (Some(id), Some(given)) = (ask.id_text(), known.before(now)) else { return Ok(None) };
+    if entry.extra().is_some_and(|extra| extra.settled.was_reset(given.charge.stamp)) {
         return Ok(None);
-    };
-    if known.amounts != *amounts {
+    }
+    if given.digest != ask.digest() {
         return Err(Error::new(
             ErrorKind::Conflict,
             format!("id {id:?} was used before with other costs; use a new id for a new ask"),
         ));
     }
-    Ok(Some(Charge { at: known.admitted_at, stamp: known.stamp }))
+    Ok(Some(given.charge))
 }
 
 /// Whether a repeat can have what it was given: a permit that took slots is worth nothing once they are gone.
@@ -197,16 +237,14 @@ fn still_stands(entry: &Entry, now: Timestamp, charge: Charge, amounts: &Amounts
         || entry.limits().any(|(_, state)| state.holds_slot(charge.stamp, now))
 }
 
-pub(crate) fn ensure_room_for_id(entry: &Entry, now: Timestamp) -> Result<(), Error> {
-    match entry.extra() {
-        Some(extra) if IDS_MAX <= extra.ids.live(now) => Err(Error::new(
+pub(crate) fn ensure_room_for_id(ask: &Ask<'_>, known: Known) -> Result<(), Error> {
+    if ask.id_text().is_some() && known == Known::Full {
+        return Err(Error::new(
             ErrorKind::Contended,
-            format!(
-                "{IDS_MAX} ids are remembered for this subject; ask again later or without an id"
-            ),
-        )),
-        _ => Ok(()),
+            "the store remembers as many ids as it may; ask again later or without an id, or raise ids_max",
+        ));
     }
+    Ok(())
 }
 
 /// The limit that can never fit, else the one with the longest wait; nothing if all have room at `now`.
@@ -249,7 +287,7 @@ fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Option<Refusal> {
         {
             (at, limit_at) = (ready, limit);
         }
-        future.charge(amounts, at, Slotted::Taken);
+        future.charge(amounts, at, Slotted::Taken, false);
     }
     let own = binding(&future, at, ask.amounts());
     let waits = Refusal { limit: limit_at, wait: Wait::Until(at) };

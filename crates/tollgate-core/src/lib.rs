@@ -10,6 +10,7 @@ mod costs;
 mod decide;
 mod entry;
 mod error;
+mod id;
 mod operation;
 mod policy;
 mod rule;
@@ -23,9 +24,10 @@ pub use ask::Ask;
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
 pub use decide::{Charge, Grant, Refusal, Verdict, Wait, acquire, commit, decide};
-pub use entry::{Entry, IdPart, Part, Parts, SettledPart, SlotPart};
+pub use entry::{Entry, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
-pub use operation::{Change, Operation, Outcome, apply};
+pub use id::{IdChange, Known, Remembered};
+pub use operation::{Applied, Change, Operation, Outcome, apply};
 pub use policy::{
     Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,
     check_subject,

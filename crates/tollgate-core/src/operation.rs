@@ -7,9 +7,10 @@
 use crate::answer::{Decision, Denial, Permit};
 use crate::ask::Ask;
 use crate::costs::Costs;
-use crate::decide::{self, Charge, Grant, Verdict};
+use crate::decide::{self, Grant, Verdict};
 use crate::entry::Entry;
 use crate::error::Error;
+use crate::id::{IdChange, Known};
 use crate::policy::{Policy, check_subject};
 use crate::settle;
 use crate::standing::{Standing, standings};
@@ -83,6 +84,16 @@ impl<'a> Operation<'a> {
             | Self::Reset { subject, .. } => subject,
         }
     }
+
+    /// The ask id that the operation may remember, recognise or forget. It belongs to the policy's name and the subject.
+    #[must_use]
+    pub fn id(&self) -> Option<&'a str> {
+        match self {
+            Self::Acquire(ask) | Self::Charge(ask) => ask.id_text(),
+            Self::Release(permit) => permit.id(),
+            _ => None,
+        }
+    }
 }
 
 /// What an operation answered.
@@ -109,16 +120,28 @@ pub enum Change {
     Entry,
 }
 
-/// Runs `operation` on `entry` at `now`. The entry is a [fresh](Entry::fresh) one where the store has none. If the
-/// change is [`Change::Nothing`] the entry may be dropped or kept; it says the same.
+/// What came of an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The answer.
+    pub outcome: Outcome,
+    /// What to write of the entry. If it is [`Change::Nothing`] the entry may be dropped or kept; it says the same.
+    pub change: Change,
+    /// What to do with the operation's [id](Operation::id), atomically with the change.
+    pub id: IdChange,
+}
+
+/// Runs `operation` on `entry` at `now`. The entry is a [fresh](Entry::fresh) one where the store has none; `known` is what
+/// the store knows of the operation's [id](Operation::id).
 ///
 /// # Errors
 /// Whatever the operation could not decide; the entry is unchanged then.
 pub fn apply(
     operation: &Operation<'_>,
     entry: &mut Entry,
+    known: Known,
     now: Timestamp,
-) -> Result<(Outcome, Change), Error> {
+) -> Result<Applied, Error> {
     check_subject(operation.subject())?;
     match operation {
         // Permits may be older than the numbers in force, so what follows an admission never changes the numbers.
@@ -130,85 +153,92 @@ pub fn apply(
             let policy = operation.policy();
             if !entry.policy().has_shape_of(policy) {
                 let mut carried = entry.carried_to(policy);
-                let answer = run(operation, &mut carried, now)?;
-                if answer.1 == Change::Entry {
+                let answer = run(operation, &mut carried, known, now)?;
+                if answer.change == Change::Entry {
                     *entry = carried;
                 }
                 return Ok(answer);
             }
         }
     }
-    run(operation, entry, now)
+    run(operation, entry, known, now)
 }
 
 fn run(
     operation: &Operation<'_>,
     entry: &mut Entry,
+    known: Known,
     now: Timestamp,
-) -> Result<(Outcome, Change), Error> {
-    let written = |changed: bool| if changed { Change::Entry } else { Change::Nothing };
-    match operation {
-        Operation::Acquire(ask) => acquire(entry, now, ask),
+) -> Result<Applied, Error> {
+    let mut id = IdChange::Nothing;
+    let (outcome, changed) = match operation {
+        Operation::Acquire(ask) => {
+            let verdict = decide::acquire_as(entry, now, ask, known, ask.is_refundable())?;
+            id = IdChange::after(ask, verdict);
+            let changed = matches!(verdict, Verdict::Admitted(_));
+            (Outcome::Decided(decision(entry, now, ask, verdict)), changed)
+        }
         Operation::Charge(ask) => {
-            let charge = settle::charge(entry, now, ask)?;
-            let grant = Grant { expires_at: None, ..grant_of(ask, charge) };
-            let permit = Permit::of(ask, grant, standings(entry, now));
-            Ok((Outcome::Permitted(permit), Change::Entry))
+            let verdict = settle::charge(entry, now, ask, known)?;
+            id = IdChange::after(ask, verdict);
+            let changed = matches!(verdict, Verdict::Admitted(_));
+            match decision(entry, now, ask, verdict) {
+                Decision::Admitted(permit) => {
+                    let grant = Grant { expires_at: None, ..*permit.grant() };
+                    (Outcome::Permitted(permit.with_grant(grant)), changed)
+                }
+                denied @ Decision::Denied(_) => (Outcome::Decided(denied), changed),
+            }
         }
         Operation::Settle(permit, _) | Operation::Release(permit) if !permit.is_charged() => {
-            Ok((Outcome::Settled(false), Change::Nothing))
+            (Outcome::Settled(false), false)
         }
         Operation::Settle(permit, actual) => {
             let done = settle::settle(entry, now, &permit.charged(), actual)?;
-            Ok((Outcome::Settled(done), written(done)))
+            (Outcome::Settled(done), done)
         }
         Operation::Release(permit) => {
             let done = settle::release(entry, now, &permit.charged())?;
-            Ok((Outcome::Settled(done), written(done)))
+            if done && permit.id().is_some() {
+                id = IdChange::Forget;
+            }
+            (Outcome::Settled(done), done)
         }
         Operation::Renew(permit) => {
             let grant = settle::renew(entry, now, &permit.charged())?;
             let changed = grant != *permit.grant();
-            Ok((Outcome::Permitted((*permit).clone().with_grant(grant)), written(changed)))
+            (Outcome::Permitted((*permit).clone().with_grant(grant)), changed)
         }
         Operation::Close { limit, until, .. } => {
             let done = settle::close_until(entry, now, limit, *until)?;
-            Ok((Outcome::Done(done), written(done)))
+            (Outcome::Done(done), done)
         }
-        Operation::Standing { .. } => Ok((Outcome::Stands(standings(entry, now)), Change::Nothing)),
+        Operation::Standing { .. } => (Outcome::Stands(standings(entry, now)), false),
         Operation::Reset { .. } => {
             let done = !entry.is_empty(now);
             if done {
                 *entry = entry.forgotten(now);
             }
-            Ok((Outcome::Done(done), written(done)))
+            (Outcome::Done(done), done)
         }
-    }
+    };
+    let change = if changed { Change::Entry } else { Change::Nothing };
+    Ok(Applied { outcome, change, id })
 }
 
-fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(Outcome, Change), Error> {
-    let (decision, change) = match decide::acquire(entry, now, ask)? {
-        Verdict::Admitted(charge) => {
-            let permit = Permit::of(ask, grant_of(ask, charge), standings(entry, now));
-            (Decision::Admitted(permit), Change::Entry)
-        }
-        Verdict::Repeated(charge) => {
-            let permit = Permit::of(ask, grant_of(ask, charge), standings(entry, now));
-            (Decision::Admitted(permit), Change::Nothing)
+fn decision(entry: &Entry, now: Timestamp, ask: &Ask<'_>, verdict: Verdict) -> Decision {
+    match verdict {
+        Verdict::Admitted(charge) | Verdict::Repeated(charge) => {
+            let grant = Grant::of(charge, ask.policy(), ask.amounts());
+            Decision::Admitted(Permit::of(ask, grant, standings(entry, now)))
         }
         Verdict::Denied(refusal) => {
             let denial = Denial::of(ask, refusal, now, standings(entry, now));
-            let decision = if ask.policy().is_shadow() {
+            if ask.policy().is_shadow() {
                 Decision::Admitted(Permit::in_shadow(ask, denial))
             } else {
                 Decision::Denied(denial)
-            };
-            (decision, Change::Nothing)
+            }
         }
-    };
-    Ok((Outcome::Decided(decision), change))
-}
-
-fn grant_of(ask: &Ask<'_>, charge: Charge) -> Grant {
-    Grant::of(charge, ask.policy(), ask.amounts())
+    }
 }

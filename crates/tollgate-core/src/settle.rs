@@ -6,10 +6,12 @@
 use crate::ask::Ask;
 use crate::bounds::{NUMBER_MAX, PERMIT_TTL};
 use crate::costs::{Amounts, Costs};
-use crate::decide::{self, Charge, Grant};
+use crate::decide::{self, Charge, Grant, Verdict};
 use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
+use crate::id::Known;
 use crate::policy::{Metered, Policy};
+use crate::rule::Taken;
 use crate::time::Timestamp;
 
 /// What was charged, to be settled, released or renewed.
@@ -85,12 +87,7 @@ pub fn settle(
 /// # Errors
 /// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`] and holds no slot.
 pub fn release(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<bool, Error> {
-    let done = replace(entry, now, charged, &Amounts::default())?;
-    if done {
-        // The call was not made, so a repeat of its ask is a new one.
-        entry.forget_id(charged.grant.stamp);
-    }
-    Ok(done)
+    replace(entry, now, charged, &Amounts::default())
 }
 
 fn replace(
@@ -107,7 +104,13 @@ fn replace(
     if !expired && settled.is_some_and(|settled| settled.contains(grant.stamp)) {
         return Ok(false);
     }
-    if expired || settled.is_some_and(|settled| settled.is_too_old(grant.stamp)) {
+    let too_old_to_refund = settled.is_some_and(|settled| settled.is_too_old(grant.stamp));
+    let costs_more = |wanted: &Amounts| {
+        let mut limits = charged.policy.metered().iter();
+        limits.any(|limit| charged.amounts.at(limit.place) < wanted.at(limit.place))
+    };
+    // What the call cost beyond its estimate is charged, however late it is told.
+    if expired || (too_old_to_refund && !costs_more(wanted)) {
         // A slot that was renewed outlives its permit's costs: it can always be handed back.
         if free_slots(entry, now, grant.stamp) {
             return Ok(true);
@@ -118,21 +121,26 @@ fn replace(
     let wanted = translate(charged.policy, entry.policy(), wanted);
     entry.advance(now);
     let changed = entry.extra().and_then(|extra| extra.changed);
-    let same_numbers =
-        charged.same_numbers && changed.is_none_or(|changed| changed.stamp <= grant.stamp);
+    let gives_back = charged.same_numbers
+        && !too_old_to_refund
+        && changed.is_none_or(|changed| changed.stamp <= grant.stamp);
+    // Extra cost is charged after every permit there is.
+    let taken = Taken { stamp: entry.next_stamp(), refundable: false };
+    let charge = Charge { at: grant.at, stamp: grant.stamp };
+    entry.extra_mut();
     entry.change_limits(|limit, state| {
         let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
         if limit.gauge.is_slots() {
             limit.gauge.free(state, grant.stamp);
         } else if wanted < estimate {
-            if same_numbers && can_give_back(charged.policy, limit) {
-                limit.gauge.give_back(state, now, estimate - wanted, grant.at);
+            if gives_back && can_give_back(charged.policy, limit) {
+                limit.gauge.give_back(state, now, estimate - wanted, charge);
             }
         } else {
-            limit.gauge.add(state, now, wanted - estimate, grant.stamp);
+            limit.gauge.add(state, now, wanted - estimate, taken);
         }
     });
-    entry.extra_mut().settled.insert(grant.stamp, grant.at);
+    entry.extra_mut().settled.insert(grant.stamp, grant.at, now);
     Ok(true)
 }
 
@@ -192,22 +200,24 @@ fn took_slot(charged: &Charged<'_>, limit: &Metered) -> bool {
 }
 
 /// Charges an ask whether it fits or not: debt, or arrears that are posted later. Takes no slots. With an id it is
-/// charged once.
+/// charged once: [`Verdict::Repeated`] the second time.
 ///
 /// # Errors
 /// As [`decide`](crate::decide()): a wrong ask, an id with other costs, too many ids.
-pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Charge, Error> {
+pub fn charge(
+    entry: &mut Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    known: Known,
+) -> Result<Verdict, Error> {
     ask.check()?;
     let now = entry.effective(now);
-    if let Some(id) = ask.id_text() {
-        if let Some(charge) = decide::recognise(entry, now, id, ask.amounts())? {
-            return Ok(charge);
-        }
-        decide::ensure_room_for_id(entry, now)?;
+    if let Some(charge) = decide::recognise(entry, now, ask, known)? {
+        return Ok(Verdict::Repeated(charge));
     }
-    let stamp = entry.charge(ask.amounts(), now, Slotted::Not);
-    decide::remember_id(entry, now, ask, stamp);
-    Ok(Charge { at: now, stamp })
+    decide::ensure_room_for_id(ask, known)?;
+    let stamp = entry.charge(ask.amounts(), now, Slotted::Not, ask.is_refundable());
+    Ok(Verdict::Admitted(Charge { at: now, stamp }))
 }
 
 /// Closes the limit called `limit` until `until`, because the provider said no. A limit that is closed for longer

@@ -1,13 +1,15 @@
-//! The stored form of an entry's states, version 1: plain structures apart from the ones that decide, so that either can
-//! change alone. What does not hang together is not made into an entry.
+//! The stored form of an entry's states: plain structures apart from the ones that decide, so that either can change alone.
+//! What does not hang together is not made into an entry.
+//!
+//! Version 2 keeps the lows of buckets, and settled runs as differences, which take a byte or two each. Version 1 kept ask
+//! ids in the entry; they are read past.
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{NUMBER_MAX, SLOTS_MAX, UNITS_MAX};
-use crate::costs::Amounts;
-use crate::entry::{Changed, Entry, Extra, Ids, Remembered, Run, Settled};
+use crate::bounds::{NUMBER_MAX, SLOTS_MAX};
+use crate::entry::{Changed, Entry, Extra, Run, Settled, bucket};
 use crate::policy::Policy;
-use crate::rule::{Log, Logged, Page, Slot, State, View};
+use crate::rule::{Log, Logged, Page, Record, Slot, State, View};
 use crate::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
@@ -15,50 +17,59 @@ pub(super) struct Body {
     at: u64,
     next_stamp: u64,
     states: Vec<WireState>,
-    ids: Vec<WireId>,
+    /// For each run the stamps since the run before, its length less one, and the age of its youngest permit.
     settled: Vec<(u64, u64, u64)>,
     settled_floor: u64,
     closed: Vec<(u64, u64)>,
     changed: Option<(u64, u64)>,
 }
 
+/// The same as of version 1.
+#[derive(Deserialize)]
+pub(super) struct Body1 {
+    at: u64,
+    next_stamp: u64,
+    states: Vec<WireState>,
+    #[expect(dead_code, reason = "ids were here, and are not read")]
+    ids: Vec<(String, Vec<u64>, u64, u64, u64)>,
+    /// For each run its first and last stamp, and when its youngest permit was admitted.
+    settled: Vec<(u64, u64, u64)>,
+    settled_floor: u64,
+    closed: Vec<(u64, u64)>,
+    changed: Option<(u64, u64)>,
+}
+
+/// Variants go by their place, so a new one comes last.
 #[derive(Serialize, Deserialize)]
 enum WireState {
     Bucket(u64),
     Window(Vec<(u64, u64)>),
-    Calendar { end: u64, used: u64, late: u64 },
+    Calendar {
+        end: u64,
+        used: u64,
+        late: u64,
+    },
     Slots(Vec<(u64, u64, u64)>),
-}
-
-#[derive(Serialize, Deserialize)]
-struct WireId {
-    id: String,
-    amounts: Vec<u64>,
-    admitted_at: u64,
-    stamp: u64,
-    expires_at: u64,
+    /// A bucket with lows: stamps as their distance from the entry's next one, and what was used.
+    Refundable(u64, Vec<(u64, u64)>),
 }
 
 impl From<&Entry> for Body {
     fn from(entry: &Entry) -> Self {
-        let units = entry.policy().units().len();
         let empty = Extra::default();
         let extra = entry.extra().unwrap_or(&empty);
-        let ids = extra.ids.iter().map(|known| WireId {
-            id: known.id.to_string(),
-            amounts: (0..units).map(|place| known.amounts.at(place)).collect(),
-            admitted_at: known.admitted_at.as_micros(),
-            stamp: known.stamp,
-            expires_at: known.expires_at.as_micros(),
+        let mut after = 0;
+        let runs = extra.settled.runs().map(|run| {
+            let before = std::mem::replace(&mut after, run.last);
+            let age = entry.at().as_micros().wrapping_sub(run.admitted_at.as_micros());
+            (run.first - before, run.last - run.first, age)
         });
-        let runs = extra.settled.runs().iter();
         let closed = extra.closed.iter();
         Self {
             at: entry.at().as_micros(),
             next_stamp: entry.next_stamp(),
-            states: entry.limits().map(|(_, state)| WireState::from(state)).collect(),
-            ids: ids.collect(),
-            settled: runs.map(|run| (run.first, run.last, run.admitted_at.as_micros())).collect(),
+            states: entry.limits().map(|(_, state)| WireState::new(state, entry)).collect(),
+            settled: runs.collect(),
             settled_floor: extra.settled.floor(),
             closed: closed.map(|(place, until)| (*place as u64, until.as_micros())).collect(),
             changed: extra.changed.map(|changed| (changed.stamp, changed.at.as_micros())),
@@ -69,17 +80,18 @@ impl From<&Entry> for Body {
 impl Body {
     /// The entry under `policy`, or nothing if the parts do not belong together.
     pub(super) fn into_entry(self, policy: &Policy) -> Option<Entry> {
-        let states: Option<Vec<State>> =
-            self.states.into_iter().map(WireState::into_state).collect();
-        let ids: Option<Vec<Remembered>> = self.ids.into_iter().map(WireId::into_id).collect();
-        let runs = self.settled.into_iter().map(|(first, last, at)| Run {
-            first,
-            last,
-            admitted_at: Timestamp::from_micros(at),
+        let states = self.states.into_iter().map(|state| state.into_state(self.next_stamp));
+        let states: Option<Vec<State>> = states.collect();
+        let mut after: u64 = 0;
+        let runs = self.settled.into_iter().map(|(distance, length, age)| {
+            let first = after.checked_add(distance)?;
+            after = first.checked_add(length)?;
+            let admitted_at = Timestamp::from_micros(self.at.wrapping_sub(age));
+            Some(Run { first, last: after, admitted_at })
         });
+        let runs: Option<Vec<Run>> = runs.collect();
         let extra = Extra {
-            ids: Ids::from_all(ids?)?,
-            settled: Settled::from_runs(runs.collect(), self.settled_floor)?,
+            settled: Settled::from_runs(runs?, self.settled_floor)?,
             closed: self
                 .closed
                 .into_iter()
@@ -96,10 +108,35 @@ impl Body {
     }
 }
 
-impl From<View<'_>> for WireState {
-    fn from(state: View<'_>) -> Self {
+impl From<Body1> for Body {
+    fn from(old: Body1) -> Self {
+        let mut after = 0;
+        let settled = old.settled.into_iter().map(|(first, last, admitted_at)| {
+            let before = std::mem::replace(&mut after, last);
+            // What is out of order does not become sound by this.
+            (first.wrapping_sub(before), last.wrapping_sub(first), old.at.wrapping_sub(admitted_at))
+        });
+        Self {
+            at: old.at,
+            next_stamp: old.next_stamp,
+            states: old.states,
+            settled: settled.collect(),
+            settled_floor: old.settled_floor,
+            closed: old.closed,
+            changed: old.changed,
+        }
+    }
+}
+
+impl WireState {
+    fn new(state: View<'_>, entry: &Entry) -> Self {
         match state {
-            View::Bucket(used) => Self::Bucket(used),
+            View::Bucket(used, Record::Nothing) => Self::Bucket(used),
+            View::Bucket(used, record) => {
+                let lows = record.lows().into_iter();
+                let distance = |stamp: u64| entry.next_stamp().wrapping_sub(stamp);
+                Self::Refundable(used, lows.map(|low| (distance(low.stamp), low.used)).collect())
+            }
             View::Window(log) => Self::Window(
                 log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect(),
             ),
@@ -116,12 +153,14 @@ impl From<View<'_>> for WireState {
             }
         }
     }
-}
 
-impl WireState {
-    fn into_state(self) -> Option<State> {
+    fn into_state(self, next_stamp: u64) -> Option<State> {
         Some(match self {
-            Self::Bucket(used) => State::Bucket(used.min(NUMBER_MAX)),
+            Self::Bucket(used) => bucket(used, Vec::new())?,
+            Self::Refundable(used, lows) => {
+                let lows = lows.into_iter();
+                bucket(used, lows.map(|(d, low)| (next_stamp.wrapping_sub(d), low)).collect())?
+            }
             Self::Window(entries) => {
                 let entries = entries
                     .into_iter()
@@ -147,25 +186,6 @@ impl WireState {
                 }
                 State::Slots(slots)
             }
-        })
-    }
-}
-
-impl WireId {
-    fn into_id(self) -> Option<Remembered> {
-        if UNITS_MAX < self.amounts.len() {
-            return None;
-        }
-        let mut amounts = Amounts::default();
-        for (place, amount) in self.amounts.into_iter().enumerate() {
-            amounts.set(place, amount);
-        }
-        Some(Remembered {
-            id: self.id.into(),
-            amounts,
-            admitted_at: Timestamp::from_micros(self.admitted_at),
-            stamp: self.stamp,
-            expires_at: Timestamp::from_micros(self.expires_at),
         })
     }
 }

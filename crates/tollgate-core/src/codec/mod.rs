@@ -1,7 +1,7 @@
 //! Entries as bytes: a version, the shape of the policy, then the states.
 //!
 //! ```text
-//! [version 1][length of shape][shape: the limits and their numbers][at, stamps, states, ids, settled, closed]
+//! [version 2][length of shape][shape: the limits and their numbers][at, stamps, states, settled, closed, changed]
 //! ```
 //! The shape is what makes an entry readable on its own: when a policy's numbers change, the old numbers are still there
 //! to say what was used. Where the shape equals that of the policy at hand, it is compared and not decoded. Bytes of
@@ -13,7 +13,7 @@ mod shape;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::body::Body;
+use self::body::{Body, Body1};
 use self::shape::Shape;
 use crate::entry::Entry;
 use crate::error::{Error, ErrorKind};
@@ -21,7 +21,7 @@ use crate::policy::{Limit, Policy};
 use crate::time::Span;
 
 /// The version that [`encode`] writes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Appends `entry` to `bytes`.
 pub fn encode(entry: &Entry, bytes: &mut Vec<u8>) {
@@ -41,11 +41,11 @@ pub fn encode(entry: &Entry, bytes: &mut Vec<u8>) {
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the bytes are not an entry.
 pub fn decode(bytes: &[u8], policy: &Policy) -> Result<Entry, Error> {
-    let (shape, body) = split(bytes)?;
+    let Stored { version, shape, body } = split(bytes)?;
     if shape == policy.shape() {
-        return read::<Body>(body)?.into_entry(policy).ok_or_else(mismatch);
+        return read_body(version, body)?.into_entry(policy).ok_or_else(mismatch);
     }
-    decode_alone(policy.name(), shape, body)
+    decode_any(bytes, policy.name())
 }
 
 /// Reads an entry of a policy called `name` that may be configured no more.
@@ -53,13 +53,20 @@ pub fn decode(bytes: &[u8], policy: &Policy) -> Result<Entry, Error> {
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the bytes are not an entry.
 pub fn decode_any(bytes: &[u8], name: &str) -> Result<Entry, Error> {
-    let (shape, body) = split(bytes)?;
-    decode_alone(name, shape, body)
+    let Stored { version, shape, body } = split(bytes)?;
+    let policy = decode_shape(name, shape)?;
+    read_body(version, body)?.into_entry(&policy).ok_or_else(mismatch)
 }
 
-fn decode_alone(name: &str, shape: &[u8], body: &[u8]) -> Result<Entry, Error> {
-    let policy = decode_shape(name, shape)?;
-    read::<Body>(body)?.into_entry(&policy).ok_or_else(mismatch)
+fn read_body(version: u8, body: &[u8]) -> Result<Body, Error> {
+    if version == 1 { read::<Body1>(body).map(Body::from) } else { read(body) }
+}
+
+/// A stored entry, cut into its parts.
+struct Stored<'a> {
+    version: u8,
+    shape: &'a [u8],
+    body: &'a [u8],
 }
 
 /// The policy called `name` with the numbers in `shape`.
@@ -75,14 +82,16 @@ pub(crate) fn encode_shape(limits: &[Limit], block_ttl: Span) -> Vec<u8> {
     bytes
 }
 
-fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
+fn split(bytes: &[u8]) -> Result<Stored<'_>, Error> {
     match bytes {
-        [VERSION, low, high, rest @ ..] => {
+        [version @ 1..=VERSION, low, high, rest @ ..] => {
             let length = usize::from(u16::from_le_bytes([*low, *high]));
-            rest.split_at_checked(length).ok_or_else(|| corrupt("it ends too early"))
+            let (shape, body) =
+                rest.split_at_checked(length).ok_or_else(|| corrupt("it ends too early"))?;
+            Ok(Stored { version: *version, shape, body })
         }
-        [version, ..] if *version != VERSION => Err(corrupt(&format!(
-            "its version is {version} and this program reads {VERSION}; a newer program may have written it"
+        [version, ..] if !(1..=VERSION).contains(version) => Err(corrupt(&format!(
+            "its version is {version} and this program reads up to {VERSION}; a newer program may have written it"
         ))),
         _ => Err(corrupt("it ends too early")),
     }

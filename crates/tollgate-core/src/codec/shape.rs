@@ -52,7 +52,7 @@ impl Shape {
         let limits = limits.iter().map(|limit| WireLimit {
             name: limit.name().to_owned(),
             unit: limit.unit().to_owned(),
-            rule: WireRule::from(limit.rule()),
+            rule: WireRule::from(limit),
             headroom: match limit.headroom_setting() {
                 Headroom::Units(units) => WireHeadroom::Units(units),
                 Headroom::Percent(percent) => WireHeadroom::Percent(percent),
@@ -64,7 +64,9 @@ impl Shape {
 
     pub(super) fn into_policy(self, name: &str) -> Result<Policy, Error> {
         let limits = self.limits.into_iter().map(|limit| {
-            Limit::new(limit.name, limit.unit, Rule::from(limit.rule))
+            let exact_log = matches!(limit.rule, WireRule::Window { resolution: None, .. });
+            let rule = Rule::from(limit.rule);
+            Limit { exact_log, ..Limit::new(limit.name, limit.unit, rule) }
                 .headroom(match limit.headroom {
                     WireHeadroom::Units(units) => Headroom::Units(units),
                     WireHeadroom::Percent(percent) => Headroom::Percent(percent),
@@ -75,9 +77,9 @@ impl Shape {
     }
 }
 
-impl From<&Rule> for WireRule {
-    fn from(rule: &Rule) -> Self {
-        match rule {
+impl From<&Limit> for WireRule {
+    fn from(limit: &Limit) -> Self {
+        match limit.rule() {
             Rule::TokenBucket(TokenBucket { capacity, refill, period, mode }) => {
                 let (capacity, refill, period) = (*capacity, *refill, period.as_micros());
                 match mode {
@@ -85,9 +87,11 @@ impl From<&Rule> for WireRule {
                     Refill::Interval => Self::Interval { capacity, refill, period },
                 }
             }
-            Rule::RollingWindow(RollingWindow { limit, window, resolution }) => {
-                Self::Window { limit: *limit, window: window.as_micros(), resolution: *resolution }
-            }
+            Rule::RollingWindow(rule) => Self::Window {
+                limit: rule.limit,
+                window: rule.window.as_micros(),
+                resolution: limit.slots(),
+            },
             Rule::CalendarWindow(CalendarWindow { limit, period, zone }) => Self::Calendar {
                 limit: *limit,
                 period: match period {

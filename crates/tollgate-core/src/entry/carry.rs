@@ -29,9 +29,6 @@ impl Entry {
         });
         let states: Vec<State> = states.collect();
         let mut extra = self.extra().cloned().unwrap_or_default();
-        for known in extra.ids.iter_mut() {
-            known.amounts = crate::settle::translate(&self.policy, policy, &known.amounts);
-        }
         let closed = extra.closed.iter().filter_map(|(place, until)| {
             let name = &self.policy.metered().get(*place)?.name;
             let place = policy.metered().iter().position(|limit| limit.name == *name)?;

@@ -1,13 +1,12 @@
-//! What most entries never need: ids, settled permits, closed limits, and a change of numbers.
+//! What most entries never need: settled permits, closed limits, and a change of numbers.
 
-use super::{Ids, Settled};
+use super::Settled;
 use crate::bounds::PERMIT_TTL;
 use crate::time::Timestamp;
 
 /// What most entries never need.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub(crate) struct Extra {
-    pub(crate) ids: Ids,
     pub(crate) settled: Settled,
     /// Limits that were closed, by place, and until when.
     pub(crate) closed: Vec<(usize, Timestamp)>,
@@ -31,14 +30,10 @@ impl Changed {
 
 impl Extra {
     pub(super) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-            && self.settled.is_empty()
-            && self.closed.is_empty()
-            && self.changed.is_none()
+        self.settled.is_empty() && self.closed.is_empty() && self.changed.is_none()
     }
 
     pub(super) fn forget_expired(&mut self, now: Timestamp) {
-        self.ids.forget_expired(now);
         self.settled.forget_expired(now);
         self.closed.retain(|(_, until)| now < *until);
         self.changed = self.changed.filter(|changed| !changed.is_over(now));

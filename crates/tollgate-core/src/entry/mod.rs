@@ -6,13 +6,12 @@
 
 mod carry;
 mod extra;
-mod ids;
 mod parts;
 mod settled;
 
 pub(crate) use extra::{Changed, Extra};
-pub(crate) use ids::{Ids, Remembered};
-pub use parts::{IdPart, Part, Parts, SettledPart, SlotPart};
+pub(crate) use parts::bucket;
+pub use parts::{Part, Parts, SettledPart, SlotPart};
 pub(crate) use settled::{Run, Settled};
 
 use smallvec::SmallVec;
@@ -20,7 +19,7 @@ use smallvec::SmallVec;
 use crate::costs::Amounts;
 use crate::decide::Charge;
 use crate::policy::{Metered, Policy};
-use crate::rule::{Gauge, State, View, ViewMut};
+use crate::rule::{Gauge, Record, State, Taken, View, ViewMut};
 use crate::time::Timestamp;
 
 /// What is remembered for one policy and subject. A fresh entry equals an absent one.
@@ -36,8 +35,8 @@ pub struct Entry {
 /// line, which is most of what a decision costs.
 #[derive(Clone, Debug, PartialEq)]
 enum Body {
-    /// One bucket and nothing else.
-    Bucket(u64),
+    /// One bucket and nothing else: what is used, and whether its record for giving back starts with its last charge.
+    Bucket(u64, bool),
     /// Anything else.
     Full(Box<Full>),
 }
@@ -53,7 +52,7 @@ impl Entry {
     #[must_use]
     pub fn fresh(policy: &Policy, now: Timestamp) -> Self {
         let body = match policy.metered() {
-            [one] if one.gauge.is_bucket() => Body::Bucket(0),
+            [one] if one.gauge.is_bucket() => Body::Bucket(0, false),
             many => Body::Full(Box::new(Full {
                 states: many.iter().map(|metered| metered.gauge.fresh()).collect(),
                 extra: None,
@@ -87,9 +86,24 @@ impl Entry {
     /// Keeps a single bucket with nothing else in place, so that entries that say the same are equal.
     fn tidy(&mut self) {
         if let Body::Full(full) = &self.body
-            && let ([State::Bucket(used)], None) = (full.states.as_slice(), &full.extra)
+            && let ([State::Bucket(used, lows)], None) = (full.states.as_slice(), &full.extra)
         {
-            self.body = Body::Bucket(*used);
+            let starts = lows.as_ref().map(|lows| lows.only_start() == Some(self.next_stamp - 1));
+            if starts != Some(false) {
+                self.body = Body::Bucket(*used, starts.is_some());
+            }
+        }
+    }
+
+    /// Makes room for what a single bucket in place has no room for.
+    fn full_mut(&mut self) -> &mut Full {
+        if let Body::Bucket(..) = self.body {
+            let states = self.limits().map(|(_, state)| state.to_state()).collect();
+            self.body = Body::Full(Box::new(Full { states, extra: None }));
+        }
+        match &mut self.body {
+            Body::Full(full) => full,
+            Body::Bucket(..) => unreachable!("a bucket in place was just moved"),
         }
     }
 
@@ -104,18 +118,11 @@ impl Entry {
     /// Uses up every limit at `at`, on top of what is used already; a bucket becomes empty and gets no debt. Permits and
     /// ids stay as they are.
     pub fn use_up(&mut self, at: Timestamp) {
-        let (at, stamp) = (self.effective(at), self.next_stamp);
+        let (at, taken) = (self.effective(at), Taken { stamp: self.next_stamp, refundable: false });
+        self.full_mut();
         self.next_stamp += 1;
-        self.advance_and(at, |limit, state| {
-            let (gauge, most) = (&limit.gauge, limit.gauge.most());
-            if let ViewMut::Bucket(used) = state {
-                let mut all = 0;
-                gauge.add(ViewMut::Bucket(&mut all), at, most, stamp);
-                *used = all.max(*used);
-            } else {
-                gauge.add(state, at, most, stamp);
-            }
-        });
+        self.advance_and(at, |limit, state| limit.gauge.use_up(state, at, taken));
+        self.tidy();
     }
 
     /// The policy whose numbers the entry was last written with.
@@ -145,7 +152,11 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&Metered, View<'_>)> {
         let (one, many) = match &self.body {
-            Body::Bucket(used) => (Some(View::Bucket(*used)), [].as_slice()),
+            Body::Bucket(used, starts) => {
+                let record =
+                    if *starts { Record::Start(self.next_stamp - 1) } else { Record::Nothing };
+                (Some(View::Bucket(*used, record)), [].as_slice())
+            }
             Body::Full(full) => (None, full.states.as_slice()),
         };
         let views = one.into_iter().chain(many.iter().map(State::view));
@@ -156,9 +167,9 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn change_limits(&mut self, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
         match &mut self.body {
-            Body::Bucket(used) => {
+            Body::Bucket(used, _) => {
                 if let [limit] = self.policy.metered() {
-                    change(limit, ViewMut::Bucket(used));
+                    change(limit, ViewMut::Bucket(used, None));
                 }
             }
             Body::Full(full) => {
@@ -172,29 +183,13 @@ impl Entry {
     #[inline]
     pub(crate) fn extra(&self) -> Option<&Extra> {
         match &self.body {
-            Body::Bucket(_) => None,
+            Body::Bucket(..) => None,
             Body::Full(full) => full.extra.as_deref(),
         }
     }
 
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
-        if let Body::Bucket(used) = self.body {
-            let states = SmallVec::from_iter([State::Bucket(used)]);
-            self.body = Body::Full(Box::new(Full { states, extra: None }));
-        }
-        match &mut self.body {
-            Body::Full(full) => full.extra.get_or_insert_default(),
-            Body::Bucket(_) => unreachable!("a bucket in place was just moved"),
-        }
-    }
-
-    /// Forgets the id of the charge with this stamp, if it had one.
-    pub(crate) fn forget_id(&mut self, stamp: u64) {
-        if let Body::Full(full) = &mut self.body
-            && let Some(extra) = &mut full.extra
-        {
-            extra.ids.forget(stamp);
-        }
+        self.full_mut().extra.get_or_insert_default()
     }
 
     /// Until when the limit at `place` is closed, if it still is.
@@ -244,15 +239,27 @@ impl Entry {
     /// Brings the entry to `now`, charges `amounts` to it, and returns the stamp of the charge. Slots are taken only
     /// where `slots` says so.
     #[inline(always)]
-    pub(crate) fn charge(&mut self, amounts: &Amounts, now: Timestamp, slots: Slotted) -> u64 {
-        let stamp = self.next_stamp;
+    pub(crate) fn charge(
+        &mut self,
+        amounts: &Amounts,
+        now: Timestamp,
+        slots: Slotted,
+        refundable: bool,
+    ) -> u64 {
+        let taken = Taken { stamp: self.next_stamp, refundable };
+        if let Body::Bucket(_, starts) = self.body
+            && (starts || refundable)
+        {
+            self.full_mut();
+        }
         self.next_stamp += 1;
         self.advance_and(now, |limit, state| {
             if slots == Slotted::Taken || !limit.gauge.is_slots() {
-                limit.gauge.add(state, now, amounts.at(limit.place), stamp);
+                limit.gauge.add(state, now, amounts.at(limit.place), taken);
             }
         });
-        stamp
+        self.tidy();
+        taken.stamp
     }
 
     /// Decides and charges `amounts` in one step where the entry is a single continuous bucket and nothing else, which
@@ -262,30 +269,49 @@ impl Entry {
         &mut self,
         amounts: &Amounts,
         now: Timestamp,
+        refundable: bool,
     ) -> Option<Result<Charge, Timestamp>> {
-        let (Body::Bucket(used), [limit]) = (&mut self.body, self.policy.metered()) else {
-            return None;
-        };
+        let [limit] = self.policy.metered() else { return None };
         let (Gauge::Continuous(gauge), cost @ 1..) = (&limit.gauge, amounts.at(limit.place)) else {
             return None;
         };
-        let level = gauge.level(*used, self.at, now);
+        let used = match &self.body {
+            Body::Bucket(used, _) => *used,
+            Body::Full(full) => match (full.states.as_slice(), &full.extra) {
+                ([State::Bucket(used, _)], None) => *used,
+                _ => return None,
+            },
+        };
+        let level = gauge.level(used, self.at, now);
         let ready = gauge.ready_at(level, now, cost);
         if gauge.most() < cost || now < ready {
             return (cost <= gauge.most()).then_some(Err(ready));
         }
-        let charge = Charge { at: now, stamp: self.next_stamp };
-        (*used, self.at, self.next_stamp) = (gauge.add(level, cost), now, self.next_stamp + 1);
-        Some(Ok(charge))
+        let (stamp, after) = (self.next_stamp, gauge.add(level, cost));
+        match &mut self.body {
+            // A record starts here: nothing charged earlier can be given back any more.
+            Body::Bucket(used, starts) if level == 0 || !*starts => {
+                (*used, *starts) = (after, refundable);
+            }
+            _ => {
+                if let [State::Bucket(used, lows)] = self.full_mut().states.as_mut_slice() {
+                    if level == 0 {
+                        *lows = None;
+                    }
+                    Taken { stamp, refundable }.record(lows, level);
+                    *used = after;
+                }
+            }
+        }
+        (self.at, self.next_stamp) = (now, stamp + 1);
+        Some(Ok(Charge { at: now, stamp }))
     }
 
-    /// Whether nothing is used, nothing closed and no id remembered at `now`.
+    /// Whether nothing is used and nothing closed at `now`.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         let now = self.effective(now);
         self.limits().all(|(limit, state)| limit.gauge.is_idle(state, self.at, now))
-            && self.extra().is_none_or(|extra| {
-                extra.ids.live(now) == 0 && extra.closed.iter().all(|(_, until)| *until <= now)
-            })
+            && self.extra().is_none_or(|extra| extra.closed.iter().all(|(_, until)| *until <= now))
     }
 
     /// Whether the entry says at `now` what an absent one says, so that forgetting it changes nothing: it is empty,

@@ -4,12 +4,11 @@
 //! those numbers one by one; it takes an entry apart with [`Entry::parts`] and puts one together with
 //! [`Parts::into_entry`], so that everything that is answered still comes from the core.
 
-use super::{Changed, Entry, Extra, Ids, Remembered, Run, Settled};
+use super::{Changed, Entry, Extra, Run, Settled};
 use crate::bounds::{NUMBER_MAX, SLOTS_MAX};
-use crate::costs::Amounts;
 use crate::error::{Error, ErrorKind};
 use crate::policy::Policy;
-use crate::rule::{Log, Logged, Page, Slot, State, View};
+use crate::rule::{Log, Logged, Low, Lows, Page, Slot, State, View};
 use crate::time::Timestamp;
 
 /// Everything an entry remembers. The default is an entry that remembers nothing.
@@ -21,8 +20,6 @@ pub struct Parts {
     pub next_stamp: u64,
     /// What each limit remembers, in the order of the policy.
     pub states: Vec<Part>,
-    /// The ids that are remembered, oldest first.
-    pub ids: Vec<IdPart>,
     /// The settled permits.
     pub settled: SettledPart,
     /// The places of limits that are closed, and until when.
@@ -35,8 +32,14 @@ pub struct Parts {
 /// What one limit remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What a bucket has used at the entry's time: fine units if it is continuous, tokens if it is not.
-    Bucket(u64),
+    /// A bucket.
+    Bucket {
+        /// What is used at the entry's time: fine units if it is continuous, tokens if it is not.
+        used: u64,
+        /// What a continuous bucket records for giving back: stamps, and what was used just before the charge with that
+        /// stamp, both rising. Empty where no charge can be given back.
+        lows: Vec<(u64, u64)>,
+    },
     /// The log of a rolling window, oldest first: from when each amount counts.
     Window(Vec<(Timestamp, u64)>),
     /// The page of a calendar window.
@@ -63,21 +66,6 @@ pub struct SlotPart {
     pub places: u64,
 }
 
-/// An id and what was given for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdPart {
-    /// The id.
-    pub id: String,
-    /// What was charged, by the places of the policy's units.
-    pub amounts: Amounts,
-    /// When.
-    pub admitted_at: Timestamp,
-    /// Under which number.
-    pub stamp: u64,
-    /// Until when the id is remembered.
-    pub expires_at: Timestamp,
-}
-
 /// Which permits are settled.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SettledPart {
@@ -93,19 +81,11 @@ impl Entry {
     pub fn parts(&self) -> Parts {
         let empty = Extra::default();
         let extra = self.extra().unwrap_or(&empty);
-        let ids = extra.ids.iter().map(|known| IdPart {
-            id: known.id.to_string(),
-            amounts: known.amounts,
-            admitted_at: known.admitted_at,
-            stamp: known.stamp,
-            expires_at: known.expires_at,
-        });
-        let runs = extra.settled.runs().iter();
+        let runs = extra.settled.runs();
         Parts {
             at: self.at,
             next_stamp: self.next_stamp,
             states: self.limits().map(|(_, state)| Part::of(state)).collect(),
-            ids: ids.collect(),
             settled: SettledPart {
                 runs: runs.map(|run| (run.first, run.last, run.admitted_at)).collect(),
                 floor: extra.settled.floor(),
@@ -129,17 +109,9 @@ impl Parts {
 
     fn entry(self, policy: &Policy) -> Option<Entry> {
         let states: Option<Vec<State>> = self.states.into_iter().map(Part::into_state).collect();
-        let ids = self.ids.into_iter().map(|known| Remembered {
-            id: known.id.into(),
-            amounts: known.amounts,
-            admitted_at: known.admitted_at,
-            stamp: known.stamp,
-            expires_at: known.expires_at,
-        });
         let runs = self.settled.runs.into_iter();
         let runs = runs.map(|(first, last, admitted_at)| Run { first, last, admitted_at });
         let extra = Extra {
-            ids: Ids::from_all(ids.collect())?,
             settled: Settled::from_runs(runs.collect(), self.settled.floor)?,
             closed: self.closed,
             changed: self.changed.map(|(stamp, at)| Changed { stamp, at }),
@@ -152,7 +124,10 @@ impl Parts {
 impl Part {
     fn of(state: View<'_>) -> Self {
         match state {
-            View::Bucket(used) => Self::Bucket(used),
+            View::Bucket(used, record) => {
+                let lows = record.lows().into_iter().map(|low| (low.stamp, low.used)).collect();
+                Self::Bucket { used, lows }
+            }
             View::Window(log) => {
                 Self::Window(log.entries().map(|entry| (entry.at, entry.amount)).collect())
             }
@@ -172,7 +147,7 @@ impl Part {
 
     fn into_state(self) -> Option<State> {
         Some(match self {
-            Self::Bucket(used) => State::Bucket(used.min(NUMBER_MAX)),
+            Self::Bucket { used, lows } => bucket(used, lows)?,
             Self::Window(log) => {
                 let entries = log.into_iter().map(|(at, amount)| Logged { at, amount });
                 State::Window(Box::new(Log::from_entries(entries.collect())?))
@@ -197,4 +172,11 @@ impl Part {
             }
         })
     }
+}
+
+/// The state of a bucket, or nothing if its lows are out of order.
+pub(crate) fn bucket(used: u64, lows: Vec<(u64, u64)>) -> Option<State> {
+    let lows: Vec<Low> = lows.into_iter().map(|(stamp, used)| Low { stamp, used }).collect();
+    let lows = if lows.is_empty() { None } else { Some(Box::new(Lows::from_entries(lows)?)) };
+    Some(State::Bucket(used.min(NUMBER_MAX), lows))
 }

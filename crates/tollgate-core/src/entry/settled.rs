@@ -1,10 +1,16 @@
-//! Which permits are settled already, so that settling twice changes nothing.
+//! Which permits are settled already, so that settling is idempotent.
 //!
 //! Permits of one entry carry consecutive stamps, so those that are settled are kept as runs: an entry whose permits
-//! are all settled sooner or later keeps about as many runs as it has permits in flight. A run is dropped when its
+//! are all settled sooner or later keeps at most half as many runs as it has permits in flight. A run is dropped when its
 //! permits are too old to be settled anyway.
+//!
+//! Permits that are never settled leave gaps, and gaps keep runs apart. Under that pressure the oldest run is dropped once
+//! its permits are old enough to be abandoned; older permits then get nothing back. Where even the oldest are young,
+//! [`is_full`](Settled::is_full) makes the next acquire fail, so that no permit is ever given that cannot be settled.
 
-use crate::bounds::{PERMIT_TTL, SETTLED_RUNS_MAX};
+use std::collections::BTreeMap;
+
+use crate::bounds::{ABANDONED_AFTER, PERMIT_TTL, SETTLED_RUNS_MAX};
 use crate::time::Timestamp;
 
 /// Consecutive stamps that are settled.
@@ -16,83 +22,109 @@ pub(crate) struct Run {
     pub(crate) admitted_at: Timestamp,
 }
 
-/// The runs of settled stamps, rising and apart.
+impl Run {
+    fn is_expired(&self, now: Timestamp) -> bool {
+        self.admitted_at + PERMIT_TTL <= now
+    }
+
+    fn is_abandoned(&self, now: Timestamp) -> bool {
+        self.admitted_at + ABANDONED_AFTER <= now
+    }
+}
+
+/// The runs of settled stamps, apart from each other.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Settled {
-    runs: Vec<Run>,
-    /// Every stamp up to this one counts as too old.
+    /// By their first stamp.
+    runs: BTreeMap<u64, Run>,
+    /// Permits up to this stamp get nothing back.
     floor: u64,
 }
 
 impl Settled {
     /// The runs as they were stored, or nothing if they overlap or are out of order.
     pub(crate) fn from_runs(runs: Vec<Run>, floor: u64) -> Option<Self> {
-        let sound = runs.len() <= SETTLED_RUNS_MAX
-            && runs.iter().all(|run| run.first <= run.last)
+        let sound = runs.iter().all(|run| run.first <= run.last)
             && runs.windows(2).all(|pair| pair[0].last < pair[1].first);
-        sound.then_some(Self { runs, floor })
+        sound.then(|| Self { runs: runs.into_iter().map(|run| (run.first, run)).collect(), floor })
     }
 
-    /// Every stamp before `stamp` is settled, the youngest of them admitted at `now`.
+    /// Every stamp before `stamp` is settled, the youngest of them admitted at `now`, by a reset.
     pub(crate) fn all_before(stamp: u64, now: Timestamp) -> Self {
         let run = Run { first: 0, last: stamp.saturating_sub(1), admitted_at: now };
-        Self { runs: vec![run], floor: 0 }
+        Self { runs: BTreeMap::from([(0, run)]), floor: 0 }
     }
 
-    pub(crate) fn runs(&self) -> &[Run] {
-        &self.runs
+    /// The runs in rising order.
+    pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &Run> {
+        self.runs.values()
     }
 
     pub(crate) const fn floor(&self) -> u64 {
         self.floor
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.floor == 0
     }
 
     pub(crate) fn contains(&self, stamp: u64) -> bool {
-        let index = self.runs.partition_point(|run| run.last < stamp);
-        self.runs.get(index).is_some_and(|run| run.first <= stamp)
+        self.runs.range(..=stamp).next_back().is_some_and(|(_, run)| stamp <= run.last)
     }
 
     pub(crate) const fn is_too_old(&self, stamp: u64) -> bool {
         stamp <= self.floor
     }
 
-    pub(crate) fn insert(&mut self, stamp: u64, admitted_at: Timestamp) {
-        let index = self.runs.partition_point(|run| run.last < stamp);
-        self.runs.insert(index, Run { first: stamp, last: stamp, admitted_at });
-        self.join(index);
-        if let Some(before) = index.checked_sub(1) {
-            self.join(before);
-        }
-        if SETTLED_RUNS_MAX < self.runs.len() {
-            self.floor = self.floor.max(self.runs.remove(0).last);
-        }
+    /// Whether a reset settled the charge `stamp`. No charge has the stamp 0.
+    pub(crate) fn was_reset(&self, stamp: u64) -> bool {
+        self.runs.get(&0).is_some_and(|run| stamp <= run.last)
     }
 
-    /// Joins the run at `index` with the next one if nothing lies between them.
-    fn join(&mut self, index: usize) {
-        let Some(next) = self.runs.get(index + 1).copied() else { return };
-        let run = &mut self.runs[index];
-        if run.last + 1 == next.first {
+    /// Whether no further permit should be given at `now`, because so many others wait to be settled.
+    pub(crate) fn is_full(&self, now: Timestamp) -> bool {
+        SETTLED_RUNS_MAX <= self.runs.len()
+            && self.runs.first_key_value().is_some_and(|(_, oldest)| !oldest.is_abandoned(now))
+    }
+
+    pub(crate) fn insert(&mut self, stamp: u64, admitted_at: Timestamp, now: Timestamp) {
+        let mut run = Run { first: stamp, last: stamp, admitted_at };
+        if let Some(next) = stamp.checked_add(1).and_then(|next| self.runs.remove(&next)) {
             run.last = next.last;
             run.admitted_at = run.admitted_at.max(next.admitted_at);
-            self.runs.remove(index + 1);
+        }
+        match self.runs.range_mut(..stamp).next_back() {
+            Some((_, before)) if before.last + 1 == stamp => {
+                before.last = run.last;
+                before.admitted_at = before.admitted_at.max(run.admitted_at);
+            }
+            _ => {
+                self.runs.insert(stamp, run);
+            }
+        }
+        if SETTLED_RUNS_MAX < self.runs.len()
+            && let Some(oldest) = self.runs.first_entry()
+            && oldest.get().is_abandoned(now)
+        {
+            self.floor = self.floor.max(oldest.remove().last);
         }
     }
 
     pub(crate) fn forget_expired(&mut self, now: Timestamp) {
-        self.runs.retain(|run| now < run.admitted_at + PERMIT_TTL);
+        // A later stamp was never admitted earlier, so the oldest run expires first.
+        while let Some(oldest) = self.runs.first_entry()
+            && oldest.get().is_expired(now)
+        {
+            oldest.remove();
+        }
         if self.runs.is_empty() {
-            // Whatever stands below the floor is older than the runs that just expired.
+            // Permits up to the floor are older than the runs that just expired.
             self.floor = 0;
         }
     }
 
     pub(crate) fn is_idle(&self, now: Timestamp) -> bool {
-        self.runs.iter().all(|run| run.admitted_at + PERMIT_TTL <= now)
+        self.runs.last_key_value().is_none_or(|(_, youngest)| youngest.is_expired(now))
     }
 }
 
@@ -100,24 +132,28 @@ impl Settled {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_secs(1_000);
+
     #[test]
     fn runs_join_and_stay_few_when_every_permit_is_settled() {
         let mut settled = Settled::default();
         for stamp in [1, 3, 5, 4, 2, 6, 8] {
-            settled.insert(stamp, Timestamp::from_secs(stamp));
+            settled.insert(stamp, Timestamp::from_secs(stamp), NOW);
         }
-        let runs: Vec<_> = settled.runs().iter().map(|run| (run.first, run.last)).collect();
+        let runs: Vec<_> = settled.runs().map(|run| (run.first, run.last)).collect();
         assert_eq!(runs, [(1, 6), (8, 8)]);
         assert!(settled.contains(4) && !settled.contains(7));
     }
 
     #[test]
-    fn beyond_the_bound_the_oldest_count_as_too_old() {
-        let mut settled = Settled::default();
-        for stamp in 0..=SETTLED_RUNS_MAX as u64 {
-            settled.insert(2 * stamp + 1, Timestamp::EPOCH);
+    fn gaps_of_abandoned_permits_are_closed_and_young_ones_are_kept() {
+        for (now, abandoned) in [(NOW, false), (NOW + ABANDONED_AFTER, true)] {
+            let mut settled = Settled::default();
+            for stamp in 0..=SETTLED_RUNS_MAX as u64 {
+                settled.insert(2 * stamp + 1, NOW, now);
+            }
+            assert_eq!(settled.runs().len(), SETTLED_RUNS_MAX + usize::from(!abandoned));
+            assert_eq!((settled.is_too_old(1), settled.is_full(now)), (abandoned, !abandoned));
         }
-        assert_eq!(settled.runs().len(), SETTLED_RUNS_MAX);
-        assert!(settled.is_too_old(1) && !settled.is_too_old(2));
     }
 }

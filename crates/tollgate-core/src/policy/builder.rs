@@ -157,7 +157,7 @@ impl PolicyBuilder {
     }
 }
 
-const fn fnv_1a(bytes: &[u8]) -> u64 {
+pub(crate) const fn fnv_1a(bytes: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut place = 0;
     while place < bytes.len() {

@@ -41,6 +41,8 @@ pub struct Limit {
     pub(crate) rule: Rule,
     pub(crate) headroom: Headroom,
     pub(crate) margin: Span,
+    /// Keeps the exact log of a rolling window whatever its numbers: stored entries from before the grid do.
+    pub(crate) exact_log: bool,
 }
 
 impl Limit {
@@ -53,6 +55,7 @@ impl Limit {
             rule: rule.into(),
             headroom: Headroom::Units(0),
             margin: Span::ZERO,
+            exact_log: false,
         }
     }
 
@@ -101,6 +104,14 @@ impl Limit {
         self.margin
     }
 
+    /// The number of slots in the grid of a rolling window; `None` for its exact log and for other rules.
+    pub(crate) fn slots(&self) -> Option<u32> {
+        match &self.rule {
+            Rule::RollingWindow(rule) if !self.exact_log => rule.slots(),
+            _ => None,
+        }
+    }
+
     /// Checks every number and makes the rule ready to decide.
     pub(crate) fn gauge(&self, block_ttl: Span) -> Result<Gauge, Error> {
         self.check().map_err(|error| self.blame(&error))?;
@@ -108,7 +119,7 @@ impl Limit {
             return Err(self.blame(&Error::invalid("headroom must be below 100%")));
         }
         let reserve = self.headroom.units_of(self.rule.limit());
-        let allowance = Allowance { reserve, margin: self.margin, block_ttl };
+        let allowance = Allowance { reserve, margin: self.margin, block_ttl, slots: self.slots() };
         let gauge = self.rule.gauge(allowance).map_err(|error| self.blame(&error))?;
         if gauge.most() == 0 {
             return Err(self.blame(&Error::invalid(format!(

@@ -12,6 +12,7 @@ mod overrides;
 mod share;
 
 pub use builder::PolicyBuilder;
+pub(crate) use builder::fnv_1a;
 pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
 pub use outage::OnStoreFailure;

@@ -8,6 +8,7 @@
 use crate::bounds::{FINE_CAPACITY_MAX, NUMBER_MAX};
 use crate::error::Error;
 use crate::policy::Derived;
+use crate::rule::Lows;
 use crate::time::{Span, Timestamp};
 
 /// How a bucket gets its tokens back.
@@ -137,15 +138,20 @@ impl Continuous {
         level.saturating_add(cost.saturating_mul(self.token)).min(NUMBER_MAX)
     }
 
-    /// Giving back must not make room twice: what refilled since the charge has made that room already.
-    pub(crate) const fn give_back(&self, level: u64, amount: u64, held: Span) -> u64 {
-        let refilled = self.rate.saturating_mul(held.as_micros());
-        level.saturating_sub(amount.saturating_mul(self.token).saturating_sub(refilled))
-    }
-
-    /// Whether time has not yet refilled `amount` that was held for `held`.
-    pub(crate) const fn owes(&self, amount: u64, held: Span) -> bool {
-        self.rate.saturating_mul(held.as_micros()) < amount.saturating_mul(self.token)
+    /// Gives back `amount` of the charge `stamp` to a bucket at `level`: what time has not given back already.
+    pub(crate) fn give_back(
+        &self,
+        level: &mut u64,
+        lows: &mut Option<Box<Lows>>,
+        amount: u64,
+        stamp: u64,
+    ) {
+        // Without a record the bucket was empty since the charge, or the charge asked for none.
+        let Some(lows) = lows else { return };
+        let lowest = lows.lowest_after(stamp).unwrap_or(*level).min(*level);
+        let credit = amount.saturating_mul(self.token).min(lowest);
+        *level -= credit;
+        lows.lower_after(stamp, credit);
     }
 
     pub(crate) const fn refills_like(&self, other: &Self) -> bool {

@@ -1,7 +1,8 @@
 //! A rule ready to decide: the few questions that every rule answers.
 
-use super::{Calendar, Continuous, Interval, Page, Slots, State, View, ViewMut, Window};
+use super::{Calendar, Continuous, Interval, Lows, Page, Slots, State, View, ViewMut, Window};
 use crate::bounds::NUMBER_MAX;
+use crate::decide::Charge;
 use crate::time::Timestamp;
 
 /// A rule ready to decide.
@@ -14,12 +15,31 @@ pub(crate) enum Gauge {
     Slots(Slots),
 }
 
+/// The charge that an amount belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) stamp: u64,
+    /// Whether it may be given back.
+    pub(crate) refundable: bool,
+}
+
+impl Taken {
+    /// Records in `lows` that a bucket stood at `used` just before this charge.
+    pub(crate) fn record(self, lows: &mut Option<Box<Lows>>, used: u64) {
+        match lows {
+            Some(lows) => lows.record(self.stamp, used),
+            None if self.refundable => *lows = Some(Box::new(Lows::starting_at(self.stamp))),
+            None => {}
+        }
+    }
+}
+
 /// A state stands at the same place in its entry as its gauge in the policy. [`Entry`](crate::Entry) and the codec let
 /// no other pair exist, so a mismatch answers with the strictest thing there is rather than with a crash.
 impl Gauge {
     pub(crate) fn fresh(&self) -> State {
         match self {
-            Self::Continuous(_) | Self::Interval(_) => State::Bucket(0),
+            Self::Continuous(_) | Self::Interval(_) => State::Bucket(0, None),
             Self::Window(_) => State::Window(Box::default()),
             Self::Calendar(_) => State::Calendar(Page::default()),
             Self::Slots(_) => State::Slots(Vec::new()),
@@ -29,7 +49,7 @@ impl Gauge {
     pub(crate) const fn fits(&self, state: &State) -> bool {
         matches!(
             (self, state),
-            (Self::Continuous(_) | Self::Interval(_), State::Bucket(_))
+            (Self::Continuous(_) | Self::Interval(_), State::Bucket(..))
                 | (Self::Window(_), State::Window(_))
                 | (Self::Calendar(_), State::Calendar(_))
                 | (Self::Slots(_), State::Slots(_))
@@ -51,10 +71,10 @@ impl Gauge {
     /// What is used at `now`, given the state as of `since`.
     pub(crate) fn used(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> u64 {
         match (self, state) {
-            (Self::Continuous(gauge), View::Bucket(used)) => {
+            (Self::Continuous(gauge), View::Bucket(used, _)) => {
                 gauge.tokens_ceil(gauge.level(used, since, now))
             }
-            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now),
+            (Self::Interval(gauge), View::Bucket(used, _)) => gauge.level(used, since, now),
             (Self::Window(gauge), View::Window(log)) => gauge.used(log, now),
             (Self::Calendar(gauge), View::Calendar(page)) => gauge.page_at(page, now).used,
             (Self::Slots(_), View::Slots(held)) => Slots::used(held, now),
@@ -73,10 +93,10 @@ impl Gauge {
         cost: u64,
     ) -> Timestamp {
         match (self, state) {
-            (Self::Continuous(gauge), View::Bucket(used)) => {
+            (Self::Continuous(gauge), View::Bucket(used, _)) => {
                 gauge.ready_at(gauge.level(used, since, now), now, cost)
             }
-            (Self::Interval(gauge), View::Bucket(used)) => {
+            (Self::Interval(gauge), View::Bucket(used, _)) => {
                 gauge.ready_at(gauge.level(used, since, now), now, cost)
             }
             (Self::Window(gauge), View::Window(log)) => gauge.ready_at(log, now, cost),
@@ -90,10 +110,15 @@ impl Gauge {
     #[inline(always)]
     pub(crate) fn advance(&self, state: ViewMut<'_>, since: Timestamp, now: Timestamp) {
         match (self, state) {
-            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
+            (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
                 *used = gauge.level(*used, since, now);
+                if *used == 0
+                    && let Some(lows) = lows
+                {
+                    *lows = None;
+                }
             }
-            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
+            (Self::Interval(gauge), ViewMut::Bucket(used, _)) => {
                 *used = gauge.level(*used, since, now);
             }
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
@@ -105,36 +130,56 @@ impl Gauge {
 
     /// Charges `cost` to a state that stands at `now`, whether it fits or not.
     #[inline(always)]
-    pub(crate) fn add(&self, state: ViewMut<'_>, now: Timestamp, cost: u64, stamp: u64) {
+    pub(crate) fn add(&self, state: ViewMut<'_>, now: Timestamp, cost: u64, taken: Taken) {
         if cost == 0 {
             return;
         }
         match (self, state) {
-            (Self::Continuous(gauge), ViewMut::Bucket(used)) => *used = gauge.add(*used, cost),
-            (Self::Interval(_), ViewMut::Bucket(used)) => {
+            (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
+                if let Some(lows) = lows {
+                    taken.record(lows, *used);
+                }
+                *used = gauge.add(*used, cost);
+            }
+            (Self::Interval(_), ViewMut::Bucket(used, _)) => {
                 *used = used.saturating_add(cost).min(NUMBER_MAX);
             }
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.add(log, now, cost),
             (Self::Calendar(gauge), ViewMut::Calendar(page)) => gauge.add(page, now, cost),
-            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.add(held, now, cost, stamp),
+            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.add(held, now, cost, taken.stamp),
             _ => {}
         }
     }
 
-    /// Gives back `amount` of what was charged at `charged_at`, without making room twice. Slots are freed by
-    /// [`free`](Self::free) instead.
+    /// Charges all that a fresh state has, at least: a bucket becomes empty and gets no debt.
+    pub(crate) fn use_up(&self, state: ViewMut<'_>, now: Timestamp, taken: Taken) {
+        match (self, state) {
+            (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
+                if let Some(lows) = lows {
+                    taken.record(lows, *used);
+                }
+                *used = gauge.add(0, gauge.most()).max(*used);
+            }
+            (Self::Interval(gauge), ViewMut::Bucket(used, _)) => *used = gauge.most().max(*used),
+            (_, state) => self.add(state, now, self.most(), taken),
+        }
+    }
+
+    /// Gives back `amount` of what was `charged`, without making room twice. Slots are freed by [`free`](Self::free)
+    /// instead.
     pub(crate) fn give_back(
         &self,
         state: ViewMut<'_>,
         now: Timestamp,
         amount: u64,
-        charged_at: Timestamp,
+        charged: Charge,
     ) {
+        let charged_at = charged.at;
         match (self, state) {
-            (Self::Continuous(gauge), ViewMut::Bucket(used)) => {
-                *used = gauge.give_back(*used, amount, now.since(charged_at));
+            (Self::Continuous(gauge), ViewMut::Bucket(used, Some(lows))) => {
+                gauge.give_back(used, lows, amount, charged.stamp);
             }
-            (Self::Interval(gauge), ViewMut::Bucket(used)) => {
+            (Self::Interval(gauge), ViewMut::Bucket(used, _)) => {
                 *used = gauge.give_back(*used, amount, charged_at, now);
             }
             (Self::Window(gauge), ViewMut::Window(log)) => {
@@ -170,8 +215,8 @@ impl Gauge {
     /// Whether a state as of `since` says at `now` what a fresh one says.
     pub(crate) fn is_idle(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> bool {
         match (self, state) {
-            (Self::Continuous(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
-            (Self::Interval(gauge), View::Bucket(used)) => gauge.level(used, since, now) == 0,
+            (Self::Continuous(gauge), View::Bucket(used, _)) => gauge.level(used, since, now) == 0,
+            (Self::Interval(gauge), View::Bucket(used, _)) => gauge.level(used, since, now) == 0,
             (Self::Window(gauge), View::Window(log)) => gauge.used(log, now) == 0,
             // A page with something late counts in the next window too, so it is idle one window later.
             (Self::Calendar(gauge), View::Calendar(page)) => {
@@ -186,10 +231,15 @@ impl Gauge {
     /// The state of `old` as of `since`, said in the numbers of this gauge: what was used stays used.
     pub(crate) fn carry(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
         match (self, old, state) {
-            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used)) => {
-                State::Bucket(old.convert(used, new))
+            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used, record)) => {
+                // What another rate has given back cannot be told from these lows.
+                let lows = if new.refills_like(old) { record.to_lows() } else { None };
+                State::Bucket(old.convert(used, new), lows)
             }
-            (Self::Interval(_), Self::Interval(_), View::Bucket(_))
+            (Self::Window(new), Self::Window(old), View::Window(log)) if !new.files_like(old) => {
+                State::Window(Box::new(new.refiled(old, log)))
+            }
+            (Self::Interval(_), Self::Interval(_), View::Bucket(..))
             | (Self::Window(_), Self::Window(_), View::Window(_))
             | (Self::Slots(_), Self::Slots(_), View::Slots(_)) => state.to_state(),
             (Self::Calendar(new), Self::Calendar(old), View::Calendar(_))
@@ -202,7 +252,8 @@ impl Gauge {
             _ => {
                 let mut fresh = self.fresh();
                 self.advance(fresh.view_mut(), since, since);
-                self.add(fresh.view_mut(), since, old.used(state, since, since), 0);
+                let taken = Taken { stamp: 0, refundable: false };
+                self.add(fresh.view_mut(), since, old.used(state, since, since), taken);
                 fresh
             }
         }
@@ -231,11 +282,11 @@ impl Gauge {
     pub(crate) fn makes_room(&self, amount: u64, charged_at: Timestamp, now: Timestamp) -> bool {
         0 < amount
             && match self {
-                Self::Continuous(gauge) => gauge.owes(amount, now.since(charged_at)),
+                // How low the bucket has been since is the store's to know.
+                Self::Continuous(_) | Self::Slots(_) => true,
                 Self::Interval(gauge) => now < gauge.next_boundary(charged_at),
                 Self::Window(gauge) => gauge.counts(charged_at, now),
                 Self::Calendar(gauge) => gauge.counts(charged_at, now),
-                Self::Slots(_) => true,
             }
     }
 

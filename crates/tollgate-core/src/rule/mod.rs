@@ -7,6 +7,7 @@
 mod bucket;
 mod calendar;
 mod gauge;
+mod lows;
 mod slots;
 mod state;
 mod window;
@@ -18,9 +19,10 @@ pub use window::RollingWindow;
 
 pub(crate) use bucket::{Continuous, Interval};
 pub(crate) use calendar::{Calendar, Page};
-pub(crate) use gauge::Gauge;
+pub(crate) use gauge::{Gauge, Taken};
+pub(crate) use lows::{Low, Lows};
 pub(crate) use slots::{Slot, Slots};
-pub(crate) use state::{State, View, ViewMut};
+pub(crate) use state::{Record, State, View, ViewMut};
 pub(crate) use window::{Log, Logged, Window};
 
 use crate::time::Span;
@@ -96,18 +98,20 @@ pub(crate) struct Allowance {
     pub(crate) margin: Span,
     /// From leasing a block to spending it.
     pub(crate) block_ttl: Span,
+    /// The grid of a rolling window.
+    pub(crate) slots: Option<u32>,
 }
 
 impl Rule {
     pub(crate) fn gauge(&self, allowance: Allowance) -> Result<Gauge, crate::Error> {
-        let Allowance { reserve, margin, block_ttl } = allowance;
+        let Allowance { reserve, margin, block_ttl, slots } = allowance;
         let ahead = margin.plus(block_ttl);
         Ok(match self {
             Self::TokenBucket(rule) => match rule.mode {
                 Refill::Continuous => Gauge::Continuous(Continuous::new(rule, reserve, ahead)?),
                 Refill::Interval => Gauge::Interval(Interval::new(rule, reserve)),
             },
-            Self::RollingWindow(rule) => Gauge::Window(Window::new(rule, reserve, ahead)),
+            Self::RollingWindow(rule) => Gauge::Window(Window::new(rule, slots, reserve, ahead)),
             Self::CalendarWindow(rule) => Gauge::Calendar(Calendar::new(rule, reserve, margin)?),
             Self::Concurrency(rule) => Gauge::Slots(Slots::new(rule, reserve)),
         })

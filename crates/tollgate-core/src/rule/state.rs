@@ -1,13 +1,13 @@
 //! What rules remember, and how it is looked at wherever it is kept.
 
-use super::{Log, Page, Slot};
+use super::{Log, Low, Lows, Page, Slot};
 use crate::time::Timestamp;
 
 /// What a rule remembers, as of the time of the entry it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// What a bucket has used, in the units of its gauge.
-    Bucket(u64),
+    /// What a bucket has used, in the units of its gauge, and the lows of a continuous one whose charges may be given back.
+    Bucket(u64, Option<Box<Lows>>),
     /// The log of a rolling window; boxed, so that the states of several limits lie close together.
     Window(Box<Log>),
     /// The open page of a calendar.
@@ -19,16 +19,45 @@ pub(crate) enum State {
 /// A state to read, wherever it is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View<'a> {
-    Bucket(u64),
+    Bucket(u64, Record<'a>),
     Window(&'a Log),
     Calendar(&'a Page),
     Slots(&'a [Slot]),
 }
 
+/// What a bucket remembers for giving back, wherever it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Record<'a> {
+    /// No charge of it can be given back.
+    Nothing,
+    /// The record started with this charge, which was the last.
+    Start(u64),
+    Lows(&'a Lows),
+}
+
+impl Record<'_> {
+    pub(crate) fn lows(&self) -> Vec<Low> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Start(stamp) => Lows::starting_at(*stamp).as_slice().to_vec(),
+            Self::Lows(lows) => lows.as_slice().to_vec(),
+        }
+    }
+
+    pub(crate) fn to_lows(self) -> Option<Box<Lows>> {
+        match self {
+            Self::Nothing => None,
+            Self::Start(stamp) => Some(Box::new(Lows::starting_at(stamp))),
+            Self::Lows(lows) => Some(Box::new(lows.clone())),
+        }
+    }
+}
+
 /// A state to change, wherever it is kept.
 #[derive(Debug)]
 pub(crate) enum ViewMut<'a> {
-    Bucket(&'a mut u64),
+    /// What is used, and the lows where there is a place for them.
+    Bucket(&'a mut u64, Option<&'a mut Option<Box<Lows>>>),
     Window(&'a mut Log),
     Calendar(&'a mut Page),
     Slots(&'a mut Vec<Slot>),
@@ -38,7 +67,9 @@ impl State {
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
         match self {
-            Self::Bucket(used) => View::Bucket(*used),
+            Self::Bucket(used, lows) => {
+                View::Bucket(*used, lows.as_deref().map_or(Record::Nothing, Record::Lows))
+            }
             Self::Window(log) => View::Window(log),
             Self::Calendar(page) => View::Calendar(page),
             Self::Slots(held) => View::Slots(held),
@@ -48,7 +79,7 @@ impl State {
     #[inline]
     pub(crate) fn view_mut(&mut self) -> ViewMut<'_> {
         match self {
-            Self::Bucket(used) => ViewMut::Bucket(used),
+            Self::Bucket(used, lows) => ViewMut::Bucket(used, Some(lows)),
             Self::Window(log) => ViewMut::Window(log),
             Self::Calendar(page) => ViewMut::Calendar(page),
             Self::Slots(held) => ViewMut::Slots(held),
@@ -59,9 +90,9 @@ impl State {
 impl ViewMut<'_> {
     /// The same state, to be changed twice.
     #[inline]
-    pub(crate) const fn reborrow(&mut self) -> ViewMut<'_> {
+    pub(crate) fn reborrow(&mut self) -> ViewMut<'_> {
         match self {
-            Self::Bucket(used) => ViewMut::Bucket(used),
+            Self::Bucket(used, lows) => ViewMut::Bucket(used, lows.as_deref_mut()),
             Self::Window(log) => ViewMut::Window(log),
             Self::Calendar(page) => ViewMut::Calendar(page),
             Self::Slots(held) => ViewMut::Slots(held),
@@ -78,7 +109,7 @@ impl View<'_> {
 
     pub(crate) fn to_state(self) -> State {
         match self {
-            Self::Bucket(used) => State::Bucket(used),
+            Self::Bucket(used, record) => State::Bucket(used, record.to_lows()),
             Self::Window(log) => State::Window(Box::new(log.clone())),
             Self::Calendar(page) => State::Calendar(*page),
             Self::Slots(held) => State::Slots(held.to_vec()),

@@ -1,13 +1,18 @@
 //! Rolling window: at most n in *any* window of the given length.
 //!
 //! This is the rule for a limit that a provider enforces: a bucket of 5 refilled at 5 per minute lets 9 or 10 through
-//! in 60 s. The state is a log of (time, amount). With a `resolution` of m the window is cut into m slots and an amount
-//! is filed under the *end* of its slot, so at most m + 1 log entries live at once and every error is on the strict
-//! side. Without it the log is exact, up to [`LOG_ENTRIES_MAX`] entries.
+//! in 60 s. The state is a log of (time, amount). A small, slow limit keeps the exact log. Any other limit has a grid: the
+//! window is cut into m slots and an amount is filed under the *end* of its slot, so at most m + 1 entries live at once,
+//! an amount counts for less than a slot too long, and evenly spaced demand can use m/(m + 1) of the limit.
+//!
+//! Refused: merging neighbours of a full log. The oldest entry then keeps moving forward, and demand below the limit is
+//! refused.
 
 use std::collections::VecDeque;
 
-use crate::bounds::{LOG_ENTRIES_MAX, NUMBER_MAX};
+use crate::bounds::{
+    EXACT_LIMIT_MAX, EXACT_RATE_MAX, LOG_ENTRIES_MAX, NUMBER_MAX, RESOLUTION_DEFAULT,
+};
 use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
@@ -18,22 +23,41 @@ pub struct RollingWindow {
     pub limit: u64,
     /// The length of the window.
     pub window: Span,
-    /// Into how many slots the window is cut; none keeps the exact log.
+    /// The number of slots the window is cut into, if configured; [`slots`](Self::slots) is the number in force.
     pub resolution: Option<u32>,
 }
 
 impl RollingWindow {
-    /// At most `limit` in any `window`, exactly.
+    /// At most `limit` in any `window`.
     #[must_use]
     pub const fn new(limit: u64, window: Span) -> Self {
         Self { limit, window, resolution: None }
     }
 
-    /// The same limit, coalesced into `slots` slots per window and strict.
+    /// The same limit on a grid of `slots` slots per window.
     #[must_use]
     pub const fn resolution(mut self, slots: u32) -> Self {
         self.resolution = Some(slots);
         self
+    }
+
+    /// The number of slots in the grid, or `None` for the exact log. It follows from the rule alone, so it is the same on
+    /// every store: the configured [`resolution`](Self::resolution), else the exact log for at most
+    /// [`EXACT_LIMIT_MAX`] and [`EXACT_RATE_MAX`] per second, else [`RESOLUTION_DEFAULT`].
+    ///
+    /// ```
+    /// use tollgate_core::{RollingWindow, Span};
+    ///
+    /// assert_eq!(RollingWindow::new(5, Span::from_mins(1)).slots(), None);
+    /// assert_eq!(RollingWindow::new(20_000, Span::from_mins(1)).slots(), Some(64));
+    /// assert_eq!(RollingWindow::new(5, Span::from_mins(1)).resolution(20).slots(), Some(20));
+    /// ```
+    #[must_use]
+    pub fn slots(&self) -> Option<u32> {
+        let exact = self.limit <= EXACT_LIMIT_MAX
+            && u128::from(self.limit) * 1_000_000
+                <= u128::from(EXACT_RATE_MAX) * u128::from(self.window.as_micros());
+        self.resolution.or((!exact).then_some(RESOLUTION_DEFAULT))
     }
 }
 
@@ -79,18 +103,11 @@ impl Log {
             Some(last) if at <= last.at => last.amount += amount,
             _ => self.entries.push_back(Logged { at, amount }),
         }
-        if self.entries.len() > LOG_ENTRIES_MAX {
-            self.merge_neighbours();
+        if LOG_ENTRIES_MAX < self.entries.len()
+            && let (Some(newest), Some(before)) = (self.entries.pop_back(), self.entries.back_mut())
+        {
+            *before = Logged { at: newest.at, amount: before.amount + newest.amount };
         }
-    }
-
-    /// Halves the log: each pair becomes one entry at the later time, so that nothing leaves the window early.
-    fn merge_neighbours(&mut self) {
-        let merged = self.entries.make_contiguous().chunks(2).map(|pair| Logged {
-            at: pair[pair.len() - 1].at,
-            amount: pair.iter().map(|entry| entry.amount).sum(),
-        });
-        self.entries = merged.collect();
     }
 
     /// Shrinks the entry that an amount of time `at` went into. Where it was merged with a later one nothing is given
@@ -117,9 +134,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(rule: &RollingWindow, reserve: u64, ahead: Span) -> Self {
+    /// `slots` is the grid to use, which an entry from before the grid does not have.
+    pub(crate) fn new(rule: &RollingWindow, slots: Option<u32>, reserve: u64, ahead: Span) -> Self {
         let window = rule.window.plus(ahead);
-        let slot = rule.resolution.map_or(0, |slots| window.as_micros().div_ceil(u64::from(slots)));
+        let slot = slots.map_or(0, |slots| window.as_micros().div_ceil(u64::from(slots)));
         Self { limit: rule.limit.saturating_sub(reserve), window, slot }
     }
 
@@ -196,6 +214,18 @@ impl Window {
     /// Whether what was charged at `charged_at` is in the window at `now`.
     pub(crate) fn counts(&self, charged_at: Timestamp, now: Timestamp) -> bool {
         now < self.filed_at(charged_at) + self.window
+    }
+
+    /// The log of `old` as this window files it: entries move to the end of the slot they are in here.
+    pub(crate) fn refiled(&self, old: &Self, log: &Log) -> Log {
+        let mut refiled = Log::default();
+        for entry in &log.entries {
+            // What `old` filed under the end of a slot was charged before that end.
+            let charged_at = entry.at - Span::from_micros(u64::from(old.slot != 0));
+            let at = if self.slot == 0 { entry.at } else { self.filed_at(charged_at) };
+            refiled.push(at, entry.amount);
+        }
+        refiled
     }
 
     /// Whether a charge is filed here where `other` filed it, and leaves when it left there.

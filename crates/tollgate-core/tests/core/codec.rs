@@ -6,8 +6,8 @@ use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 use proptest::sample::Index;
 use tollgate_core::codec::{VERSION, decode, decode_any, encode};
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Entry, ErrorKind, Headroom, Limit, Operation, Period, Policy,
-    RollingWindow, Span, Timestamp, TokenBucket, apply, standings,
+    Ask, CalendarWindow, Concurrency, Entry, ErrorKind, Headroom, Known, Limit, Operation, Period,
+    Policy, RollingWindow, Span, Timestamp, TokenBucket, apply, standings,
 };
 use tollgate_testing::generate;
 use tollgate_testing::script::{Answer, Did, Single};
@@ -125,8 +125,8 @@ fn use_it(entry: &Entry, policy: &Policy, now: Timestamp) {
         let carried = entry.carried_to(policy);
         for mut entry in [entry.clone(), carried] {
             let ask = Ask::new(policy, "subject").id("order-7");
-            let _ = apply(&Operation::Acquire(&ask), &mut entry, now);
-            let _ = apply(&Operation::Charge(&ask), &mut entry, now);
+            let _ = apply(&Operation::Acquire(&ask), &mut entry, Known::New, now);
+            let _ = apply(&Operation::Charge(&ask), &mut entry, Known::New, now);
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use tollgate_core::bounds::{FINE_CAPACITY_MAX, NUMBER_MAX, SLOTS_MAX, SPAN_MAX};
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Entry, Error, ErrorKind, Headroom, Limit, Period, Policy,
-    RollingWindow, Rule, Span, Timestamp, TokenBucket, decide,
+    Ask, CalendarWindow, Concurrency, Entry, Error, ErrorKind, Headroom, Known, Limit, Period,
+    Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket, decide,
 };
 
 fn limit(rule: impl Into<Rule>) -> Limit {
@@ -184,7 +184,7 @@ fn a_wrong_ask_is_an_error_that_says_what_would_be_right() {
         (Ask::new(&policy, "s").id(long.as_str()), "an id must be 1 to 128 bytes long, not 300"),
     ];
     for (ask, text) in rows {
-        let error = decide(&entry, now, &ask).expect_err("it should be refused");
+        let error = decide(&entry, now, &ask, Known::New).expect_err("it should be refused");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(text), "{error} does not say {text:?}");
     }

@@ -103,6 +103,10 @@ impl Desk {
         self.store.entry.clone()
     }
 
+    pub(crate) fn forget_entry(&mut self) {
+        self.store.entry = None;
+    }
+
     fn costs(&self, cost: u64) -> Costs {
         let unit = self.policy.units().next().unwrap_or("requests");
         Costs::new().with(unit, cost)

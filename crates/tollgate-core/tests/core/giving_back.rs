@@ -2,7 +2,7 @@
 //! Method: the traps that were thought of or found, each as the shortest story that falls into it.
 
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Costs, Entry, ErrorKind, Grant, Limit, Period, Permit,
+    Ask, CalendarWindow, Concurrency, Costs, Entry, ErrorKind, Grant, Known, Limit, Period, Permit,
     Policy, Refusal, RollingWindow, Span, TokenBucket, Verdict, Wait, commit, decide, release,
     standings,
 };
@@ -25,8 +25,54 @@ fn a_bucket_gets_back_what_time_has_not_given_back_already() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
     let permit = desk.admitted(at(0), 10);
     assert_eq!(desk.settle(at(3), permit, 1), Answer::Settled(true));
-    // 10 were charged, 3 came back by time, 9 − 3 = 6 by settling.
-    assert_eq!(desk.used(at(3)), 1);
+    // Had 1 been charged, nothing would be used after 3 s.
+    assert_eq!(desk.used(at(3)), 0);
+}
+
+/// Refill that would have come without the charge as well is no reason to give less back.
+#[test]
+fn a_slow_call_gets_back_what_it_did_not_use() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(10).burst(100)));
+    desk.admitted(at(0), 80);
+    let last = desk.admitted(at(0), 20);
+    assert_eq!(desk.release(at(2), last), Answer::Settled(true));
+    assert_eq!(desk.used(at(2)), 60);
+
+    let mut desk = Desk::new(&one(TokenBucket::per_second(10).burst(100)));
+    desk.admitted(at(0), 50);
+    let estimate = desk.admitted(at(0), 50);
+    assert_eq!(desk.settle(at(3), estimate, 20), Answer::Settled(true));
+    assert_eq!(desk.used(at(3)), 40);
+}
+
+/// Four callers that take and give back from 90 used find room for ever.
+#[test]
+fn taking_and_giving_back_below_the_limit_is_never_refused() {
+    let mut desk = Desk::new(&one(TokenBucket::per(1, Span::from_hours(1)).burst(100)));
+    desk.admitted(at(0), 90);
+    let mut held = std::collections::VecDeque::new();
+    for call in 0..20_000u64 {
+        let now = at(0) + Span::from_micros(250 * call);
+        held.push_back(desk.admitted(now, 2));
+        if held.len() == 4 {
+            let oldest = held.pop_front().expect("four are held");
+            assert_eq!(desk.release(now, oldest), Answer::Settled(true));
+        }
+    }
+    assert_eq!(desk.used(at(5)), 96);
+}
+
+/// Without lowering the record the second give-back would be judged by a history that did not happen.
+#[test]
+fn two_releases_do_not_give_back_the_same_room() {
+    let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(20)));
+    let (first, second) = (desk.admitted(at(0), 10), desk.admitted(at(0), 10));
+    // 10 s later 10 are used; whichever is released, the other has made room by time.
+    desk.admitted(at(10), 10);
+    assert_eq!(desk.release(at(10), first), Answer::Settled(true));
+    assert_eq!(desk.used(at(10)), 10);
+    assert_eq!(desk.release(at(10), second), Answer::Settled(true));
+    assert_eq!(desk.used(at(10)), 10);
 }
 
 #[test]
@@ -214,5 +260,5 @@ fn who_stands_behind_others_is_told_what_those_wait_for() {
     let in_front = llm.amounts(&Costs::new().with("tokens", 30)).unwrap();
     let ask = Ask::new(&llm, "subject").behind(vec![in_front]);
     let refusal = Refusal { limit: 1, wait: Wait::Until(at(30)) };
-    assert_eq!(decide(&entry, now, &ask), Ok(Verdict::Denied(refusal)));
+    assert_eq!(decide(&entry, now, &ask, Known::New), Ok(Verdict::Denied(refusal)));
 }

@@ -1,9 +1,9 @@
 //! Goal: promise 5, once: an ask repeated under its id within the horizon is charged once.
 //! Method: short stories up to every edge of the horizon and of the bound.
 
-use tollgate_core::bounds::{ID_HORIZON, IDS_MAX};
-use tollgate_core::{ErrorKind, Span, TokenBucket};
-use tollgate_testing::script::Answer;
+use tollgate_core::bounds::ID_HORIZON;
+use tollgate_core::{ErrorKind, TokenBucket};
+use tollgate_testing::script::{Answer, Did};
 
 use crate::desk::{Desk, at, just_before, one};
 
@@ -44,28 +44,42 @@ fn a_denial_is_not_remembered() {
     assert!(matches!(desk.ask_as(at(30), 50_000, "a"), Answer::Admitted(_)));
 }
 
+/// A busy subject may remember as many ids as the store has room for.
 #[test]
-fn too_many_ids_are_contended_until_the_horizon_lifts_them() {
+fn ten_thousand_ids_of_one_subject_are_all_recognised() {
     let mut desk = desk();
-    for number in 0..IDS_MAX {
+    for number in 0..10_000 {
         assert!(matches!(desk.ask_as(at(0), 1, &format!("id-{number}")), Answer::Admitted(_)));
     }
-    let before = desk.entry();
-    assert_eq!(desk.ask_as(at(1), 1, "one too many"), Answer::Failed(ErrorKind::Contended));
-    assert_eq!(desk.entry(), before);
-    assert!(matches!(desk.ask_as(at(1), 1, "id-7"), Answer::Repeated(_)));
-    assert!(matches!(desk.ask(at(1), 1), Answer::Admitted(_)));
-    let end = at(0) + ID_HORIZON;
-    assert!(matches!(desk.ask_as(end, 1, "one too many"), Answer::Admitted(_)));
+    let used = desk.used(at(1));
+    for number in (0..10_000).step_by(97) {
+        assert!(matches!(desk.ask_as(at(1), 1, &format!("id-{number}")), Answer::Repeated(_)));
+    }
+    assert_eq!(desk.used(at(1)), used);
 }
 
 #[test]
-fn an_entry_is_not_absent_while_it_knows_an_id() {
+fn an_id_whose_permit_was_released_or_reset_is_a_new_ask() {
     let mut desk = desk();
-    assert!(matches!(desk.ask_as(at(0), 1, "a"), Answer::Admitted(_)));
-    let entry = desk.entry().expect("something was written");
-    let end = at(0) + ID_HORIZON;
-    assert!(!entry.is_absent(just_before(end)));
-    assert!(entry.is_absent(end));
-    assert!(!entry.is_absent(at(0) - Span::from_secs(1)));
+    let Answer::Admitted(first) = desk.ask_as(at(0), 5, "a") else {
+        unreachable!("there is room");
+    };
+    assert_eq!(desk.release(at(1), first.permit), Answer::Settled(true));
+    assert!(matches!(desk.ask_as(at(1), 7, "a"), Answer::Admitted(_)));
+    assert_eq!(desk.play(at(2), &Did::Reset), Answer::Done(true));
+    assert!(matches!(desk.ask_as(at(2), 9, "a"), Answer::Admitted(_)));
+    assert!(matches!(desk.ask_as(at(3), 9, "a"), Answer::Repeated(_)));
+}
+
+/// Ids are kept beside the entry, so it may be forgotten before them.
+#[test]
+fn an_id_outlives_its_entry() {
+    let mut desk = desk();
+    let Answer::Admitted(first) = desk.ask_as(at(0), 1, "a") else {
+        unreachable!("there is room");
+    };
+    assert!(desk.entry().expect("something was written").is_absent(at(1)));
+    desk.forget_entry();
+    assert_eq!(desk.ask_as(just_before(at(120)), 1, "a"), Answer::Repeated(first));
+    assert_eq!(desk.entry(), None, "nothing was charged");
 }

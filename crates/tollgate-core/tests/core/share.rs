@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Entry, Headroom, Limit, Operation, Outcome, Period, Policy,
-    RollingWindow, Rule, Span, Timestamp, TokenBucket, apply,
+    Ask, CalendarWindow, Concurrency, Entry, Headroom, Known, Limit, Operation, Outcome, Period,
+    Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket, apply,
 };
 use tollgate_testing::generate;
 
@@ -98,7 +98,8 @@ fn the_worst_case_is_the_documented_one() {
 fn ask(entry: &mut Entry, policy: &Policy, now: Timestamp) -> bool {
     let ask = Ask::new(policy, "s");
     let ask = policy.units().fold(ask.clone(), |ask, unit| ask.cost(unit, 1));
-    let answer = apply(&Operation::Acquire(&ask), entry, now).expect("a good ask").0;
+    let answer =
+        apply(&Operation::Acquire(&ask), entry, Known::New, now).expect("a good ask").outcome;
     matches!(answer, Outcome::Decided(decision) if decision.is_admitted())
 }
 

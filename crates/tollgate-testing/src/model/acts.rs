@@ -1,6 +1,6 @@
 //! What can be done to a subject of the model, and how it changes its history.
 
-use tollgate_core::bounds::{ID_HORIZON, IDS_MAX, NUMBER_MAX, PERMIT_TTL};
+use tollgate_core::bounds::{ID_HORIZON, NUMBER_MAX, PERMIT_TTL};
 use tollgate_core::{Costs, ErrorKind, Limit, Span, Timestamp};
 
 use super::meter::Meter;
@@ -50,7 +50,6 @@ impl Model {
             });
             return Ok(Answer::Shadowed(given, refused));
         }
-        self.room_for_id(now, id)?;
         Ok(Answer::Admitted(self.spend(now, costs, id, Holds::Slots)))
     }
 
@@ -64,7 +63,6 @@ impl Model {
         if let Some(given) = self.recognise(now, costs, id)? {
             return Ok(Answer::Repeated(given));
         }
-        self.room_for_id(now, id)?;
         Ok(Answer::Charged(self.spend(now, costs, id, Holds::Nothing)))
     }
 
@@ -97,11 +95,6 @@ impl Model {
         let takes = |meter: &&Meter| meter.is_slots() && 0 < cost_of(costs, &meter.unit);
         let holds = |meter: &Meter| meter.expiry_of(ticket).is_some_and(|until| now < until);
         self.meters.iter().find(takes).is_none() || self.meters.iter().any(holds)
-    }
-
-    fn room_for_id(&self, now: u64, id: Option<&str>) -> Result<(), ErrorKind> {
-        let alive = self.ids.iter().filter(|known| now < known.until).count();
-        if id.is_some() && IDS_MAX <= alive { Err(ErrorKind::Contended) } else { Ok(()) }
     }
 
     fn spend(&mut self, now: u64, costs: &Costs, id: Option<&str>, holds: Holds) -> Given {
@@ -175,7 +168,7 @@ impl Model {
             if meter.is_slots() {
                 meter.free(permit, now);
             } else if wanted < estimate {
-                meter.give_back(permit, ticket.at, now, estimate - wanted);
+                meter.give_back(permit, now, estimate - wanted);
             } else if estimate < wanted {
                 meter.charge_more(now, wanted - estimate);
             }
@@ -205,9 +198,8 @@ impl Model {
     /// Forgets everything; permits that were given count as settled. Whether there was anything to forget.
     pub(super) fn reset(&mut self, now: u64) -> bool {
         let used = self.meters.iter().any(|meter| meter.used(now) != 0);
-        let known = self.ids.iter().any(|known| now < known.until);
         let closed = self.closed.iter().any(|(_, until)| now < *until);
-        if !used && !known && !closed {
+        if !used && !closed {
             return false;
         }
         let mut tickets = std::mem::take(&mut self.tickets);

@@ -4,22 +4,24 @@ use tollgate_core::TokenBucket;
 
 use super::meter::Exact;
 
-/// Something that happened to a bucket, in order of time.
+/// A charge, as large as it is after all that was given back of it.
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    Charged { at: u64, amount: u64 },
-    GivenBack { charged_at: u64, at: u64, amount: u64 },
+struct Charge {
+    ticket: Option<usize>,
+    at: u64,
+    amount: u64,
 }
 
 /// A bucket that refills all the time. Levels are exact: a token has `period × scale` parts and each microsecond brings
-/// back `refill × scale` of them.
+/// back `refill × scale` of them. Giving back makes a charge smaller and replays what came after it: the bucket stands
+/// where it would stand had less been charged.
 #[derive(Clone, Debug)]
 pub(super) struct Continuous {
     refill: u128,
     period: u128,
     /// What was used at the start, as an exact fraction of tokens.
     opening: (u64, Exact),
-    events: Vec<Event>,
+    charges: Vec<Charge>,
 }
 
 impl Continuous {
@@ -28,7 +30,7 @@ impl Continuous {
             refill: u128::from(rule.refill),
             period: u128::from(rule.period.as_micros()),
             opening: (0, Exact::whole(0)),
-            events: Vec::new(),
+            charges: Vec::new(),
         }
     }
 
@@ -38,38 +40,26 @@ impl Continuous {
         let token = self.period * scale;
         let rate = self.refill * scale;
         let mut level = opening.parts * self.period;
-        let mut pass = |level: u128, at: u64| {
-            let back = rate * u128::from(at - last);
-            last = at;
-            level.saturating_sub(back)
-        };
-        for event in &self.events {
-            match *event {
-                Event::Charged { at, amount } => {
-                    level = pass(level, at) + u128::from(amount) * token;
-                }
-                Event::GivenBack { charged_at, at, amount } => {
-                    // Time has given back a part already.
-                    let by_time = rate * u128::from(at - charged_at);
-                    let credit = (u128::from(amount) * token).saturating_sub(by_time);
-                    level = pass(level, at).saturating_sub(credit);
-                }
-            }
+        for charge in &self.charges {
+            level = level.saturating_sub(rate * u128::from(charge.at - last));
+            level += u128::from(charge.amount) * token;
+            last = charge.at;
         }
-        Exact { parts: pass(level, now), parts_per_token: token }
+        level = level.saturating_sub(rate * u128::from(now - last));
+        Exact { parts: level, parts_per_token: token }
     }
 
-    pub(super) fn charge(&mut self, at: u64, amount: u64) {
-        self.events.push(Event::Charged { at, amount });
+    pub(super) fn charge(&mut self, ticket: Option<usize>, at: u64, amount: u64) {
+        self.charges.push(Charge { ticket, at, amount });
     }
 
-    pub(super) fn give_back(&mut self, charged_at: u64, at: u64, amount: u64) {
-        // What was charged under another rate cannot be told from what that rate gave back.
-        if self.opening.0 <= charged_at {
-            self.events.push(Event::GivenBack { charged_at, at, amount });
+    pub(super) fn give_back(&mut self, ticket: usize, amount: u64) {
+        if let Some(charge) = self.charges.iter_mut().find(|charge| charge.ticket == Some(ticket)) {
+            charge.amount = charge.amount.saturating_sub(amount);
         }
     }
 
+    /// What was charged under another rate is not among the charges any more, so it gives nothing back.
     pub(super) fn take_over(&mut self, old: &Self, at: u64) {
         if self.refill * old.period == old.refill * self.period {
             self.clone_from(old);
@@ -87,7 +77,7 @@ pub(super) struct Interval {
     opening: (u64, u128),
     /// From when on a charge can be given back.
     gives_back_from: u64,
-    events: Vec<Event>,
+    charges: Vec<Charge>,
 }
 
 impl Interval {
@@ -97,7 +87,7 @@ impl Interval {
             period: rule.period.as_micros(),
             opening: (0, 0),
             gives_back_from: 0,
-            events: Vec::new(),
+            charges: Vec::new(),
         }
     }
 
@@ -116,31 +106,37 @@ impl Interval {
             last = at;
             level.saturating_sub(back)
         };
-        for event in &self.events {
-            match *event {
-                Event::Charged { at, amount } => level = pass(level, at) + u128::from(amount),
-                Event::GivenBack { charged_at, at, amount } => {
-                    let same = self.boundary_before(charged_at) == self.boundary_before(at);
-                    let credit = if same { u128::from(amount) } else { 0 };
-                    level = pass(level, at).saturating_sub(credit);
-                }
-            }
+        for charge in &self.charges {
+            level = pass(level, charge.at) + u128::from(charge.amount);
         }
         pass(level, now)
     }
 
-    pub(super) fn charge(&mut self, at: u64, amount: u64) {
-        self.events.push(Event::Charged { at, amount });
+    pub(super) fn charge(&mut self, ticket: Option<usize>, at: u64, amount: u64) {
+        self.charges.push(Charge { ticket, at, amount });
     }
 
-    pub(super) fn give_back(&mut self, charged_at: u64, at: u64, amount: u64) {
-        if self.gives_back_from <= charged_at {
-            self.events.push(Event::GivenBack { charged_at, at, amount });
+    /// A boundary that came since has given back what it could.
+    pub(super) fn give_back(&mut self, ticket: usize, now: u64, amount: u64) {
+        let (from, open) = (self.gives_back_from, self.boundary_before(now));
+        let given = self.charges.iter_mut().find(|charge| charge.ticket == Some(ticket));
+        if let Some(charge) = given.filter(|charge| from.max(open) <= charge.at) {
+            charge.amount = charge.amount.saturating_sub(amount);
         }
     }
 
     pub(super) fn take_over(&mut self, old: &Self, at: u64) {
-        self.opening = (at, old.used(at));
-        self.gives_back_from = if self.period == old.period { old.gives_back_from } else { at };
+        if self.period == old.period {
+            // Charges since the boundary can still be given back.
+            let boundary = self.boundary_before(at);
+            let recent = old.charges.iter().copied().filter(|charge| boundary <= charge.at);
+            self.charges = recent.collect();
+            let sum: u128 = self.charges.iter().map(|charge| u128::from(charge.amount)).sum();
+            self.opening = (boundary, old.used(at) - sum);
+            self.gives_back_from = old.gives_back_from;
+        } else {
+            self.opening = (at, old.used(at));
+            self.gives_back_from = at;
+        }
     }
 }

@@ -115,8 +115,8 @@ impl Meter {
 
     pub(super) fn charge(&mut self, ticket: usize, now: u64, cost: u64) {
         match &mut self.kind {
-            Kind::Continuous(rule) => rule.charge(now, cost),
-            Kind::Interval(rule) => rule.charge(now, cost),
+            Kind::Continuous(rule) => rule.charge(Some(ticket), now, cost),
+            Kind::Interval(rule) => rule.charge(Some(ticket), now, cost),
             Kind::Rolling(rule) => rule.charge(Some(ticket), now, cost),
             Kind::Calendar(rule) => rule.charge(Some(ticket), now, cost),
             Kind::Slots(rule) => rule.charge(ticket, now, cost),
@@ -126,18 +126,18 @@ impl Meter {
     /// A charge that nobody can give back.
     pub(super) fn charge_more(&mut self, now: u64, cost: u64) {
         match &mut self.kind {
-            Kind::Continuous(rule) => rule.charge(now, cost),
-            Kind::Interval(rule) => rule.charge(now, cost),
+            Kind::Continuous(rule) => rule.charge(None, now, cost),
+            Kind::Interval(rule) => rule.charge(None, now, cost),
             Kind::Rolling(rule) => rule.charge(None, now, cost),
             Kind::Calendar(rule) => rule.charge(None, now, cost),
             Kind::Slots(_) => {}
         }
     }
 
-    pub(super) fn give_back(&mut self, ticket: usize, charged_at: u64, now: u64, amount: u64) {
+    pub(super) fn give_back(&mut self, ticket: usize, now: u64, amount: u64) {
         match &mut self.kind {
-            Kind::Continuous(rule) => rule.give_back(charged_at, now, amount),
-            Kind::Interval(rule) => rule.give_back(charged_at, now, amount),
+            Kind::Continuous(rule) => rule.give_back(ticket, amount),
+            Kind::Interval(rule) => rule.give_back(ticket, now, amount),
             Kind::Rolling(rule) => rule.give_back(ticket, amount),
             Kind::Calendar(rule) => rule.give_back(ticket, now, amount),
             Kind::Slots(_) => {}

@@ -22,7 +22,10 @@ pub(super) struct Rolling {
 impl Rolling {
     pub(super) fn new(rule: &RollingWindow, ahead: u64) -> Self {
         let window = rule.window.as_micros() + ahead;
-        let slot = rule.resolution.map(|slots| window.div_ceil(u64::from(slots)));
+        let slow_and_small = rule.limit <= 128
+            && u128::from(rule.limit) <= 10 * u128::from(rule.window.as_micros()) / 1_000_000;
+        let slots = rule.resolution.or((!slow_and_small).then_some(64));
+        let slot = slots.map(|slots| window.div_ceil(u64::from(slots)));
         Self { window, slot, charges: Vec::new() }
     }
 
@@ -38,8 +41,12 @@ impl Rolling {
 
     pub(super) fn charge(&mut self, ticket: Option<usize>, at: u64, amount: u64) {
         // With slots a charge counts until the end of its slot plus the window.
-        let counted_from = self.slot.map_or(at, |slot| at - at % slot + slot);
+        let counted_from = self.counted_from(at);
         self.charges.push(Charge { ticket, counted_from, amount });
+    }
+
+    fn counted_from(&self, at: u64) -> u64 {
+        self.slot.map_or(at, |slot| at - at % slot + slot)
     }
 
     /// Shrinks the charge itself; once it has left, that changes nothing.
@@ -53,8 +60,14 @@ impl Rolling {
         let same = (self.window, self.slot) == (old.window, old.slot);
         // What has left under the old numbers does not come back under a longer window.
         let inside = old.charges.iter().filter(|charge| at < charge.counted_from + old.window);
-        let kept =
-            inside.map(|charge| Charge { ticket: charge.ticket.filter(|_| same), ..*charge });
+        let kept = inside.map(|charge| {
+            // What was filed under the end of a slot was charged before it.
+            let at = charge.counted_from - u64::from(old.slot.is_some());
+            let refiled =
+                if self.slot.is_some() { self.counted_from(at) } else { charge.counted_from };
+            let counted_from = if same { charge.counted_from } else { refiled };
+            Charge { ticket: charge.ticket.filter(|_| same), counted_from, ..*charge }
+        });
         self.charges = kept.collect();
     }
 }

@@ -7,8 +7,8 @@ pub use clock::Forgetful;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate::{BoxFuture, Clock, Error, Store};
-use tollgate_core::{Ask, Change, Entry, Operation, Outcome, Span, Timestamp, apply};
+use tollgate::{BoxFuture, Clock, Error, Ids, Store};
+use tollgate_core::{Ask, Change, Entry, Known, Operation, Outcome, Span, Timestamp};
 
 /// What is wrong with a [`Broken`] store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +49,14 @@ pub struct Broken {
     fault: Fault,
     clock: Arc<dyn Clock>,
     entries: Mutex<Entries>,
+    ids: Mutex<Ids>,
 }
 
 impl Broken {
     /// A store with `fault` on `clock`.
     #[must_use]
     pub fn new(fault: Fault, clock: Arc<dyn Clock>) -> Self {
-        Self { fault, clock, entries: Mutex::default() }
+        Self { fault, clock, entries: Mutex::default(), ids: Mutex::default() }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -86,19 +87,20 @@ impl Broken {
             _ => None,
         };
         let operation = stripped.as_ref().map_or(*operation, Operation::Acquire);
-        let (outcome, change) = apply(&operation, entry, now)?;
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let (outcome, change) = ids.apply(&operation, entry, now)?;
         match (&operation, &outcome) {
             (Operation::Acquire(ask), Outcome::Decided(decision))
                 if self.fault == Fault::ChargesRefusals && !decision.is_admitted() =>
             {
-                tollgate_core::charge(entry, now, ask)?;
+                tollgate_core::charge(entry, now, ask, Known::New)?;
                 Ok((outcome, Change::Entry))
             }
             (Operation::Settle(permit, actual), _)
                 if self.fault == Fault::SettlesTwice && *entry == before =>
             {
                 let again = Ask::new(permit.policy(), permit.subject()).with_costs(actual);
-                tollgate_core::charge(entry, now, &again)?;
+                tollgate_core::charge(entry, now, &again, Known::New)?;
                 Ok((outcome, Change::Entry))
             }
             _ => Ok((outcome, change)),

@@ -1,12 +1,14 @@
 //! The simplest store.
 
-use tollgate_core::{Change, Entry, Error, Operation, Outcome, Timestamp, apply};
+use tollgate::Ids;
+use tollgate_core::{Change, Entry, Error, Operation, Outcome, Timestamp};
 
-/// The simplest store there is: one entry, changed by the core.
+/// The simplest store there is: one entry and its ids, changed by the core.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Single {
     /// The entry, if there is one.
     pub entry: Option<Entry>,
+    ids: Ids,
 }
 
 impl Single {
@@ -23,10 +25,10 @@ impl Single {
     /// Whatever the core could not decide.
     pub fn run(&mut self, now: Timestamp, operation: &Operation<'_>) -> Result<Outcome, Error> {
         if let Some(entry) = &mut self.entry {
-            return Ok(apply(operation, entry, now)?.0);
+            return Ok(self.ids.apply(operation, entry, now)?.0);
         }
         let mut entry = Entry::fresh(operation.policy(), now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
+        let (outcome, change) = self.ids.apply(operation, &mut entry, now)?;
         if change == Change::Entry {
             self.entry = Some(entry);
         }

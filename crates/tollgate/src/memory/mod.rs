@@ -10,6 +10,7 @@ mod shard;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
+use tollgate_core::bounds::IDS_MAX;
 use tollgate_core::{Ask, Operation, Outcome, Policy, Standing, Timestamp, Verdict};
 
 use crate::clock::Clock;
@@ -65,19 +66,29 @@ impl Memory {
     /// A store of up to `keys_max` keys, at least one, on `clock`.
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, keys_max: usize) -> Self {
+        Self::with_bounds(clock, keys_max, IDS_MAX)
+    }
+
+    /// A store of up to `keys_max` keys, at least one, and about `ids_max` ask ids, on `clock`. Ids are spread over the
+    /// shards like keys.
+    #[must_use]
+    pub fn with_bounds(clock: Arc<dyn Clock>, keys_max: usize, ids_max: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let worthwhile = (keys_max / SHARD_KEYS_MIN).max(1);
         let shards = worthwhile.min(SHARDS_PER_CORE * cores).next_power_of_two();
         let keys_max = u32::try_from(keys_max.div_ceil(shards).max(1)).unwrap_or(u32::MAX);
         Self {
-            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new(keys_max)))).collect(),
+            shards: (0..shards)
+                .map(|_| Padded(Mutex::new(Shard::new(keys_max, ids_max.div_ceil(shards)))))
+                .collect(),
             hasher: foldhash::fast::RandomState::default(),
             clock,
         }
     }
 
     /// Decides `ask`, and charges it if it is admitted, without waiting and without allocating (a new key and the log
-    /// of a rolling window aside). What shadow mode would let through is answered as denied here, for the caller to
+    /// of a rolling window aside). A verdict is no permit: the charge counts as one [without
+    /// refund](Ask::without_refund). What shadow mode would let through is answered as denied here, for the caller to
     /// ignore.
     ///
     /// # Errors

@@ -6,10 +6,12 @@
 use compact_str::CompactString;
 use hashbrown::HashTable;
 use tollgate_core::{
-    Ask, Change, Entry, Operation, Outcome, Policy, Span, Timestamp, Verdict, acquire, apply,
+    Ask, Change, Entry, IdChange, Known, Operation, Outcome, Policy, Span, Timestamp, Verdict,
+    acquire, apply,
 };
 
 use crate::error::{Error, ErrorKind};
+use crate::ids::Ids;
 
 /// A full shard in which nothing can be forgotten is not searched again for this long, so that a flood of new keys
 /// cannot make every ask walk the table.
@@ -43,6 +45,7 @@ pub(super) struct Shard {
     /// The place of each item, by the hash of its key.
     places: HashTable<u32>,
     items: Vec<Item>,
+    ids: Ids,
     keys_max: usize,
     /// Where the next search for something to forget begins.
     hand: usize,
@@ -50,11 +53,12 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// A shard of at most `keys_max` keys, itself at most `u32::MAX`.
-    pub(super) const fn new(keys_max: u32) -> Self {
+    /// A shard of at most `keys_max` keys, itself at most `u32::MAX`, and `ids_max` ask ids.
+    pub(super) fn new(keys_max: u32, ids_max: usize) -> Self {
         Self {
             places: HashTable::new(),
             items: Vec::new(),
+            ids: Ids::with_max(ids_max),
             keys_max: keys_max as usize,
             hand: 0,
             search_not_before: Timestamp::EPOCH,
@@ -79,12 +83,31 @@ impl Shard {
         ask: &Ask<'_>,
         rehash: impl Rehash,
     ) -> Result<Verdict, Error> {
+        if ask.id_text().is_none() {
+            return self.acquire_as(hash, now, ask, Known::New, rehash);
+        }
+        let operation = Operation::Acquire(ask);
+        let known = self.ids.known(&operation, now);
+        let verdict = self.acquire_as(hash, now, ask, known, rehash)?;
+        self.ids.carry_out(&operation, IdChange::after(ask, verdict));
+        Ok(verdict)
+    }
+
+    #[inline]
+    fn acquire_as(
+        &mut self,
+        hash: u64,
+        now: Timestamp,
+        ask: &Ask<'_>,
+        known: Known,
+        rehash: impl Rehash,
+    ) -> Result<Verdict, Error> {
         let (policy, subject) = (ask.policy(), ask.subject());
         if let Some(place) = self.find(hash, policy, subject) {
-            return Ok(acquire(&mut self.items[place].entry, now, ask)?);
+            return Ok(acquire(&mut self.items[place].entry, now, ask, known)?);
         }
         let mut entry = Entry::fresh(policy, now);
-        let verdict = acquire(&mut entry, now, ask)?;
+        let verdict = acquire(&mut entry, now, ask, known)?;
         if matches!(verdict, Verdict::Admitted(_)) {
             self.insert(hash, now, subject, entry, rehash)?;
         }
@@ -99,15 +122,20 @@ impl Shard {
         rehash: impl Rehash,
     ) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
-        if let Some(place) = self.find(hash, policy, subject) {
-            return Ok(apply(operation, &mut self.items[place].entry, now)?.0);
-        }
-        let mut entry = Entry::fresh(policy, now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
-        if change == Change::Entry {
-            self.insert(hash, now, subject, entry, rehash)?;
-        }
-        Ok(outcome)
+        let known = self.ids.known(operation, now);
+        let applied = match self.find(hash, policy, subject) {
+            Some(place) => apply(operation, &mut self.items[place].entry, known, now)?,
+            None => {
+                let mut entry = Entry::fresh(policy, now);
+                let applied = apply(operation, &mut entry, known, now)?;
+                if applied.change == Change::Entry {
+                    self.insert(hash, now, subject, entry, rehash)?;
+                }
+                applied
+            }
+        };
+        self.ids.carry_out(operation, applied.id);
+        Ok(applied.outcome)
     }
 
     /// Forgets everything that equals an absent entry.

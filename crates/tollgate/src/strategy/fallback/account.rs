@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tollgate_core::{
     Ask, Costs, Decision, Denial, Entry, OnStoreFailure, Operation, Outcome, Permit, Policy,
-    Refusal, Standing, Timestamp, Wait, apply, standings,
+    Refusal, Standing, Timestamp, Wait, standings,
 };
 
 use super::owed::{Job, Owed};
 use crate::error::{Error, ErrorKind};
+use crate::ids::Ids;
 use crate::strategy::chance::Chance;
 
 /// A subject of a policy, since the store failed.
@@ -19,6 +20,7 @@ pub(super) struct Account {
     /// What is enforced here: the share, or for `open` the policy itself, which only counts; or why nothing is.
     rules: Result<Policy, Error>,
     entry: Entry,
+    ids: Ids,
     opened: Timestamp,
     began: Timestamp,
     used_at: Timestamp,
@@ -40,6 +42,7 @@ impl Account {
             policy: policy.clone(),
             rules,
             entry,
+            ids: Ids::default(),
             opened: began,
             began,
             used_at: began,
@@ -99,7 +102,7 @@ impl Account {
     fn by_share(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Decision, Error> {
         let share = self.rules.as_ref().map_err(Error::clone)?.clone();
         let asked = relabelled(ask, &share);
-        Ok(match apply(&Operation::Acquire(&asked), &mut self.entry, now)?.0 {
+        Ok(match self.ids.apply(&Operation::Acquire(&asked), &mut self.entry, now)?.0 {
             Outcome::Decided(Decision::Admitted(permit)) => {
                 Decision::Admitted(match permit.shadow_denied {
                     Some(denial) => degraded(Permit::in_shadow(ask, *denial)),
@@ -127,7 +130,7 @@ impl Account {
     fn count(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Permit, Error> {
         let rules = self.rules.as_ref().map_err(Error::clone)?.clone();
         let asked = relabelled(ask, &rules);
-        match apply(&Operation::Charge(&asked), &mut self.entry, now)?.0 {
+        match self.ids.apply(&Operation::Charge(&asked), &mut self.entry, now)?.0 {
             Outcome::Permitted(permit) => {
                 Ok(degraded(Permit::of(ask, *permit.grant(), Vec::new())))
             }
@@ -167,7 +170,8 @@ impl Account {
             Some(actual) => Operation::Settle(&local, actual),
             None => Operation::Release(&local),
         };
-        let done = matches!(apply(&operation, &mut self.entry, now)?.0, Outcome::Settled(true));
+        let done =
+            matches!(self.ids.apply(&operation, &mut self.entry, now)?.0, Outcome::Settled(true));
         if done {
             let (was, mut is) = (permit.costs(), permit.costs());
             for unit in permit.policy().units() {
@@ -181,7 +185,7 @@ impl Account {
 
     pub(super) fn renew(&mut self, permit: &Permit, now: Timestamp) -> Result<Permit, Error> {
         let local = self.localised(permit)?;
-        match apply(&Operation::Renew(&local), &mut self.entry, now)?.0 {
+        match self.ids.apply(&Operation::Renew(&local), &mut self.entry, now)?.0 {
             Outcome::Permitted(renewed) => Ok(permit.clone().with_grant(*renewed.grant())),
             other => Err(unexpected(&other)),
         }
@@ -191,7 +195,8 @@ impl Account {
     fn localised(&self, permit: &Permit) -> Result<Permit, Error> {
         let rules = self.rules.as_ref().map_err(Error::clone)?;
         let amounts = rules.amounts(&permit.costs())?;
-        Ok(Permit::new(rules, permit.subject(), amounts, *permit.grant()))
+        let local = Permit::new(rules, permit.subject(), amounts, *permit.grant());
+        Ok(local.with_id(permit.id()))
     }
 
     /// Closes a limit here at once, and in the store later.
@@ -204,7 +209,7 @@ impl Account {
     ) -> Result<bool, Error> {
         let policy = self.rules.as_ref().unwrap_or(&self.policy).clone();
         let close = Operation::Close { policy: &policy, subject: ask.subject(), limit, until };
-        let done = matches!(apply(&close, &mut self.entry, now)?.0, Outcome::Done(true));
+        let done = matches!(self.ids.apply(&close, &mut self.entry, now)?.0, Outcome::Done(true));
         if done {
             self.used_at = now;
             self.owed.keep(Job::Close { limit: limit.to_owned(), until });

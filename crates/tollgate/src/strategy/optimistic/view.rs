@@ -7,7 +7,7 @@
 
 use tollgate_core::bounds::NUMBER_MAX;
 use tollgate_core::{
-    Ask, Derived, Entry, Part, Parts, Policy, Span, Standing, Timestamp, charge, standings,
+    Ask, Derived, Entry, Known, Part, Parts, Policy, Span, Standing, Timestamp, charge, standings,
 };
 
 use super::account::Sums;
@@ -41,9 +41,10 @@ pub(super) fn entry(seen: Seen<'_>, now: Timestamp) -> Option<Entry> {
             Derived::Continuous { token, rate, .. } => {
                 let by_tokens = used.saturating_mul(token);
                 let by_time = full.map(|span| span.as_micros().saturating_mul(rate));
-                Part::Bucket(by_time.map_or(by_tokens, |level| level.min(by_tokens)))
+                let used = by_time.map_or(by_tokens, |level| level.min(by_tokens));
+                Part::Bucket { used, lows: Vec::new() }
             }
-            Derived::Interval { .. } => Part::Bucket(used),
+            Derived::Interval { .. } => Part::Bucket { used, lows: Vec::new() },
             Derived::Window { window, slot, .. } => {
                 // What makes room first leaves first; the rest is taken to leave with the youngest.
                 let last = full.unwrap_or(window.plus(slot));
@@ -86,6 +87,6 @@ pub(super) fn raise(view: &mut Entry, other: &Entry, subject: &str, now: Timesta
         more[place] = more[place].max(theirs.used.saturating_sub(ours.used));
     }
     if more.iter().any(|sum| 0 < *sum) {
-        let _ = charge(view, now, &ask_for(&policy, subject, &more));
+        let _ = charge(view, now, &ask_for(&policy, subject, &more), Known::New);
     }
 }

@@ -1,6 +1,6 @@
 //! Taking over what the store answers, and what is known here before the store knows it.
 
-use tollgate_core::{Ask, Denial, Entry, Policy, Refusal, Timestamp, close_until};
+use tollgate_core::{Ask, Denial, Entry, Known, Policy, Refusal, Timestamp, close_until};
 
 use super::super::view::{self, Seen};
 use super::{Account, Allowance, Denied, Sums, add};
@@ -28,7 +28,7 @@ impl Account {
         if *sums != Sums::default() {
             let policy = self.view.policy().clone();
             let ask = view::ask_for(&policy, &self.subject, sums);
-            let _ = tollgate_core::charge(&mut self.view, now, &ask);
+            let _ = tollgate_core::charge(&mut self.view, now, &ask, Known::New);
         }
     }
 

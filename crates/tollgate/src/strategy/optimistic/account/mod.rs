@@ -18,7 +18,7 @@ use compact_str::CompactString;
 use tokio::sync::Notify;
 use tollgate_core::bounds::UNITS_MAX;
 use tollgate_core::{
-    Amounts, Ask, Charge, Denial, Entry, Policy, Refusal, Timestamp, Verdict, Wait, acquire,
+    Amounts, Ask, Charge, Denial, Entry, Known, Policy, Refusal, Timestamp, Verdict, Wait, acquire,
 };
 
 use super::batch::{Batch, Owed};
@@ -172,7 +172,7 @@ impl Account {
         if !fits || total == 0 {
             return self.decide_without_room(ask, now);
         }
-        match acquire(&mut self.view, now, ask)? {
+        match acquire(&mut self.view, now, ask, Known::New)? {
             Verdict::Admitted(charge) => {
                 let mut low = false;
                 for (place, allowance) in self.allowances[..units].iter_mut().enumerate() {
@@ -192,7 +192,7 @@ impl Account {
 
     #[cold]
     fn decide_without_room(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Local, Error> {
-        Ok(match tollgate_core::decide(&self.view, now, ask)? {
+        Ok(match tollgate_core::decide(&self.view, now, ask, Known::New)? {
             Verdict::Denied(refusal) => self.refused(ask, refusal, now),
             _ => Local::AskStore,
         })

@@ -1,0 +1,68 @@
+//! Ask ids: what makes a repeat recognisable.
+//!
+//! Ids are kept by the store beside its entries and not in them, so that an entry stays small however many asks carry an
+//! id. A store looks the id up, hands what it [knows](Known) to [`apply`](crate::apply()), and carries out the
+//! [change](IdChange) that comes back together with that of the entry.
+
+use crate::ask::Ask;
+use crate::decide::{Charge, Verdict};
+use crate::time::Timestamp;
+
+/// What an ask with an id was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The charge that was made.
+    pub charge: Charge,
+    /// The [digest](crate::Ask::digest) of the ask: the same id with another ask is a conflict.
+    pub digest: u64,
+    /// When the id is forgotten.
+    pub expires_at: Timestamp,
+}
+
+/// What a store knows of the id of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Known {
+    /// Nothing: the operation has no id, or a new one.
+    #[default]
+    New,
+    /// Nothing, and the store has no room for another id.
+    Full,
+    /// What an ask with this id was given; expired or not.
+    Before(Remembered),
+}
+
+impl Known {
+    /// What was given for the id, if it is not forgotten at `now`.
+    pub(crate) fn before(self, now: Timestamp) -> Option<Remembered> {
+        match self {
+            Self::Before(given) if now < given.expires_at => Some(given),
+            _ => None,
+        }
+    }
+}
+
+/// What a store has to do with the id of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdChange {
+    /// Nothing.
+    Nothing,
+    /// Remember it, instead of what it knew before.
+    Remember(Remembered),
+    /// Forget it: its permit was released, so that a repeat is a new ask.
+    Forget,
+}
+
+impl IdChange {
+    /// What to do with the id of `ask` after `verdict`: an admission is remembered, a denial is not.
+    #[must_use]
+    pub fn after(ask: &Ask<'_>, verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Admitted(charge) if ask.id_text().is_some() => Self::Remember(Remembered {
+                charge,
+                digest: ask.digest(),
+                expires_at: charge.at + ask.id_ttl(),
+            }),
+            _ => Self::Nothing,
+        }
+    }
+}
