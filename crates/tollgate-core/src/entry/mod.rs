@@ -304,6 +304,9 @@ impl Entry {
             }
         }
         (self.at, self.next_stamp) = (now, stamp + 1);
+        if level == 0 {
+            self.tidy();
+        }
         Some(Ok(Charge { at: now, stamp }))
     }
 
