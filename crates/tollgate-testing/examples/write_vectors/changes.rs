@@ -107,13 +107,14 @@ fn limits() -> Result<Story, Error> {
     let rpm = || Limit::new("rpm", "requests", RollingWindow::new(5, Span::from_secs(60)));
     let tpm = Limit::new("tpm", "tokens", TokenBucket::per_minute(60));
     Ok(Story::new("change-limits", why, &policy([tpm, rpm()])?)
-        .acquire_as(at(0), "a", &[("requests", 2), ("tokens", 60)])
+        .acquire_as(at(0), "a", &REQUEST)
+        .acquire(at(0), &[("requests", 1), ("tokens", 60)])
         .close(at(0), "rpm", at(5))
         .change(&policy([
             rpm(),
             Limit::new("rph", "requests", RollingWindow::new(9, Span::from_hours(1))),
         ])?)
-        .acquire_as(at(1), "a", &[("requests", 2)])
+        .acquire_as(at(1), "a", &REQUEST)
         .acquire(at(1), &REQUEST)
         .acquire(at(5), &[("requests", 3)])
         .acquire(at(5), &REQUEST))
