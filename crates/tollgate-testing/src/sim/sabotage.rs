@@ -124,7 +124,9 @@ impl Gate for Wrong {
             return self.store.settle(permit, actual);
         }
         Box::pin(async move {
-            let grant = Grant { at: self.world.now(), ..*permit.grant() };
+            // Charged after everything there is, so nothing was lower since.
+            let stamp = permit.grant().stamp + (1 << 52);
+            let grant = Grant { at: self.world.now(), stamp, ..*permit.grant() };
             self.store.settle(&permit.clone().with_grant(grant), actual).await
         })
     }
