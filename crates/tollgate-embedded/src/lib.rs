@@ -5,6 +5,7 @@ mod cache;
 mod database;
 mod embedded;
 mod folder;
+mod ids;
 mod keeper;
 mod options;
 mod overrides;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
-use tollgate::core::{Change, Entry, apply};
+use tollgate::core::{Applied, Change, Entry, Known, apply};
 use tollgate::{Clock, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp};
 
 use crate::cache::{Cache, Item, Shard};
@@ -127,15 +127,17 @@ impl Shared {
             return self.decide_on(item, hash, operation, now);
         }
         let mut entry = Entry::fresh(policy, now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
-        let batch = match change {
+        let known = self.stored_id(hash, &key, operation)?;
+        let applied = apply(operation, &mut entry, known, now)?;
+        let batch = match applied.change {
             Change::Entry => {
                 let item = self.insert(&mut shard, hash, key, Some(entry));
+                item.ids.change(operation, applied.id, self.pipeline.durable());
                 self.changed(item, hash, now)?
             }
             Change::Nothing => 0,
         };
-        Ok(Answer { outcome, batch })
+        Ok(Answer { outcome: applied.outcome, batch })
     }
 
     fn decide_on(
@@ -145,10 +147,23 @@ impl Shared {
         operation: &Operation<'_>,
         now: Timestamp,
     ) -> Result<Answer, Error> {
-        let Some(entry) = &mut item.entry else {
-            return self.decide_on_none(item, hash, operation, now);
+        let known = match operation.id().and_then(|id| item.ids.known(id)) {
+            Some(known) => known,
+            None => self.stored_id(hash, item.key(), operation)?,
         };
-        let (outcome, change) = apply(operation, entry, now)?;
+        let Applied { outcome, change, id } = match &mut item.entry {
+            Some(entry) => apply(operation, entry, known, now)?,
+            // It was cleaned up a moment ago.
+            none => {
+                let mut entry = Entry::fresh(operation.policy(), now);
+                let applied = apply(operation, &mut entry, known, now)?;
+                if applied.change == Change::Entry {
+                    *none = Some(entry);
+                }
+                applied
+            }
+        };
+        item.ids.change(operation, id, self.pipeline.durable());
         let batch = match change {
             Change::Nothing if stands_alone(&outcome) => 0,
             Change::Nothing => item.changed_in,
@@ -157,23 +172,15 @@ impl Shared {
         Ok(Answer { outcome, batch })
     }
 
-    /// On a key whose entry was cleaned up a moment ago.
-    #[cold]
-    fn decide_on_none(
-        &self,
-        item: &mut Item,
-        hash: u64,
-        operation: &Operation<'_>,
-        now: Timestamp,
-    ) -> Result<Answer, Error> {
-        let mut entry = Entry::fresh(operation.policy(), now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
-        match change {
-            Change::Nothing if stands_alone(&outcome) => Ok(Answer { outcome, batch: 0 }),
-            Change::Nothing => Ok(Answer { outcome, batch: item.changed_in }),
-            Change::Entry => {
-                item.entry = Some(entry);
-                Ok(Answer { outcome, batch: self.changed(item, hash, now)? })
+    /// What the database knows of the id of `operation`.
+    fn stored_id(&self, hash: u64, key: &Key, operation: &Operation<'_>) -> Result<Known, Error> {
+        let Some(id) = operation.id() else { return Ok(Known::New) };
+        match self.read(hash, |connection| database::id(connection, key, id))? {
+            None => Ok(Known::New),
+            Some(Some(given)) => Ok(Known::Before(given)),
+            Some(None) => {
+                let why = format!("the row of the id {id:?} does not match its checksum");
+                Err(database::damaged(&self.path, &why))
             }
         }
     }

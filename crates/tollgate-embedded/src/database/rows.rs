@@ -1,9 +1,10 @@
 //! Reading and writing rows.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
-use tollgate::core::Entry;
+use tollgate::core::{Entry, Remembered};
 use tollgate::{Error, Policy, Timestamp};
 
+use crate::ids;
 use crate::row::{self, Key};
 
 /// The entry under `key`. The outer error is the database's, the inner one is about this row.
@@ -20,8 +21,22 @@ pub(crate) fn load(
         .optional()
 }
 
+/// What was given for `id` under the entry of `key`; nothing inside if its row is damaged.
+pub(crate) fn id(
+    connection: &Connection,
+    key: &Key,
+    id: &str,
+) -> rusqlite::Result<Option<Option<Remembered>>> {
+    let key = ids::key(key, id);
+    connection
+        .prepare_cached("SELECT value FROM ids WHERE key = ?1")?
+        .query_row([&key], |found| Ok(ids::decode(&key, found.get_ref(0)?.as_blob()?)))
+        .optional()
+}
+
 /// The statements of one commit.
 pub(crate) struct Writes<'a> {
+    connection: &'a Connection,
     put: CachedStatement<'a>,
     remove: CachedStatement<'a>,
     count: CachedStatement<'a>,
@@ -32,6 +47,7 @@ impl<'a> Writes<'a> {
         let put = "REPLACE INTO entries (key, value, written_at) VALUES (?1, ?2, ?3)";
         let remove = "DELETE FROM entries WHERE key = ?1";
         Ok(Self {
+            connection,
             put: connection.prepare_cached(put)?,
             remove: connection.prepare_cached(remove)?,
             count: connection.prepare_cached(SET_META)?,
@@ -46,6 +62,30 @@ impl<'a> Writes<'a> {
     /// Removes the row of `key`.
     pub(crate) fn remove(&mut self, key: &Key) -> rusqlite::Result<()> {
         self.remove.execute([key.bytes()]).map(drop)
+    }
+
+    /// Writes what was given for the id under `key`, or forgets it.
+    pub(crate) fn id(&mut self, key: &[u8], given: Option<&Remembered>) -> rusqlite::Result<()> {
+        let changed = match given {
+            Some(given) => self
+                .connection
+                .prepare_cached("REPLACE INTO ids (key, value, expires_at) VALUES (?1, ?2, ?3)")?
+                .execute(params![key, ids::encode(key, given), micros(given.expires_at)]),
+            None => {
+                self.connection.prepare_cached("DELETE FROM ids WHERE key = ?1")?.execute([key])
+            }
+        };
+        changed.map(drop)
+    }
+
+    /// Removes at most `most` ids that have expired at `now`.
+    pub(crate) fn forget_ids(&mut self, now: Timestamp, most: usize) -> rusqlite::Result<()> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let expired = "SELECT key FROM ids WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+        self.connection
+            .prepare_cached(&format!("DELETE FROM ids WHERE key IN ({expired})"))?
+            .execute(params![micros(now), most])
+            .map(drop)
     }
 
     /// Says that this is commit number `commits`.
