@@ -118,6 +118,7 @@ fn decide_rare(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, 
 pub fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     if entry.policy().has_shape_of(ask.policy()) {
         ask.check()?;
+        entry.adopt(ask.policy());
         if ask.is_plain()
             && let Some(taken) = entry.take_from_bucket(ask.amounts(), entry.effective(now))
         {

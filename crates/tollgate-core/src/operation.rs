@@ -136,6 +136,7 @@ pub fn apply(
                 }
                 return Ok(answer);
             }
+            entry.adopt(policy);
         }
     }
     run(operation, entry, now)

@@ -9,9 +9,9 @@
 //! admitted           if max(TAT, now) + T × quantity − L ≤ now; TAT becomes max(TAT, now) + T × quantity
 //! ```
 //! The store keeps TAT − now as the debt of a bucket that refills one nanosecond per nanosecond. The numbers of a
-//! command are only the capacity of that bucket (L) and the cost of the ask (T × quantity), so TAT stays the same when
-//! they change, and a command is one atomic operation of the store. All these policies are called [`POLICY`], and a key
-//! is a subject of it.
+//! command are only the capacity of that bucket (L), which is no part of the stored shape, and the cost of the ask
+//! (T × quantity). So TAT stays the same when they change, and every command is one atomic operation of the store. All
+//! these policies are called [`POLICY`], and a key is a subject of it.
 //!
 //! ```text
 //! 1) 0      whether it was limited
@@ -137,7 +137,8 @@ impl Quota {
         };
         let ticks_per_sec = NANOS_PER_SEC / tick.nanos();
         let debt = TokenBucket::per_second(ticks_per_sec).burst(tolerance);
-        let policy = Policy::new(POLICY, [Limit::new("throttle", tick.unit(), debt)])?;
+        let debt = Limit::new("throttle", tick.unit(), debt);
+        let policy = Policy::builder(POLICY).limit(debt).capacity_per_ask().build()?;
         Ok(Self { policy, tick, interval, tolerance })
     }
 
