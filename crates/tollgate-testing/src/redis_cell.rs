@@ -116,6 +116,48 @@ fn seconds(nanos: i128) -> i64 {
     i64::try_from(seconds).expect("a wait of a command that random() makes")
 }
 
+/// A connection that sends commands and reads integers.
+#[derive(Debug)]
+pub struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// Connects to the server at `address`.
+    ///
+    /// # Errors
+    /// If it does not listen.
+    pub fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Sends `command` and reads the answer, an integer or an array of them.
+    ///
+    /// # Errors
+    /// If the connection fails, or the answer is anything else, which is the text of the error.
+    pub fn ask(&mut self, command: &str) -> io::Result<Vec<i64>> {
+        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes())?;
+        let head = self.line()?;
+        match head.strip_prefix('*') {
+            Some(length) => (0..parse(length)?).map(|_| integer(&self.line()?)).collect(),
+            None => Ok(vec![integer(&head)?]),
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).map(|_| line)
+    }
+}
+
+fn integer(line: &str) -> io::Result<i64> {
+    parse(line.strip_prefix(':').ok_or_else(|| io::Error::other(line))?)
+}
+
+fn parse(text: &str) -> io::Result<i64> {
+    text.trim_end().parse().map_err(|_| io::Error::other(text))
+}
+
 /// Sends `commands` random commands to the server at `address`, whose store decides by `clock`, and moves the clock.
 /// Each has other numbers than the one before.
 ///
@@ -131,11 +173,7 @@ pub fn compare(
     commands: usize,
 ) -> io::Result<()> {
     let (mut random, mut cell) = (Rng::with_seed(seed), RedisCell::default());
-    let connect = || {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true).map(|()| BufReader::new(stream))
-    };
-    let mut server = connect()?;
+    let mut server = Connection::open(address)?;
     let mut story = Vec::new();
     for _ in 0..commands {
         let key = format!("seed-{seed}-key-{}", random.u8(..3));
@@ -143,7 +181,7 @@ pub fn compare(
         clock.advance(step);
         if Span::from_secs(1) < step {
             // By this clock the connection may have been idle for too long.
-            server = connect()?;
+            server = Connection::open(address)?;
         }
         let now = clock.now().as_micros();
         let (line, expected) = if random.u8(..50) == 0 {
@@ -155,31 +193,9 @@ pub fn compare(
             (line, cell.throttle(&key, now, command).to_vec())
         };
         story.push(format!("{now} {line}"));
-        server.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
-        let answer = read(&mut server, expected.len())?;
-        assert_eq!(answer, expected, "seed {seed}:\n{}", story.join("\n"));
+        assert_eq!(server.ask(&line)?, expected, "seed {seed}:\n{}", story.join("\n"));
     }
     Ok(())
-}
-
-/// Reads an array of `length` integers, or one integer.
-fn read(server: &mut impl BufRead, length: usize) -> io::Result<Vec<i64>> {
-    let mut line = || {
-        let mut line = String::new();
-        server.read_line(&mut line).map(|_| line)
-    };
-    if 1 < length {
-        let head = line()?;
-        if head != format!("*{length}\r\n") {
-            return Err(io::Error::other(head));
-        }
-    }
-    let integer = |line: String| line.strip_prefix(':').and_then(|text| text.trim().parse().ok());
-    (0..length)
-        .map(|_| {
-            line().and_then(|line| integer(line.clone()).ok_or_else(|| io::Error::other(line)))
-        })
-        .collect()
 }
 
 /// The time until the next command: none, microseconds, whole milliseconds, or long enough to forget.
@@ -222,5 +238,23 @@ mod tests {
             let command = Command { max_burst: 4, count: 1, period: 1, quantity };
             assert_eq!(cell.throttle("foo", milliseconds * 1_000, command), answer);
         }
+    }
+    /// Random commands meet every kind of answer often.
+    #[test]
+    fn random_commands_are_answered_in_every_way() {
+        let (mut random, mut cell, mut now) = (Rng::with_seed(7), RedisCell::default(), 0);
+        let (mut admitted, mut refused, mut never, mut looked) = (0, 0, 0, 0);
+        for _ in 0..1_000 {
+            now += step(&mut random).as_micros();
+            let command = Command::random(&mut random);
+            match (cell.throttle("key", now, command), command.quantity) {
+                ([1, ..], 0) => looked += 1,
+                ([1, _, _, -1, _], _) => never += 1,
+                ([1, ..], _) => refused += 1,
+                _ => admitted += 1,
+            }
+        }
+        let all = [admitted, refused, never, looked];
+        assert!(all.iter().all(|times| 25 < *times), "{all:?}");
     }
 }

@@ -11,7 +11,7 @@ use tollgate_embedded::Embedded;
 use tollgate_postgres::Postgres;
 use tollgate_redis::Redis;
 use tollgate_server::{App, Listeners, run};
-use tollgate_testing::redis_cell::compare;
+use tollgate_testing::redis_cell::{Connection, compare};
 use tollgate_testing::servers;
 
 /// Compares a server on the gate that `open` opens with the model, once for each of `seeds`.
@@ -58,6 +58,36 @@ fn changing_numbers_on_redis() {
         Redis::connect(options).await.expect("a store")
     };
     answers_as_redis_cell(open, 4);
+}
+
+/// Callers with numbers of their own share a key: none fails, and everything that was admitted is counted.
+#[test]
+fn different_numbers_at_once_on_redis() {
+    let server = servers::Redis::start().expect("a server");
+    let clock = ManualClock::at(Timestamp::from_secs(1_794_721_500));
+    let runtime = Runtime::new().expect("a runtime");
+    let options = tollgate_redis::Options::single(server.url()).told_time(Arc::new(clock.clone()));
+    let gate = runtime.block_on(Redis::connect(options)).expect("a store");
+    let address = runtime.block_on(serve(Arc::new(gate), &clock));
+    let ask = |connection: &mut Connection, numbers: &str| {
+        connection.ask(&format!("CL.THROTTLE hot {numbers}")).expect("an answer")
+    };
+    let (callers, times) = (24, 30);
+    std::thread::scope(|scope| {
+        for caller in 1..=callers {
+            scope.spawn(move || {
+                let mut connection = Connection::open(address).expect("a connection");
+                for _ in 0..times {
+                    // An emission interval of as many seconds as the caller's number.
+                    let answer = ask(&mut connection, &format!("10000 1 {caller}"));
+                    assert_eq!(answer[0], 0, "{answer:?}");
+                }
+            });
+        }
+    });
+    let debt = times * (1..=callers).sum::<i64>();
+    let mut connection = Connection::open(address).expect("a connection");
+    assert_eq!(ask(&mut connection, "0 1 1 0"), [1, 1, 0, debt - 1, debt]);
 }
 
 #[test]
