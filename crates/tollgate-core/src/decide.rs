@@ -164,6 +164,7 @@ pub(crate) fn acquire_as(
 ) -> Result<Verdict, Error> {
     if entry.policy().has_shape_of(ask.policy()) {
         ask.check()?;
+        entry.adopt(ask.policy());
         if ask.is_plain()
             && let Some(taken) =
                 entry.take_from_bucket(ask.amounts(), entry.effective(now), refundable)

@@ -159,6 +159,7 @@ pub fn apply(
                 }
                 return Ok(answer);
             }
+            entry.adopt(policy);
         }
     }
     run(operation, entry, known, now)

@@ -31,6 +31,7 @@ mod serve;
 mod state_machine;
 mod stores;
 mod strategies;
+mod throttle;
 mod tls;
 mod top;
 mod translate;

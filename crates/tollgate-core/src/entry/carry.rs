@@ -18,12 +18,16 @@ impl Entry {
     }
 
     /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change
-    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true.
+    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true. A continuous bucket
+    /// that counts another unit now keeps the instant at which it is full again instead of the amount.
     #[must_use]
     pub fn carried_to(&self, policy: &Policy) -> Self {
         let states = policy.metered().iter().map(|limit| {
             match self.limits().find(|(old, _)| old.name == limit.name) {
-                Some((old, state)) => limit.gauge.carry(&old.gauge, state, self.at),
+                Some((old, state)) if old.unit == limit.unit => {
+                    limit.gauge.carry(&old.gauge, state, self.at)
+                }
+                Some((old, state)) => limit.gauge.carry_time(&old.gauge, state, self.at),
                 None => limit.gauge.fresh(),
             }
         });

@@ -132,6 +132,14 @@ impl Entry {
         &self.policy
     }
 
+    /// Decides by `policy` from now on, whose shape is that of the entry's own.
+    #[inline]
+    pub(crate) fn adopt(&mut self, policy: &Policy) {
+        if !self.policy.is_clone_of(policy) {
+            self.policy = policy.clone();
+        }
+    }
+
     /// When the entry was last written.
     #[must_use]
     pub const fn at(&self) -> Timestamp {

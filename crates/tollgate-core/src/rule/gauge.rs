@@ -259,6 +259,17 @@ impl Gauge {
         }
     }
 
+    /// As [`carry`](Self::carry) where `old` counted another unit. Amounts of different units do not compare, so a
+    /// continuous bucket keeps the instant at which it is full again.
+    pub(crate) fn carry_time(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
+        match (self, old, state) {
+            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used, _)) => {
+                State::Bucket(old.convert_time(used, new), None)
+            }
+            _ => self.carry(old, state, since),
+        }
+    }
+
     /// When the bucket was last refilled; other rules have no such time.
     pub(crate) const fn refilled_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self {

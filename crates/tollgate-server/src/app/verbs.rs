@@ -37,13 +37,25 @@ impl App {
 
     /// Decides `ask` now, and counts the answer.
     pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        self.decide_as(ask, |_| {}).await
+    }
+
+    /// The same, where `present` expresses the decision in the terms of the caller before the audit records it.
+    pub(crate) async fn decide_as(
+        &self,
+        ask: &Ask<'_>,
+        present: impl FnOnce(&mut Decision),
+    ) -> Result<Decision, Error> {
         let began = self.clock.monotonic();
-        let decided = match self.gate.acquire_at_once(ask) {
+        let mut decided = match self.gate.acquire_at_once(ask) {
             Some(decided) => decided,
             None => self.gate.acquire(ask).await,
         };
         let took = self.clock.monotonic().as_micros().saturating_sub(began.as_micros());
         self.stats.took(Span::from_micros(took));
+        if let Ok(decision) = &mut decided {
+            present(decision);
+        }
         self.note(ask, decided.as_ref());
         decided
     }
@@ -106,9 +118,13 @@ impl App {
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
-        let StandingQuery { policy, subject } = query;
-        let changed = self.gate.reset(&self.policy(policy)?, subject).await?;
-        tracing::info!(policy, subject, changed, "reset");
+        self.reset_under(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Forgets what `subject` used under `policy`. Returns whether there was anything.
+    pub(crate) async fn reset_under(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
+        let changed = self.gate.reset(policy, subject).await?;
+        tracing::info!(policy = policy.name(), subject, changed, "reset");
         Ok(changed)
     }
 

@@ -22,6 +22,7 @@ mod relay;
 mod resp;
 mod resp_clients;
 mod resp_manage;
+mod resp_throttle;
 mod shutdown;
 mod tls;
 mod tokens;

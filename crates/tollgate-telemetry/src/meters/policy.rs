@@ -156,7 +156,10 @@ impl PolicyMeters {
     }
 
     pub(super) fn read(&self, all: &mut Vec<Series>) {
-        let charged = |place: usize| self.lanes.iter().map(|lane| get(&lane.charged[place])).sum();
+        let charged = |place: usize| {
+            let lanes = self.lanes.iter().map(|lane| get(&lane.charged[place]));
+            lanes.fold(0, u64::wrapping_add)
+        };
         self.limits.read(&self.name, charged, all);
         for (place, word) in OUTCOMES.iter().enumerate() {
             let mut took = Value::Buckets { counts: vec![0; DURATION_BUCKETS], sum: 0 };
