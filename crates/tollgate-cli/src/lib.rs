@@ -157,7 +157,8 @@ fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
     let policies: PoliciesResponse = config.policies.iter().collect();
     output::answer(reader, &policies, || {
         let names: Vec<&str> = config.policies.iter().map(Policy::name).collect();
-        format!("{}: ok, policies: {}", file.display(), names.join(", "))
+        let all = show::policies(&policies).replace('\n', "\n  ");
+        format!("{}: ok, policies: {}\n  {all}", file.display(), names.join(", "))
     })
 }
 

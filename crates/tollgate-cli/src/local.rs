@@ -167,9 +167,10 @@ impl Local {
                 Reply::Renewed(Renewed::of(&permit, key))
             }
             Call::Standing(query) => {
-                let standings = gate.standing(policies.get(&query.policy)?, &query.subject).await?;
+                let policy = policies.get(&query.policy)?;
+                let standings = gate.standing(policy, &query.subject).await?;
                 let now = self.clock.now();
-                let standing = StandingResponse::of(&query.policy, &query.subject, &standings, now);
+                let standing = StandingResponse::of(policy, &query.subject, &standings, now);
                 Reply::Standing(standing)
             }
             Call::Reset(query) => {

@@ -138,7 +138,8 @@ fn renewed(renewed: &Renewed) -> String {
 
 fn standing(standing: &StandingResponse) -> String {
     let mut text = format!("{} under {}", plain(&standing.subject), standing.policy);
-    for LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } in &standing.limits {
+    for of in &standing.limits {
+        let LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } = of;
         let _ = write!(text, "\n  {name}: used {used} of {limit}");
         if used < limit {
             let _ = write!(text, ", {remaining} left");
@@ -146,11 +147,14 @@ fn standing(standing: &StandingResponse) -> String {
         if let (Some(at), Some(reset_in)) = (reset_at, reset_in) {
             let _ = write!(text, ", resets in {reset_in} (at {})", whole_seconds(*at));
         }
+        if let Some(slots) = of.resolution {
+            let _ = write!(text, "; on a grid of {slots} slots");
+        }
     }
     text
 }
 
-fn policies(policies: &PoliciesResponse) -> String {
+pub(crate) fn policies(policies: &PoliciesResponse) -> String {
     let mut blocks = Vec::with_capacity(policies.policies.len());
     for policy in &policies.policies {
         let mut text = policy.name.clone();

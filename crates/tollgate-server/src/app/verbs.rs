@@ -8,7 +8,9 @@ use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Spa
 use super::{App, Watching};
 use crate::bounds::WAIT_MAX;
 use crate::token;
-use crate::wire::{AcquireRequest, CloseRequest, StandingQuery, ViolationRequest};
+use crate::wire::{
+    AcquireRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
+};
 
 impl App {
     /// Decides `request` under `policy`, waiting for room if it says so, and counts the answer.
@@ -102,6 +104,15 @@ impl App {
 
     pub(crate) async fn standing(&self, query: &StandingQuery) -> Result<Vec<Standing>, Error> {
         self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// The same as it is written to a wire.
+    pub(crate) async fn standing_response(
+        &self,
+        query: &StandingQuery,
+    ) -> Result<StandingResponse, Error> {
+        let (policy, standings) = (self.policy(&query.policy)?, self.standing(query).await?);
+        Ok(StandingResponse::of(&policy, &query.subject, &standings, self.now()))
     }
 
     /// Writes down that a provider refused what was admitted, and closes the limit.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tollgate::{Decision, Denial, Permit, Span, Standing, Timestamp};
+use tollgate::{Decision, Denial, Limit, Permit, Policy, Span, Standing, Timestamp};
 
+use super::policy::slots_of;
 use super::problem::{Problem, QUOTA_EXCEEDED};
 use super::text;
 use crate::token;
@@ -34,6 +35,10 @@ pub struct LimitStanding {
     /// When a bucket was last refilled; null for the other rules.
     #[serde(default, with = "text::MaybeTime")]
     pub refilled_at: Option<Timestamp>,
+    /// The number of slots in the grid of a rolling window, in the answer to `GET /v1/standing`; absent for an exact log and
+    /// for the other rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<u32>,
 }
 
 impl LimitStanding {
@@ -50,6 +55,7 @@ impl LimitStanding {
             reset_in: standing.reset_at.map(|at| at.since(now).for_people()),
             full_at: standing.full_at,
             refilled_at: standing.refilled_at,
+            resolution: None,
         }
     }
 
@@ -264,11 +270,12 @@ pub struct StandingResponse {
 impl StandingResponse {
     /// `standings` of `subject` under `policy` as they are read at `now`.
     #[must_use]
-    pub fn of(policy: &str, subject: &str, standings: &[Standing], now: Timestamp) -> Self {
-        Self {
-            policy: policy.to_owned(),
-            subject: subject.to_owned(),
-            limits: LimitStanding::all(standings, now),
+    pub fn of(policy: &Policy, subject: &str, standings: &[Standing], now: Timestamp) -> Self {
+        let mut limits = LimitStanding::all(standings, now);
+        for standing in &mut limits {
+            let of = |limit: &&Limit| limit.name() == &*standing.name;
+            standing.resolution = policy.for_subject(subject).limits().find(of).and_then(slots_of);
         }
+        Self { policy: policy.name().to_owned(), subject: subject.to_owned(), limits }
     }
 }
