@@ -38,7 +38,7 @@ async fn r004_6_database_down_fails_open_and_counts_later() {
     videos().install(&desk.options()).await.unwrap();
     let options = desk.options().reply_timeout(Span::from_secs(5));
     let quota = Quota::open(options, "video_requests_quota").await.unwrap();
-    let quota = FailOpen::new(quota, 3);
+    let quota = FailOpen::new(quota, 3).unwrap();
     for left in [4, 3, 2, 1] {
         assert_eq!(quota.consume("alice", None).await.unwrap()["remaining"], left);
     }
