@@ -87,6 +87,8 @@ pub struct Installed {
     pub owner: String,
     /// The statements that let other roles call the functions. None is run by [`Rows::install`].
     pub grants: Grants,
+    /// Roles that can bypass the quota, and triggers that it may break, each with what to do.
+    pub warnings: Vec<String>,
 }
 
 /// Statements for an operator to run, each for the role [`Grants::ROLE`], to be replaced.
@@ -149,9 +151,9 @@ impl Rows {
                 indexes_made.push(index.name);
             }
         }
-        let user_type = &table.column(&self.user)?.kind;
-        let grants = Grants::new(&schema, user_type);
-        Ok(Installed { table: table.name, schema, indexes_made, owner, grants })
+        let grants = Grants::new(&schema, table.column(&self.user)?.shown());
+        let warnings = self.review(&pool, &table).await?;
+        Ok(Installed { table: table.name, schema, indexes_made, owner, grants, warnings })
     }
 
     /// The role that the functions shall run as. A superuser who installs a quota does not lend its rights to them.

@@ -22,6 +22,7 @@
 mod install;
 mod open;
 mod quota;
+mod review;
 mod table;
 mod template;
 

@@ -57,8 +57,8 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Column {
     name: String,
-    /// The type as people write it.
-    pub(crate) kind: String,
+    /// The type as people write it, on the search path of the installer.
+    kind: String,
     /// The type, quoted, with its schema.
     pub(crate) type_name: String,
     pub(crate) type_oid: u32,
@@ -151,6 +151,11 @@ impl Table {
 }
 
 impl Column {
+    /// The type as people write it, on any search path.
+    pub(crate) fn shown(&self) -> &str {
+        if self.type_name.starts_with("\"pg_catalog\".") { &self.kind } else { &self.type_name }
+    }
+
     fn read(row: &Row) -> Result<Self, Error> {
         let path = |schema, name| {
             Ok::<_, Error>(format!("{}.{}", quote::name(schema)?, quote::name(name)?))

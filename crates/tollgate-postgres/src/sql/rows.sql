@@ -27,11 +27,15 @@ BEGIN
              OR p.proname = 'history' AND p.proargnames[3] = 'user_id' AND p.proallargtypes[3] <> @user_type_oid@)
     LOOP
         v_grants := v_grants || coalesce((
-            SELECT jsonb_agg(jsonb_build_object('function', v_old.proname, 'role', a.grantee::regrole, 'grantable', a.is_grantable))
+            SELECT jsonb_agg(jsonb_build_object(
+                       'function', v_old.proname, 'role', a.grantee::regrole, 'grantable', a.is_grantable))
               FROM aclexplode(v_old.proacl) a WHERE a.grantee NOT IN (0, v_old.proowner)), '[]');
         EXECUTE format('DROP FUNCTION %s', v_old.function);
     END LOOP;
     PERFORM set_config('tollgate.grants', v_grants::text, true);
+    PERFORM set_config('tollgate.known', ARRAY(
+        SELECT p.oid FROM pg_proc p WHERE p.pronamespace = @quota_text@::regnamespace
+         UNION ALL SELECT c.oid FROM pg_class c WHERE c.relnamespace = @quota_text@::regnamespace)::text, true);
 END $retire$;
 
 -- Refusals, for the audit trail.
@@ -55,21 +59,6 @@ CREATE TABLE IF NOT EXISTS @quota@.ids (
     PRIMARY KEY (user_id, id)
 );
 ALTER TABLE @quota@.ids ADD COLUMN IF NOT EXISTS admitted_row jsonb;
-
-DO $retype$
-DECLARE
-    v_table regclass;
-BEGIN
-    FOR v_table IN
-        SELECT a.attrelid FROM pg_attribute a
-         WHERE a.attrelid IN ((@quota_text@ || '.rejections')::regclass, (@quota_text@ || '.ids')::regclass)
-           AND a.attname = 'user_id' AND a.atttypid <> @user_type_oid@
-    LOOP
-        EXECUTE format('ALTER TABLE %s ALTER COLUMN user_id TYPE %s USING user_id::text::%2$s', v_table, @user_type_text@);
-    END LOOP;
-EXCEPTION WHEN data_exception THEN
-    RAISE EXCEPTION 'users in % do not convert to % (%); delete these rows, and install again', v_table, @user_type_text@, SQLERRM;
-END $retype$;
 
 -- The newest requests of a user in the window that ends at `p_now`, newest first, at most @limit@ of them. It reads at
 -- most as many index entries, however large the table is.
@@ -382,31 +371,32 @@ BEGIN
     RETURN v_all + v_one;
 END $clean$;
 
--- Every function above was written by this transaction, which is how they are told from other functions of the schema.
--- PUBLIC may call none; roles keep what they were granted. All run with the rights of one role, who also owns the tables.
+-- Every function above was written by this transaction, which tells them from other functions of the schema. PUBLIC may
+-- call none. Roles keep what they were granted on what is replaced; default privileges give nothing on what is new. All
+-- run with the rights of one role, who also owns the tables.
 DO $secure$
 DECLARE
     v_owner CONSTANT name := @owner_text@;
     v_quota CONSTANT oid := @quota_text@::regnamespace;
+    v_known CONSTANT oid[] := current_setting('tollgate.known');
     v_found record;
 BEGIN
     IF NOT (has_schema_privilege(v_owner, v_quota, 'USAGE') AND has_schema_privilege(v_owner, v_quota, 'CREATE')) THEN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %s TO %I', v_quota::regnamespace, v_owner);
     END IF;
     FOR v_found IN
-        SELECT p.oid::regprocedure AS function, p.proowner FROM pg_proc p
+        SELECT 'FUNCTION ' || p.oid::regprocedure AS object, p.oid, p.proowner AS owner, p.proacl AS acl FROM pg_proc p
          WHERE p.pronamespace = v_quota AND p.xmin = pg_current_xact_id()::xid
+         UNION ALL
+        SELECT 'TABLE ' || c.oid::regclass, c.oid, c.relowner, c.relacl FROM pg_class c
+         WHERE c.relnamespace = v_quota AND c.relname IN ('rejections', 'ids')
     LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', v_found.function);
-        IF pg_get_userbyid(v_found.proowner) <> v_owner THEN
-            EXECUTE format('ALTER FUNCTION %s OWNER TO %I', v_found.function, v_owner);
+        EXECUTE concat('REVOKE ALL ON ', v_found.object, ' FROM PUBLIC', (
+            SELECT string_agg(DISTINCT ', ' || a.grantee::regrole, '') FROM aclexplode(v_found.acl) a
+             WHERE v_found.oid <> ALL (v_known) AND a.grantee NOT IN (0, v_found.owner)));
+        IF pg_get_userbyid(v_found.owner) <> v_owner THEN
+            EXECUTE format('ALTER %s OWNER TO %I', v_found.object, v_owner);
         END IF;
-    END LOOP;
-    FOR v_found IN
-        SELECT c.oid::regclass AS relation FROM pg_class c
-         WHERE c.relnamespace = v_quota AND c.relname IN ('rejections', 'ids') AND pg_get_userbyid(c.relowner) <> v_owner
-    LOOP
-        EXECUTE format('ALTER TABLE %s OWNER TO %I', v_found.relation, v_owner);
     END LOOP;
     FOR v_found IN
         SELECT p.oid::regprocedure AS function, g.role, g.grantable
@@ -417,3 +407,21 @@ BEGIN
              || CASE WHEN v_found.grantable THEN ' WITH GRANT OPTION' ELSE '' END;
     END LOOP;
 END $secure$;
+
+-- From here on the owner's own code may run, such as the check of a domain: not with the rights of the installer.
+DO $role$ BEGIN EXECUTE format('SET LOCAL ROLE %I', @owner_text@); END $role$;
+
+DO $retype$
+DECLARE
+    v_table regclass;
+BEGIN
+    FOR v_table IN
+        SELECT a.attrelid FROM pg_attribute a
+         WHERE a.attrelid IN ((@quota_text@ || '.rejections')::regclass, (@quota_text@ || '.ids')::regclass)
+           AND a.attname = 'user_id' AND a.atttypid <> @user_type_oid@
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN user_id TYPE %s USING user_id::text::%2$s', v_table, @user_type_text@);
+    END LOOP;
+EXCEPTION WHEN data_exception THEN
+    RAISE EXCEPTION 'users in % do not convert to % (%); delete these rows, and install again', v_table, @user_type_text@, SQLERRM;
+END $retype$;
