@@ -126,6 +126,7 @@ BEGIN
     END LOOP;
     IF cardinality(v_recent) >= 5 THEN
         INSERT INTO "video_requests_quota".rejections (rejected_at, user_id, request_count, oldest_request_time, reset_time, recent_requests) VALUES (v_now, p_user, cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[5] + interval '24 hours', v_recent[:100]);
+        RAISE WARNING 'rate limit: user_id=% request_count=% oldest_request_time=% reset_time=% recent=%', p_user, cardinality(v_recent), v_recent[cardinality(v_recent)], v_recent[5] + interval '24 hours', v_recent[:100];
         RETURN "video_requests_quota".says(false, v_recent, v_now);
     END IF;
     v_new := "video_requests_quota".insert_row(p_user, p_key, coalesce(p_row, '{}'), v_now);
