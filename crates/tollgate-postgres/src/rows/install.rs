@@ -104,7 +104,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Stands for the name of a role.
+    /// Placeholder for the name of a role.
     pub const ROLE: &str = "my_role";
 
     fn new(schema: &str, user_type: &str) -> Self {

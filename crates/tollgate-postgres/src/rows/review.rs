@@ -28,7 +28,15 @@ const BYPASSES: &str = "\
      WHERE a.grantee <> o.owner AND a.privilege_type = ANY (o.privileges) \
      GROUP BY a.grantee, o.name ORDER BY 1";
 
-/// Triggers of the table that look names up on the search path of whoever inserts, which is pinned in `consume`.
+/// Schema owners that differ from the role the functions run as. The owner of a schema can replace every function in it.
+const SCHEMA_OWNER: &str = "\
+    SELECT format('the schema %I belongs to %s, who can replace functions that run as %s; ALTER SCHEMA %1$I OWNER TO %3$s, or \
+                   install the quota in a schema of its own', n.nspname, n.nspowner::regrole, p.proowner::regrole) \
+      FROM pg_namespace n JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = 'consume_at' AND p.prosecdef \
+      JOIN pg_roles r ON r.oid = n.nspowner AND NOT r.rolsuper \
+     WHERE n.nspname = $1 AND n.nspowner <> p.proowner";
+
+/// Triggers of the table whose functions have no `search_path` of their own, and run with the pinned one inside `consume`.
 const UNPINNED: &str = "\
     SELECT format('the trigger %I on %s runs inside consume with search_path = pg_catalog, pg_temp; if its function \
                    uses other names without their schema, set the path with ALTER FUNCTION %s SET search_path = …', \
@@ -46,6 +54,7 @@ impl Rows {
         let quota =
             [number.clone(), (&self.schema as _, Type::TEXT), (&self.trigger as _, Type::BOOL)];
         let mut found = pool.query(BYPASSES, &quota, DOING).await?;
+        found.extend(pool.query(SCHEMA_OWNER, &quota[1..2], DOING).await?);
         found.extend(pool.query(UNPINNED, &[number], DOING).await?);
         Ok(found.iter().map(|row| row.get(0)).collect())
     }

@@ -9,18 +9,25 @@
 --
 -- Every function is SECURITY DEFINER: callers need EXECUTE on it and no right on a table. A caller controls its session,
 -- so nothing here may depend on it: search_path and row_security are pinned, names outside pg_catalog are qualified,
--- operators of types outside pg_catalog too. pg_temp is named last; otherwise it would be searched first.
+-- operators of types outside pg_catalog too. pg_temp is named last; otherwise it would be searched first. Arguments have
+-- the exact types of the parameters, so that no overload that is added to the schema matches better.
 
--- A function whose types have changed, because the user column has, cannot be replaced. It is dropped, and whoever was
--- granted EXECUTE on it is granted the same on its successor at the end of this script.
+-- CREATE OR REPLACE cannot change the types of a function, which depend on the user column. A function of other types is
+-- dropped, and its grants are repeated on its successor at the end of this script. Other roles may have created functions in
+-- the schema: a function is taken for one of an earlier install only if a role that may have installed it owns it.
 DO $retire$
 DECLARE
     v_old    record;
     v_grants jsonb := '[]';
+    v_owners oid[];
 BEGIN
+    v_owners := ARRAY(
+        SELECT r.oid FROM pg_roles r WHERE r.rolsuper OR r.rolname IN (@owner_text@, current_user)
+         UNION ALL SELECT n.nspowner FROM pg_namespace n WHERE n.oid = @quota_text@::regnamespace);
+    PERFORM set_config('tollgate.owners', v_owners::text, true);
     FOR v_old IN
         SELECT p.oid::regprocedure AS function, p.proname, p.proacl, p.proowner FROM pg_proc p
-         WHERE p.pronamespace = @quota_text@::regnamespace
+         WHERE p.pronamespace = @quota_text@::regnamespace AND p.proowner = ANY (v_owners)
            AND (p.proargnames[1] = 'p_user' AND p.proargtypes[0] <> @user_type_oid@
                 AND p.proname IN ('recent', 'check_at', 'check', 'remaining', 'info_at', 'info', 'lock_user', 'consume_at',
                                   'consume', 'insert_row', 'replay')
@@ -131,7 +138,7 @@ END $check$;
 CREATE OR REPLACE FUNCTION @quota@."check"(p_user @user_type@) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE @definer@ AS $check$
 BEGIN
-    RETURN @quota@.check_at(p_user, NULL);
+    RETURN @quota@.check_at(p_user, NULL::timestamptz);
 END $check$;
 
 -- How many more requests would be let through now.
@@ -158,7 +165,7 @@ END $info$;
 CREATE OR REPLACE FUNCTION @quota@.info(p_user @user_type@) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE @definer@ AS $info$
 BEGIN
-    RETURN @quota@.info_at(p_user, NULL);
+    RETURN @quota@.info_at(p_user, NULL::timestamptz);
 END $info$;
 
 -- Under another isolation level a statement after the lock would still see the rows as they were before it.
@@ -221,7 +228,7 @@ END $consume$;
 CREATE OR REPLACE FUNCTION @quota@.consume(p_user @user_type@, p_key text DEFAULT NULL, p_row jsonb DEFAULT '{}')
 RETURNS jsonb LANGUAGE plpgsql VOLATILE @definer@ AS $consume$
 BEGIN
-    RETURN @quota@.consume_at(p_user, p_key, p_row, NULL);
+    RETURN @quota@.consume_at(p_user, p_key, p_row, NULL::timestamptz);
 END $consume$;
 
 -- Records a request that was admitted at `p_at`, while the database was unavailable. The row is inserted even beyond the
@@ -241,7 +248,7 @@ BEGIN
     v_now := least(p_at, clock_timestamp());
     @find_key@
     IF NOT FOUND THEN
-        v_new := @quota@.insert_row(p_user, p_key, '{}', v_now);
+        v_new := @quota@.insert_row(p_user, p_key, '{}'::jsonb, v_now);
     END IF;
     RETURN v_new;
 END $replay$;
@@ -256,6 +263,10 @@ DECLARE
 BEGIN
     IF p_user IS NULL THEN
         RAISE EXCEPTION 'the user of a request must not be null' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF jsonb_typeof(p_row) <> 'object' THEN
+        RAISE EXCEPTION 'the columns of a row must be a JSON object, and this is: %', left(p_row::text, 100)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Name columns and values, as in {"title": "holidays"}.';
     END IF;
     SELECT string_agg(format(', %I', k), '' ORDER BY k), string_agg(format(', n.%I', k), '' ORDER BY k)
       INTO v_columns, v_values FROM jsonb_object_keys(p_row) k;
@@ -379,18 +390,23 @@ DECLARE
     v_owner CONSTANT name := @owner_text@;
     v_quota CONSTANT oid := @quota_text@::regnamespace;
     v_known CONSTANT oid[] := current_setting('tollgate.known');
+    v_owners CONSTANT oid[] := current_setting('tollgate.owners');
     v_found record;
 BEGIN
     IF NOT (has_schema_privilege(v_owner, v_quota, 'USAGE') AND has_schema_privilege(v_owner, v_quota, 'CREATE')) THEN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %s TO %I', v_quota::regnamespace, v_owner);
     END IF;
     FOR v_found IN
-        SELECT 'FUNCTION ' || p.oid::regprocedure AS object, p.oid, p.proowner AS owner, p.proacl AS acl FROM pg_proc p
+        SELECT 'function ' || p.oid::regprocedure AS object, p.oid, p.proowner AS owner, p.proacl AS acl FROM pg_proc p
          WHERE p.pronamespace = v_quota AND p.xmin = pg_current_xact_id()::xid
          UNION ALL
-        SELECT 'TABLE ' || c.oid::regclass, c.oid, c.relowner, c.relacl FROM pg_class c
+        SELECT 'table ' || c.oid::regclass, c.oid, c.relowner, c.relacl FROM pg_class c
          WHERE c.relnamespace = v_quota AND c.relname IN ('rejections', 'ids')
     LOOP
+        IF v_found.owner <> ALL (v_owners) THEN
+            RAISE EXCEPTION 'the % belongs to %, and the quota would run it as %; drop it, or name another schema',
+                v_found.object, v_found.owner::regrole, v_owner;
+        END IF;
         EXECUTE concat('REVOKE ALL ON ', v_found.object, ' FROM PUBLIC', (
             SELECT string_agg(DISTINCT ', ' || a.grantee::regrole, '') FROM aclexplode(v_found.acl) a
              WHERE v_found.oid <> ALL (v_known) AND a.grantee NOT IN (0, v_found.owner)));

@@ -156,7 +156,7 @@ async fn every_function_is_pinned_and_closed_to_public() {
 async fn a_consumer_cannot_steer_the_functions() {
     let roles = Roles::granted(&videos()).await;
     let consumer = &roles.consumer;
-    // As in databases of before PostgreSQL 15, everybody may create in public.
+    // As in databases of before PostgreSQL 15, every role may create in public.
     roles.desk.psql("GRANT CREATE ON SCHEMA public TO PUBLIC");
     roles.by(
         consumer,
@@ -173,6 +173,24 @@ async fn a_consumer_cannot_steer_the_functions() {
          CREATE OPERATOR public.> (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = public.later); \
          CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.same)",
     );
+    // In a schema that others may create functions in, none of theirs matches better.
+    roles.by(&roles.owner, &format!("GRANT CREATE ON SCHEMA video_requests_quota TO {consumer}"));
+    for arguments in [
+        "check_at(text, text)",
+        "info_at(text, text)",
+        "consume_at(text, text, jsonb, text)",
+        "recent(text, timestamp)",
+        "utc(text)",
+        "says(boolean, text, timestamptz)",
+    ] {
+        roles.by(
+            consumer,
+            &format!(
+                "CREATE FUNCTION video_requests_quota.{arguments} RETURNS jsonb LANGUAGE plpgsql AS \
+                 $f$ BEGIN INSERT INTO public.ran VALUES (current_user); RETURN '{{}}'; END $f$"
+            ),
+        );
+    }
     let session = "SET search_path = pg_temp, public, pg_catalog; SET row_security = off; SET bytea_output = escape; \
          SET standard_conforming_strings = off; SET timezone = 'Asia/Tokyo'; SET intervalstyle = sql_standard; \
          CREATE TEMP TABLE video_requests (user_id text, created_at timestamptz); \
@@ -184,7 +202,7 @@ async fn a_consumer_cannot_steer_the_functions() {
     assert_eq!(roles.desk.psql("SELECT count(*) FROM public.ran"), "0");
 }
 
-/// Callers cannot choose to be unlimited: neither by a value that the filter leaves out, nor as nobody.
+/// Callers cannot choose to be unlimited: neither by a value that the filter leaves out, nor by a null user.
 #[tokio::test]
 async fn a_consumer_cannot_insert_rows_that_do_not_count() {
     let long = "s".repeat(63);
@@ -206,6 +224,10 @@ async fn a_consumer_cannot_insert_rows_that_do_not_count() {
     assert!(denied.contains("would not count"), "{denied}");
     let denied = roles.denied(&roles.consumer, "SELECT jobs_quota.consume(NULL)");
     assert!(denied.contains("22004") && denied.contains("must not be null"), "{denied}");
+    for row in ["[1]", "\"x\"", "null"] {
+        let denied = roles.denied(&roles.consumer, &consume(row));
+        assert!(denied.contains("22023") && denied.contains("must be a JSON object"), "{denied}");
+    }
     for column in ["user_id", "created_at"] {
         let denied = roles.denied(&roles.consumer, &consume(&format!("{{\"{column}\": null}}")));
         assert!(denied.contains("more than once"), "{denied}");
@@ -274,7 +296,7 @@ async fn grants_survive_a_reinstall() {
     assert_eq!(roles.by(consumer, CONSUME), "false");
     roles.install("postgres", &videos().with_trigger()).await;
     assert_eq!(roles.by(consumer, CONSUME), "true");
-    // A function that the owner opened to everybody is closed again; that is what install promises.
+    // PUBLIC is revoked by every install.
     roles.by(&roles.owner, "GRANT EXECUTE ON FUNCTION video_requests_quota.consume_at TO PUBLIC");
     let history = format!(
         "GRANT EXECUTE ON FUNCTION video_requests_quota.history TO {consumer} WITH GRANT OPTION"
@@ -334,6 +356,47 @@ async fn another_role_installs_only_for_the_owner() {
     roles.install(&stranger, &new).await;
     assert_ne!(definitions(), before);
     assert_eq!(roles.by(&roles.consumer, CONSUME), "true");
+}
+
+/// Objects that another role created in the schema beforehand are neither taken over, with triggers and grants of their
+/// own, nor taken for functions of an earlier install.
+#[tokio::test]
+async fn objects_of_other_roles_do_not_become_part_of_the_quota() {
+    let roles = Roles::new();
+    let consumer = &roles.consumer;
+    let friend = format!("friend_{}", roles.desk.name);
+    roles.desk.psql(&format!("CREATE ROLE {friend}"));
+    roles.by(
+        &roles.owner,
+        &format!("CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO {consumer}"),
+    );
+    let rows = videos().in_schema("shared");
+    for object in [
+        "TABLE shared.ids (user_id text, id text, consumed_at timestamptz, PRIMARY KEY (user_id, id))",
+        "FUNCTION shared.utc(p_time timestamptz) RETURNS text LANGUAGE sql AS 'SELECT 1'",
+    ] {
+        roles.by(consumer, &format!("CREATE {object}"));
+        for (installer, words) in
+            [("postgres", "drop it, or name another schema"), (&roles.owner, "must be owner")]
+        {
+            let error = rows.install(&roles.options(installer)).await.unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        roles.by(consumer, "DROP TABLE IF EXISTS shared.ids; DROP FUNCTION IF EXISTS shared.utc");
+    }
+    roles.by(
+        consumer,
+        &format!(
+            "CREATE FUNCTION shared.consume_at(p_user int, p_key text) RETURNS int LANGUAGE sql AS 'SELECT 1'; \
+             GRANT EXECUTE ON FUNCTION shared.consume_at TO {friend}"
+        ),
+    );
+    roles.install("postgres", &rows).await;
+    let callable = format!(
+        "SELECT string_agg(p.oid::regprocedure::text, ' ') FROM pg_proc p WHERE pronamespace = 'shared'::regnamespace \
+         AND has_function_privilege('{friend}', p.oid, 'EXECUTE')"
+    );
+    assert_eq!(roles.desk.psql(&callable), "shared.consume_at(integer,text)");
 }
 
 /// A superuser installs for the owner of the table, from the first time on: triggers of that table and domains of its
@@ -406,6 +469,10 @@ async fn privileges_that_bypass_the_quota_are_named() {
         ]
     );
     roles.by(&roles.owner, "ALTER FUNCTION note() SET search_path = public, pg_temp");
+    roles.desk.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {consumer}"));
+    let owned = what(videos()).await;
+    assert_eq!(owned[4], format!("the schema video_requests_quota belongs to {consumer}"));
+    roles.desk.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {}", roles.owner));
     let with_trigger = what(videos().with_trigger()).await;
     assert_eq!(with_trigger.len(), 3, "inserts are checked by the trigger: {with_trigger:?}");
 }
