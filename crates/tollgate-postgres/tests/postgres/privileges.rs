@@ -420,7 +420,7 @@ async fn a_superuser_does_not_lend_its_rights() {
         &roles.owner,
         "CREATE FUNCTION noted(text) RETURNS boolean LANGUAGE plpgsql AS \
              $f$ BEGIN INSERT INTO public.ran VALUES (current_user); RETURN true; END $f$; \
-         CREATE DOMAIN person AS text CHECK (noted(VALUE)); ALTER TABLE video_requests ALTER user_id TYPE person",
+         CREATE DOMAIN person AS text NOT NULL CHECK (noted(VALUE)); ALTER TABLE video_requests ALTER user_id TYPE person",
     );
     roles.install("postgres", &videos().with_trigger()).await;
     assert_eq!(roles.desk.psql("SELECT DISTINCT by FROM ran"), roles.owner);
