@@ -11,6 +11,7 @@ mod free;
 mod numbers;
 mod open;
 mod overrides;
+mod privileges;
 mod proxy;
 mod quota;
 mod races;
