@@ -1,6 +1,6 @@
 //! `CL.THROTTLE` beside a model of redis-cell, and `DEL` of its keys.
 
-use tollgate::Span;
+use tollgate::{Ask, Gate, Limit, Policy, Span, TokenBucket};
 use tollgate_testing::redis_cell::compare;
 
 use crate::client::Server;
@@ -78,6 +78,21 @@ async fn tolerances_of_years_keep_what_was_taken() {
     let never = ["CL.THROTTLE", "k", "99", "1", "316224000"];
     let answer = line.ask(&never).await;
     assert!(answer.starts_with("-INVALID (max_burst + 1) × period ÷ count must be"), "{answer}");
+}
+
+/// Entries of versions that counted requests keep the time at which all is back.
+#[tokio::test]
+async fn entries_in_requests_keep_their_tat() {
+    let mut store = None;
+    let server = Server::around(|gate| store.insert(gate).clone()).await;
+    let bucket = TokenBucket::per(30, Span::from_mins(1)).burst(16);
+    let old = Policy::new("cl.throttle", [Limit::new("throttle", "requests", bucket)]).unwrap();
+    let ask = Ask::new(&old, "k").cost("requests", 5);
+    assert!(store.unwrap().acquire(&ask).await.unwrap().is_admitted());
+    let mut line = Line::to(&server).await;
+    let call = |quantity: &str| request(&["CL.THROTTLE", "k", "15", "30", "60", quantity]);
+    line.says(&call("0"), &numbers([0, 16, 11, -1, 10])).await;
+    line.says(&call("1"), &numbers([0, 16, 10, -1, 12])).await;
 }
 
 /// Intervals below a microsecond are exact, where redis-cell divides by zero to tell how many are left.
