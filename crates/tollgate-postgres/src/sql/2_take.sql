@@ -1,15 +1,18 @@
 -- Brings `p_states` from `p_at` to `p_now` and charges `p_amounts` to them. With `p_decide` it takes slots and answers null
--- where a limit has no room; without, it charges whether it fits or not, and takes no slots.
+-- where a limit has no room; without, it charges whether it fits or not, and takes no slots. `p_stamp` is that of the
+-- charge; with `p_refundable` it may be given back later, so that a bucket begins to record its lows.
 --
 -- `p_numbers` are eight numbers for each limit: kind (1 continuous, 2 interval, 3 window, 4 calendar, 5 slots), the place
 -- of its unit from 1, three numbers of the rule, and for a calendar three borders: start and end of the window that the
 -- caller believes to be open, and the end of the next. A time outside of these answers null too: the caller looks again.
 CREATE FUNCTION @schema@.take(
-    p_states bigint[], p_at bigint, p_now bigint, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_decide boolean
+    p_states bigint[], p_at bigint, p_now bigint, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_decide boolean,
+    p_refundable boolean
 ) RETURNS @schema@.taken LANGUAGE plpgsql IMMUTABLE AS $take$
 DECLARE
     number_max  CONSTANT bigint := 9007199254740991;
     entries_max CONSTANT int := 1024;
+    lows_max    CONSTANT int := 64;
     -- A window of a calendar is never longer.
     page_max    CONSTANT bigint := 32::bigint * 86400 * 1000000;
     result @schema@.taken;
@@ -46,11 +49,32 @@ BEGIN
             THEN
                 RETURN NULL;
             END IF;
-            used := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
-                         ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
-            states := states || ARRAY[0, 1, used];
-            idle := greatest(idle, p_now + (used + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
-            p := p + 3;
+            n := coalesce(p_states[p + 1], 1);
+            amount := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
+                           ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
+            idle := greatest(idle, p_now + (amount + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
+            IF n = 1 OR used = 0 THEN
+                -- There is no record, or it is over: it begins with a charge that may be given back.
+                IF p_refundable AND cost > 0 THEN
+                    states := states || ARRAY[0, 3, amount, p_stamp, 0];
+                ELSE
+                    states := states || ARRAY[0, 1, amount];
+                END IF;
+            ELSIF cost = 0 THEN
+                states := states || ARRAY[0, n, amount] || p_states[p + 3 : p + 1 + n];
+            ELSE
+                -- Lows that are not below this one say nothing any more.
+                i := p + 1 + n;
+                WHILE i > p + 2 AND p_states[i] >= used LOOP i := i - 2; END LOOP;
+                IF i > p + 2 AND p_states[i - 1] = p_stamp THEN
+                    log := p_states[p + 3 : i];
+                ELSE
+                    log := p_states[p + 3 : i] || ARRAY[p_stamp, used];
+                    IF cardinality(log) > 2 * lows_max THEN log := @schema@.merge_lows(log); END IF;
+                END IF;
+                states := states || ARRAY[0, 1 + cardinality(log), amount] || log;
+            END IF;
+            p := p + 2 + n;
             b := b + 8;
             CONTINUE;
         END IF;
@@ -77,9 +101,12 @@ BEGIN
                     i := cardinality(log);
                     IF i > 0 AND filed <= log[i - 1] THEN
                         log[i] := log[i] + amount;
+                    ELSIF i >= 2 * entries_max THEN
+                        -- A full log merges its newest entries to the later time, so that nothing leaves early.
+                        log[i - 1] := filed;
+                        log[i] := log[i] + amount;
                     ELSE
                         log := log || ARRAY[filed, amount];
-                        IF i >= 2 * entries_max THEN log := @schema@.merge_neighbours(log); END IF;
                     END IF;
                 END IF;
             END IF;
@@ -155,19 +182,21 @@ BEGIN
     RETURN result;
 END $take$;
 
--- Halves a log: each pair becomes one at the later time, so that nothing leaves the window early.
-CREATE FUNCTION @schema@.merge_neighbours(p_log bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $merge$
+-- Merges the two neighbours with the smallest difference, the earliest of several, into the later stamp and the lower
+-- low: permits between the two get less back than they could, and none gets more.
+CREATE FUNCTION @schema@.merge_lows(p_lows bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $merge$
 DECLARE
-    merged bigint[] := '{}';
-    i int := 1;
+    least_yet bigint := 9223372036854775807;
+    place     int;
+    i         int := 2;
 BEGIN
-    WHILE i < cardinality(p_log) LOOP
-        IF i + 2 < cardinality(p_log) THEN
-            merged := merged || ARRAY[p_log[i + 2], p_log[i + 1] + p_log[i + 3]];
-        ELSE
-            merged := merged || p_log[i : i + 1];
+    WHILE i < cardinality(p_lows) LOOP
+        IF p_lows[i + 2] - p_lows[i] < least_yet THEN
+            least_yet := p_lows[i + 2] - p_lows[i];
+            place := i;
         END IF;
-        i := i + 4;
+        i := i + 2;
     END LOOP;
-    RETURN merged;
+    p_lows[place + 2] := p_lows[place];
+    RETURN p_lows[: place - 2] || p_lows[place + 1 :];
 END $merge$;
