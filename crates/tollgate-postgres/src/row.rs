@@ -101,8 +101,14 @@ fn absent_at(entry: &Entry, parts: &Parts) -> Timestamp {
 fn numbers_of(part: &Part) -> Vec<i64> {
     let (kind, numbers): (i64, Vec<u64>) = match part {
         Part::Bucket { used, lows } => {
-            let lows = lows.iter().flat_map(|(stamp, low)| [*stamp, *low]);
-            (0, std::iter::once(*used).chain(lows).collect())
+            let mut before = 0;
+            let rises = lows.iter().flat_map(|(stamp, low)| {
+                let rise = low.saturating_sub(std::mem::replace(&mut before, *low));
+                [*stamp, rise]
+            });
+            // No bound on the rises is known, so the next charge looks at all of them.
+            let last = lows.last().into_iter().flat_map(|(_, low)| [*low, 0]);
+            (0, std::iter::once(*used).chain(last).chain(rises).collect())
         }
         Part::Window(log) => {
             let sum = log.iter().map(|(_, amount)| *amount).sum();
@@ -124,10 +130,15 @@ fn parts_of(mut flat: &[i64]) -> Option<Vec<Part>> {
     while let [kind, length, rest @ ..] = flat {
         let (numbers, rest) = rest.split_at_checked(usize::try_from(*length).ok()?)?;
         parts.push(match (kind, numbers) {
-            (0, [used, lows @ ..]) => Part::Bucket {
-                used: natural(*used),
-                lows: pairs(lows).map(|(stamp, low)| (natural(stamp), natural(low))).collect(),
-            },
+            (0, [used]) => Part::Bucket { used: natural(*used), lows: Vec::new() },
+            (0, [used, _, _, rises @ ..]) => {
+                let mut low = 0;
+                let lows = pairs(rises).map(|(stamp, rise)| {
+                    low += rise;
+                    (natural(stamp), natural(low))
+                });
+                Part::Bucket { used: natural(*used), lows: lows.collect() }
+            }
             (1, [_, log @ ..]) => {
                 Part::Window(pairs(log).map(|(at, amount)| (time(at), natural(amount))).collect())
             }

@@ -23,6 +23,7 @@ DECLARE
     b      int := 0;      -- what stands before the numbers of this limit
     n      int;
     i      int;
+    k      int;
     kind   bigint;
     cost   bigint;
     n1     bigint;
@@ -42,39 +43,67 @@ BEGIN
         -- The server sets up every expression again in each transaction, so the common rules have few.
         IF kind = 1 THEN
             -- Capacity, fine units per token, fine units per microsecond.
-            used := coalesce(p_states[p + 2], 0);
-            used := greatest(0, used - p_numbers[b + 5] * least(greatest(p_now - p_at, 0), used / p_numbers[b + 5] + 1));
+            used := greatest(0, p_states[p + 2] - p_numbers[b + 5]
+                * least(greatest(p_now - p_at, 0), p_states[p + 2] / p_numbers[b + 5] + 1));
             IF p_decide AND cost > 0
                 AND (cost > p_numbers[b + 3] / p_numbers[b + 4] OR used + cost * p_numbers[b + 4] > p_numbers[b + 3])
             THEN
                 RETURN NULL;
             END IF;
-            n := coalesce(p_states[p + 1], 1);
             amount := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
                            ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
             idle := greatest(idle, p_now + (amount + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
-            IF n = 1 OR used = 0 THEN
-                -- There is no record, or it is over: it begins with a charge that may be given back.
-                IF p_refundable AND cost > 0 THEN
-                    states := states || ARRAY[0, 3, amount, p_stamp, 0];
-                ELSE
-                    states := states || ARRAY[0, 1, amount];
-                END IF;
+            IF used = 0 OR p_states[p + 1] = 1 THEN
+                -- There is no record of lows, or it is over: it begins with a charge that may be given back.
+                states := states || CASE WHEN p_refundable AND cost > 0 THEN ARRAY[0, 5, amount, 0, 0, p_stamp, 0]
+                                         ELSE ARRAY[0, 1, amount] END;
             ELSIF cost = 0 THEN
-                states := states || ARRAY[0, n, amount] || p_states[p + 3 : p + 1 + n];
+                states := states || ARRAY[0, p_states[p + 1], amount] || p_states[p + 3 : p + 1 + p_states[p + 1]];
             ELSE
                 -- Lows that are not below this one say nothing any more.
-                i := p + 1 + n;
-                WHILE i > p + 2 AND p_states[i] >= used LOOP i := i - 2; END LOOP;
-                IF i > p + 2 AND p_states[i - 1] = p_stamp THEN
-                    log := p_states[p + 3 : i];
+                i := p + 1 + p_states[p + 1];
+                late := p_states[p + 3];
+                WHILE i > p + 4 AND late >= used LOOP
+                    late := late - p_states[i];
+                    i := i - 2;
+                END LOOP;
+                n := p + 4 + 2 * lows_max;
+                IF i > p + 4 AND p_states[i - 1] = p_stamp THEN
+                    states := states || ARRAY[0, i - p - 1, amount, late] || p_states[p + 4 : i];
+                ELSIF i < n THEN
+                    states := states || ARRAY[0, i - p + 1, amount, used, least(p_states[p + 4], used - late)]
+                        || p_states[p + 5 : i] || ARRAY[p_stamp, used - late];
                 ELSE
-                    log := p_states[p + 3 : i] || ARRAY[p_stamp, used];
-                    IF cardinality(log) > 2 * lows_max THEN log := @schema@.merge_lows(log); END IF;
+                    -- Full: the neighbours with the smallest rise between them, the earliest of several, become the later
+                    -- stamp and the lower low, so that permits between them get less back and none gets more.
+                    filed := p_states[p + 4];
+                    IF used - late >= filed THEN
+                        -- Nine rises at a time, since an expression costs more than what it computes.
+                        filed := number_max + 1;
+                        FOR e IN 0 .. 6 LOOP
+                            k := p + 8 + 18 * e;
+                            start := least(
+                                p_states[k], p_states[k + 2], p_states[k + 4], p_states[k + 6], p_states[k + 8],
+                                p_states[k + 10], p_states[k + 12], p_states[k + 14], p_states[k + 16]);
+                            IF start < filed THEN
+                                filed := start;
+                                i := k;
+                            END IF;
+                        END LOOP;
+                    END IF;
+                    IF used - late < filed THEN
+                        states := states || ARRAY[0, n - p - 1, amount, late, filed] || p_states[p + 5 : n - 2]
+                            || ARRAY[p_stamp, p_states[n]];
+                    ELSE
+                        WHILE p_states[i] > filed LOOP i := i + 2; END LOOP;
+                        IF i = n THEN late := late - filed; ELSE p_states[i + 2] := p_states[i + 2] + filed; END IF;
+                        p_states[i] := p_states[i - 2];
+                        states := states || ARRAY[0, n - p - 1, amount, used, filed] || p_states[p + 5 : i - 4]
+                            || p_states[i - 1 : n] || ARRAY[p_stamp, used - late];
+                    END IF;
                 END IF;
-                states := states || ARRAY[0, 1 + cardinality(log), amount] || log;
             END IF;
-            p := p + 2 + n;
+            p := p + 2 + coalesce(p_states[p + 1], 1);
             b := b + 8;
             CONTINUE;
         END IF;
@@ -181,22 +210,3 @@ BEGIN
     result.idle_at_us := least(idle, number_max);
     RETURN result;
 END $take$;
-
--- Merges the two neighbours with the smallest difference, the earliest of several, into the later stamp and the lower
--- low: permits between the two get less back than they could, and none gets more.
-CREATE FUNCTION @schema@.merge_lows(p_lows bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $merge$
-DECLARE
-    least_yet bigint := 9223372036854775807;
-    place     int;
-    i         int := 2;
-BEGIN
-    WHILE i < cardinality(p_lows) LOOP
-        IF p_lows[i + 2] - p_lows[i] < least_yet THEN
-            least_yet := p_lows[i + 2] - p_lows[i];
-            place := i;
-        END IF;
-        i := i + 2;
-    END LOOP;
-    p_lows[place + 2] := p_lows[place];
-    RETURN p_lows[: place - 2] || p_lows[place + 1 :];
-END $merge$;

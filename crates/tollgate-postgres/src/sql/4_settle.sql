@@ -142,12 +142,14 @@ CREATE FUNCTION @schema@.give_back(
     p_admitted bigint, p_admitted_ends bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $give$
 DECLARE
+    number_max CONSTANT bigint := 9007199254740991;
     states bigint[] := '{}';
     log    bigint[];
     p      int := 1;
     b      int := 0;
     n      int;
     i      int;
+    j      int;
     amount bigint;
     n1     bigint;
     n2     bigint;
@@ -176,21 +178,26 @@ BEGIN
             WHEN 1 THEN
                 -- The lowest since the charge is what time has not given back; without a record, all of it has come back.
                 IF n > 1 THEN
-                    i := 4;
-                    WHILE i < n + 2 AND log[i] <= p_stamp LOOP i := i + 2; END LOOP;
-                    used := least(log[3], coalesce(log[i + 1], log[3]), CASE
-                        WHEN amount > 9007199254740991 / n2 THEN 9007199254740991 ELSE amount * n2 END);
-                    log[3] := log[3] - used;
-                    -- Later give-backs are judged by the history as it is now.
-                    late := i;
-                    WHILE late < n + 2 LOOP
-                        log[late + 1] := greatest(0, log[late + 1] - used);
-                        late := late + 2;
+                    i := 6;
+                    filed := 0;
+                    WHILE i < n + 2 AND log[i] <= p_stamp LOOP
+                        filed := filed + log[i + 1];
+                        i := i + 2;
                     END LOOP;
+                    used := least(log[3], filed + log[i + 1], CASE
+                        WHEN amount > number_max / n2 THEN number_max ELSE amount * n2 END);
+                    log[3] := log[3] - used;
                     IF i < n + 2 THEN
-                        late := i;
-                        WHILE late > 4 AND log[late - 1] >= log[i + 1] LOOP late := late - 2; END LOOP;
-                        log := log[: late - 1] || log[i :];
+                        -- Later give-backs are judged by the history without it; lows that it undercuts say nothing any more.
+                        log[4] := log[4] - used;
+                        log[5] := 0;
+                        log[i + 1] := log[i + 1] - used;
+                        j := i;
+                        WHILE j > 6 AND log[i + 1] <= 0 LOOP
+                            log[i + 1] := log[i + 1] + log[j - 1];
+                            j := j - 2;
+                        END LOOP;
+                        log := log[: j - 1] || log[i :];
                         log[2] := cardinality(log) - 2;
                     END IF;
                 END IF;

@@ -43,7 +43,8 @@ SELECT e.policy, e.subject, e.settled[3 * k - 2], e.settled[3 * k - 1], e.settle
   FROM @schema@.entries e, generate_series(1, cardinality(e.settled) / 3) k;
 UPDATE @schema@.entries SET settled_runs = cardinality(settled) / 3 WHERE settled <> '{}';
 -- Numbers of `states` from here on:
---   0 bucket    used, then (stamp, low) for what was used just before the charge with that stamp, both rising
+--   0 bucket    used; where charges can be given back, the last low, a number that no rise but the first is below, and
+--               (stamp, rise) for each low: what was used just before the charge with that stamp, less the low before
 --   1 window    sum, then (time, amount) for each logged amount, oldest first
 --   2 calendar  end of the open page, used, how much of it counts in the next page too
 --   3 slots     (stamp, expiry, places) for each holder, in order of expiry

@@ -18,6 +18,7 @@ mod quota;
 mod races;
 mod refused;
 mod together;
+mod upgrade;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -131,16 +131,16 @@ async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
     clock.advance(ABANDONED_AFTER);
     let next = admit(&gate, &Ask::new(&policy, "s")).await;
     assert!(gate.release(&next).await.unwrap());
-    assert_eq!(
-        count(),
-        format!("{0} {0}", runs + 1),
-        "it joined the one before and the oldest went"
-    );
+    assert_eq!(count(), format!("{runs} {runs}"), "it joined the one before and the oldest went");
     let before = used(&gate, &policy, "s").await;
     let floor: u64 = desk.psql("SELECT settled_floor FROM tollgate.entries").parse().unwrap();
     assert!(stamp < floor, "{floor}");
     let error = gate.release(&with_stamp(&first, stamp + 1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+    desk.psql(
+        "DELETE FROM tollgate.settled WHERE first = (SELECT max(first) FROM tollgate.settled); \
+         UPDATE tollgate.entries SET settled_runs = settled_runs - 1",
+    );
     assert!(gate.settle(&first, &Costs::new().with("requests", 25)).await.unwrap());
     assert_eq!(used(&gate, &policy, "s").await, before + 15, "extra cost is charged");
     assert!(!gate.settle(&first, &Costs::new().with("requests", 25)).await.unwrap());
@@ -170,6 +170,31 @@ async fn a_settle_with_a_thousand_in_flight_writes_little() {
         assert!(each <= 1_024, "{each} bytes");
     }
     println!("{}", desk.psql("SELECT settled_runs FROM tollgate.entries"));
+}
+
+/// What an entry takes on the disk: a bucket with one record and with a full one, a full grid, a full log.
+#[tokio::test]
+async fn an_entry_is_small() {
+    let (desk, clock) = (Desk::new(), ManualClock::new());
+    let gate = desk.gate_by(&clock).await;
+    let minute = Span::from_mins(1);
+    let bucket = || bucket(1, 1_000_000);
+    for (name, policy, asks, every, most) in [
+        ("a bucket", bucket(), 1, Span::ZERO, 256),
+        ("a bucket with 64 lows", bucket(), 70, Span::from_millis(1), 1_400),
+        ("a grid of 64 slots", window(20_000, minute), 70, Span::from_millis(938), 1_400),
+        ("a log of 128", window(128, minute), 128, Span::from_millis(400), 2_560),
+    ] {
+        for _ in 0..asks {
+            admit(&gate, &Ask::new(&policy, name)).await;
+            clock.advance(every);
+        }
+        let row =
+            format!("SELECT pg_column_size(e.*) FROM tollgate.entries e WHERE subject = '{name}'");
+        let bytes: u64 = desk.psql(&row).parse().unwrap();
+        println!("{name}: {bytes} bytes");
+        assert!(bytes <= most, "{name}: {bytes} bytes");
+    }
 }
 
 /// Expired runs go, two with each new one, so a subject keeps those of the last hour.
@@ -240,7 +265,7 @@ async fn an_ask_without_refund_records_nothing() {
     assert_eq!(states(), "3");
     for pairs in 1..=3 {
         admit(&gate, &Ask::new(&policy, "s")).await;
-        assert_eq!(states(), (3 + 2 * pairs).to_string());
+        assert_eq!(states(), (5 + 2 * pairs).to_string());
     }
 }
 
