@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tollgate::core::{Change, apply, bounds, standings};
+use tollgate::core::{Applied, Change, apply, bounds, standings};
 use tollgate::{
     Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
     Store, Timestamp,
@@ -84,8 +84,9 @@ impl Postgres {
                 if decide && !ask.in_front().is_empty() {
                     let answer = self.look(&operation).await?;
                     let mut entry = answer.entry(operation.policy())?;
-                    if let (outcome, Change::Nothing) = apply(&operation, &mut entry, answer.now)? {
-                        return Ok(outcome);
+                    let applied = apply(&operation, &mut entry, answer.known, answer.now)?;
+                    if applied.change == Change::Nothing {
+                        return Ok(applied.outcome);
                     }
                     // There is room for everybody in front too, so it is asked like any other.
                 }
@@ -112,13 +113,14 @@ impl Postgres {
             }
             Operation::Settle(permit, actual) => {
                 match wanted(permit, Some(actual)) {
-                    Some(wanted) => self.settle_as(permit, &wanted, false).await?,
+                    Some(wanted) => self.settle_as(permit, &wanted, None).await?,
                     // The core says what is wrong with it.
                     None => self.look(&operation).await?,
                 }
             }
             Operation::Release(permit) => {
-                self.settle_as(permit, &wanted(permit, None).unwrap_or_default(), true).await?
+                let nothing = wanted(permit, None).unwrap_or_default();
+                self.settle_as(permit, &nothing, permit.id()).await?
             }
             Operation::Close { policy, subject, limit, until } => {
                 Ask::new(policy, subject).check()?;
@@ -142,15 +144,15 @@ impl Postgres {
                 });
             }
             Did::Contended => return Err(contended(operation.subject())),
+            Did::Full => return Err(too_many_in_flight(operation.subject())),
             Did::Unsure => return self.exchange(&operation).await,
             Did::Read => {}
         }
         let mut entry = answer.entry(operation.policy())?;
-        // The core would write the entry of a repeated charge as it is.
-        let repeated = matches!(operation, Operation::Charge(_)) && answer.knows_id();
-        match apply(&operation, &mut entry, answer.now)? {
-            (_, Change::Entry) if !repeated => self.exchange(&operation).await,
-            (outcome, _) => Ok(outcome),
+        let applied = apply(&operation, &mut entry, answer.known, answer.now)?;
+        match applied.change {
+            Change::Entry => self.exchange(&operation).await,
+            Change::Nothing => Ok(applied.outcome),
         }
     }
 
@@ -159,8 +161,16 @@ impl Postgres {
         for _ in 0..SWAPS_MAX {
             let answer = self.look(operation).await?;
             let mut entry = answer.entry(operation.policy())?;
-            let (outcome, change) = apply(operation, &mut entry, answer.now)?;
-            if change == Change::Nothing || self.swap(operation, &entry, answer.stored).await? {
+            let Applied { outcome, change, id } =
+                apply(operation, &mut entry, answer.known, answer.now)?;
+            if change == Change::Nothing {
+                return Ok(outcome);
+            }
+            let full = answer.stored.as_ref().is_some_and(|stored| stored.is_full(answer.now));
+            if full && matches!(operation, Operation::Acquire(ask) if ask.is_refundable()) {
+                return Err(too_many_in_flight(operation.subject()));
+            }
+            if self.swap(operation, &entry, id, answer).await? {
                 return Ok(outcome);
             }
         }
@@ -204,5 +214,15 @@ fn contended(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!("postgres: too many callers change {subject:?} at once; ask again later"),
+    )
+}
+
+fn too_many_in_flight(subject: &str) -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!(
+            "postgres: more than {} permits of {subject:?} wait to be settled; settle or release them, or ask again later",
+            bounds::SETTLED_RUNS_MAX_SHARED
+        ),
     )
 }

@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
-use tollgate::core::Entry;
+use tollgate::core::{Entry, IdChange, Known};
 use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
 
 use crate::answer::Answer;
 use crate::call::{self, Spend};
 use crate::gate::Postgres;
-use crate::row::{Stored, integer};
+use crate::row::{Stored, integer, micros};
 
 impl Postgres {
     pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
@@ -18,7 +18,12 @@ impl Postgres {
             .pool
             .ask(
                 &self.questions.look,
-                &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
+                &[
+                    (&policy, Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&operation.id().map(call::stored).as_deref(), Type::TEXT),
+                    (&self.test_now(), Type::INT8),
+                ],
             )
             .await?;
         Ok(self.learn(Answer::read(&row)?))
@@ -28,14 +33,15 @@ impl Postgres {
     pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
         let numbers = self.together.spend(spend).await?;
-        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
+        Ok(self.learn(Answer::of_spend(&numbers)?))
     }
 
+    /// Settles `permit` for `wanted`, and forgets `id`.
     pub(crate) async fn settle_as(
         &self,
         permit: &Permit,
         wanted: &[i64],
-        release: bool,
+        id: Option<&str>,
     ) -> Result<Answer, Error> {
         let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
         let (charged, grant) = (permit.charged(), permit.grant());
@@ -51,10 +57,10 @@ impl Postgres {
                     (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
                     (&wanted, Type::INT8_ARRAY),
                     (&integer(grant.stamp), Type::INT8),
-                    (&integer(grant.at.as_micros()), Type::INT8),
+                    (&micros(grant.at), Type::INT8),
                     (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
                     (&charged.same_numbers, Type::BOOL),
-                    (&release, Type::BOOL),
+                    (&id.map(call::stored).as_deref(), Type::TEXT),
                     (&self.test_now(), Type::INT8),
                     (&self.lock_timeout, Type::TEXT),
                 ],
@@ -103,7 +109,7 @@ impl Postgres {
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
                     (&i64::try_from(place).unwrap_or(i64::MAX), Type::INT8),
-                    (&integer(until.as_micros()), Type::INT8),
+                    (&micros(until), Type::INT8),
                     (&self.test_now(), Type::INT8),
                     (&self.lock_timeout, Type::TEXT),
                 ],
@@ -133,15 +139,33 @@ impl Postgres {
         Ok(self.learn(Answer::read(&row)?))
     }
 
+    /// Writes `entry` in place of what `seen` says, and carries out the change of the operation's id with it; false if
+    /// the row is another by now.
     pub(crate) async fn swap(
         &self,
         operation: &Operation<'_>,
         entry: &Entry,
-        seen: Option<Stored>,
+        change: IdChange,
+        seen: Answer,
     ) -> Result<bool, Error> {
         let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
-        let new = Stored::of(entry)?;
-        let revision = seen.map(|stored| stored.revision);
+        let new = Stored::of(entry);
+        let revision = seen.stored.map(|stored| stored.revision);
+        let id = operation.id().filter(|_| change != IdChange::Nothing).map(call::stored);
+        let known = match (operation, seen.known) {
+            (Operation::Release(permit), _) => Some(integer(permit.grant().stamp)),
+            (_, Known::Before(given)) => Some(integer(given.charge.stamp)),
+            _ => None,
+        };
+        let given = match change {
+            IdChange::Remember(given) => Some(vec![
+                micros(given.charge.at),
+                integer(given.charge.stamp),
+                integer(given.digest),
+                micros(given.expires_at),
+            ]),
+            _ => None,
+        };
         let row = self
             .pool
             .ask(
@@ -154,13 +178,14 @@ impl Postgres {
                     (&new.at, Type::INT8),
                     (&new.next_stamp, Type::INT8),
                     (&new.states, Type::INT8_ARRAY),
-                    (&new.ids, Type::TEXT_ARRAY),
-                    (&new.id_numbers, Type::INT8_ARRAY),
                     (&new.settled, Type::INT8_ARRAY),
                     (&new.settled_floor, Type::INT8),
                     (&new.closed, Type::INT8_ARRAY),
                     (&new.changed, Type::INT8_ARRAY),
                     (&new.absent_at, Type::INT8),
+                    (&id.as_deref(), Type::TEXT),
+                    (&known, Type::INT8),
+                    (&given, Type::INT8_ARRAY),
                     (&self.lock_timeout, Type::TEXT),
                 ],
             )
@@ -171,7 +196,7 @@ impl Postgres {
     /// The time to decide by, if the test has one.
     pub(crate) fn test_now(&self) -> Option<i64> {
         let clock = self.pool.options().decides_by.as_ref()?;
-        Some(integer(clock.now().as_micros()))
+        Some(micros(clock.now()))
     }
 
     /// Where the deciding clock stands, as far as we know.
@@ -187,8 +212,8 @@ impl Postgres {
     }
 
     fn learn(&self, answer: Answer) -> Answer {
-        let local = integer(self.pool.options().timer.now().as_micros());
-        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
+        let local = micros(self.pool.options().timer.now());
+        self.ahead.store(micros(answer.now) - local, Ordering::Relaxed);
         answer
     }
 }
