@@ -17,6 +17,7 @@ mod policies;
 mod queue;
 pub mod retry;
 pub mod spec;
+pub mod steps;
 mod store;
 mod strategy;
 mod sync;
