@@ -53,6 +53,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
+            seen = self.mended(tries, ask.policy(), key, seen).await?;
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
             let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
             if is_fresh && !plan.fits {
@@ -93,6 +94,7 @@ impl DynamoDb {
                 tries.ended(delivered.took, Tried::Answered);
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
+            let item = self.mended(tries, ask.policy(), key, item).await?;
             let answer = entry_of(item.as_deref(), ask.policy(), now)
                 .and_then(|mut entry| Ok(apply(&operation, &mut entry, now)?));
             if !matches!(answer, Ok((_, Change::Entry))) {
@@ -125,6 +127,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
+            seen = self.mended(tries, operation.policy(), key, seen).await?;
             let answer =
                 entry_of(seen.as_deref(), operation.policy(), now).and_then(|mut entry| {
                     let (outcome, change) = apply(operation, &mut entry, now)?;
@@ -178,6 +181,47 @@ impl DynamoDb {
             if 1 < attempt {
                 pause(attempt.min(3)).await;
             }
+        }
+        Err(contended(key))
+    }
+}
+
+impl DynamoDb {
+    /// Replaces `item` if it is from the future: a wrong clock wrote it, and to decide at its time would lock the subject
+    /// until then. Every limit counts as used up at the present.
+    pub(crate) async fn mended(
+        &self,
+        tries: &mut Tries<'_>,
+        policy: &Policy,
+        key: &str,
+        item: Option<Arc<Item>>,
+    ) -> Result<Option<Arc<Item>>, Error> {
+        let mut item = item;
+        for _ in 0..SWAPS_MAX {
+            let now = self.clock.now();
+            let Some(found) = &item else { return Ok(item) };
+            let Some(ahead) = self.clock.beyond(found.at(), now) else { return Ok(item) };
+            let entry = found.entry(policy, now)?.mended(now);
+            let delivered = match swap(&entry, Some(found), &[], &[]) {
+                Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
+                Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
+            };
+            let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
+            item = match delivered.written {
+                Written::Applied(written) => {
+                    tries.ended(delivered.took, Tried::Answered);
+                    tries.mended(subject, ahead);
+                    written
+                }
+                Written::Refused(found) => {
+                    tries.ended(delivered.took, Tried::Raced);
+                    if !delivered.is_clean {
+                        tries.mended(subject, ahead);
+                    }
+                    found
+                }
+            };
+            self.saw(key, item.as_ref());
         }
         Err(contended(key))
     }
