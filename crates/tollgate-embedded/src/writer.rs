@@ -105,6 +105,9 @@ impl Writer {
             }
         }
         writes.count(self.tally.next())?;
+        if let Some(clock) = self.shared.time.saved() {
+            writes.clock(clock)?;
+        }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         // Before anyone is answered, so that no answer is lost unnoticed.
         self.tally.committed();

@@ -15,6 +15,7 @@ mod observe;
 pub mod overrides;
 mod policies;
 mod queue;
+pub mod repair;
 pub mod retry;
 pub mod spec;
 pub mod steps;
