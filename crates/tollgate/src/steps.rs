@@ -209,12 +209,20 @@ impl ServerTime {
         Self { detector: Mutex::new(detector.stable_after(STEP_STABLE_AFTER)) }
     }
 
-    /// Checks the time `server` of a reply that arrives when the boot-time clock shows `boot`. `store` names the store
-    /// in messages.
+    /// Whether `at` is farther ahead than the server's time can be when the boot-time clock shows `boot`. Nothing is
+    /// learned from it.
+    #[must_use]
+    pub fn is_ahead(&self, at: Timestamp, boot: Span) -> bool {
+        let good = lock(&self.detector).good();
+        good.is_none_or(|good| SERVER_AHEAD_MAX < at.since(good.wall_at(boot)))
+    }
+
+    /// Checks the time `server` of a reply that arrives when the boot-time clock shows `boot`, and returns whether it is
+    /// steady; it is not while it is behind earlier replies. `store` names the store in messages.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if it ran too far ahead since the last good reply.
-    pub fn check(&self, store: &str, server: Timestamp, boot: Span) -> Result<(), Error> {
+    pub fn check(&self, store: &str, server: Timestamp, boot: Span) -> Result<bool, Error> {
         match lock(&self.detector).check(Reading { wall: server, boot }) {
             Checked::Stepped { step: Step::Ahead(by), .. } => Err(Error::new(
                 ErrorKind::Unavailable,
@@ -225,7 +233,8 @@ impl ServerTime {
                     by.for_people(),
                 ),
             )),
-            Checked::Steady | Checked::Accepted(_) | Checked::Stepped { .. } => Ok(()),
+            Checked::Stepped { .. } => Ok(false),
+            Checked::Steady | Checked::Accepted(_) => Ok(true),
         }
     }
 }
@@ -308,7 +317,7 @@ mod tests {
             check().unwrap();
         }
         server.set(server.now() - HOUR);
-        check().unwrap();
+        assert!(!check().unwrap());
         // Replies of other nodes of a cluster are behind, too; the latest time stays the measure.
         server.set(server.now() + HOUR);
         check().unwrap();
