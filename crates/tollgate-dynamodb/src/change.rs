@@ -187,8 +187,8 @@ impl DynamoDb {
 }
 
 impl DynamoDb {
-    /// Replaces `item` if it is from the future: a wrong clock wrote it, and to decide at its time would lock the subject
-    /// until then. Every limit counts as used up at the present.
+    /// The item as it is after one from the future was replaced: a wrong clock wrote it, and to decide at its time would
+    /// lock the subject until then.
     pub(crate) async fn mended(
         &self,
         tries: &mut Tries<'_>,
@@ -196,32 +196,46 @@ impl DynamoDb {
         key: &str,
         item: Option<Arc<Item>>,
     ) -> Result<Option<Arc<Item>>, Error> {
-        let mut item = item;
+        let Some(ahead_max) = self.clock.apart_max() else { return Ok(item) };
+        Ok(self.replaced(tries, policy, key, item, ahead_max).await?.0)
+    }
+
+    /// Replaces `item` if it is more than `ahead_max` in the future: every limit counts as used up at the present.
+    /// Returns what is there now, and whether it was replaced.
+    pub(crate) async fn replaced(
+        &self,
+        tries: &mut Tries<'_>,
+        policy: &Policy,
+        key: &str,
+        item: Option<Arc<Item>>,
+        ahead_max: Span,
+    ) -> Result<(Option<Arc<Item>>, bool), Error> {
+        let (mut item, mut is_replaced) = (item, false);
         for _ in 0..SWAPS_MAX {
             let now = self.clock.now();
-            let Some(found) = &item else { return Ok(item) };
-            let Some(ahead) = self.clock.beyond(found.at(), now) else { return Ok(item) };
+            let Some(found) = &item else { return Ok((item, is_replaced)) };
+            let ahead = found.at().since(now);
+            if ahead <= ahead_max {
+                return Ok((item, is_replaced));
+            }
             let entry = found.entry(policy, now)?.mended(now);
             let delivered = match swap(&entry, Some(found), &[], &[]) {
                 Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
                 Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
             };
-            let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
-            item = match delivered.written {
-                Written::Applied(written) => {
-                    tries.ended(delivered.took, Tried::Answered);
-                    tries.mended(subject, ahead);
-                    written
-                }
-                Written::Refused(found) => {
-                    tries.ended(delivered.took, Tried::Raced);
-                    if !delivered.is_clean {
-                        tries.mended(subject, ahead);
-                    }
-                    found
-                }
+            let (written, result) = match delivered.written {
+                Written::Applied(written) => (written, Tried::Answered),
+                Written::Refused(found) => (found, Tried::Raced),
             };
-            self.saw(key, item.as_ref());
+            tries.ended(delivered.took, result);
+            // Of a write that was sent twice, the second is refused.
+            if result == Tried::Answered || !delivered.is_clean {
+                is_replaced = true;
+                let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
+                tries.mended(subject, ahead);
+            }
+            self.saw(key, written.as_ref());
+            item = written;
         }
         Err(contended(key))
     }

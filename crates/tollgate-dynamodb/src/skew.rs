@@ -111,12 +111,11 @@ impl Guarded {
         self.state().offset
     }
 
-    /// How far `at` is in the future, if no instance with an accepted clock can have written it by `now`. Two of them
-    /// differ by less than twice the skew and the uncertainty of `Date`.
-    pub(crate) fn beyond(&self, at: Timestamp, now: Timestamp) -> Option<Span> {
+    /// How far two instances with accepted clocks can be apart: twice the skew and the uncertainty of `Date`. What is
+    /// farther ahead, a wrong clock wrote.
+    pub(crate) fn apart_max(&self) -> Option<Span> {
         let skew = self.skew_max?.plus(self.reply_age_max);
-        let ahead = at.since(now);
-        (skew.plus(skew).plus(DATE_STEP) < ahead).then_some(ahead)
+        Some(skew.plus(skew).plus(DATE_STEP))
     }
 
     /// Checks the clock against `date`, the service's time when it sent a reply.

@@ -105,7 +105,7 @@ impl DynamoDb {
         let item = self.read(tries, key).await?;
         let now = self.clock.now();
         let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
-        if self.clock.beyond(entry.at(), now).is_some() {
+        if self.clock.apart_max().is_some_and(|most| most < entry.at().since(now)) {
             // What the next write will replace it by.
             entry = entry.mended(now);
         }
@@ -131,7 +131,7 @@ impl DynamoDb {
     }
 
     /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.
-    async fn await_evidence(&self) -> Result<(), Error> {
+    pub(crate) async fn await_evidence(&self) -> Result<(), Error> {
         if !self.clock.is_suspect() {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use tollgate::core::{Change, apply, bounds, standings};
+use tollgate::steps::ServerTime;
 use tollgate::{
     Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
     Store, Timestamp,
@@ -45,6 +46,8 @@ pub struct Postgres {
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
     /// where it is wrong the server notices.
     pub(crate) ahead: AtomicI64,
+    /// The server's time, as replies show it.
+    pub(crate) time: ServerTime,
 }
 
 impl Postgres {
@@ -60,7 +63,8 @@ impl Postgres {
         let questions = Questions::new(&schema);
         let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
         let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
-        Ok(Self { pool, schema, questions, together, lock_timeout, ahead: AtomicI64::new(0) })
+        let (ahead, time) = (AtomicI64::new(0), ServerTime::new());
+        Ok(Self { pool, schema, questions, together, lock_timeout, ahead, time })
     }
 
     /// The key that everybody on this database seals permits with.
@@ -160,7 +164,8 @@ impl Postgres {
             let answer = self.look(operation).await?;
             let mut entry = answer.entry(operation.policy())?;
             let (outcome, change) = apply(operation, &mut entry, answer.now)?;
-            if change == Change::Nothing || self.swap(operation, &entry, answer.stored).await? {
+            let key = (operation.policy().name(), operation.subject());
+            if change == Change::Nothing || self.swap(key, &entry, answer.stored).await? {
                 return Ok(outcome);
             }
         }
@@ -200,7 +205,7 @@ fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     actual.iter().all(sound).then(|| all.map(integer).collect())
 }
 
-fn contended(subject: &str) -> Error {
+pub(crate) fn contended(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!("postgres: too many callers change {subject:?} at once; ask again later"),

@@ -13,7 +13,14 @@ use crate::row::{Stored, integer};
 
 impl Postgres {
     pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let answer = self.read(policy.name(), subject).await?;
+        self.learn(policy, subject, answer).await
+    }
+
+    /// Reads the row of `policy` and `subject`.
+    pub(crate) async fn read(&self, policy: &str, subject: &str) -> Result<Answer, Error> {
+        let subject = call::stored(subject);
         let row = self
             .pool
             .ask(
@@ -21,14 +28,15 @@ impl Postgres {
                 &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        Answer::read(&row)
     }
 
     /// Decides and charges, or only charges.
     pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
         let numbers = self.together.spend(spend).await?;
-        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
+        let answer = Answer::of_spend(&numbers, ask.id_text())?;
+        self.learn(ask.policy(), ask.subject(), answer).await
     }
 
     pub(crate) async fn settle_as(
@@ -60,7 +68,7 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
@@ -81,7 +89,7 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     /// Closes the limit at `place` until `until`.
@@ -91,14 +99,14 @@ impl Postgres {
         place: usize,
         until: Timestamp,
     ) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.close,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
@@ -109,19 +117,19 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
     /// Forgets the row.
     pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.reset,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
@@ -130,16 +138,16 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
     pub(crate) async fn swap(
         &self,
-        operation: &Operation<'_>,
+        (policy, subject): (&str, &str),
         entry: &Entry,
         seen: Option<Stored>,
     ) -> Result<bool, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let subject = call::stored(subject);
         let new = Stored::of(entry)?;
         let revision = seen.map(|stored| stored.revision);
         let row = self
@@ -184,11 +192,5 @@ impl Postgres {
         let span = Span::from_micros(ahead.unsigned_abs());
         let local = options.timer.now();
         if ahead < 0 { local - span } else { local + span }
-    }
-
-    fn learn(&self, answer: Answer) -> Answer {
-        let local = integer(self.pool.options().timer.now().as_micros());
-        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
-        answer
     }
 }

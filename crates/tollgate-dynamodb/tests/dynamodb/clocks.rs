@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use tollgate::repair::{AHEAD_MAX_DEFAULT, Repair};
 use tollgate::{
     Ask, Atomic, Clock, Concurrency, Decision, Event, Gate, ManualClock, Observer, Policy,
     RollingWindow, Span, Timestamp, TokenBucket,
@@ -271,4 +272,34 @@ async fn a_clock_that_steps_back_makes_no_room() {
         }
         desk.clock.set(now + Span::from_mins(5));
     }
+}
+
+/// Everything that is ahead is listed, whatever policy is in force, and mended one by one.
+#[tokio::test]
+async fn items_from_the_future_are_listed_and_mended() {
+    let fleet = Fleet::new().await;
+    let (gate, _) = fleet.broker().await;
+    let ahead = ManualClock::at(fleet.truth.now() + HOUR);
+    let old = options(&fleet.desk.server.endpoint(), Arc::new(ahead)).skew_max(None);
+    let old = connect(old).await;
+    gate.store().permit_key([7; 32]).await.unwrap();
+    for policy in kinds() {
+        let policy = Policy::builder(policy.limits().next().unwrap().unit())
+            .limit(policy.limits().next().unwrap().clone())
+            .build()
+            .unwrap();
+        let unit = policy.units().next().unwrap();
+        admit(&gate, &Ask::new(&policy, "right").cost(unit, 1)).await;
+        admit(&old, &Ask::new(&policy, "a/b").cost(unit, 1)).await;
+    }
+    let store = gate.store();
+    let listed = store.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|entry| (&*entry.policy, &*entry.subject)).collect();
+    assert_eq!(names, [("jobs", "a/b"), ("requests", "a/b")]);
+    assert!(listed.iter().all(|entry| entry.ahead == HOUR), "{listed:?}");
+    for entry in &listed {
+        assert!(store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+    }
+    assert_eq!(store.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
 }
