@@ -37,9 +37,7 @@ impl Redis {
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;
-        let redis = Self { link, options, ahead: AtomicI64::new(0), time: ServerTime::new() };
-        redis.look_at_clock().await?;
-        Ok(redis)
+        Ok(Self { link, options, ahead: AtomicI64::new(0), time: ServerTime::new() })
     }
 
     /// The key of a policy's entry for a subject. Programs that look at it must not write it.

@@ -21,12 +21,6 @@ impl Redis {
         }
     }
 
-    /// Learns the server's time before the first decision.
-    pub(crate) async fn look_at_clock(&self) -> Result<(), Error> {
-        let now = self.whole(&format!("{}:{{}}", self.options.prefix)).await?.now;
-        self.time.check("redis", now, self.ours().boot_time()).map(drop)
-    }
-
     /// Fails if the server's clock jumped ahead, or if the entry is from the future, which is rewritten then.
     pub(crate) async fn check_time(
         &self,
@@ -36,7 +30,7 @@ impl Redis {
     ) -> Result<(), Error> {
         let (ours, mut clock) = (self.ours(), answer.now);
         if answer.is_charge() && self.time.is_ahead(clock, ours.boot_time()) {
-            // The entry may be from the future although the server's clock is right.
+            // The entry may be from the future although the server's clock is right, which may be unknown yet.
             clock = self.whole(key).await?.now;
         }
         let is_steady = self.time.check("redis", clock, ours.boot_time())?;
