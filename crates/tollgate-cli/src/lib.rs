@@ -24,6 +24,7 @@ mod plan;
 mod postgres;
 mod reload;
 mod remote;
+mod repair;
 mod reply;
 mod serve;
 mod show;
@@ -115,6 +116,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let loaded = Config::load(config.as_deref())?;
             let work = serve::run(config, loaded, flags, reader);
             runtime(Builder::new_multi_thread())?.block_on(work)?;
+        }
+        Action::Repair { ahead_max, yes } => {
+            let config = Config::load(config.as_deref())?;
+            let work = repair::run(&config, ahead_max, yes, reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
         }
         Action::KeysNew(wanted) => keys::new(wanted, reader)?,
         Action::DynamodbCreateTable => {

@@ -10,10 +10,12 @@ mod keeper;
 mod options;
 mod overrides;
 mod pipeline;
+mod repair;
 mod row;
 mod shared;
 mod sync;
 mod tally;
+mod time;
 mod writer;
 
 pub use audit::EmbeddedAudit;
@@ -24,3 +26,4 @@ pub use options::{Durability, Holder, LOCK_WAIT_DEFAULT, Options};
 pub use overrides::EmbeddedOverrides;
 pub use pipeline::{BACKLOG_BATCHES_MAX, BATCH_ROWS_MAX, RELAXED_LOSS_MAX};
 pub use shared::Stats;
+pub use time::AHEAD_MAX;

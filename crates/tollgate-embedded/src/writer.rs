@@ -113,9 +113,12 @@ impl Writer {
             writes.id(key, given.as_ref())?;
         }
         if !ids.is_empty() {
-            writes.forget_ids(self.shared.clock.now(), 2 * ids.len())?;
+            writes.forget_ids(self.shared.time.now(), 2 * ids.len())?;
         }
         writes.count(self.tally.next())?;
+        if let Some(clock) = self.shared.time.saved() {
+            writes.clock(clock)?;
+        }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         // Before anyone is answered, so that no answer is lost unnoticed.
         self.tally.committed();

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use tollgate::core::{Applied, Change, apply, bounds, standings};
+use tollgate::steps::ServerTime;
 use tollgate::{
     Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
     Store, Timestamp,
@@ -45,6 +46,8 @@ pub struct Postgres {
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
     /// where it is wrong the server notices.
     pub(crate) ahead: AtomicI64,
+    /// The server's time, as replies show it.
+    pub(crate) time: ServerTime,
 }
 
 impl Postgres {
@@ -60,7 +63,8 @@ impl Postgres {
         let questions = Questions::new(&schema);
         let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
         let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
-        Ok(Self { pool, schema, questions, together, lock_timeout, ahead: AtomicI64::new(0) })
+        let (ahead, time) = (AtomicI64::new(0), ServerTime::new());
+        Ok(Self { pool, schema, questions, together, lock_timeout, ahead, time })
     }
 
     /// The key that everybody on this database seals permits with.
@@ -170,7 +174,8 @@ impl Postgres {
             if full && matches!(operation, Operation::Acquire(ask) if ask.is_refundable()) {
                 return Err(too_many_in_flight(operation.subject()));
             }
-            if self.swap(operation, &entry, id, answer).await? {
+            let key = (operation.policy().name(), operation.subject());
+            if self.swap(key, &entry, (Some(operation), id), answer).await? {
                 return Ok(outcome);
             }
         }
@@ -210,7 +215,7 @@ fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     actual.iter().all(sound).then(|| all.map(integer).collect())
 }
 
-fn contended(subject: &str) -> Error {
+pub(crate) fn contended(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!("postgres: too many callers change {subject:?} at once; ask again later"),

@@ -13,7 +13,19 @@ use crate::row::{Stored, integer, micros};
 
 impl Postgres {
     pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let answer = self.read(policy.name(), subject, operation.id()).await?;
+        self.learn(policy, subject, answer).await
+    }
+
+    /// Reads the row of `policy` and `subject`, and what is known of `id`.
+    pub(crate) async fn read(
+        &self,
+        policy: &str,
+        subject: &str,
+        id: Option<&str>,
+    ) -> Result<Answer, Error> {
+        let subject = call::stored(subject);
         let row = self
             .pool
             .ask(
@@ -21,19 +33,20 @@ impl Postgres {
                 &[
                     (&policy, Type::TEXT),
                     (&&*subject, Type::TEXT),
-                    (&operation.id().map(call::stored).as_deref(), Type::TEXT),
+                    (&id.map(call::stored).as_deref(), Type::TEXT),
                     (&self.test_now(), Type::INT8),
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        Answer::read(&row)
     }
 
     /// Decides and charges, or only charges.
     pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
         let numbers = self.together.spend(spend).await?;
-        Ok(self.learn(Answer::of_spend(&numbers)?))
+        let answer = Answer::of_spend(&numbers)?;
+        self.learn(ask.policy(), ask.subject(), answer).await
     }
 
     /// Settles `permit` for `wanted`, and forgets `id`.
@@ -66,7 +79,7 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
@@ -87,7 +100,7 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     /// Closes the limit at `place` until `until`.
@@ -97,14 +110,14 @@ impl Postgres {
         place: usize,
         until: Timestamp,
     ) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.close,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
@@ -115,19 +128,19 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
     /// Forgets the row.
     pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.reset,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
@@ -136,24 +149,25 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
     /// Writes `entry` in place of what `seen` says, and carries out the change of the operation's id with it; false if
     /// the row is another by now.
     pub(crate) async fn swap(
         &self,
-        operation: &Operation<'_>,
+        (policy, subject): (&str, &str),
         entry: &Entry,
-        change: IdChange,
+        (operation, change): (Option<&Operation<'_>>, IdChange),
         seen: Answer,
     ) -> Result<bool, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let subject = call::stored(subject);
         let new = Stored::of(entry);
         let revision = seen.stored.map(|stored| stored.revision);
-        let id = operation.id().filter(|_| change != IdChange::Nothing).map(call::stored);
+        let id = operation.and_then(Operation::id).filter(|_| change != IdChange::Nothing);
+        let id = id.map(call::stored);
         let known = match (operation, seen.known) {
-            (Operation::Release(permit), _) => Some(integer(permit.grant().stamp)),
+            (Some(Operation::Release(permit)), _) => Some(integer(permit.grant().stamp)),
             (_, Known::Before(given)) => Some(integer(given.charge.stamp)),
             _ => None,
         };
@@ -209,11 +223,5 @@ impl Postgres {
         let span = Span::from_micros(ahead.unsigned_abs());
         let local = options.timer.now();
         if ahead < 0 { local - span } else { local + span }
-    }
-
-    fn learn(&self, answer: Answer) -> Answer {
-        let local = micros(self.pool.options().timer.now());
-        self.ahead.store(micros(answer.now) - local, Ordering::Relaxed);
-        answer
     }
 }

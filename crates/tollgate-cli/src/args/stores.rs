@@ -1,4 +1,4 @@
-//! Making a store ready: `dynamodb` and `postgres`.
+//! Making a store ready and repairing it: `dynamodb`, `postgres` and `repair`.
 
 use clap::{Args, Subcommand};
 
@@ -23,6 +23,16 @@ pub(crate) enum PostgresCommand {
     /// grants of an earlier install are kept. Both can be done again at any time.
     #[command(after_help = examples::POSTGRES_INSTALL)]
     Install(PostgresInstall),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Mend the entries instead of only listing them
+    #[arg(long, visible_alias = "apply")]
+    pub(crate) yes: bool,
+    /// Take only entries that are more than this ahead of the store's time
+    #[arg(long, default_value = "5m", value_name = "TIME")]
+    pub(crate) ahead: String,
 }
 
 /// Which database, if not the configured store.

@@ -4,6 +4,7 @@ mod audit;
 mod broker;
 mod calls;
 mod clients;
+mod clocks;
 mod cloud;
 mod config;
 mod dashboard;

@@ -10,7 +10,10 @@ mod rows;
 
 pub(crate) use create::{ensure, is_there, quick_check};
 pub(crate) use fault::{DAMAGED, damaged, fault};
-pub(crate) use rows::{Writes, checkpoint, commits, cursor, empty_log, id, load, page, set_cursor};
+pub(crate) use rows::{
+    Writes, ahead, checkpoint, commits, cursor, empty_log, id, latest, load, page, saved_clock,
+    set_cursor,
+};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -6,6 +6,7 @@ use tollgate::{Error, Policy, Timestamp};
 
 use crate::ids;
 use crate::row::{self, Key};
+use crate::time::Saved;
 
 /// The entry under `key`. The outer error is the database's, the inner one is about this row.
 pub(crate) fn load(
@@ -88,6 +89,11 @@ impl<'a> Writes<'a> {
             .map(drop)
     }
 
+    /// Keeps the readings of the clock.
+    pub(crate) fn clock(&mut self, clock: Saved) -> rusqlite::Result<()> {
+        self.count.execute(params![CLOCK, clock.to_string()]).map(drop)
+    }
+
     /// Says that this is commit number `commits`.
     pub(crate) fn count(&mut self, commits: i64) -> rusqlite::Result<()> {
         self.count.execute(params![COMMITS, commits]).map(drop)
@@ -145,10 +151,40 @@ pub(crate) fn commits(connection: &Connection) -> rusqlite::Result<i64> {
     Ok(found.unwrap_or_default())
 }
 
+/// The readings of the clock that were last kept.
+pub(crate) fn saved_clock(connection: &Connection) -> rusqlite::Result<Option<Saved>> {
+    let found: Option<String> = connection.query_row(META, [CLOCK], |row| row.get(0)).optional()?;
+    Ok(found.as_deref().and_then(Saved::parse))
+}
+
+/// The latest time of any entry. Looks at every row.
+pub(crate) fn latest(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    let latest: Option<i64> =
+        connection.query_row("SELECT max(written_at) FROM entries", [], |row| row.get(0))?;
+    Ok(Timestamp::from_micros(latest.and_then(|at| u64::try_from(at).ok()).unwrap_or(0)))
+}
+
+/// Up to `rows_max` keys whose entries are later than `after`, with their times. Looks at every row.
+pub(crate) fn ahead(
+    connection: &Connection,
+    after: Timestamp,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<(Vec<u8>, Timestamp)>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    connection
+        .prepare("SELECT key, written_at FROM entries WHERE ?1 < written_at LIMIT ?2")?
+        .query_map(params![micros(after), rows_max], |row| {
+            let at: i64 = row.get(1)?;
+            Ok((row.get(0)?, Timestamp::from_micros(u64::try_from(at).unwrap_or(0))))
+        })?
+        .collect()
+}
+
 const META: &str = "SELECT value FROM meta WHERE name = ?1";
 const SET_META: &str = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
 const CURSOR: &str = "cleaned_up_to";
 const COMMITS: &str = "commits";
+const CLOCK: &str = "clock";
 
 fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
