@@ -197,7 +197,11 @@ fn acquire(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<(Outcome,
             (Decision::Admitted(permit), Change::Nothing)
         }
         Verdict::Denied(refusal) => {
-            let denial = Denial::of(ask, refusal, now, standings(entry, now));
+            let mut denial = Denial::of(ask, refusal, now, standings(entry, now));
+            denial.waiting_ahead = decide::ahead(ask).count();
+            if let Some(slots) = decide::slot_wait(entry, now, ask, refusal) {
+                denial = denial.with_slots(slots);
+            }
             let decision = if ask.policy().is_shadow() {
                 Decision::Admitted(Permit::in_shadow(ask, denial))
             } else {

@@ -16,3 +16,4 @@ mod ids;
 mod promises;
 mod requirements;
 mod share;
+mod slot_waits;
