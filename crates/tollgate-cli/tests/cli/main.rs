@@ -34,3 +34,4 @@ mod strategies;
 mod tls;
 mod top;
 mod translate;
+mod waits;
