@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tollgate::core::{ahead_for_people, wait_for_people};
 use tollgate::{Span, Timestamp};
 use tollgate_server::wire::{
     Admitted, Answer, Denied, FROM_API, LimitDescription, LimitStanding, OverrideDescription,
@@ -119,12 +120,16 @@ fn denied(denied: &Denied) -> String {
             let _ = write!(text, "asked for {asked}, ");
         }
     }
-    let _ = write!(
-        text,
-        "try again in {} (at {})",
-        Span::from_millis(wait_ms).for_people(),
-        whole_seconds(at)
-    );
+    if 0 < denied.waiting_ahead {
+        let _ = write!(text, "{}, ", ahead_for_people(denied.waiting_ahead));
+    }
+    let wait = Span::from_millis(wait_ms);
+    // Both are instants of the broker's clock, so only their distance counts here.
+    let latest = denied.expires_at.map(|latest| wait.plus(latest.since(at)));
+    let _ = write!(text, "try again in {}", wait_for_people(wait, latest));
+    if latest.is_none() {
+        let _ = write!(text, " (at {})", whole_seconds(at));
+    }
     text
 }
 

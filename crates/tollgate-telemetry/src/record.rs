@@ -200,7 +200,7 @@ impl Record {
                 record.took = Some(*took);
                 What::Denied {
                     limit: denial.limit.to_string(),
-                    reset_at: match denial.wait {
+                    reset_at: match denial.bound() {
                         Wait::Until(until) => Some(until),
                         Wait::Never => None,
                     },

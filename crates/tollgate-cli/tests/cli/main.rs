@@ -36,3 +36,4 @@ mod throttle;
 mod tls;
 mod top;
 mod translate;
+mod waits;

@@ -18,3 +18,4 @@ mod promises;
 mod refunds;
 mod requirements;
 mod share;
+mod slot_waits;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tollgate::core::ahead_for_people;
 use tollgate::{Decision, Denial, Limit, Permit, Policy, Span, Standing, Timestamp};
 
 use super::policy::slots_of;
@@ -139,6 +140,16 @@ pub struct Denied {
     /// The instant from which the ask would be admitted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub reset_at: Option<Timestamp>,
+    /// True if `retry_after_ms` and `reset_at` are estimates, because slots of a concurrency limit bind, which their
+    /// holders may release at any time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+    /// With `estimated`: the instant at which enough slots have expired, if none is released before.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
+    pub expires_at: Option<Timestamp>,
+    /// How many asks wait ahead of this one; left out if none does. The wait includes theirs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting_ahead: usize,
     /// When it was decided, on the clock that decided.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub decided_at: Option<Timestamp>,
@@ -158,7 +169,7 @@ impl From<&Denial> for Denied {
             type_uri: QUOTA_EXCEEDED.to_owned(),
             title: "Quota exceeded".to_owned(),
             status: 429,
-            detail: detail_of(denial, wait),
+            detail: detail_of(denial),
             admitted: false,
             policy: Arc::clone(&denial.policy),
             limit: Arc::clone(&denial.limit),
@@ -168,6 +179,9 @@ impl From<&Denial> for Denied {
             most: denial.most,
             retry_after_ms: wait.map(Span::as_millis_ceil),
             reset_at: denial.reset_at(),
+            estimated: denial.is_estimated(),
+            expires_at: denial.expires_at,
+            waiting_ahead: denial.waiting_ahead,
             decided_at: Some(denial.decided_at),
             never: wait.is_none(),
             limits: LimitStanding::all(&denial.limits, denial.decided_at),
@@ -176,17 +190,30 @@ impl From<&Denial> for Denied {
     }
 }
 
-pub(crate) fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
-    let Denial { limit, unit, asked, most, .. } = denial;
-    match wait {
-        Some(wait) => format!(
-            "limit {limit:?} has no room for {asked} {unit} now; ask again in {}",
-            wait.for_people()
-        ),
-        None => format!(
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The reason of a denial, in a sentence.
+pub(crate) fn detail_of(denial: &Denial) -> String {
+    let Denial { limit, unit, asked, most, waiting_ahead, .. } = denial;
+    let Some(wait) = denial.wait_for_people() else {
+        return format!(
             "limit {limit:?} never admits {asked} {unit} at once, at most {most}; ask for less"
+        );
+    };
+    let binding = denial.limits.iter().find(|standing| standing.name == *limit);
+    let has_room = binding.is_some_and(|standing| *asked <= standing.remaining);
+    let why = match (waiting_ahead, has_room) {
+        (0, _) => format!("limit {limit:?} has no room for {asked} {unit} now"),
+        (asks, true) => format!("{} for limit {limit:?}", ahead_for_people(*asks)),
+        (asks, false) => format!(
+            "limit {limit:?} has no room for {asked} {unit} now, and {}",
+            ahead_for_people(*asks)
         ),
-    }
+    };
+    format!("{why}; ask again in {wait}")
 }
 
 /// One answer to one ask.

@@ -4,6 +4,7 @@
 mod audit;
 mod calls;
 mod client;
+mod denials;
 mod envoy;
 mod errors;
 mod forward;

@@ -210,7 +210,12 @@ async fn native_calls_answer_as_http_does() {
     let permit = answer.split("$6\r\npermit\r\n").nth(1).unwrap().split("\r\n").nth(1).unwrap();
     let refused = line.ask(&["TG.ACQUIRE", "jobs", "p7", "cost", "requests", "1"]).await;
     assert!(refused.contains("$8\r\nadmitted\r\n#f\r\n"), "{refused:?}");
-    assert!(refused.contains("$14\r\nretry_after_ms\r\n:60000\r\n"), "{refused:?}");
+    assert!(refused.contains("$14\r\nretry_after_ms\r\n:1000\r\n"), "{refused:?}");
+    assert!(refused.contains("$9\r\nestimated\r\n#t\r\n"), "{refused:?}");
+    assert!(
+        refused.contains("$10\r\nexpires_at\r\n$20\r\n2026-11-15T05:46:00Z\r\n"),
+        "{refused:?}"
+    );
     let renewed = line.ask(&["TG.RENEW", permit]).await;
     assert!(renewed.contains("expires_at"), "{renewed:?}");
     let changed = |changed| format!("%1\r\n$7\r\nchanged\r\n#{changed}\r\n");

@@ -70,13 +70,13 @@ pub fn waits_honestly(fixture: &Fixture) -> Result<(), String> {
                 admit(gate, &Ask::new(&policy, subject.as_str())).await?;
             }
             let ask = Ask::new(&policy, subject.as_str());
-            let Wait::Until(until) = deny(gate, &ask).await?.wait else {
+            let Wait::Until(until) = deny(gate, &ask).await?.bound() else {
                 return Err(format!("{}: never, though one would fit later", policy.name()));
             };
             fixture.clock.set(until - Span::from_micros(1));
             let early = deny(gate, &ask).await?;
-            ensure(early.wait == Wait::Until(until), || {
-                format!("{}: promised {until:?}, then {:?}", policy.name(), early.wait)
+            ensure(early.bound() == Wait::Until(until), || {
+                format!("{}: promised {until:?}, then {:?}", policy.name(), early.bound())
             })?;
             fixture.clock.set(until);
             admit(gate, &ask).await.map(drop)

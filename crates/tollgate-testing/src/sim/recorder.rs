@@ -154,7 +154,7 @@ impl History {
         match outcome {
             Err(_) => Answer::Failed(tollgate_core::ErrorKind::Contended),
             Ok(Outcome::Decided(Decision::Denied(denial))) => {
-                let until = match denial.wait {
+                let until = match denial.bound() {
                     Wait::Until(until) => Some(until),
                     Wait::Never => None,
                 };
