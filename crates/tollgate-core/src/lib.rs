@@ -23,7 +23,7 @@ pub use ask::Ask;
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
 pub use decide::{Charge, Grant, Refusal, Verdict, Wait, acquire, commit, decide};
-pub use entry::{Entry, IdPart, Part, Parts, SettledPart, SlotPart};
+pub use entry::{Arrears, Entry, IdPart, LocalSpending, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use operation::{Change, Operation, Outcome, apply};
 pub use policy::{

@@ -191,8 +191,8 @@ fn took_slot(charged: &Charged<'_>, limit: &Metered) -> bool {
     })
 }
 
-/// Charges an ask whether it fits or not: debt, or arrears that are posted later. Takes no slots. With an id it is
-/// charged once.
+/// Charges an ask whether it fits or not: debt, or [arrears](Ask::with_arrears) that are posted later. Takes no slots.
+/// With an id it is charged once.
 ///
 /// # Errors
 /// As [`decide`](crate::decide()): a wrong ask, an id with other costs, too many ids.
@@ -205,7 +205,10 @@ pub fn charge(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Charge
         }
         decide::ensure_room_for_id(entry, now)?;
     }
-    let stamp = entry.charge(ask.amounts(), now, Slotted::Not);
+    let stamp = match ask.arrears() {
+        Some(arrears) => entry.charge_arrears(arrears, ask.amounts(), now),
+        None => entry.charge(ask.amounts(), now, Slotted::Not),
+    };
     decide::remember_id(entry, now, ask, stamp);
     Ok(Charge { at: now, stamp })
 }

@@ -4,12 +4,14 @@
 //! entry's own time `at`, which never goes back: when a clock steps back, the entry stays where it was and the strict
 //! side wins.
 
+mod arrears;
 mod carry;
 mod extra;
 mod ids;
 mod parts;
 mod settled;
 
+pub use arrears::{Arrears, LocalSpending};
 pub(crate) use extra::{Changed, Extra};
 pub(crate) use ids::{Ids, Remembered};
 pub use parts::{IdPart, Part, Parts, SettledPart, SlotPart};
@@ -109,9 +111,7 @@ impl Entry {
         self.advance_and(at, |limit, state| {
             let (gauge, most) = (&limit.gauge, limit.gauge.most());
             if let ViewMut::Bucket(used) = state {
-                let mut all = 0;
-                gauge.add(ViewMut::Bucket(&mut all), at, most, stamp);
-                *used = all.max(*used);
+                *used = gauge.level_of(most).max(*used);
             } else {
                 gauge.add(state, at, most, stamp);
             }

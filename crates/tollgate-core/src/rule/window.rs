@@ -84,6 +84,16 @@ impl Log {
         }
     }
 
+    /// Adds `amount` at `at`, which may be before what was added last.
+    fn insert(&mut self, at: Timestamp, amount: u64) {
+        let later = self.entries.split_off(self.entries.partition_point(|entry| entry.at <= at));
+        self.push(at, amount);
+        self.entries.extend(later);
+        if self.entries.len() > LOG_ENTRIES_MAX {
+            self.merge_neighbours();
+        }
+    }
+
     /// Halves the log: each pair becomes one entry at the later time, so that nothing leaves the window early.
     fn merge_neighbours(&mut self) {
         let merged = self.entries.make_contiguous().chunks(2).map(|pair| Logged {
@@ -178,6 +188,21 @@ impl Window {
 
     pub(crate) fn add(&self, log: &mut Log, now: Timestamp, cost: u64) {
         log.push(self.filed_at(now), cost);
+    }
+
+    /// Files `amount` at its own time, unless it has left the window by `now`.
+    pub(crate) fn add_earlier(&self, log: &mut Log, at: Timestamp, now: Timestamp, amount: u64) {
+        if self.counts(at, now) {
+            log.insert(self.filed_at(at), amount);
+        }
+    }
+
+    /// The age and the amount of everything that is in the window at `now`, oldest first.
+    pub(crate) fn lumps(&self, log: &Log, now: Timestamp) -> Vec<(Span, u64)> {
+        // The end of a slot belongs to the next one.
+        let last = Span::from_micros(u64::from(self.slot != 0));
+        let inside = log.entries.iter().filter(|entry| now < self.leaves_at(entry));
+        inside.map(|entry| (now.since(entry.at - last), entry.amount)).collect()
     }
 
     /// Nothing once the charge has left the window: what stands in the log then is younger.
