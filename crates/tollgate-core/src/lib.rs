@@ -26,7 +26,7 @@ pub use costs::{Amounts, Costs};
 pub use decide::{
     Charge, Grant, Refusal, Shortage, SlotWait, Verdict, Wait, acquire, commit, decide,
 };
-pub use entry::{Entry, Part, Parts, SettledPart, SlotPart};
+pub use entry::{Arrears, Entry, LocalSpending, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use id::{IdChange, Known, Remembered};
 pub use operation::{Applied, Change, Operation, Outcome, apply};

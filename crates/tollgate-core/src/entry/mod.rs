@@ -4,11 +4,13 @@
 //! entry's own time `at`, which never goes back: when a clock steps back, the entry stays where it was and the strict
 //! side wins.
 
+mod arrears;
 mod carry;
 mod extra;
 mod parts;
 mod settled;
 
+pub use arrears::{Arrears, LocalSpending};
 pub(crate) use extra::{Changed, Extra};
 pub(crate) use parts::bucket;
 pub use parts::{Part, Parts, SettledPart, SlotPart};

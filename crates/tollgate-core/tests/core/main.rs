@@ -1,6 +1,7 @@
 //! The core against the reference model, against its promises, and against the requirements it carries.
 
 mod against_model;
+mod arrears;
 mod backoff;
 mod behind;
 mod bounds;

@@ -59,7 +59,7 @@ impl Player {
             Did::Acquire { costs, id } => {
                 run(now, &Operation::Acquire(&ask(&policy, &subject, costs, id.as_deref())))
             }
-            Did::Charge { costs, id } => {
+            Did::Charge { costs, id } | Did::Post { costs, id } => {
                 run(now, &Operation::Charge(&ask(&policy, &subject, costs, id.as_deref())))
             }
             Did::Settle { permit, actual } => match self.permits.get(*permit) {
