@@ -29,7 +29,10 @@ const SUBJECT: &str = "local";
 /// now either. A rolling window counts every amount at its own time, oldest first, so that it leaves the window when it
 /// would have left. A concurrency limit counts nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Arrears(Vec<(Arc<str>, Vec<(Span, u64)>)>);
+pub struct Arrears(Vec<(Arc<str>, Lumps)>);
+
+/// Ages and amounts, oldest first.
+type Lumps = Vec<(Span, u64)>;
 
 impl Arrears {
     /// The amounts of the limit called `limit`, each with its age, oldest first; `None` if the limit is not part of it.
