@@ -193,7 +193,7 @@ fn time_of(
             ),
         ));
     }
-    let time = Time::new(clock, true, saved.filter(|_| !seems_ahead));
+    let time = Time::new(clock, true, saved);
     // Commands that change nothing else must not forget since when the clock is ahead.
     if let (_, true) = time.check()
         && let Some(saved) = time.saved()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio_postgres::types::Type;
 use tollgate::core::IdChange;
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
-use tollgate::steps::SERVER_AHEAD_MAX;
+use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Error, ErrorKind, Event, Policy, Span, Timestamp};
 
 use crate::answer::Answer;
@@ -29,13 +29,12 @@ impl Postgres {
         let ahead = integer(answer.now.as_micros()) - integer(local.as_micros());
         self.ahead.store(ahead, Ordering::Relaxed);
         let Some(stored) = &answer.stored else { return Ok(answer) };
-        let ahead = Timestamp::from_micros(natural(stored.at)).since(answer.now);
-        // A server whose clock is wrong is no evidence against a row, nor is a test that sets the time.
-        let agrees = answer.now.since(local).max(local.since(answer.now)) <= SERVER_AHEAD_MAX;
-        let is_told = options.decides_by.is_some();
-        if ahead <= SERVER_AHEAD_MAX || !is_steady || !agrees || is_told {
+        // A clock that steps is no evidence against a row, nor is a test that sets the time.
+        if !is_steady || options.decides_by.is_some() {
             return Ok(answer);
         }
+        let at = Timestamp::from_micros(natural(stored.at));
+        let Some(ahead) = from_future(at, answer.now, local) else { return Ok(answer) };
         if let Some(ahead) = self.mend_row(policy.name(), subject, SERVER_AHEAD_MAX).await? {
             let name = policy.name();
             tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");

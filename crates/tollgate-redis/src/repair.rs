@@ -1,7 +1,7 @@
 //! The server's time, and entries from the future.
 
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
-use tollgate::steps::SERVER_AHEAD_MAX;
+use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Clock, Error, ErrorKind, Event, Span, SystemClock, Timestamp};
 
 use crate::answer::Answer;
@@ -35,12 +35,11 @@ impl Redis {
         }
         let is_steady = self.time.check("redis", clock, ours.boot_time())?;
         let Some(at) = answer.entry_at() else { return Ok(()) };
-        // A server whose clock is wrong is no evidence against an entry, nor is a test that sets the time.
-        let agrees = clock.since(ours.now()).max(ours.now().since(clock)) <= SERVER_AHEAD_MAX;
-        let is_told = self.options.told_time.is_some();
-        if at.since(clock) <= SERVER_AHEAD_MAX || !is_steady || !agrees || is_told {
+        // A clock that steps is no evidence against an entry, nor is a test that sets the time.
+        if !is_steady || self.options.told_time.is_some() {
             return Ok(());
         }
+        let Some(ahead) = from_future(at, clock, ours.now()) else { return Ok(()) };
         let (policy, subject) = (call.policy, call.subject);
         if let Some(ahead) = self.mend_key(key, policy.name(), SERVER_AHEAD_MAX).await? {
             let name = policy.name();
@@ -53,7 +52,7 @@ impl Redis {
             ErrorKind::Contended,
             format!(
                 "redis: {key:?} was {} ahead of the server's clock and is rewritten as used up; ask again",
-                at.since(clock).for_people()
+                ahead.for_people()
             ),
         ))
     }

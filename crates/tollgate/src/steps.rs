@@ -239,6 +239,15 @@ impl ServerTime {
     }
 }
 
+/// How far an entry of `at` is in the future, if the server's clock is evidence against it: it must agree with the `local`
+/// one, since otherwise the server's clock may be what is wrong.
+#[must_use]
+pub fn from_future(at: Timestamp, server: Timestamp, local: Timestamp) -> Option<Span> {
+    let apart = server.since(local).max(local.since(server));
+    let ahead = at.since(server);
+    (SERVER_AHEAD_MAX < ahead && apart <= SERVER_AHEAD_MAX).then_some(ahead)
+}
+
 impl Default for ServerTime {
     fn default() -> Self {
         Self::new()
@@ -327,5 +336,15 @@ mod tests {
         server.advance(STEP_STABLE_AFTER);
         ours.advance(STEP_STABLE_AFTER);
         check().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_wrong_is_no_evidence() {
+        let now = ManualClock::new().now();
+        let minute = Span::from_mins(1);
+        assert_eq!(from_future(now + HOUR, now, now + minute), Some(HOUR));
+        assert_eq!(from_future(now + SERVER_AHEAD_MAX, now, now), None);
+        assert_eq!(from_future(now, now - HOUR, now), None);
+        assert_eq!(from_future(now + HOUR + HOUR, now + HOUR, now), None);
     }
 }

@@ -133,6 +133,8 @@ fn at(now: Timestamp) -> Options {
 /// Stored times that are far ahead keep the folder closed, and the error names the repair, which opens it.
 #[tokio::test]
 async fn stored_times_far_ahead_refuse_to_open_until_repaired() {
+    // Less than the age at which idle entries are removed.
+    const AHEAD: Span = Span::from_hours(5 * 24);
     let (desk, policy) = (Desk::new(), daily(2));
     let now = desk.clock.now();
     let gate = desk.try_open(at(now + AHEAD_MAX)).unwrap();
@@ -140,20 +142,20 @@ async fn stored_times_far_ahead_refuse_to_open_until_repaired() {
     drop(gate);
     assert!(admitted(&desk.try_open(at(now)).unwrap(), &policy, "near").await);
 
-    let gate = desk.try_open(at(now + FAR)).unwrap();
+    let gate = desk.try_open(at(now + AHEAD)).unwrap();
     assert!(admitted(&gate, &policy, "s").await);
     drop(gate);
     let error = desk.try_open(at(now)).unwrap_err();
     let text = error.to_string();
     assert!(error.is_unavailable() && text.contains("`tollgate repair --yes`"), "{text}");
-    assert!(text.contains("400d ahead"), "{text}");
+    assert!(text.contains("5d ahead"), "{text}");
 
     // Looking changes nothing.
     for _ in 0..2 {
         let store = Embedded::open_for_repair(&desk.path(), at(now)).unwrap();
         let found = store.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
         let (policy, subject) = ("daily".to_owned(), "s".to_owned());
-        assert_eq!(found, [FutureEntry { policy, subject, at: now + FAR, ahead: FAR }]);
+        assert_eq!(found, [FutureEntry { policy, subject, at: now + AHEAD, ahead: AHEAD }]);
         drop(store);
         assert!(desk.try_open(at(now)).is_err());
     }
