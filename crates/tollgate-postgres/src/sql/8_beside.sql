@@ -5,7 +5,6 @@ DROP FUNCTION IF EXISTS
     @schema@.is_shut, @schema@.spend_all, @schema@.lost_slots, @schema@.flatten, @schema@.swap, @schema@.clean_up,
     @schema@.mark_settled, @schema@.settle, @schema@.give_back, @schema@.renew, @schema@.place_slot, @schema@.last_expiry,
     @schema@.close, @schema@.reset;
-DROP TYPE @schema@.answer;
 
 -- What an ask with an id was given. The row of its subject in `entries` is locked whenever one of these is written, which
 -- makes two asks with the same new id one after the other. Expired ids are removed by `clean_up_ids`.
@@ -75,21 +74,6 @@ BEGIN
     END LOOP;
 END $grants$;
 
--- What a function answers: what it did, when, and the row as it is now (null columns where there is none).
-CREATE TYPE @schema@.answer AS (
-    did           text,
-    now_us        bigint,
-    stamp         bigint,
-    shape         bytea,
-    revision      bigint,
-    at_us         bigint,
-    next_stamp    bigint,
-    states        bigint[],
-    -- (first, last, admitted at) of the runs that matter to the question.
-    settled       bigint[],
-    settled_floor bigint,
-    closed        bigint[],
-    changed       bigint[],
-    -- What the id was given: admitted at, stamp, digest, expires at.
-    given         bigint[]
-);
+-- Of settled permits, the runs that matter to the question; of its id, what it was given: admitted at, stamp, digest,
+-- expires at.
+ALTER TYPE @schema@.answer DROP ATTRIBUTE ids, DROP ATTRIBUTE id_numbers, ADD ATTRIBUTE given bigint[];

@@ -295,10 +295,10 @@ async fn evenly_spaced_demand_below_the_limit_is_never_refused() {
     let (desk, clock, policy) =
         (Desk::new(), ManualClock::new(), window(20_000, Span::from_secs(10)));
     let gate: Postgres = desk.gate_by(&clock).await;
-    // 19,000 per window in 1,900 asks, for three windows.
-    let ask = Ask::new(&policy, "s").cost("requests", 10);
-    for number in 0..3 * 1_900 {
+    // 19,000 per window in 950 asks, for three windows.
+    let ask = Ask::new(&policy, "s").cost("requests", 20);
+    for number in 0..3 * 950 {
         assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "ask {number}");
-        clock.advance(Span::from_micros(10_000_000 / 1_900));
+        clock.advance(Span::from_micros(10_000_000 / 950));
     }
 }
