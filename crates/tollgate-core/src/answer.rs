@@ -54,14 +54,20 @@ pub struct Permit {
     amounts: Amounts,
     grant: Grant,
     same_numbers: bool,
-    id: Option<Arc<str>>,
-    seal: Option<Arc<str>>,
+    carried: Option<Box<Carried>>,
     /// Where the subject stood right after the decision.
     pub limits: Vec<Standing>,
     /// The denial that a policy in shadow mode did not enforce. Such a permit charged nothing.
     pub shadow_denied: Option<Box<Denial>>,
     /// Whether the decision was made without the store.
     pub degraded: bool,
+}
+
+/// What few permits carry, so that the others stay small.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+struct Carried {
+    id: Option<Arc<str>>,
+    seal: Option<Arc<str>>,
 }
 
 impl Permit {
@@ -74,8 +80,7 @@ impl Permit {
             amounts,
             grant,
             same_numbers: true,
-            id: None,
-            seal: None,
+            carried: None,
             limits: Vec::new(),
             shadow_denied: None,
             degraded: false,
@@ -85,8 +90,8 @@ impl Permit {
     /// The permit of `ask`, charged as `grant` says.
     #[must_use]
     pub fn of(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
-        let id = ask.id_text().map(Arc::from);
-        Self { limits, id, ..Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant) }
+        let permit = Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant);
+        Self { limits, ..permit.with_id(ask.id_text()) }
     }
 
     /// The permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
@@ -114,28 +119,33 @@ impl Permit {
 
     /// The same permit with the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
     #[must_use]
-    pub fn with_id(mut self, id: Option<impl Into<Arc<str>>>) -> Self {
-        self.id = id.map(Into::into);
-        self
+    pub fn with_id(self, id: Option<impl Into<Arc<str>>>) -> Self {
+        let seal = self.carried.as_ref().and_then(|carried| carried.seal.clone());
+        self.carrying(Carried { id: id.map(Into::into), seal })
     }
 
     /// The id of its ask, if it had one.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
-        self.id.as_deref()
+        self.carried.as_ref()?.id.as_deref()
     }
 
     /// The same permit with a seal: what authenticates it at the gate it came from, where that is across a wire.
     #[must_use]
-    pub fn with_seal(mut self, seal: impl Into<Arc<str>>) -> Self {
-        self.seal = Some(seal.into());
+    pub fn with_seal(self, seal: impl Into<Arc<str>>) -> Self {
+        let id = self.carried.as_ref().and_then(|carried| carried.id.clone());
+        self.carrying(Carried { id, seal: Some(seal.into()) })
+    }
+
+    fn carrying(mut self, carried: Carried) -> Self {
+        self.carried = (carried != Carried::default()).then(|| Box::new(carried));
         self
     }
 
     /// What authenticates it at the gate it came from; nothing for a gate in this process.
     #[must_use]
     pub fn seal(&self) -> Option<&str> {
-        self.seal.as_deref()
+        self.carried.as_ref()?.seal.as_deref()
     }
 
     /// The policy it was admitted under.
