@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tollgate_core::{
-    Arrears, Ask, CalendarWindow, Costs, Entry, Grant, LocalSpending, Operation, Period, Policy,
-    RollingWindow, Rule, Span, Timestamp, TokenBucket, apply, standings,
+    Arrears, Ask, CalendarWindow, Costs, Entry, Grant, Known, LocalSpending, Operation, Period,
+    Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket, apply, standings,
 };
 
 use crate::desk::{at, one};
@@ -12,12 +12,12 @@ const MINUTE: Span = Span::from_mins(1);
 
 fn charge(entry: &mut Entry, policy: &Policy, now: Timestamp, amount: u64) {
     let ask = Ask::new(policy, "s").cost("requests", amount);
-    apply(&Operation::Charge(&ask), entry, now).unwrap();
+    apply(&Operation::Charge(&ask), entry, Known::New, now).unwrap();
 }
 
 fn post(entry: &mut Entry, policy: &Policy, now: Timestamp, arrears: Arrears) {
     let ask = Ask::new(policy, "s").with_arrears(arrears);
-    apply(&Operation::Charge(&ask), entry, now).unwrap();
+    apply(&Operation::Charge(&ask), entry, Known::New, now).unwrap();
 }
 
 fn used(entry: &Entry, now: Timestamp) -> u64 {
@@ -108,7 +108,7 @@ fn limits_that_arrears_do_not_name_are_charged_the_cost() {
     let mut entry = Entry::fresh(&policy, at(0));
     let ask = Ask::new(&policy, "s").cost("requests", 3);
     let other: Arrears = [("gone", vec![(Span::ZERO, 9)])].into_iter().collect();
-    apply(&Operation::Charge(&ask.with_arrears(other)), &mut entry, at(0)).unwrap();
+    apply(&Operation::Charge(&ask.with_arrears(other)), &mut entry, Known::New, at(0)).unwrap();
     assert_eq!(used(&entry, at(0)), 3);
 }
 

@@ -3,7 +3,7 @@
 
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use tollgate_core::{
-    Ask, Costs, Decision, Entry, Limit, Operation, Outcome, Policy, Rule, Span, Timestamp,
+    Ask, Costs, Decision, Entry, Known, Limit, Operation, Outcome, Policy, Rule, Span, Timestamp,
     TokenBucket, apply, standings,
 };
 use tollgate_testing::generate::{self, Move};
@@ -77,7 +77,7 @@ fn a_bucket_in_another_unit_is_full_again_at_the_same_time() {
     let start = Timestamp::from_secs(7);
     let mut entry = Entry::fresh(&requests, start);
     let ask = Ask::new(&requests, "p").cost("requests", 3);
-    apply(&Operation::Acquire(&ask), &mut entry, start).unwrap();
+    apply(&Operation::Acquire(&ask), &mut entry, Known::New, start).unwrap();
     let [standing] = &standings(&entry.carried_to(&time), start)[..] else { panic!("one limit") };
     assert_eq!((standing.used, standing.remaining), (300, 200));
     assert_eq!(standing.full_at, standings(&entry, start)[0].full_at);
@@ -94,7 +94,9 @@ fn capacities_per_ask_share_an_entry() {
     assert!(large.has_shape_of(&small) && large != small);
     let start = Timestamp::from_secs(7);
     let mut entry = Entry::fresh(&large, start);
-    let mut run = |operation: &Operation<'_>| apply(operation, &mut entry, start).unwrap().0;
+    let mut run = |operation: &Operation<'_>| {
+        apply(operation, &mut entry, Known::New, start).unwrap().outcome
+    };
     let mut take = |policy, cost| {
         let ask = Ask::new(policy, "p").cost("requests", cost);
         matches!(run(&Operation::Acquire(&ask)), Outcome::Decided(Decision::Admitted(_)))

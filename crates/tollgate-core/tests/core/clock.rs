@@ -2,8 +2,8 @@
 //! Method: short stories; the random histories step back too.
 
 use tollgate_core::{
-    Ask, CalendarWindow, Change, Concurrency, Entry, Operation, Outcome, Period, RollingWindow,
-    Rule, Span, Timestamp, TokenBucket, apply,
+    Applied, Ask, CalendarWindow, Change, Concurrency, Entry, Known, Operation, Outcome, Period,
+    RollingWindow, Rule, Span, Timestamp, TokenBucket, apply,
 };
 use tollgate_testing::script::{Answer, Given};
 
@@ -65,7 +65,7 @@ fn ask(entry: &mut Entry, now: Timestamp) -> Outcome {
     let policy = entry.policy().clone();
     let unit = policy.units().next().expect("one limit");
     let ask = Ask::new(&policy, "s").cost(unit, 1);
-    apply(&Operation::Acquire(&ask), entry, now).expect("a good ask").0
+    apply(&Operation::Acquire(&ask), entry, Known::New, now).expect("a good ask").outcome
 }
 
 /// An entry from the future is used up at the true time: nothing fits before the rule gives it back, and all of it does
@@ -83,11 +83,14 @@ fn a_mended_entry_is_used_up_now_and_not_locked_until_its_own_time() {
         let limit = policy.limits().next().expect("one limit").name();
         let until = at(0) + day + Span::from_secs(90);
         let close = Operation::Close { policy: &policy, subject: "s", limit, until };
-        apply(&close, &mut entry, at(0) + day).expect("a known limit");
+        apply(&close, &mut entry, Known::New, at(0) + day).expect("a known limit");
         let mut mended = entry.mended(at(0));
         assert_eq!(mended.at(), at(0));
-        let released = apply(&Operation::Release(&permit), &mut mended, at(0));
-        assert!(matches!(released, Ok((_, Change::Nothing)) | Err(_)), "{rule:?}: {released:?}");
+        let released = apply(&Operation::Release(&permit), &mut mended, Known::New, at(0));
+        assert!(
+            matches!(released, Ok(Applied { change: Change::Nothing, .. }) | Err(_)),
+            "{rule:?}: {released:?}"
+        );
         for (now, admits) in [(at(0), false), (just_before(at(90)), false), (at(180), true)] {
             let Outcome::Decided(decision) = ask(&mut mended, now) else {
                 unreachable!("an ask is decided");
