@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use tollgate::Policy;
+use tollgate::core::bounds::LOWS_MAX;
 
 use crate::args::{self, LIMITS_AT};
 
@@ -22,13 +23,15 @@ impl fmt::Debug for Script {
     }
 }
 
-const HEAD: &str = include_str!("lua/head.lua");
+const HEAD: &str = concat!(include_str!("lua/fields.lua"), include_str!("lua/head.lua"));
+const FIELDS: &str = include_str!("lua/fields.lua");
 const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
 fn script(verb: &'static str, parts: &[&str]) -> Script {
-    let source = parts.concat();
+    let source = parts.concat().replace("MERGE_LOWS", include_str!("lua/merge_lows.lua"));
+    let source = source.replace("LOWS_LAYOUT", &"I7I7".repeat(LOWS_MAX + 1));
     let sha = redis::Script::new(&source).get_hash().to_owned();
     Script { verb, source, sha }
 }
@@ -71,7 +74,8 @@ pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
 /// How the state of a limit is kept: its locals, what they are at first, their layout, and what is packed.
 type Kept = [&'static str; 4];
 
-const BUCKET: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
+const CONTINUOUS: Kept = ["used$, closed$, lows$", "0, 0, 0", "I7I7I2", "used$, closed$, lows$"];
+const INTERVAL: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
 const LOG: Kept = ["used$, closed$, log$", "0, 0, ''", "I7I7I4c0", "used$, closed$, #log$, log$"];
 const WINDOW: Kept =
     ["used$, closed$, ends$, late$", "0, 0, 0, 0", "I7I7I7I7", "used$, closed$, ends$, late$"];
@@ -79,14 +83,15 @@ const WINDOW: Kept =
 fn acquire_source(kinds: &[u8]) -> String {
     let mut kept: [Vec<String>; 4] = Default::default();
     let (mut limits, mut held, mut place) = (String::new(), String::new(), LIMITS_AT);
+    let (mut declared, mut tails) = (String::new(), String::new());
     for (number, kind) in kinds.iter().enumerate() {
         let (rule, keeps) = match kind {
-            1 => (include_str!("lua/acquire/continuous.lua"), BUCKET),
-            2 => (include_str!("lua/acquire/interval.lua"), BUCKET),
+            1 => (include_str!("lua/acquire/continuous.lua"), CONTINUOUS),
+            2 => (include_str!("lua/acquire/interval.lua"), INTERVAL),
             3 => (include_str!("lua/acquire/window.lua"), LOG),
             4 => (include_str!("lua/acquire/calendar.lua"), WINDOW),
             5 => (include_str!("lua/acquire/slots.lua"), LOG),
-            _ => (include_str!("lua/acquire/unknown.lua"), BUCKET),
+            _ => (include_str!("lua/acquire/unknown.lua"), INTERVAL),
         };
         // Lua counts from one, and the kind comes first.
         let numbers = (place + 2).to_string();
@@ -94,6 +99,10 @@ fn acquire_source(kinds: &[u8]) -> String {
             |text: &str| text.replace("$place", &numbers).replace('$', &(number + 1).to_string());
         kept.iter_mut().zip(keeps).for_each(|(all, text)| all.push(own(text)));
         limits += &own(&include_str!("lua/acquire/limit.lua").replace("$rule", rule));
+        if *kind == 1 {
+            declared += &own("local tail$ = ''\n");
+            tails += &own(" .. tail$");
+        }
         if *kind == 5 {
             held += &own(include_str!("lua/acquire/held.lua"));
         }
@@ -107,6 +116,9 @@ fn acquire_source(kinds: &[u8]) -> String {
         ("$values", values.join(", ")),
         ("$limits", limits),
         ("$held", held),
+        ("$declared", declared),
+        ("$tails", tails),
+        ("$fields", FIELDS.to_owned()),
         ("$shorten", SHORTEN.to_owned()),
     ];
     let begin = include_str!("lua/acquire/acquire.lua").to_owned();

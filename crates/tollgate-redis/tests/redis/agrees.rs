@@ -1,6 +1,6 @@
 //! Every answer is the core's, step by step, also where an entry is at one of its bounds.
 
-use tollgate::core::{Change, Operation, apply};
+use tollgate::core::{Change, Known, Operation, apply};
 use tollgate::{
     Ask, Clock, Concurrency, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Outcome, Permit,
     Policy, RollingWindow, Span, Timestamp, TokenBucket,
@@ -117,9 +117,9 @@ async fn an_ask_behind_others_is_admitted_if_all_have_room() {
     assert_eq!(first.grant(), again.grant(), "a repeat is recognised behind others too");
     assert!(!both.acquire(&ask.id("y").behind(vec![one; 3])).await.unwrap().is_admitted());
     let entry = both.core.entry.as_mut().unwrap();
-    let looked =
-        apply(&Operation::Standing { policy: &policy, subject: "p" }, entry, both.clock.now());
-    assert_eq!(looked.unwrap().1, Change::Nothing);
+    let looks = Operation::Standing { policy: &policy, subject: "p" };
+    let looked = apply(&looks, entry, Known::New, both.clock.now());
+    assert_eq!(looked.unwrap().change, Change::Nothing);
     assert!(Timestamp::EPOCH < both.clock.now());
 }
 
