@@ -212,7 +212,12 @@ while oldest + PERMIT_TTL <= now do forget_oldest(now - PERMIT_TTL, count) end
 if RUNS_MAX < count and oldest + ABANDONED_AFTER <= now then
   -- What was settled just now must be known if it comes again.
   local first_run = (directory ~= '') and directory or newest
-  if read('<I7', first_run) ~= STAMP then lowest = max(lowest, forget_oldest(oldest, 1)) end
+  if read('<I7', first_run) ~= first then lowest = max(lowest, forget_oldest(oldest, 1)) end
+end
+if newest == '' and directory ~= '' then
+  local last_place = #directory - 13
+  newest = runs_at(last_place)
+  put_runs(last_place, '')
 end
 
 E.stays = max(E.stays, GIVEN_AT + PERMIT_TTL)

@@ -11,7 +11,7 @@ use tollgate_testing::servers::{self, Append};
 use crate::{TRIES_MAX, acquire, admitted, connect, connect_hasty, daily, server};
 
 /// How often the server ran `command`.
-fn calls(redis: &servers::Redis, command: &str) -> u64 {
+pub(crate) fn calls(redis: &servers::Redis, command: &str) -> u64 {
     let stats = redis.command(&["info", "commandstats"]).unwrap();
     let line =
         stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));

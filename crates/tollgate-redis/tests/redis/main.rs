@@ -11,8 +11,11 @@ mod ids;
 mod keeps;
 mod lost;
 mod overrides;
+mod refunds;
 mod sabotage;
+mod settled;
 mod tls;
+mod windows;
 
 use std::sync::Arc;
 
