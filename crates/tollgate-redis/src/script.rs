@@ -29,9 +29,24 @@ const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
+// The scripts have it as a number, and others that follow from it.
+const _: () = assert!(LOWS_MAX == 64);
+
+/// Merges lows; the loop over them is written out.
+static MERGE_LOWS: LazyLock<String> = LazyLock::new(|| {
+    let names: Vec<String> = (1..=LOWS_MAX).map(|number| format!("_, u{number}")).collect();
+    let step = |number: usize| {
+        let difference = format!("u{number} - u{}", number - 1);
+        format!("  if {difference} < least then least, merged = {difference}, {number} end\n")
+    };
+    include_str!("lua/merge_lows.lua")
+        .replace("LOWS_NAMES", &names.join(", "))
+        .replace("LOWS_STEPS\n", &(2..=LOWS_MAX).map(step).collect::<String>())
+        .replace("LOWS_LAYOUT", &"I7I7".repeat(LOWS_MAX))
+});
+
 fn script(verb: &'static str, parts: &[&str]) -> Script {
-    let source = parts.concat().replace("MERGE_LOWS", include_str!("lua/merge_lows.lua"));
-    let source = source.replace("LOWS_LAYOUT", &"I7I7".repeat(LOWS_MAX + 1));
+    let source = parts.concat().replace("MERGE_LOWS", &MERGE_LOWS);
     let sha = redis::Script::new(&source).get_hash().to_owned();
     Script { verb, source, sha }
 }
@@ -100,8 +115,8 @@ fn acquire_source(kinds: &[u8]) -> String {
         kept.iter_mut().zip(keeps).for_each(|(all, text)| all.push(own(text)));
         limits += &own(&include_str!("lua/acquire/limit.lua").replace("$rule", rule));
         if *kind == 1 {
-            declared += &own("local tail$ = ''\n");
-            tails += &own(" .. tail$");
+            declared += &own("local kept$, middle$, rest$, low$ = '', '', '', ''\n");
+            tails += &own(" .. kept$ .. middle$ .. rest$ .. low$");
         }
         if *kind == 5 {
             held += &own(include_str!("lua/acquire/held.lua"));

@@ -7,22 +7,23 @@ end
 
 -- Records in the lows of a bucket what is used just before a charge with the entry's next stamp.
 local function record(s)
-  local lows, stamp, used = s.lows, 0, 0
+  local lows, stamp, before, newest, used = s.lows, E.stamp, s.used, 0, 0
   if lows == '' then return end
   local past = #lows
   while past > 0 do
-    stamp, used = read('<I7I7', lows, past - 13)
-    if used < s.used then break end
-    stamp, past = 0, past - 14
+    newest, used = read('<I7I7', lows, past - 13)
+    if used < before then break end
+    newest, past = 0, past - 14
   end
-  lows = sub(lows, 1, past)
-  if stamp ~= E.stamp then
-    lows = lows .. pack('<I7I7', E.stamp, s.used)
-    if LOWS_BYTES_MAX < #lows then
+  if newest == stamp then
+    s.lows = sub(lows, 1, past)
+  elseif past < LOWS_BYTES_MAX then
+    s.lows = sub(lows, 1, past) .. pack('<I7I7', stamp, before)
+  else
+    local from, kept, middle, rest, low = 1, '', '', '', ''
 MERGE_LOWS
-    end
+    s.lows = kept .. middle .. rest .. low
   end
-  s.lows = lows
 end
 
 -- Puts a slot behind those that expire no later.

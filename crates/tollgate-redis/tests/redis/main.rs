@@ -9,6 +9,7 @@ mod contention;
 mod faults;
 mod ids;
 mod keeps;
+mod layout;
 mod lost;
 mod overrides;
 mod refunds;

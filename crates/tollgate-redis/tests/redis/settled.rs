@@ -79,6 +79,9 @@ async fn ten_thousand_in_flight_settle_exactly_in_random_order() {
     let stats = redis.command(&["info", "commandstats"]).unwrap();
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
     println!("settled 10,000 in random order: {line}");
+    let (_, time) = line.split_once("usec_per_call=").unwrap();
+    let time: f64 = time.split(',').next().unwrap().parse().unwrap();
+    assert!(time < 1_000.0, "{time} us for each");
     assert_eq!(used(&*gate, &policy, "p").await, 400_000);
     assert_eq!(calls(&redis, "hgetall"), 0);
     assert_eq!(settle_many(&gate, &permits, 0).await, 0, "a second time changes nothing");

@@ -11,27 +11,26 @@
   end
   lows$ = 0
   if first < past then
+    local newest = stamp
     if cost > 0 then
-      local newest, low = 0, 0
+      local low = 0
       while first < past do
         newest, low = read('<I7I7', e, past - 14)
         if low < before then break end
         newest, past = 0, past - 14
       end
-      local lows = sub(e, first, past - 1)
-      if newest ~= stamp then
-        lows = lows .. pack('<I7I7', stamp, before)
-        if 896 < #lows then
-MERGE_LOWS
-        end
-      end
-      tail$ = lows
-    else
-      tail$ = sub(e, first, past - 1)
     end
-    lows$ = #tail$
+    if newest == stamp then
+      kept$, lows$ = sub(e, first, past - 1), past - first
+    elseif past - first < 896 then
+      kept$, low$, lows$ = sub(e, first, past - 1), pack('<I7I7', stamp, before), past - first + 14
+    else
+      local lows, from, kept, middle, rest, low = e, first, '', '', '', ''
+MERGE_LOWS
+      kept$, middle$, rest$, low$, lows$ = kept, middle, rest, low, 896
+    end
   elseif refundable and cost > 0 then
-    tail$, lows$ = pack('<I7I7', stamp, 0), 14
+    low$, lows$ = pack('<I7I7', stamp, 0), 14
   end
   -- Rounded up with the end of the key.
   idle = now + used$ / y
