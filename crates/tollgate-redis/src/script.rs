@@ -23,7 +23,7 @@ impl fmt::Debug for Script {
     }
 }
 
-const HEAD: &str = concat!(include_str!("lua/fields.lua"), include_str!("lua/head.lua"));
+const HEAD: &str = include_str!("lua/head.lua");
 const FIELDS: &str = include_str!("lua/fields.lua");
 const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
@@ -46,7 +46,7 @@ static MERGE_LOWS: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn script(verb: &'static str, parts: &[&str]) -> Script {
-    let source = parts.concat().replace("MERGE_LOWS", &MERGE_LOWS);
+    let source = parts.concat().replace("$fields", FIELDS).replace("MERGE_LOWS", &MERGE_LOWS);
     let sha = redis::Script::new(&source).get_hash().to_owned();
     Script { verb, source, sha }
 }
@@ -133,7 +133,6 @@ fn acquire_source(kinds: &[u8]) -> String {
         ("$held", held),
         ("$declared", declared),
         ("$tails", tails),
-        ("$fields", FIELDS.to_owned()),
         ("$shorten", SHORTEN.to_owned()),
     ];
     let begin = include_str!("lua/acquire/acquire.lua").to_owned();

@@ -1,6 +1,7 @@
 -- Writes a whole entry that the core decided, if nobody wrote in between. A1 when it goes (ms, 0 never), A2 when the id goes
 -- (ms, 0 never), A3 1 to remember the id and 2 to forget it. ARGV[3] is the entry it was decided on, ARGV[5] the value of
 -- the id, ARGV[6] on the new fields.
+$fields
 local old = redis.call('HGET', KEY, 'e') or ''
 if old ~= ARGV[3] then return answer(SAME) end
 if old:byte() == VERSION then

@@ -76,33 +76,38 @@ local function forget_id()
   if ID then redis.call('DEL', ID) else redis.call('HDEL', KEY, FIELD) end
 end
 
--- The runs of settled stamps: the newest, and those in fields of their own by the directory (head.lua). `changed` has the
--- fields that are written or, where it says false, deleted at the end.
+-- The runs of settled stamps (head.lua): the newest, and those in fields of their own by the directory.
 local settled = redis.call('HGET', KEY, 's')
-local lowest, count, oldest, directory, newest, changed = 0, 0, 0, '', '', {}
+local lowest, count, oldest, directory, newest = 0, 0, now, '', ''
 if settled then
   local length, from
   lowest, count, oldest, length, from = read('<I7I4I7I4', settled)
   directory, newest = sub(settled, from, from + length - 1), sub(settled, from + length)
 end
 
--- The name of the field at a place of the directory.
-local function name_at(place) return 's' .. sub(directory, place + 7, place + 13) end
-local function runs_at(place)
-  local name = name_at(place)
-  return changed[name] or redis.call('HGET', KEY, name)
-end
-
--- Replaces the runs at a place of the directory, or the newest where there is none.
-local function put_runs(place, runs)
-  if not place then
-    newest = runs
-  elseif runs == '' then
-    changed[name_at(place)] = false
-    directory = sub(directory, 1, place - 1) .. sub(directory, place + 14)
-  else
-    changed[name_at(place)] = runs
-    directory = sub(directory, 1, place - 1) .. sub(runs, 1, 7) .. sub(directory, place + 7)
+-- Few runs that all stay are the common case. Otherwise `changed` has the fields that are written or, where it says false,
+-- deleted at the end.
+local few = directory == '' and #newest < 21 * RUNS_SPLIT and now < oldest + PERMIT_TTL
+local changed, name_at, runs_at, put_runs
+if not few then
+  changed = {}
+  -- The name of the field at a place of the directory.
+  name_at = function(place) return 's' .. sub(directory, place + 7, place + 13) end
+  runs_at = function(place)
+    local name = name_at(place)
+    return changed[name] or redis.call('HGET', KEY, name)
+  end
+  -- Replaces the runs at a place of the directory, or the newest where there is none.
+  put_runs = function(place, runs)
+    if not place then
+      newest = runs
+    elseif runs == '' then
+      changed[name_at(place)] = false
+      directory = sub(directory, 1, place - 1) .. sub(directory, place + 14)
+    else
+      changed[name_at(place)] = runs
+      directory = sub(directory, 1, place - 1) .. sub(runs, 1, 7) .. sub(directory, place + 7)
+    end
   end
 end
 
@@ -155,31 +160,41 @@ for i, l in ipairs(L) do
 end
 
 -- Joins the stamp with the runs it touches.
-local at_front = place == 1 or directory == ''
 local first, last, youngest, from, upto = STAMP, STAMP, GIVEN_AT, 21 * before, 21 * before + 1
-local function join(f, l, y) first, last, youngest, count = min(f, first), max(l, last), max(y, youngest), count - 1 end
-if before > 0 and read('<I7', runs, 21 * before - 13) + 1 == STAMP then
-  from = from - 21
-  join(read('<I7I7I7', runs, from + 1))
+if before > 0 then
+  local f, l, y = read('<I7I7I7', runs, from - 20)
+  if l + 1 == STAMP then
+    first, youngest, from, count = f, max(y, youngest), from - 21, count - 1
+  end
 end
 if upto < #runs then
-  if read('<I7', runs, upto) == STAMP + 1 then
-    join(read('<I7I7I7', runs, upto))
-    upto = upto + 21
+  local f, l, y = read('<I7I7I7', runs, upto)
+  if f == STAMP + 1 then
+    last, youngest, upto, count = l, max(y, youngest), upto + 21, count - 1
   end
 elseif place then
   -- The first run of the next field, or of the newest.
-  local next_place = place + 14
-  if #directory < next_place then next_place = nil end
+  local next_place = (place + 14 < #directory) and place + 14 or nil
   local next_runs = next_place and directory or newest
   if next_runs ~= '' and read('<I7', next_runs, next_place or 1) == STAMP + 1 then
     if next_place then next_runs = runs_at(next_place) end
-    join(read('<I7I7I7', next_runs))
+    local _, l, y = read('<I7I7I7', next_runs)
+    last, youngest, count = l, max(y, youngest), count - 1
     put_runs(next_place, sub(next_runs, 22))
   end
 end
 count = count + 1
 runs = sub(runs, 1, from) .. pack('<I7I7I7', first, last, youngest) .. sub(runs, upto)
+
+E.stays = max(E.stays, GIVEN_AT + PERMIT_TTL)
+forget_id()
+if few then
+  E.full = 0
+  write('s', pack('<I7I4I7I4', lowest, count, (read('<I7', runs, 15)), 0) .. runs)
+  return answer(DONE)
+end
+
+local at_front = place == 1 or directory == ''
 if #runs <= 21 * RUNS_SPLIT then
   put_runs(place, runs)
 else
@@ -201,13 +216,11 @@ local function forget_oldest(until_then, most)
   end
   all = sub(all, pos)
   put_runs(where, all)
-  if all == '' and count > 0 then all = (directory ~= '') and runs_at(1) or newest end
+  if all == '' then all = (directory ~= '') and runs_at(1) or newest end
   oldest = read('<I7', all, 15)
   return last
 end
-if at_front then
-  oldest = read('<I7', directory ~= '' and runs_at(1) or newest, 15)
-end
+if at_front then oldest = read('<I7', directory ~= '' and runs_at(1) or newest, 15) end
 while oldest + PERMIT_TTL <= now do forget_oldest(now - PERMIT_TTL, count) end
 if RUNS_MAX < count and oldest + ABANDONED_AFTER <= now then
   -- What was settled just now must be known if it comes again.
@@ -220,9 +233,7 @@ if newest == '' and directory ~= '' then
   put_runs(last_place, '')
 end
 
-E.stays = max(E.stays, GIVEN_AT + PERMIT_TTL)
 E.full = (RUNS_MAX <= count) and oldest + ABANDONED_AFTER or 0
-forget_id()
 local more = {'s', pack('<I7I4I7I4', lowest, count, oldest, #directory) .. directory .. newest}
 for name, value in pairs(changed) do
   if value then
