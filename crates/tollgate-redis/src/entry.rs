@@ -94,7 +94,7 @@ impl Fields {
         settled.skip(COUNT)?;
         let [_oldest] = settled.take()?;
         for [_first, name] in settled.log()? {
-            let runs = self.get(&older_runs(name)).ok_or_else(unreadable)?;
+            let runs = self.get(older_runs(name)).ok_or_else(unreadable)?;
             Words(runs).all()?.into_iter().for_each(&mut put);
         }
         settled.all()?.into_iter().for_each(put);

@@ -140,46 +140,39 @@ async fn entries_of_a_later_version_are_refused() {
 /// The figures of the README: an entry is no larger than it says.
 #[tokio::test]
 async fn an_entry_takes_no_more_bytes_than_documented() {
-    let redis = server();
-    let clock = ManualClock::new();
+    let (redis, clock) = (server(), ManualClock::new());
     let gate = told(Options::single(redis.url()), &clock).await;
+    let policy = |rule: Rule| Policy::new("sizes", [Limit::new("only", "requests", rule)]).unwrap();
     let minute = Span::from_mins(1);
-    let rules: [(&str, Rule, u64, u64); 4] = [
-        ("bucket", TokenBucket::per_minute(1_000).into(), 1, 0),
-        ("bucket-in-flight", TokenBucket::per_minute(1_000).into(), 80, 0),
-        ("grid", RollingWindow::new(20_000, minute).into(), 65, 65),
-        ("exact", RollingWindow::new(EXACT_LIMIT_MAX, minute).into(), EXACT_LIMIT_MAX, 1),
+    let bucket = || policy(TokenBucket::per_minute(1_000).into());
+    // How many asks fill the entry, and how far they are apart.
+    let slot = Span::from_micros(minute.as_micros().div_ceil(64));
+    let apart = Span::from_micros(100);
+    let exact = policy(RollingWindow::new(EXACT_LIMIT_MAX, minute).into());
+    let cases = [
+        ("bucket", bucket(), 1, apart, 336),
+        ("bucket-in-flight", bucket(), 80, apart, 1_280),
+        ("grid", policy(RollingWindow::new(20_000, minute).into()), 65, slot, 1_280),
+        ("exact", exact, EXACT_LIMIT_MAX, apart, 2_304),
     ];
-    let mut sizes = Vec::new();
-    for (name, rule, asks, _) in rules {
-        let policy = Policy::new("sizes", [Limit::new("only", "requests", rule)]).unwrap();
-        for number in 0..asks {
+    let size = |key: &str| -> u64 {
+        let bytes = redis.command(&["memory", "usage", key, "samples", "0"]).unwrap();
+        bytes.trim().parse().unwrap()
+    };
+    for (name, policy, asks, apart, documented) in cases {
+        for _ in 0..asks {
             let ask = Ask::new(&policy, name);
             let ask = if name == "bucket" { ask.without_refund() } else { ask };
             admitted(gate.acquire(&ask).await.unwrap());
-            // One slot of the grid further; within the window of the exact log; not all of it comes back to the bucket.
-            clock.advance(match name {
-                "grid" => Span::from_micros(60_000_000_u64.div_ceil(64)),
-                _ => Span::from_micros(100 + number),
-            });
+            clock.advance(apart);
         }
-        let key = gate.key(&policy, name);
-        let bytes = redis.command(&["memory", "usage", &key, "samples", "0"]).unwrap();
-        let hot = redis.command(&["hstrlen", &key, "e"]).unwrap();
-        println!("{name}: MEMORY USAGE {} bytes, field e {} bytes", bytes.trim(), hot.trim());
-        sizes.push(bytes.trim().parse::<u64>().unwrap());
+        let bytes = size(&gate.key(&policy, name));
+        println!("{name}: {bytes} bytes");
+        assert!(bytes <= documented, "{name}: {bytes}");
     }
-    let ask = Ask::new(
-        &Policy::new("sizes", [Limit::new("only", "requests", TokenBucket::per_minute(9))])
-            .unwrap(),
-        "id",
-    )
-    .into_owned()
-    .id("0b7e6bb4-5b2c-4f6e-8c11-3a2f4a6b9a10");
-    admitted(gate.acquire(&ask).await.unwrap());
-    let id = "tg:id2:{sizes/id}0b7e6bb4-5b2c-4f6e-8c11-3a2f4a6b9a10";
-    let bytes = redis.command(&["memory", "usage", id]).unwrap();
-    println!("id: MEMORY USAGE {} bytes", bytes.trim());
-    sizes.push(bytes.trim().parse().unwrap());
-    println!("{sizes:?}");
+    let (policy, id) = (bucket(), "0b7e6bb4-5b2c-4f6e-8c11-3a2f4a6b9a10");
+    admitted(gate.acquire(&Ask::new(&policy, "id").id(id)).await.unwrap());
+    let bytes = size(&format!("tg:id2:{{sizes/id}}{id}"));
+    println!("id: {bytes} bytes");
+    assert!(bytes <= 136, "{bytes}");
 }
