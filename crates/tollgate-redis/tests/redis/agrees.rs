@@ -7,7 +7,7 @@ use tollgate::{
 };
 use tollgate_redis::{Options, Redis};
 use tollgate_testing::script::Single;
-use tollgate_testing::servers;
+use tollgate_testing::servers::{self, RedisCluster};
 
 use crate::{admitted, server, slow_bucket, told};
 
@@ -20,8 +20,12 @@ pub(crate) struct Both {
 
 impl Both {
     pub(crate) async fn new(redis: &servers::Redis) -> Self {
+        Self::on(Options::single(redis.url())).await
+    }
+
+    async fn on(options: Options) -> Self {
         let clock = ManualClock::new();
-        let gate = told(Options::single(redis.url()), &clock).await;
+        let gate = told(options, &clock).await;
         Self { gate, clock, core: Single::default() }
     }
 
@@ -119,11 +123,20 @@ async fn an_ask_behind_others_is_admitted_if_all_have_room() {
     assert!(Timestamp::EPOCH < both.clock.now());
 }
 
-/// Ids, slots and numbers that change to and fro: every answer is the core's.
 #[tokio::test]
 async fn ids_and_changed_numbers_are_as_in_the_core() {
     let redis = server();
-    let mut both = Both::new(&redis).await;
+    ids_and_changed_numbers(Both::new(&redis).await, 6_000).await;
+}
+
+#[tokio::test]
+async fn ids_and_changed_numbers_on_a_cluster_are_as_in_the_core() {
+    let cluster = RedisCluster::start().unwrap();
+    ids_and_changed_numbers(Both::on(Options::cluster(cluster.urls())).await, 3_000).await;
+}
+
+/// Ids, slots and numbers that change to and fro: every answer is the core's.
+async fn ids_and_changed_numbers(mut both: Both, steps: usize) {
     let policies = [(10, 30), (12, 30), (10, 45)].map(|(limit, secs)| {
         let span = Span::from_secs(secs);
         Policy::new(
@@ -139,7 +152,7 @@ async fn ids_and_changed_numbers_are_as_in_the_core() {
     });
     let mut draw = draws(7);
     let mut permits: Vec<Permit> = Vec::new();
-    for _ in 0..6_000 {
+    for _ in 0..steps {
         let wait = [0, 1, 900_000, 7_000_000, 50_000_000][usize::try_from(draw(5)).unwrap()];
         both.clock.advance(Span::from_micros(wait));
         if draw(300) == 0 {
