@@ -93,7 +93,7 @@ fn releasing_an_older_permit_of_an_id_keeps_the_id_of_the_newer_one() {
     let policy = Policy::new("calls", [limit]).unwrap();
     let ask = Ask::new(&policy, "alice").id("a");
     let mut store = Single::default();
-    let mut acquire = |store: &mut Single, secs| {
+    let acquire = |store: &mut Single, secs| {
         let Outcome::Decided(decision) = store.run(at(secs), &Operation::Acquire(&ask)).unwrap()
         else {
             unreachable!("an ask is decided");
