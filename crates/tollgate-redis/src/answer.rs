@@ -92,19 +92,8 @@ impl Answer {
         known(self.extra())
     }
 
-    /// What is known of the id, beside the whole entry.
-    pub(crate) fn known_beside(&self) -> Result<Known, Error> {
-        known(self.body())
-    }
-
     /// Everything that is stored, field by field.
     pub(crate) fn fields(&self) -> Result<Fields, Error> {
         read(self.extra()).ok_or_else(|| corrupt("its fields are unreadable")).and_then(Fields::of)
-    }
-
-    /// The entry that was read whole, in the numbers it was written with; a fresh one if there is none.
-    pub(crate) fn stored(&self, policy: &Policy) -> Result<Entry, Error> {
-        let stored = self.fields()?.entry(policy)?;
-        Ok(stored.unwrap_or_else(|| Entry::fresh(policy, self.now)))
     }
 }

@@ -71,6 +71,11 @@ impl Fields {
         Ok(Some(parts.into_entry(&known)?))
     }
 
+    /// What is known of the id that was asked for.
+    pub(crate) fn known(&self) -> Result<Known, Error> {
+        known(self.get("k").unwrap_or_default())
+    }
+
     /// The settled permits of an entry whose field `e` is `hot`.
     fn settled(&self, hot: &[u8]) -> Result<SettledPart, Error> {
         let Some(settled) = self.get("s").filter(|settled| !settled.is_empty()) else {

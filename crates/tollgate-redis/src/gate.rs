@@ -141,15 +141,14 @@ impl Redis {
         for _ in 0..CARRIES_MAX {
             let fields = answer.fields()?;
             let stored = fields.entry(policy)?;
-            let known = answer.known_beside()?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
-            let applied = apply(&operation, &mut entry, known, answer.now)?;
+            let applied = apply(&operation, &mut entry, fields.known()?, answer.now)?;
             if applied.change == Change::Nothing
                 || self.replace(&key, &id, &fields, &entry, applied.id).await?
             {
                 return Ok(applied.outcome);
             }
-            answer = self.whole(&operation).await?;
+            answer = self.whole(&key, &id).await?;
         }
         Err(Error::new(
             ErrorKind::Contended,
@@ -159,22 +158,20 @@ impl Redis {
         ))
     }
 
-    /// Everything that is stored for the entry of `operation`, and what is known of its id.
-    pub(crate) async fn whole(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
-        let key = self.key(operation.policy(), operation.subject());
-        let id = self.place_of(operation);
+    /// Everything that is stored for an entry, and what is known of one id.
+    pub(crate) async fn whole(&self, key: &str, id: &IdPlace) -> Result<Answer, Error> {
         let args = args::bare(self.times(None), [0; 3]);
         let all = [&args, b"".as_slice(), b"", id.field().unwrap_or_default()];
-        let answer = self.link.run(&script::WHOLE, &id.keys(&key), &all, Repeat::Safe).await?;
+        let answer = self.link.run(&script::WHOLE, &id.keys(key), &all, Repeat::Safe).await?;
         Answer::read(answer)
     }
 
-    fn place_of(&self, operation: &Operation<'_>) -> IdPlace {
+    pub(crate) fn place_of(&self, operation: &Operation<'_>) -> IdPlace {
         self.place_of_id(operation.policy(), operation.subject(), operation.id())
     }
 
     /// Writes `entry` and what is to be done with the id if what is stored is still `old`; whether it did.
-    async fn replace(
+    pub(crate) async fn replace(
         &self,
         key: &str,
         id: &IdPlace,
@@ -230,7 +227,7 @@ impl Redis {
 
 /// Where an id is remembered: in a key of its own, or on a cluster in a field of its entry.
 #[derive(Debug)]
-enum IdPlace {
+pub(crate) enum IdPlace {
     Nowhere,
     Key(String),
     Field(String),

@@ -97,9 +97,12 @@ impl Redis {
         let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
         let (policy, amounts) = (ask.policy(), ask.amounts());
         if !force && !ask.in_front().is_empty() {
-            let whole = self.whole(&operation).await?;
-            let mut entry = whole.stored(policy)?;
-            let applied = apply(&operation, &mut entry, whole.known_beside()?, whole.now)?;
+            let key = self.key(policy, ask.subject());
+            let whole = self.whole(&key, &self.place_of(&operation)).await?;
+            let fields = whole.fields()?;
+            let stored = fields.entry(policy)?;
+            let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, whole.now));
+            let applied = apply(&operation, &mut entry, fields.known()?, whole.now)?;
             if applied.change == Change::Nothing {
                 return Ok(applied.outcome);
             }

@@ -7,17 +7,22 @@ local function older_runs(s)
   return names
 end
 
--- The fields of the entry, without ids: names and values in turn.
-local function whole()
+-- The fields of the entry without ids, and what is known of one id under the name k: names and values in turn.
+local function whole(known)
   local call, key = redis.call, KEYS[1]
   local got = call('HMGET', key, 'e', 'p', 's')
   local e, s, all = got[1], got[3], {}
-  if not e then return cmsgpack.pack(all) end
-  all = {'e', e, 'p', got[2] or '', 's', s or ''}
-  if s and e:byte() == 4 then
-    for _, name in ipairs(older_runs(s)) do
-      all[#all + 1] = name
-      all[#all + 1] = call('HGET', key, name) or ''
+  if known then all = {'k', known} end
+  local function add(name, value)
+    all[#all + 1] = name
+    all[#all + 1] = value or ''
+  end
+  if e then
+    add('e', e)
+    add('p', got[2])
+    add('s', s)
+    if s and e:byte() == 4 then
+      for _, name in ipairs(older_runs(s)) do add(name, call('HGET', key, name)) end
     end
   end
   return cmsgpack.pack(all)

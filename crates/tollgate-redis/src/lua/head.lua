@@ -76,7 +76,7 @@ end
 -- Everything there is and what is known of the id, for a decision that the core makes.
 local function dump()
 $fields
-  return answer(OTHER_SHAPE, whole(), recall())
+  return answer(OTHER_SHAPE, whole(recall()))
 end
 
 -- The field e, or nothing; and a reply if it cannot be read here.

@@ -44,8 +44,8 @@ if e then
     if version ~= 4 and version ~= 3 then return pack('<BI7I4B', 107, clock, 1, version) end
     if version == 3 or call('HGET', KEY, 'p') ~= SHAPE then
 $fields
-      local all = whole()
-      return pack('<BI7I4', 103, clock, #all) .. all .. (known or '')
+      local all = whole(known)
+      return pack('<BI7I4', 103, clock, #all) .. all
     end
   end
   local _
