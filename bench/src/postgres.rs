@@ -35,16 +35,13 @@ pub(crate) fn run() {
         for (callers, keys) in cases.into_iter().flatten() {
             println!("{name}, {callers} callers, {keys} key(s)");
             let refusal = "refused";
-            let mut lines = vec![
+            let lines = [
                 peer_line(PEER, &peer, keys, true),
                 peer_line("SELECT FOR UPDATE, refused", &peer, keys, false),
                 acquire("admitted", &gate, MANY, keys, false),
                 acquire(refusal, &gate, FEW, keys, false),
+                acquire("admitted, ids", &gate, MANY - 1, keys, true),
             ];
-            // One row remembers no more than a thousand ids.
-            if 1 < keys {
-                lines.push(acquire("admitted, ids", &gate, MANY - 1, keys, true));
-            }
             let bounds = [
                 Bound { line: "admitted", peer: PEER, least: 2.0 },
                 Bound { line: refusal, peer: PEER, least: 3.0 },

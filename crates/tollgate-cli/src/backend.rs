@@ -82,16 +82,12 @@ impl Backend {
 
     /// When to ask again; never, if asking again cannot help.
     fn look_at(&self, denied: &Denied, now: Timestamp) -> Option<Timestamp> {
-        match self {
-            // A slot may be released any moment, by a process that cannot tell us.
-            Self::Local(local)
-                if !denied.never && local.is_slots(&denied.policy, &denied.limit) =>
-            {
-                denied.reset_at.map(|at| at.min(now + SLOT_LOOK))
-            }
-            Self::Local(_) => denied.reset_at,
+        let at = match self {
+            Self::Local(_) => denied.reset_at?,
             // The clock of a broker may differ from ours, so there it is a length of time that counts.
-            Self::Remote(_) => denied.retry_after_ms.map(|wait| now + Span::from_millis(wait)),
-        }
+            Self::Remote(_) => now + Span::from_millis(denied.retry_after_ms?),
+        };
+        // Another process may release a slot at any time, and cannot notify this one.
+        Some(if denied.estimated { at.min(now + SLOT_LOOK) } else { at })
     }
 }

@@ -15,7 +15,7 @@ use tollgate_server::wire::{
 use crate::args::{
     AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
     DynamodbCommand, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand, PostgresCommand,
-    PostgresInstall, Serve, Top, TranslateFlags,
+    PostgresInstall, Repair, Serve, Top, TranslateFlags,
 };
 use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
@@ -42,6 +42,8 @@ pub(crate) enum Action {
     Call { call: Call, server: Option<Server> },
     /// Check a file.
     Check(PathBuf),
+    /// List entries from the future that are more than `ahead_max` ahead, and mend them.
+    Repair { ahead_max: Span, yes: bool },
     /// Run the broker.
     Serve(Serving),
     /// Make a key.
@@ -166,6 +168,14 @@ impl Intent {
                     })
                 }
             },
+            Command::Repair(_) if is_remote => {
+                return Err(invalid(
+                    "repair works on the store itself; leave --server out and name the broker's configuration with --config",
+                ));
+            }
+            Command::Repair(Repair { yes, ahead }) => {
+                Action::Repair { ahead_max: ahead.parse()?, yes }
+            }
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }

@@ -24,6 +24,7 @@ mod plan;
 mod postgres;
 mod reload;
 mod remote;
+mod repair;
 mod reply;
 mod serve;
 mod show;
@@ -116,6 +117,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let work = serve::run(config, loaded, flags, reader);
             runtime(Builder::new_multi_thread())?.block_on(work)?;
         }
+        Action::Repair { ahead_max, yes } => {
+            let config = Config::load(config.as_deref())?;
+            let work = repair::run(&config, ahead_max, yes, reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
         Action::KeysNew(wanted) => keys::new(wanted, reader)?,
         Action::DynamodbCreateTable => {
             let work = dynamodb::create(config.as_deref(), reader);
@@ -157,7 +163,8 @@ fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
     let policies: PoliciesResponse = config.policies.iter().collect();
     output::answer(reader, &policies, || {
         let names: Vec<&str> = config.policies.iter().map(Policy::name).collect();
-        format!("{}: ok, policies: {}", file.display(), names.join(", "))
+        let all = show::policies(&policies).replace('\n', "\n  ");
+        format!("{}: ok, policies: {}\n  {all}", file.display(), names.join(", "))
     })
 }
 

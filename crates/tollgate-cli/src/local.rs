@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::spec::OverrideSpec;
-use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy, Rule};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy};
 use tollgate_server::overrides::Overrides;
 use tollgate_server::token;
 use tollgate_server::wire::{
@@ -46,15 +46,6 @@ impl Local {
         // An answer counts only if the store kept it.
         closed?;
         Ok(reply)
-    }
-
-    /// Whether `limit` of `policy` counts slots, which can be released before they expire.
-    pub(crate) fn is_slots(&self, policy: &str, limit: &str) -> bool {
-        let policy = self.config.policies.get(policy);
-        policy.is_ok_and(|policy| {
-            let limit = policy.limits().find(|other| other.name() == limit);
-            limit.is_some_and(|limit| matches!(limit.rule(), Rule::Concurrency(_)))
-        })
     }
 
     /// The store that `call` is about. Only an ask makes one where there is none.
@@ -167,9 +158,10 @@ impl Local {
                 Reply::Renewed(Renewed::of(&permit, key))
             }
             Call::Standing(query) => {
-                let standings = gate.standing(policies.get(&query.policy)?, &query.subject).await?;
+                let policy = policies.get(&query.policy)?;
+                let standings = gate.standing(policy, &query.subject).await?;
                 let now = self.clock.now();
-                let standing = StandingResponse::of(&query.policy, &query.subject, &standings, now);
+                let standing = StandingResponse::of(policy, &query.subject, &standings, now);
                 Reply::Standing(standing)
             }
             Call::Reset(query) => {

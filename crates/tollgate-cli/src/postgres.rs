@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::json;
 use tollgate::edge::environment;
 use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
-use tollgate_postgres::rows::{Quota, Rows};
+use tollgate_postgres::rows::{Grants, Installed, Quota, Rows};
 use tollgate_postgres::{Options, Postgres};
 
 use crate::args::{AuditHistory, Database, PostgresInstall};
@@ -32,26 +33,39 @@ pub(crate) async fn install(
         });
     };
     let made = rows(table, &flags)?.install(&options).await?;
-    #[derive(Serialize)]
-    struct Made<'a> {
-        table: &'a str,
-        schema: &'a str,
-        indexes_made: &'a [String],
-    }
-    let value = Made { table: &made.table, schema: &made.schema, indexes_made: &made.indexes_made };
+    let Installed { table, schema, indexes_made, owner, grants, warnings } = &made;
+    let Grants { consume, read, replay } = grants;
+    let value = json!({
+        "table": table, "schema": schema, "indexes_made": indexes_made, "owner": owner,
+        "grants": { "consume": consume, "read": read, "replay": replay }, "warnings": warnings,
+    });
     output::answer(reader, &value, || {
         let indexes = match made.indexes_made.as_slice() {
             [] => "were there".to_owned(),
             names => format!("made {}", names.join(", ")),
         };
-        format!(
-            "quota over {}: at most {} rows per user in {}\n\
-             \x20 functions  {}.consume, check, remaining, info, history\n\
+        let lines =
+            |lines: &[String]| lines.iter().map(|line| format!("\n  {line}")).collect::<String>();
+        let mut text = format!(
+            "quota over {table}: at most {} rows per user in {}\n\
+             \x20 functions  {schema}.consume, check, remaining, info, history\n\
+             \x20 run as     {owner}\n\
              \x20 indexes    {indexes}\n\
              Try it:\n\
-             \x20 SELECT {}.consume('alice');",
-            made.table, flags.limit, flags.window, made.schema, made.schema
-        )
+             \x20 SELECT {schema}.consume('alice');\n\
+             Let a role consume, and nothing else:{}\n\
+             Let it read what a user has left, too:{}\n\
+             Let it record what it admitted while the database was unavailable, even beyond the limit:{}",
+            flags.limit,
+            flags.window,
+            lines(consume),
+            lines(read),
+            lines(replay)
+        );
+        if !warnings.is_empty() {
+            text.push_str(&format!("\nWarnings:{}", lines(warnings)));
+        }
+        text
     })
 }
 

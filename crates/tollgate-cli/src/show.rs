@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tollgate::core::{ahead_for_people, wait_for_people};
 use tollgate::{Span, Timestamp};
 use tollgate_server::wire::{
     Admitted, Answer, Denied, FROM_API, LimitDescription, LimitStanding, OverrideDescription,
@@ -119,12 +120,16 @@ fn denied(denied: &Denied) -> String {
             let _ = write!(text, "asked for {asked}, ");
         }
     }
-    let _ = write!(
-        text,
-        "try again in {} (at {})",
-        Span::from_millis(wait_ms).for_people(),
-        whole_seconds(at)
-    );
+    if 0 < denied.waiting_ahead {
+        let _ = write!(text, "{}, ", ahead_for_people(denied.waiting_ahead));
+    }
+    let wait = Span::from_millis(wait_ms);
+    // Both are instants of the broker's clock, so only their distance counts here.
+    let latest = denied.expires_at.map(|latest| wait.plus(latest.since(at)));
+    let _ = write!(text, "try again in {}", wait_for_people(wait, latest));
+    if latest.is_none() {
+        let _ = write!(text, " (at {})", whole_seconds(at));
+    }
     text
 }
 
@@ -138,7 +143,8 @@ fn renewed(renewed: &Renewed) -> String {
 
 fn standing(standing: &StandingResponse) -> String {
     let mut text = format!("{} under {}", plain(&standing.subject), standing.policy);
-    for LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } in &standing.limits {
+    for of in &standing.limits {
+        let LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } = of;
         let _ = write!(text, "\n  {name}: used {used} of {limit}");
         if used < limit {
             let _ = write!(text, ", {remaining} left");
@@ -146,11 +152,14 @@ fn standing(standing: &StandingResponse) -> String {
         if let (Some(at), Some(reset_in)) = (reset_at, reset_in) {
             let _ = write!(text, ", resets in {reset_in} (at {})", whole_seconds(*at));
         }
+        if let Some(slots) = of.resolution {
+            let _ = write!(text, "; on a grid of {slots} slots");
+        }
     }
     text
 }
 
-fn policies(policies: &PoliciesResponse) -> String {
+pub(crate) fn policies(policies: &PoliciesResponse) -> String {
     let mut blocks = Vec::with_capacity(policies.policies.len());
     for policy in &policies.policies {
         let mut text = policy.name.clone();

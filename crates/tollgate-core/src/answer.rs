@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ask::Ask;
 use crate::bounds::LOCAL_STAMPS;
 use crate::costs::{Amounts, Costs};
-use crate::decide::{Grant, Refusal, Wait};
+use crate::decide::{Grant, Refusal, SlotWait, Wait};
 use crate::policy::Policy;
 use crate::settle::Charged;
 use crate::standing::Standing;
@@ -209,8 +209,14 @@ pub struct Denial {
     pub asked: u64,
     /// The most that could ever be asked for at once.
     pub most: u64,
-    /// Until when, or for ever.
+    /// Until when, or for ever. An estimate if [`expires_at`](Self::expires_at) is set.
     pub wait: Wait,
+    /// Set if slots of a concurrency limit bind: when enough of them have expired, if no holder releases one before.
+    pub expires_at: Option<Timestamp>,
+    /// What the wait for slots is estimated from; nothing if another process estimated it.
+    pub slots: Option<Box<SlotWait>>,
+    /// How many asks wait ahead of this one. The wait includes theirs.
+    pub waiting_ahead: usize,
     /// When it was decided, on the clock that decided.
     pub decided_at: Timestamp,
     /// Where the subject stands.
@@ -232,10 +238,53 @@ impl Denial {
             asked: ask.amounts().at(binding.place),
             most: binding.gauge.most(),
             wait: refusal.wait,
+            expires_at: None,
+            slots: None,
+            waiting_ahead: 0,
             decided_at: now,
             limits,
             degraded: false,
         }
+    }
+
+    /// The same denial with its wait, which is the bound so far, estimated by what is known of `slots`.
+    #[must_use]
+    pub fn with_slots(mut self, slots: SlotWait) -> Self {
+        self.expires_at = self.reset_at();
+        self.slots = Some(Box::new(slots));
+        self.estimate(|_| None);
+        self
+    }
+
+    /// Estimates the wait for slots anew from the mean time that the slots of a limit are held. The result is never
+    /// before the wait of the other limits, and never after the slots expire. An exact wait, and one that another
+    /// process estimated, stays as it is.
+    pub fn estimate(&mut self, held_for: impl Fn(&str) -> Option<Span>) {
+        if let (Some(slots), Some(expires_at)) = (&self.slots, self.expires_at) {
+            let expected = self.decided_at + slots.estimate(held_for);
+            self.wait = Wait::Until(expected.max(slots.not_before).min(expires_at));
+        }
+    }
+
+    /// Whether the wait is an estimate, because it depends on when others release their slots.
+    #[must_use]
+    pub const fn is_estimated(&self) -> bool {
+        self.expires_at.is_some()
+    }
+
+    /// The wait at the latest, if nothing is given back: the expiry of slots, not the estimate.
+    #[must_use]
+    pub const fn bound(&self) -> Wait {
+        match self.expires_at {
+            Some(expires_at) => Wait::Until(expires_at),
+            None => self.wait,
+        }
+    }
+
+    /// The wait of the limits that are not slots, which no release shortens: the ask is denied before it.
+    #[must_use]
+    pub fn not_before(&self) -> Timestamp {
+        self.slots.as_ref().map_or(self.decided_at, |slots| slots.not_before)
     }
 
     /// How long to wait from the moment of the decision; nothing if it can never fit.
@@ -247,12 +296,41 @@ impl Denial {
         }
     }
 
-    /// The instant from which the ask would be admitted; nothing if it can never fit.
+    /// The instant from which the ask would be admitted, or is expected to be; nothing if it can never fit.
     #[must_use]
     pub const fn reset_at(&self) -> Option<Timestamp> {
         match self.wait {
             Wait::Until(until) => Some(until),
             Wait::Never => None,
         }
+    }
+
+    /// The wait for people, as in "4s" or "about 2s (estimated; at the latest 4m 58s)"; nothing if it can never fit.
+    #[must_use]
+    pub fn wait_for_people(&self) -> Option<String> {
+        let latest = self.expires_at.map(|at| at.since(self.decided_at));
+        self.retry_after().map(|wait| wait_for_people(wait, latest))
+    }
+}
+
+/// A wait for people. With `latest` it is an estimate, and `latest` is its bound.
+#[must_use]
+pub fn wait_for_people(wait: Span, latest: Option<Span>) -> String {
+    match latest {
+        Some(latest) => format!(
+            "about {} (estimated; at the latest {})",
+            wait.for_people(),
+            latest.for_people()
+        ),
+        None => wait.for_people(),
+    }
+}
+
+/// How many asks wait ahead, for people, as in "12 asks wait ahead".
+#[must_use]
+pub fn ahead_for_people(asks: usize) -> String {
+    match asks {
+        1 => "1 ask waits ahead".to_owned(),
+        asks => format!("{asks} asks wait ahead"),
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::bounds::{BEHIND_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
 use crate::costs::{Amounts, Costs};
+use crate::entry::Arrears;
 use crate::error::Error;
 use crate::policy::{Policy, check_subject, fnv_1a};
 use crate::time::Span;
@@ -39,6 +40,7 @@ struct Rare<'a> {
     id: Option<Cow<'a, str>>,
     id_ttl: Span,
     behind: Vec<Amounts>,
+    arrears: Option<Arrears>,
     fault: Option<Error>,
 }
 
@@ -115,6 +117,20 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// The same ask for a charge of what was spent earlier: each limit is charged what `arrears` say of it. The costs are
+    /// what the id is recognised by, and what a store charges that can only charge by unit. An acquire ignores arrears.
+    #[must_use]
+    pub fn with_arrears(mut self, arrears: Arrears) -> Self {
+        self.rare().arrears = Some(arrears);
+        self
+    }
+
+    /// The arrears, if the ask has any.
+    #[must_use]
+    pub fn arrears(&self) -> Option<&Arrears> {
+        self.rare.as_ref().and_then(|rare| rare.arrears.as_ref())
+    }
+
     fn rare(&mut self) -> &mut Rare<'a> {
         self.rare.get_or_insert_default()
     }
@@ -128,9 +144,9 @@ impl<'a> Ask<'a> {
             amounts: self.amounts,
             refundable: self.refundable,
             rare: self.rare.map(|rare| {
-                let Rare { id, id_ttl, behind, fault } = *rare;
+                let Rare { id, id_ttl, behind, arrears, fault } = *rare;
                 let id = id.map(|id| Cow::Owned(id.into_owned()));
-                Box::new(Rare { id, id_ttl, behind, fault })
+                Box::new(Rare { id, id_ttl, behind, arrears, fault })
             }),
         }
     }

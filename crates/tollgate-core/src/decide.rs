@@ -4,19 +4,22 @@
 //! then every limit is asked when it has room, and the longest wait binds. Deciding changes nothing;
 //! [`commit`] charges what was admitted.
 
+use std::sync::Arc;
+
 use crate::ask::Ask;
-use crate::bounds::SETTLED_RUNS_MAX;
+use crate::bounds::{SETTLED_RUNS_MAX, SLOT_WAIT_DEFAULT, SLOT_WAIT_MIN};
 use crate::costs::Amounts;
 use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
 use crate::id::Known;
 use crate::policy::{Metered, Policy};
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// How long a denied ask has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Denied one microsecond before this instant on the deciding clock, admitted at it, if nothing comes between.
+    /// Denied one microsecond before this instant on the deciding clock, admitted at it, if nothing comes between. In a
+    /// [`Denial`](crate::Denial) for slots it is an estimate.
     Until(Timestamp),
     /// For ever: the cost is larger than the limit.
     Never,
@@ -49,8 +52,55 @@ pub struct Grant {
 pub struct Refusal {
     /// The place of the binding limit in the policy: the longest wait, then the first in order.
     pub limit: usize,
-    /// How long it binds.
+    /// How long it binds. For slots this is the bound: when enough of them have expired.
     pub wait: Wait,
+}
+
+/// What the wait for slots of a concurrency limit is estimated from. Holders may release their slots at any time, so
+/// only the bound is certain: the instant at which enough of them have expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotWait {
+    /// The wait of the other limits: before this instant the ask is denied even if slots are released.
+    pub not_before: Timestamp,
+    /// The limits that lack slots.
+    pub shortages: Vec<Shortage>,
+}
+
+/// A concurrency limit that lacks slots for an ask, or for those that wait ahead of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The name of the limit.
+    pub limit: Arc<str>,
+    /// How many slots must be released, for the ask and for those ahead of it. At least as many as the ask takes if so
+    /// many are held: a holder releases all of its slots at once, and others are taken to ask for as many.
+    pub missing: u64,
+    /// How many slots are held meanwhile.
+    pub held: u64,
+}
+
+impl SlotWait {
+    /// Estimates the wait from the mean time that the slots of each limit are held, as `held_for` says: the longest
+    /// estimate counts. A limit of which `held_for` knows nothing counts with [`SLOT_WAIT_DEFAULT`].
+    #[must_use]
+    pub fn estimate(&self, held_for: impl Fn(&str) -> Option<Span>) -> Span {
+        let waits = self.shortages.iter().map(|short| short.wait(held_for(&short.limit)));
+        waits.max().unwrap_or(SLOT_WAIT_DEFAULT)
+    }
+}
+
+impl Shortage {
+    /// The mean time until `missing` of `held` slots are released, each of which is held for `mean`. Rounded up.
+    fn wait(&self, mean: Option<Span>) -> Span {
+        let (missing, held) = (u128::from(self.missing), u128::from(self.held.max(1)));
+        let part = |span: Span| {
+            let micros = (u128::from(span.as_micros()) * missing).div_ceil(held);
+            Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        };
+        match mean {
+            Some(mean) => part(mean).max(SLOT_WAIT_MIN),
+            None => part(SLOT_WAIT_DEFAULT).max(SLOT_WAIT_DEFAULT),
+        }
+    }
 }
 
 /// The answer to an ask.
@@ -88,7 +138,7 @@ pub fn decide(
 /// What is left of the decision when the ask has no id and stands behind nobody.
 #[inline(always)]
 fn verdict(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
-    Ok(match binding(entry, now, ask.amounts()) {
+    Ok(match binding::<true>(entry, now, ask.amounts()) {
         Some(refusal) => Verdict::Denied(refusal),
         None => {
             check_in_flight(entry, now, ask)?;
@@ -113,7 +163,7 @@ fn decide_rare(
     {
         return Ok(Verdict::Repeated(charge));
     }
-    if let Some(refusal) = forecast(entry, now, ask) {
+    if let Some(refusal) = forecast::<true>(entry, now, ask) {
         return Ok(Verdict::Denied(refusal));
     }
     let verdict = verdict(entry, now, ask)?;
@@ -164,6 +214,7 @@ pub(crate) fn acquire_as(
 ) -> Result<Verdict, Error> {
     if entry.policy().has_shape_of(ask.policy()) {
         ask.check()?;
+        entry.adopt(ask.policy());
         if ask.is_plain()
             && let Some(taken) =
                 entry.take_from_bucket(ask.amounts(), entry.effective(now), refundable)
@@ -247,9 +298,10 @@ pub(crate) fn ensure_room_for_id(ask: &Ask<'_>, known: Known) -> Result<(), Erro
     Ok(())
 }
 
-/// The limit that can never fit, else the one with the longest wait; nothing if all have room at `now`.
+/// The limit that can never fit, else the one with the longest wait; nothing if all have room at `now`. Without `SLOTS`
+/// every slot counts as free.
 #[inline(always)]
-fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
+fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
     let mut latest = now;
     let mut limit_at = 0;
     for (place, (limit, state)) in entry.limits().enumerate() {
@@ -260,7 +312,11 @@ fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> 
         if limit.gauge.most() < cost {
             return Some(Refusal { limit: place, wait: Wait::Never });
         }
-        let mut ready = limit.gauge.ready_at(state, entry.at(), now, cost);
+        let mut ready = if SLOTS || !limit.gauge.is_slots() {
+            limit.gauge.ready_at(state, entry.at(), now, cost)
+        } else {
+            now
+        };
         if let Some(until) = entry.closed_until(place, now) {
             ready = ready.max(until);
         }
@@ -275,23 +331,65 @@ fn binding(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> 
 /// When the ask would go through if those in front of it went first, each as soon as it can; nothing if all of them and
 /// the ask have room now, so that nobody is held up.
 #[cold]
-fn forecast(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Option<Refusal> {
+fn forecast<const SLOTS: bool>(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Option<Refusal> {
+    if ask.in_front().is_empty() {
+        return binding::<SLOTS>(entry, now, ask.amounts());
+    }
     let mut future = entry.clone();
     let (mut at, mut limit_at) = (now, 0);
-    for amounts in ask.in_front() {
-        // Those that never fit will not go through, so they hold up nobody.
-        if never_fits(future.policy(), amounts).is_some() {
-            continue;
-        }
-        while let Some(Refusal { wait: Wait::Until(ready), limit }) = binding(&future, at, amounts)
+    for amounts in ahead(ask) {
+        while let Some(Refusal { wait: Wait::Until(ready), limit }) =
+            binding::<SLOTS>(&future, at, amounts)
         {
             (at, limit_at) = (ready, limit);
         }
         future.charge(amounts, at, Slotted::Taken, false);
     }
-    let own = binding(&future, at, ask.amounts());
+    let own = binding::<SLOTS>(&future, at, ask.amounts());
     let waits = Refusal { limit: limit_at, wait: Wait::Until(at) };
     own.or_else(|| (now < at).then_some(waits))
+}
+
+/// The asks that wait ahead of `ask`. Those that never fit will not go through, so they hold up nobody.
+pub(crate) fn ahead<'a>(ask: &'a Ask<'_>) -> impl Iterator<Item = &'a Amounts> {
+    ask.in_front().iter().filter(|amounts| never_fits(ask.policy(), amounts).is_none())
+}
+
+/// What the wait of `refusal`, which [`decide`] gave to `ask`, is estimated from; nothing if it is exact, because slots
+/// do not bind.
+#[cold]
+pub(crate) fn slot_wait(
+    entry: &Entry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+    refusal: Refusal,
+) -> Option<SlotWait> {
+    let Wait::Until(bound) = refusal.wait else { return None };
+    let now = entry.effective(now);
+    let shortage = |(limit, state): (&Metered, _)| {
+        if !limit.gauge.is_slots() {
+            return None;
+        }
+        let (cost, most) = (ask.amounts().at(limit.place), limit.gauge.most());
+        let ahead: u64 = ahead(ask).map(|amounts| amounts.at(limit.place)).sum();
+        let used = limit.gauge.used(state, entry.at(), now);
+        let wanted = used + ahead + cost;
+        let held = (used + ahead).min(most);
+        (most < wanted && 0 < ahead + cost).then(|| Shortage {
+            limit: Arc::clone(&limit.name),
+            missing: (wanted - most).max(cost.min(held)),
+            held,
+        })
+    };
+    let shortages: Vec<Shortage> = entry.limits().filter_map(shortage).collect();
+    if shortages.is_empty() {
+        return None;
+    }
+    let not_before = match forecast::<false>(entry, now, ask) {
+        Some(Refusal { wait: Wait::Until(until), .. }) => until,
+        _ => now,
+    };
+    (not_before < bound).then_some(SlotWait { not_before, shortages })
 }
 
 impl Grant {

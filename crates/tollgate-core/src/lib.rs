@@ -19,12 +19,14 @@ mod standing;
 mod time;
 mod time_text;
 
-pub use answer::{Decision, Denial, Permit};
+pub use answer::{Decision, Denial, Permit, ahead_for_people, wait_for_people};
 pub use ask::Ask;
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
-pub use decide::{Charge, Grant, Refusal, Verdict, Wait, acquire, commit, decide};
-pub use entry::{Entry, Part, Parts, SettledPart, SlotPart};
+pub use decide::{
+    Charge, Grant, Refusal, Shortage, SlotWait, Verdict, Wait, acquire, commit, decide,
+};
+pub use entry::{Arrears, Entry, LocalSpending, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use id::{IdChange, Known, Remembered};
 pub use operation::{Applied, Change, Operation, Outcome, apply};

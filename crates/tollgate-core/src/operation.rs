@@ -159,6 +159,7 @@ pub fn apply(
                 }
                 return Ok(answer);
             }
+            entry.adopt(policy);
         }
     }
     run(operation, entry, known, now)
@@ -236,7 +237,11 @@ fn decision(entry: &Entry, now: Timestamp, ask: &Ask<'_>, verdict: Verdict) -> D
             Decision::Admitted(Permit::of(ask, grant, standings(entry, now)))
         }
         Verdict::Denied(refusal) => {
-            let denial = Denial::of(ask, refusal, now, standings(entry, now));
+            let mut denial = Denial::of(ask, refusal, now, standings(entry, now));
+            denial.waiting_ahead = decide::ahead(ask).count();
+            if let Some(slots) = decide::slot_wait(entry, now, ask, refusal) {
+                denial = denial.with_slots(slots);
+            }
             if ask.policy().is_shadow() {
                 Decision::Admitted(Permit::in_shadow(ask, denial))
             } else {

@@ -199,8 +199,8 @@ fn took_slot(charged: &Charged<'_>, limit: &Metered) -> bool {
     })
 }
 
-/// Charges an ask whether it fits or not: debt, or arrears that are posted later. Takes no slots. With an id it is
-/// charged once: [`Verdict::Repeated`] the second time.
+/// Charges an ask whether it fits or not: debt, or [arrears](Ask::with_arrears) that are posted later. Takes no slots.
+/// With an id it is charged once: [`Verdict::Repeated`] the second time.
 ///
 /// # Errors
 /// As [`decide`](crate::decide()): a wrong ask, an id with other costs, too many ids.
@@ -216,7 +216,10 @@ pub fn charge(
         return Ok(Verdict::Repeated(charge));
     }
     decide::ensure_room_for_id(ask, known)?;
-    let stamp = entry.charge(ask.amounts(), now, Slotted::Not, ask.is_refundable());
+    let stamp = match ask.arrears() {
+        Some(arrears) => entry.charge_arrears(arrears, ask.amounts(), now),
+        None => entry.charge(ask.amounts(), now, Slotted::Not, ask.is_refundable()),
+    };
     Ok(Verdict::Admitted(Charge { at: now, stamp }))
 }
 

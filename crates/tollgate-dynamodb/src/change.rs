@@ -53,6 +53,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
+            seen = self.mended(tries, ask.policy(), key, seen).await?;
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
             let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
             if is_fresh && !plan.fits {
@@ -93,6 +94,7 @@ impl DynamoDb {
                 tries.ended(delivered.took, Tried::Answered);
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
+            let item = self.mended(tries, ask.policy(), key, item).await?;
             let answer = entry_of(item.as_deref(), ask.policy(), now)
                 .and_then(|mut entry| Ok(apply(&operation, &mut entry, now)?));
             if !matches!(answer, Ok((_, Change::Entry))) {
@@ -125,6 +127,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
+            seen = self.mended(tries, operation.policy(), key, seen).await?;
             let answer =
                 entry_of(seen.as_deref(), operation.policy(), now).and_then(|mut entry| {
                     let (outcome, change) = apply(operation, &mut entry, now)?;
@@ -178,6 +181,61 @@ impl DynamoDb {
             if 1 < attempt {
                 pause(attempt.min(3)).await;
             }
+        }
+        Err(contended(key))
+    }
+}
+
+impl DynamoDb {
+    /// The item as it is after one from the future was replaced: a wrong clock wrote it, and to decide at its time would
+    /// lock the subject until then.
+    pub(crate) async fn mended(
+        &self,
+        tries: &mut Tries<'_>,
+        policy: &Policy,
+        key: &str,
+        item: Option<Arc<Item>>,
+    ) -> Result<Option<Arc<Item>>, Error> {
+        let Some(ahead_max) = self.clock.apart_max() else { return Ok(item) };
+        Ok(self.replaced(tries, policy, key, item, ahead_max).await?.0)
+    }
+
+    /// Replaces `item` if it is more than `ahead_max` in the future: every limit counts as used up at the present.
+    /// Returns what is there now, and whether it was replaced.
+    pub(crate) async fn replaced(
+        &self,
+        tries: &mut Tries<'_>,
+        policy: &Policy,
+        key: &str,
+        item: Option<Arc<Item>>,
+        ahead_max: Span,
+    ) -> Result<(Option<Arc<Item>>, bool), Error> {
+        let (mut item, mut is_replaced) = (item, false);
+        for _ in 0..SWAPS_MAX {
+            let now = self.clock.now();
+            let Some(found) = &item else { return Ok((item, is_replaced)) };
+            let ahead = found.at().since(now);
+            if ahead <= ahead_max {
+                return Ok((item, is_replaced));
+            }
+            let entry = found.entry(policy, now)?.mended(now);
+            let delivered = match swap(&entry, Some(found), &[], &[]) {
+                Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
+                Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
+            };
+            let (written, result) = match delivered.written {
+                Written::Applied(written) => (written, Tried::Answered),
+                Written::Refused(found) => (found, Tried::Raced),
+            };
+            tries.ended(delivered.took, result);
+            // Of a write that was sent twice, the second is refused.
+            if result == Tried::Answered || !delivered.is_clean {
+                is_replaced = true;
+                let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
+                tries.mended(subject, ahead);
+            }
+            self.saw(key, written.as_ref());
+            item = written;
         }
         Err(contended(key))
     }

@@ -95,6 +95,14 @@ impl Item {
         self.time(AT).unwrap_or_default()
     }
 
+    /// The shape of the policy that the numbers are in, if it is of the format that is read here.
+    pub(crate) fn shape(&self) -> Option<&[u8]> {
+        match self.bytes(SHAPE) {
+            Some([FORMAT, shape @ ..]) => Some(shape),
+            _ => None,
+        }
+    }
+
     pub(crate) fn has_shape_of(&self, policy: &Policy) -> bool {
         matches!(self.bytes(SHAPE), Some([FORMAT, shape @ ..]) if shape == policy.shape_bytes())
     }

@@ -11,6 +11,7 @@ mod layout;
 mod options;
 mod overrides;
 mod packed;
+mod repair;
 mod send;
 mod skew;
 mod store;

@@ -159,9 +159,9 @@ where
 {
     let (mut throttled, mut unknown) = (0, 0);
     loop {
-        let since = tries.now();
+        let mark = tries.mark();
         let sent = send().await;
-        let took = tries.now().since(since);
+        let took = tries.passed_since(mark);
         let trouble = match sent {
             Ok(written) => return Ok(Delivered { written, took, is_clean: unknown == 0 }),
             Err(trouble) => trouble,

@@ -105,6 +105,10 @@ impl DynamoDb {
         let item = self.read(tries, key).await?;
         let now = self.clock.now();
         let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
+        if self.clock.apart_max().is_some_and(|most| most < entry.at().since(now)) {
+            // What the next write will replace it by.
+            entry = entry.mended(now);
+        }
         Ok(apply(operation, &mut entry, now)?.0)
     }
 
@@ -117,12 +121,33 @@ impl DynamoDb {
         key: &str,
     ) -> Result<Outcome, Error> {
         let item = self.read(tries, key).await?;
+        let item = self.mended(tries, operation.policy(), key, item).await?;
         let now = self.clock.now();
         let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
         match apply(operation, &mut entry, now)? {
             (outcome, Change::Nothing) => Ok(outcome),
             (_, Change::Entry) => self.swap(tries, operation, key, item).await,
         }
+    }
+
+    /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.
+    pub(crate) async fn await_evidence(&self) -> Result<(), Error> {
+        if !self.clock.is_suspect() {
+            return Ok(());
+        }
+        let read = self.wire.read(&mut self.wire.watch.call(None), SHARED).await;
+        if !self.clock.is_suspect() {
+            return Ok(());
+        }
+        read?;
+        if self.clock.do_without_evidence() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "dynamodb: the clock of this machine was set, and replies have no Date header to check it against; set the \
+             clock right, or restart",
+        ))
     }
 
     pub(crate) async fn read(
@@ -144,9 +169,10 @@ impl DynamoDb {
 }
 
 impl Store for DynamoDb {
-    /// Runs `operation` and does not trust the answer if the clock turned out to be wrong.
+    /// Runs `operation` once the clock is checked, and does not trust the answer if it turned out to be wrong.
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
+            self.await_evidence().await?;
             let corrections = self.clock.corrections();
             let mut tries = self.wire.watch.call(Some(operation.policy()));
             let outcome = self.answer(&mut tries, &operation).await?;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Event, Observer, Policy, Span, Timestamp, Tried};
+use tollgate::{Clock, Event, Observer, Policy, Span, Tried};
 
 /// Who is told, and the clock that times requests.
 #[derive(Debug)]
@@ -29,8 +29,24 @@ impl Watch {
 }
 
 impl Tries<'_> {
-    pub(crate) fn now(&self) -> Timestamp {
-        self.watch.clock.now()
+    /// Starts to time a request, on a clock that cannot be set.
+    pub(crate) fn mark(&self) -> u64 {
+        self.watch.clock.mark()
+    }
+
+    /// The time since [`mark`](Self::mark).
+    pub(crate) fn passed_since(&self, mark: u64) -> Span {
+        self.watch.clock.passed_since(mark)
+    }
+
+    /// The item of `subject` was from the future and is replaced.
+    pub(crate) fn mended(&self, subject: &str, ahead: Span) {
+        let Some(policy) = self.policy else { return };
+        let name = policy.name();
+        tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
+        if let Some(observer) = &self.watch.observer {
+            observer.observe(&Event::Mended { policy, subject, ahead });
+        }
     }
 
     /// A request ended like this.

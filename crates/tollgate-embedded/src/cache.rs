@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use hashbrown::HashTable;
 use tollgate::core::Entry;
 
+use crate::ids::RecentIds;
 use crate::row::Key;
 use crate::sync::lock;
 
@@ -44,6 +45,7 @@ pub(crate) struct Item {
     pub(crate) entry: Option<Entry>,
     /// The batch that contains the last change; zero if it was only read.
     pub(crate) changed_in: u64,
+    pub(crate) ids: RecentIds,
     /// Whether somebody asked for it since the shard was last full.
     used: bool,
 }
@@ -97,7 +99,7 @@ impl Shard {
         if self.items_max <= self.items.len() {
             self.make_room(durable);
         }
-        let item = Item { hash, key, entry, changed_in: 0, used: true };
+        let item = Item { hash, key, entry, changed_in: 0, ids: RecentIds::default(), used: true };
         self.items.insert_unique(hash, item, |item| item.hash).into_mut()
     }
 

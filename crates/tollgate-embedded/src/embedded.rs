@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use tollgate::{BoxFuture, Error, Operation, Outcome, Store};
+use rusqlite::Connection;
+use tollgate::{BoxFuture, Clock, Error, ErrorKind, Operation, Outcome, Store};
 
 use crate::cache::ENTRIES_CACHED_MAX;
-use crate::database;
+use crate::database::{self, Writes};
 use crate::folder;
 use crate::keeper::Walk;
 use crate::options::{Holder, Options};
 use crate::shared::{Shared, Stats};
 use crate::sync::lock;
 use crate::tally::Tally;
+use crate::time::{AHEAD_MAX, Time};
 use crate::writer;
 
 /// Entries on one machine's disk. Behind [`Atomic`](tollgate::Atomic) it is a gate.
@@ -24,7 +26,7 @@ use crate::writer;
 ///
 /// A caller that drops the future of an answer may have been admitted all the same: give the ask an id and ask again.
 pub struct Embedded {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     permit_key: [u8; 32],
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -39,7 +41,8 @@ impl Embedded {
     /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing, or if commits are missing. Nothing is
     ///   made anew.
     /// - [`Invalid`](tollgate::ErrorKind::Invalid) if the database is another program's or of a newer format.
-    /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be made, read or written.
+    /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be made, read or written, or if its
+    ///   entries are more than [`AHEAD_MAX`](crate::AHEAD_MAX) ahead of the clock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -70,14 +73,30 @@ impl Embedded {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: &Path, options: Options, entries_max: usize) -> Result<Self, Error> {
-        let Options { durability, holder, lock_wait, clock } = options;
+        Self::open_with_time(path, options, entries_max, false)
+    }
+
+    /// As [`open_with`](Self::open_with); for a repair, entries may be ahead of the clock.
+    pub(crate) fn open_with_time(
+        path: &Path,
+        options: Options,
+        entries_max: usize,
+        is_repair: bool,
+    ) -> Result<Self, Error> {
+        let Options { durability, holder, lock_wait, clock, check_clock, observer } = options;
         let turn = folder::enter(path, &holder, lock_wait)?;
         let (connection, permit_key) = database::ensure(path)?;
         let tally = Tally::open(path, &connection)?;
         if matches!(holder, Holder::Server { .. }) {
             database::quick_check(&connection, path)?;
         }
-        let shared = Shared::new(database::path(path), clock, durability, entries_max);
+        let time = if is_repair {
+            Time::new(clock, true, None)
+        } else {
+            time_of(path, &connection, clock, check_clock)?
+        };
+        let path = database::path(path);
+        let shared = Shared::new(path, time, observer, durability, entries_max);
         let shared = Arc::new(shared);
         let writer = writer::spawn(Arc::clone(&shared), connection, tally, turn, &holder)?;
         Ok(Self { shared, permit_key, writer: Mutex::new(Some(writer)) })
@@ -123,7 +142,7 @@ impl Embedded {
         let mut walk = Walk::default();
         loop {
             self.shared.pipeline.check_open()?;
-            walk.step(&self.shared, self.shared.clock.now())?;
+            walk.step(&self.shared, self.shared.time.now())?;
             if 0 < walk.batch {
                 self.shared.pipeline.hurry();
                 self.shared.pipeline.durable_through(walk.batch).await?;
@@ -145,10 +164,51 @@ impl Embedded {
     }
 }
 
+/// The time of the store in `folder`.
+fn time_of(
+    folder: &Path,
+    connection: &Connection,
+    clock: Arc<dyn Clock>,
+    is_checked: bool,
+) -> Result<Time, Error> {
+    let path = database::path(folder);
+    let fault = |error| database::fault("read", &path, error);
+    let wall = clock.now();
+    let saved = database::saved_clock(connection).map_err(fault)?;
+    if !is_checked {
+        return Ok(Time::new(clock, false, saved));
+    }
+    // A folder of an older version has kept no reading.
+    let seems_ahead = saved.is_none_or(|saved| wall + AHEAD_MAX < saved.good.wall);
+    let latest = if seems_ahead { database::latest(connection).map_err(fault)? } else { wall };
+    if wall + AHEAD_MAX < latest {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{} has entries of {latest}, {} ahead of this machine's clock, so the clock is or was wrong and they would \
+                 lock their subjects until then; set the clock, or list them with `tollgate repair` and mend them with \
+                 `tollgate repair --yes`",
+                path.display(),
+                latest.since(wall).for_people(),
+            ),
+        ));
+    }
+    let time = Time::new(clock, true, saved.filter(|_| !seems_ahead));
+    // Commands that change nothing else must not forget since when the clock is ahead.
+    if let (_, true) = time.check()
+        && let Some(saved) = time.saved()
+    {
+        let fault = |error| database::fault("write", &path, error);
+        let mut writes = Writes::new(connection).map_err(fault)?;
+        writes.clock(saved).map_err(fault)?;
+    }
+    Ok(time)
+}
+
 impl Store for Embedded {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            let now = self.shared.clock.now();
+            let now = self.shared.time.now();
             let answer = self.shared.decide(&operation, now)?;
             if 0 < answer.batch {
                 self.shared.pipeline.durable_enough(answer.batch, now).await?;

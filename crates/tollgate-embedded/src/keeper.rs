@@ -86,8 +86,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
 fn keep(shared: &Shared) {
     let mut connection = None;
     let mut walk = Walk::default();
-    let mut next_step = shared.clock.now() + FIRST_STEP_AFTER;
-    while let Some(wanted) = shared.requests.wait(next_step.since(shared.clock.now())) {
+    let mut next_step = shared.time.now() + FIRST_STEP_AFTER;
+    while let Some(wanted) = shared.requests.wait(next_step.since(shared.time.now())) {
         let done = if wanted {
             let done = copy_log(shared, &mut connection);
             shared.requests.checkpointed();
@@ -95,7 +95,7 @@ fn keep(shared: &Shared) {
         } else {
             Ok(())
         };
-        let now = shared.clock.now();
+        let now = shared.time.now();
         let done = done.and_then(|()| {
             if next_step <= now {
                 walk.step(shared, now)?;
@@ -195,7 +195,7 @@ fn is_idle(entry: &Entry, now: Timestamp) -> bool {
 /// else uses the database then.
 pub(crate) fn clean_up_sometimes(connection: &Connection, shared: &Shared) -> rusqlite::Result<()> {
     if tollgate::edge::random().is_multiple_of(COMMANDS_PER_STEP) {
-        clean_up_step(connection, shared.clock.now())
+        clean_up_step(connection, shared.time.now())
     } else {
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Span, SystemClock};
+use tollgate::{Clock, Observer, Span, SystemClock};
 
 /// How long [`Embedded::open`](crate::Embedded::open) waits for its turn unless told otherwise.
 pub const LOCK_WAIT_DEFAULT: Span = Span::from_secs(30);
@@ -52,6 +52,10 @@ pub struct Options {
     pub lock_wait: Span,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
+    /// Whether steps of the clock are noticed; see [`check_clock`](Self::check_clock).
+    pub check_clock: bool,
+    /// Hears of entries from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
@@ -63,6 +67,8 @@ impl Options {
             holder: Holder::Command,
             lock_wait: LOCK_WAIT_DEFAULT,
             clock: Arc::new(SystemClock),
+            check_clock: true,
+            observer: None,
         }
     }
 
@@ -84,6 +90,22 @@ impl Options {
     #[must_use]
     pub fn lock_wait(mut self, lock_wait: Span) -> Self {
         self.lock_wait = lock_wait;
+        self
+    }
+
+    /// The same, but with `false` every reading of the clock is taken as it is, for tests that set it to any time. By
+    /// default a clock that was set counts only after a minute, and stored times that are more than
+    /// [`AHEAD_MAX`](crate::AHEAD_MAX) ahead of it keep the folder from being opened.
+    #[must_use]
+    pub fn check_clock(mut self, check_clock: bool) -> Self {
+        self.check_clock = check_clock;
+        self
+    }
+
+    /// The same with an observer.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
         self
     }
 

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
-use tollgate::core::{Change, Entry, apply};
-use tollgate::{Clock, Decision, Error, ErrorKind, Operation, Outcome, Policy, Timestamp};
+use tollgate::core::{Applied, Change, Entry, Known, apply};
+use tollgate::{
+    Decision, Error, ErrorKind, Event, Observer, Operation, Outcome, Policy, Span, Timestamp,
+};
 
 use crate::cache::{Cache, Item, Shard};
 use crate::database::{self, DAMAGED, fault};
@@ -16,6 +18,7 @@ use crate::options::Durability;
 use crate::pipeline::{Changed, Pipeline, closed};
 use crate::row::Key;
 use crate::sync::lock;
+use crate::time::Time;
 
 /// How many connections read at once.
 const READERS: usize = 4;
@@ -39,7 +42,8 @@ pub struct Stats {
 pub(crate) struct Shared {
     /// The database file.
     pub(crate) path: PathBuf,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: Time,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) cache: Cache,
     pub(crate) pipeline: Pipeline,
     pub(crate) requests: Requests,
@@ -76,13 +80,15 @@ pub(crate) struct Answer {
 impl Shared {
     pub(crate) fn new(
         path: PathBuf,
-        clock: Arc<dyn Clock>,
+        time: Time,
+        observer: Option<Arc<dyn Observer>>,
         durability: Durability,
         entries_max: usize,
     ) -> Self {
         Self {
             path,
-            clock,
+            time,
+            observer,
             cache: Cache::new(entries_max),
             pipeline: Pipeline::new(durability),
             requests: Requests::default(),
@@ -127,15 +133,17 @@ impl Shared {
             return self.decide_on(item, hash, operation, now);
         }
         let mut entry = Entry::fresh(policy, now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
-        let batch = match change {
+        let known = self.stored_id(hash, &key, operation)?;
+        let applied = apply(operation, &mut entry, known, now)?;
+        let batch = match applied.change {
             Change::Entry => {
                 let item = self.insert(&mut shard, hash, key, Some(entry));
+                item.ids.change(operation, applied.id, self.pipeline.durable());
                 self.changed(item, hash, now)?
             }
             Change::Nothing => 0,
         };
-        Ok(Answer { outcome, batch })
+        Ok(Answer { outcome: applied.outcome, batch })
     }
 
     fn decide_on(
@@ -145,10 +153,27 @@ impl Shared {
         operation: &Operation<'_>,
         now: Timestamp,
     ) -> Result<Answer, Error> {
-        let Some(entry) = &mut item.entry else {
-            return self.decide_on_none(item, hash, operation, now);
+        let ahead = item.entry.as_ref().and_then(|entry| self.time.beyond(entry.at(), now));
+        if let Some(ahead) = ahead {
+            self.mend(item, hash, operation, now, ahead)?;
+        }
+        let known = match operation.id().and_then(|id| item.ids.known(id)) {
+            Some(known) => known,
+            None => self.stored_id(hash, item.key(), operation)?,
         };
-        let (outcome, change) = apply(operation, entry, now)?;
+        let Applied { outcome, change, id } = match &mut item.entry {
+            Some(entry) => apply(operation, entry, known, now)?,
+            // It was cleaned up a moment ago.
+            none => {
+                let mut entry = Entry::fresh(operation.policy(), now);
+                let applied = apply(operation, &mut entry, known, now)?;
+                if applied.change == Change::Entry {
+                    *none = Some(entry);
+                }
+                applied
+            }
+        };
+        item.ids.change(operation, id, self.pipeline.durable());
         let batch = match change {
             Change::Nothing if stands_alone(&outcome) => 0,
             Change::Nothing => item.changed_in,
@@ -157,23 +182,62 @@ impl Shared {
         Ok(Answer { outcome, batch })
     }
 
-    /// On a key whose entry was cleaned up a moment ago.
+    /// Replaces an entry that is `ahead` of `now`, since a wrong clock wrote it: to decide at its time would lock the
+    /// subject until then.
     #[cold]
-    fn decide_on_none(
+    fn mend(
         &self,
         item: &mut Item,
         hash: u64,
         operation: &Operation<'_>,
         now: Timestamp,
-    ) -> Result<Answer, Error> {
-        let mut entry = Entry::fresh(operation.policy(), now);
-        let (outcome, change) = apply(operation, &mut entry, now)?;
-        match change {
-            Change::Nothing if stands_alone(&outcome) => Ok(Answer { outcome, batch: 0 }),
-            Change::Nothing => Ok(Answer { outcome, batch: item.changed_in }),
-            Change::Entry => {
-                item.entry = Some(entry);
-                Ok(Answer { outcome, batch: self.changed(item, hash, now)? })
+        ahead: Span,
+    ) -> Result<(), Error> {
+        item.entry = item.entry.as_ref().map(|entry| entry.mended(now));
+        self.changed(item, hash, now)?;
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let name = policy.name();
+        tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
+        if let Some(observer) = &self.observer {
+            observer.observe(&Event::Mended { policy, subject, ahead });
+        }
+        Ok(())
+    }
+
+    /// Replaces the entry of `policy` and `subject` if it is more than `ahead_max` in the future, and says in which batch
+    /// that is written.
+    pub(crate) fn mend_key(
+        &self,
+        policy: &str,
+        subject: &str,
+        ahead_max: Span,
+    ) -> Result<Option<u64>, Error> {
+        let (hash, key, now) =
+            (self.hash(policy, subject), Key::new(policy, subject), self.time.now());
+        let mut shard = self.cache.shard(hash);
+        let item = match shard.find_key(hash, &key) {
+            Some(item) => item,
+            None => {
+                let Some(entry) = self.load(hash, &key, None)? else { return Ok(None) };
+                self.insert(&mut shard, hash, key, Some(entry))
+            }
+        };
+        match &mut item.entry {
+            Some(entry) if ahead_max < entry.at().since(now) => *entry = entry.mended(now),
+            _ => return Ok(None),
+        }
+        self.changed(item, hash, now).map(Some)
+    }
+
+    /// What the database knows of the id of `operation`.
+    fn stored_id(&self, hash: u64, key: &Key, operation: &Operation<'_>) -> Result<Known, Error> {
+        let Some(id) = operation.id() else { return Ok(Known::New) };
+        match self.read(hash, |connection| database::id(connection, key, id))? {
+            None => Ok(Known::New),
+            Some(Some(given)) => Ok(Known::Before(given)),
+            Some(None) => {
+                let why = format!("the row of the id {id:?} does not match its checksum");
+                Err(database::damaged(&self.path, &why))
             }
         }
     }

@@ -10,6 +10,7 @@ use tollgate::{Error, ErrorKind};
 
 use crate::database::{Writes, empty_log, fault};
 use crate::folder::Turn;
+use crate::ids;
 use crate::keeper;
 use crate::options::Holder;
 use crate::pipeline::Batch;
@@ -90,13 +91,17 @@ impl Writer {
         let _gate = lock(&self.shared.commit_gate);
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let mut writes = Writes::new(&self.connection)?;
+        let mut ids = Vec::new();
         for changed in &batch.changed {
             let written_at = {
                 let mut shard = self.shared.cache.shard(changed.hash);
                 let item = shard.find_key(changed.hash, &changed.key);
-                item.and_then(|item| item.entry.as_ref()).map(|entry| {
+                item.and_then(|item| {
+                    let unwritten = item.ids.take_unwritten(batch.number);
+                    ids.extend(unwritten.map(|(id, given)| (ids::key(&changed.key, id), given)));
+                    let entry = item.entry.as_ref()?;
                     row::encode(&changed.key, entry, &mut self.value);
-                    entry.at()
+                    Some(entry.at())
                 })
             };
             match written_at {
@@ -104,7 +109,16 @@ impl Writer {
                 None => writes.remove(&changed.key)?,
             }
         }
+        for (key, given) in &ids {
+            writes.id(key, given.as_ref())?;
+        }
+        if !ids.is_empty() {
+            writes.forget_ids(self.shared.time.now(), 2 * ids.len())?;
+        }
         writes.count(self.tally.next())?;
+        if let Some(clock) = self.shared.time.saved() {
+            writes.clock(clock)?;
+        }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         // Before anyone is answered, so that no answer is lost unnoticed.
         self.tally.committed();

@@ -1,11 +1,10 @@
 //! What a function in the database answers: what it did, when, and the row that decided.
 
 use tokio_postgres::Row;
-use tollgate::core::Entry;
-use tollgate::{Error, Policy, Timestamp};
+use tollgate::core::{Entry, Known, Remembered};
+use tollgate::{Charge, Error, Policy, Timestamp};
 
-use crate::quote;
-use crate::row::{Stored, corrupt, natural};
+use crate::row::{Stored, corrupt, natural, time};
 
 /// What a function answered.
 #[derive(Debug)]
@@ -16,6 +15,8 @@ pub(crate) struct Answer {
     pub(crate) stamp: u64,
     /// The row, if there is one.
     pub(crate) stored: Option<Stored>,
+    /// What the database knows of the id of the operation.
+    pub(crate) known: Known,
 }
 
 /// What a function did.
@@ -29,6 +30,8 @@ pub(crate) enum Did {
     Contended,
     /// Nothing: the whole row has to be looked at.
     Unsure,
+    /// Nothing: too many permits wait to be settled.
+    Full,
 }
 
 impl Answer {
@@ -42,7 +45,7 @@ impl Answer {
             "contended" => Did::Contended,
             other => return Err(corrupt(&format!("{other:?} was done"))),
         };
-        let now = Timestamp::from_micros(natural(row.try_get("now_us").map_err(wrong)?));
+        let now = time(row.try_get("now_us").map_err(wrong)?);
         let stamp: Option<i64> = row.try_get("stamp").map_err(wrong)?;
         let at: Option<i64> = row.try_get("at_us").map_err(wrong)?;
         let numbers = |column: &str| -> Result<Vec<i64>, Error> {
@@ -62,8 +65,6 @@ impl Answer {
                 at,
                 next_stamp: number("next_stamp")?,
                 states: numbers("states")?,
-                ids: row.try_get::<_, Option<_>>("ids").map_err(wrong)?.unwrap_or_default(),
-                id_numbers: numbers("id_numbers")?,
                 settled: numbers("settled")?,
                 settled_floor: number("settled_floor")?,
                 closed: numbers("closed")?,
@@ -71,45 +72,37 @@ impl Answer {
                 absent_at: 0,
             }),
         };
-        Ok(Self { did, now, stamp: natural(stamp.unwrap_or(0)), stored })
+        let known = known(&numbers("given")?)?;
+        Ok(Self { did, now, stamp: natural(stamp.unwrap_or(0)), stored, known })
     }
 
-    /// Reads the array that `spend` answers with; `id` is that of the ask.
-    pub(crate) fn of_spend(numbers: &[i64], id: Option<&str>) -> Result<Self, Error> {
+    /// Reads the array that `spend` answers with.
+    pub(crate) fn of_spend(numbers: &[i64]) -> Result<Self, Error> {
         let short = || corrupt("an answer ends too early");
         let (did, rest) = numbers.split_first().ok_or_else(short)?;
         let did = match did {
             0 => Did::Read,
             1 => Did::Wrote,
             2 => Did::Contended,
+            4 => Did::Full,
             _ => Did::Unsure,
         };
-        let now = Timestamp::from_micros(natural(*rest.first().ok_or_else(short)?));
-        let [_, stamp, at, next_stamp, rest @ ..] = rest else {
-            return Ok(Self { did, now, stamp: 0, stored: None });
-        };
-        let stamp = natural(*stamp);
-        if *at < 0 || did == Did::Unsure {
-            return Ok(Self { did, now, stamp, stored: None });
+        let now = time(*rest.first().ok_or_else(short)?);
+        let nothing = Self { did, now, stamp: 0, stored: None, known: Known::New };
+        let [_, stamp, at, next_stamp, rest @ ..] = rest else { return Ok(nothing) };
+        if did == Did::Unsure {
+            return Ok(nothing);
         }
         let (closed, rest) = counted(rest).ok_or_else(short)?;
-        let (id_numbers, states) = counted(rest).ok_or_else(short)?;
-        let ids = if id_numbers.is_empty() { None } else { id.map(quote::store) };
-        let stored = Stored {
+        let (given, states) = counted(rest).ok_or_else(short)?;
+        let stored = (0 <= *at).then(|| Stored {
             at: *at,
             next_stamp: *next_stamp,
             states: states.to_vec(),
-            ids: ids.into_iter().collect(),
-            id_numbers: id_numbers.to_vec(),
             closed: closed.to_vec(),
             ..Stored::default()
-        };
-        Ok(Self { did, now, stamp, stored: Some(stored) })
-    }
-
-    /// Whether the row knows the id that was asked with.
-    pub(crate) fn knows_id(&self) -> bool {
-        self.stored.as_ref().is_some_and(|stored| !stored.ids.is_empty())
+        });
+        Ok(Self { did, now, stamp: natural(*stamp), stored, known: known(given)? })
     }
 
     /// The entry, or a fresh one where there is no row.
@@ -118,6 +111,19 @@ impl Answer {
             Some(stored) => stored.to_entry(policy),
             None => Ok(Entry::fresh(policy, self.now)),
         }
+    }
+}
+
+/// What the numbers of an id say: admitted at, stamp, digest, expires at; without any, the id is new.
+fn known(given: &[i64]) -> Result<Known, Error> {
+    match given {
+        [] => Ok(Known::New),
+        [at, stamp, digest, expires_at] => Ok(Known::Before(Remembered {
+            charge: Charge { at: time(*at), stamp: natural(*stamp) },
+            digest: natural(*digest),
+            expires_at: time(*expires_at),
+        })),
+        _ => Err(corrupt("an id has other than four numbers")),
     }
 }
 

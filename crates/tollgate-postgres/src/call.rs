@@ -21,6 +21,7 @@ pub(crate) struct Questions {
     pub(crate) reset: Question,
     pub(crate) swap: Question,
     pub(crate) clean_up: Question,
+    pub(crate) clean_up_ids: Question,
 }
 
 impl Questions {
@@ -31,18 +32,21 @@ impl Questions {
             Question { number, sql }
         };
         Self {
-            look: call(0, "look", 3),
+            look: call(0, "look", 4),
             spend: Question {
                 number: 1,
-                sql: format!("SELECT {schema}.spend($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+                sql: format!(
+                    "SELECT {schema}.spend($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+                ),
             },
-            spend_all: call(6, "spend_all", 12),
+            spend_all: call(6, "spend_all", 14),
             settle: call(2, "settle", 13),
-            renew: call(5, "renew", 8),
-            close: call(7, "close", 9),
-            reset: call(8, "reset", 7),
-            swap: call(3, "swap", 15),
+            renew: call(5, "renew_slots", 8),
+            close: call(7, "close_limit", 9),
+            reset: call(8, "forget", 7),
+            swap: call(3, "swap", 16),
             clean_up: call(4, "clean_up", 4),
+            clean_up_ids: call(9, "clean_up_ids", 5),
         }
     }
 }
@@ -55,7 +59,10 @@ pub(crate) struct Spend {
     pub(crate) shape: Vec<u8>,
     pub(crate) numbers: Vec<i64>,
     pub(crate) amounts: Vec<i64>,
+    pub(crate) refundable: bool,
     pub(crate) id: Option<String>,
+    /// Zero without an id.
+    pub(crate) digest: i64,
     pub(crate) id_ttl: i64,
     pub(crate) now: Option<i64>,
     pub(crate) decide: bool,
@@ -71,7 +78,9 @@ impl Spend {
             shape: policy.shape_bytes().to_vec(),
             numbers: numbers(policy, at),
             amounts: amounts(policy, ask.amounts()),
+            refundable: ask.is_refundable(),
             id: ask.id_text().map(|id| stored(id).into_owned()),
+            digest: ask.id_text().map_or(0, |_| integer(ask.digest())),
             id_ttl: integer(ask.id_ttl().as_micros()),
             now,
             decide,
@@ -86,14 +95,16 @@ impl Spend {
     pub(crate) fn parameters<'a>(
         &'a self,
         lock_timeout: &'a Option<String>,
-    ) -> [Parameter<'a>; 10] {
+    ) -> [Parameter<'a>; 12] {
         [
             (&self.policy, Type::TEXT),
             (&self.subject, Type::TEXT),
             (&self.shape, Type::BYTEA),
             (&self.numbers, Type::INT8_ARRAY),
             (&self.amounts, Type::INT8_ARRAY),
+            (&self.refundable, Type::BOOL),
             (&self.id, Type::TEXT),
+            (&self.digest, Type::INT8),
             (&self.id_ttl, Type::INT8),
             (&self.now, Type::INT8),
             (lock_timeout, Type::TEXT),

@@ -1,9 +1,10 @@
-//! Removing rows that say what an absent one says, a few at a time.
+//! Removing entries that say what an absent one says, and expired ids, a few at a time.
 
 use tokio_postgres::types::Type;
 use tollgate::{Error, Span};
 
 use crate::gate::Postgres;
+use crate::pool::{Parameter, Question};
 
 /// How often a broker looks for rows that are over.
 pub const CLEAN_UP_EVERY: Span = Span::from_mins(10);
@@ -27,30 +28,40 @@ impl Postgres {
         }
     }
 
-    /// Removes rows that say what an absent one says, `rows` at a time, and answers how many there were. Call it now
-    /// and then; decisions go on meanwhile.
+    /// Removes entries that say what an absent one says, and expired ids, `rows` of a table at a time; returns how many
+    /// there were of both. Decisions go on meanwhile.
     ///
     /// # Errors
     /// As every call.
     pub async fn clean_up(&self, rows: u32) -> Result<u64, Error> {
         let rows = i32::try_from(rows.max(1)).unwrap_or(i32::MAX);
-        let (mut policy, mut subject, mut all) = (String::new(), String::new(), 0);
+        let entries = ["last_policy", "last_subject"];
+        let ids = ["last_policy", "last_subject", "last_id"];
+        Ok(self.walk(&self.questions.clean_up, entries, rows).await?
+            + self.walk(&self.questions.clean_up_ids, ids, rows).await?)
+    }
+
+    /// Asks `question` about the next `rows` rows after the last `key`, from the first key to the last.
+    async fn walk<const COLUMNS: usize>(
+        &self,
+        question: &Question,
+        key: [&str; COLUMNS],
+        rows: i32,
+    ) -> Result<u64, Error> {
+        let mut after = [const { String::new() }; COLUMNS];
+        let mut removed = 0;
         loop {
-            let parameters: [crate::pool::Parameter<'_>; 4] = [
-                (&policy, Type::TEXT),
-                (&subject, Type::TEXT),
-                (&rows, Type::INT4),
-                (&self.test_now(), Type::INT8),
-            ];
-            let row = self.pool.ask(&self.questions.clean_up, &parameters).await?;
-            all += u64::try_from(row.get::<_, i64>("removed")).unwrap_or(0);
-            let last: (Option<String>, Option<String>) =
-                (row.get("last_policy"), row.get("last_subject"));
-            match last {
-                (Some(last_policy), Some(last_subject)) => {
-                    (policy, subject) = (last_policy, last_subject);
-                }
-                _ => return Ok(all),
+            let now = self.test_now();
+            let mut parameters: Vec<Parameter<'_>> = Vec::new();
+            parameters.extend(after.iter().map(|column| -> Parameter<'_> { (column, Type::TEXT) }));
+            parameters.push((&rows, Type::INT4));
+            parameters.push((&now, Type::INT8));
+            let row = self.pool.ask(question, &parameters).await?;
+            removed += u64::try_from(row.get::<_, i64>("removed")).unwrap_or(0);
+            let last: Option<Vec<String>> = key.iter().map(|column| row.get(*column)).collect();
+            match last.and_then(|last| last.try_into().ok()) {
+                Some(last) => after = last,
+                None => return Ok(removed),
             }
         }
     }

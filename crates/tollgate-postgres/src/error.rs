@@ -29,8 +29,8 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
         SqlState::INSUFFICIENT_PRIVILEGE => (
             unavailable,
             format!(
-                "{message}; let the owner run `tollgate postgres install`, then GRANT USAGE on the schema, EXECUTE on its \
-                 functions and SELECT, INSERT, UPDATE, DELETE on its tables to this user"
+                "{message}; let the owner run `tollgate postgres install`. For a quota over your own rows it prints the GRANT \
+                 statements; the tables of a store need GRANT USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on its tables"
             ),
         ),
         SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_FUNCTION => (
@@ -60,6 +60,8 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
             (unavailable, format!("{message}; ask again when the server is back"))
         }
         SqlState::QUERY_CANCELED => (unavailable, format!("{message}; the server gave up on the statement")),
+        // Raised by the trigger of a quota over rows.
+        _ if code.code() == "RL429" => (ErrorKind::Contended, message.to_owned()),
         _ => (unavailable, format!("{message} (SQLSTATE {})", code.code())),
     }
 }

@@ -12,7 +12,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tollgate::core::{Change, apply, bounds, standings};
+use tollgate::core::{Applied, Change, apply, bounds, standings};
+use tollgate::steps::ServerTime;
 use tollgate::{
     Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
     Store, Timestamp,
@@ -45,6 +46,8 @@ pub struct Postgres {
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
     /// where it is wrong the server notices.
     pub(crate) ahead: AtomicI64,
+    /// The server's time, as replies show it.
+    pub(crate) time: ServerTime,
 }
 
 impl Postgres {
@@ -60,7 +63,8 @@ impl Postgres {
         let questions = Questions::new(&schema);
         let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
         let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
-        Ok(Self { pool, schema, questions, together, lock_timeout, ahead: AtomicI64::new(0) })
+        let (ahead, time) = (AtomicI64::new(0), ServerTime::new());
+        Ok(Self { pool, schema, questions, together, lock_timeout, ahead, time })
     }
 
     /// The key that everybody on this database seals permits with.
@@ -81,11 +85,20 @@ impl Postgres {
             Operation::Acquire(ask) | Operation::Charge(ask) => {
                 ask.check()?;
                 let decide = matches!(operation, Operation::Acquire(_));
+                if !decide && ask.arrears().is_some() {
+                    // The function charges by unit, so the core works out the row. Where others change it too fast,
+                    // charging by unit errs on the strict side.
+                    match self.exchange(&operation).await {
+                        Err(error) if error.kind() == ErrorKind::Contended => {}
+                        answer => return answer,
+                    }
+                }
                 if decide && !ask.in_front().is_empty() {
                     let answer = self.look(&operation).await?;
                     let mut entry = answer.entry(operation.policy())?;
-                    if let (outcome, Change::Nothing) = apply(&operation, &mut entry, answer.now)? {
-                        return Ok(outcome);
+                    let applied = apply(&operation, &mut entry, answer.known, answer.now)?;
+                    if applied.change == Change::Nothing {
+                        return Ok(applied.outcome);
                     }
                     // There is room for everybody in front too, so it is asked like any other.
                 }
@@ -112,13 +125,14 @@ impl Postgres {
             }
             Operation::Settle(permit, actual) => {
                 match wanted(permit, Some(actual)) {
-                    Some(wanted) => self.settle_as(permit, &wanted, false).await?,
+                    Some(wanted) => self.settle_as(permit, &wanted, None).await?,
                     // The core says what is wrong with it.
                     None => self.look(&operation).await?,
                 }
             }
             Operation::Release(permit) => {
-                self.settle_as(permit, &wanted(permit, None).unwrap_or_default(), true).await?
+                let nothing = wanted(permit, None).unwrap_or_default();
+                self.settle_as(permit, &nothing, permit.id()).await?
             }
             Operation::Close { policy, subject, limit, until } => {
                 Ask::new(policy, subject).check()?;
@@ -142,15 +156,15 @@ impl Postgres {
                 });
             }
             Did::Contended => return Err(contended(operation.subject())),
+            Did::Full => return Err(too_many_in_flight(operation.subject())),
             Did::Unsure => return self.exchange(&operation).await,
             Did::Read => {}
         }
         let mut entry = answer.entry(operation.policy())?;
-        // The core would write the entry of a repeated charge as it is.
-        let repeated = matches!(operation, Operation::Charge(_)) && answer.knows_id();
-        match apply(&operation, &mut entry, answer.now)? {
-            (_, Change::Entry) if !repeated => self.exchange(&operation).await,
-            (outcome, _) => Ok(outcome),
+        let applied = apply(&operation, &mut entry, answer.known, answer.now)?;
+        match applied.change {
+            Change::Entry => self.exchange(&operation).await,
+            Change::Nothing => Ok(applied.outcome),
         }
     }
 
@@ -159,8 +173,17 @@ impl Postgres {
         for _ in 0..SWAPS_MAX {
             let answer = self.look(operation).await?;
             let mut entry = answer.entry(operation.policy())?;
-            let (outcome, change) = apply(operation, &mut entry, answer.now)?;
-            if change == Change::Nothing || self.swap(operation, &entry, answer.stored).await? {
+            let Applied { outcome, change, id } =
+                apply(operation, &mut entry, answer.known, answer.now)?;
+            if change == Change::Nothing {
+                return Ok(outcome);
+            }
+            let full = answer.stored.as_ref().is_some_and(|stored| stored.is_full(answer.now));
+            if full && matches!(operation, Operation::Acquire(ask) if ask.is_refundable()) {
+                return Err(too_many_in_flight(operation.subject()));
+            }
+            let key = (operation.policy().name(), operation.subject());
+            if self.swap(key, &entry, (Some(operation), id), answer).await? {
                 return Ok(outcome);
             }
         }
@@ -200,9 +223,19 @@ fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     actual.iter().all(sound).then(|| all.map(integer).collect())
 }
 
-fn contended(subject: &str) -> Error {
+pub(crate) fn contended(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!("postgres: too many callers change {subject:?} at once; ask again later"),
+    )
+}
+
+fn too_many_in_flight(subject: &str) -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!(
+            "postgres: more than {} permits of {subject:?} wait to be settled; settle or release them, or ask again later",
+            bounds::SETTLED_RUNS_MAX_SHARED
+        ),
     )
 }

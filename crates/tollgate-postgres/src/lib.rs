@@ -11,6 +11,7 @@ mod options;
 mod overrides;
 mod pool;
 mod quote;
+mod repair;
 mod row;
 pub mod rows;
 mod statements;

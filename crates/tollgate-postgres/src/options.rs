@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio_postgres::Config;
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock};
+use tollgate::{Clock, Error, ErrorKind, Observer, Span, SystemClock};
 
 use crate::quote;
 
@@ -40,6 +40,7 @@ pub struct Options {
     pub(crate) migrate: bool,
     pub(crate) decides_by: Option<Arc<dyn Clock>>,
     pub(crate) timer: Arc<dyn Clock>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) authority: Option<Vec<u8>>,
 }
 
@@ -83,6 +84,7 @@ impl Options {
             migrate: true,
             decides_by: None,
             timer: Arc::new(SystemClock),
+            observer: None,
             authority: None,
         })
     }
@@ -128,6 +130,13 @@ impl Options {
     #[must_use]
     pub const fn without_migrations(mut self) -> Self {
         self.migrate = false;
+        self
+    }
+
+    /// Tells `observer` of rows from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
         self
     }
 

@@ -21,11 +21,52 @@ pub(crate) fn name(name: &str) -> Result<String, Error> {
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }
 
-/// A name that may stand in a schema, such as `"shop"."orders"`; the first dot divides.
-pub(crate) fn path(path: &str) -> Result<String, Error> {
-    match path.split_once('.') {
-        Some((schema, table)) => Ok(format!("{}.{}", name(schema)?, name(table)?)),
-        None => name(path),
+/// A name that may have a schema, such as `"shop"."orders"`.
+pub(crate) fn path(text: &str) -> Result<String, Error> {
+    let (schema, table) = split(text);
+    match schema {
+        Some(schema) => Ok(format!("{}.{}", name(&schema)?, name(&table)?)),
+        None => name(&table),
+    }
+}
+
+/// Splits a name at its schema, and removes the quotes of SQL: `app."Orders"` is `Orders` in `app`.
+///
+/// A part without quotes is taken literally, as `Orders` is here: case is not folded, and later dots belong to the table.
+pub(crate) fn split(path: &str) -> (Option<String>, String) {
+    let (schema, table) = match quoted(path) {
+        Some((schema, rest)) if rest.starts_with('.') => (schema, &rest[1..]),
+        Some((table, "")) => return (None, table),
+        _ => match path.split_once('.') {
+            Some((schema, table)) => (schema.to_owned(), table),
+            None => return (None, path.to_owned()),
+        },
+    };
+    (Some(schema), plain(table))
+}
+
+/// A name without the quotes of SQL. A text that is not a quoted name as a whole is the name itself.
+pub(crate) fn plain(name: &str) -> String {
+    match quoted(name) {
+        Some((name, "")) => name,
+        _ => name.to_owned(),
+    }
+}
+
+/// The quoted name that `text` starts with, and the rest behind its closing quote.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut rest = text.strip_prefix('"')?;
+    let mut name = String::new();
+    loop {
+        let (before, after) = rest.split_once('"')?;
+        name.push_str(before);
+        match after.strip_prefix('"') {
+            Some(after) => {
+                name.push('"');
+                rest = after;
+            }
+            None => return Some((name, after)),
+        }
     }
 }
 
@@ -69,10 +110,38 @@ mod tests {
         assert_eq!(name("user_id").unwrap(), "\"user_id\"");
         assert_eq!(name("a\"; DROP TABLE x; --").unwrap(), "\"a\"\"; DROP TABLE x; --\"");
         assert_eq!(path("shop.orders").unwrap(), "\"shop\".\"orders\"");
+        assert_eq!(path("app.\"Orders\"").unwrap(), "\"app\".\"Orders\"");
         assert_eq!(text("it's \\ $x$"), "E'it''s \\\\ \\x24x\\x24'");
         for bad in ["", "a\0b", "a$body$", &"x".repeat(64)] {
             assert!(name(bad).is_err(), "{bad:?} was accepted");
         }
+    }
+
+    #[test]
+    fn quoted_names_are_read_as_sql_reads_them() {
+        let split = |path: &str| {
+            let (schema, table) = split(path);
+            format!("{} | {table}", schema.unwrap_or_default())
+        };
+        for (path, parts) in [
+            ("orders", " | orders"),
+            ("Orders", " | Orders"),
+            ("app.Orders", "app | Orders"),
+            (r#"app."Orders""#, "app | Orders"),
+            (r#""App"."Orders""#, "App | Orders"),
+            (r#""Orders""#, " | Orders"),
+            (r#""a.b"."c.d""#, "a.b | c.d"),
+            (r#""a.b".c"#, "a.b | c"),
+            (r#""say ""hi""".x"#, "say \"hi\" | x"),
+            // Not quoted as a whole, so literal.
+            (r#"my shop.Order " x"#, "my shop | Order \" x"),
+            (r#"a."b"#, "a | \"b"),
+            (r#""a"b.c"#, "\"a\"b | c"),
+        ] {
+            assert_eq!(split(path), parts, "{path}");
+        }
+        assert_eq!(plain(r#""User Id""#), "User Id");
+        assert_eq!(plain("User Id"), "User Id");
     }
 
     #[test]

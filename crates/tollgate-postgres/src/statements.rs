@@ -3,39 +3,58 @@
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
-use tollgate::core::Entry;
+use tollgate::core::{Entry, IdChange, Known};
 use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
 
 use crate::answer::Answer;
 use crate::call::{self, Spend};
 use crate::gate::Postgres;
-use crate::row::{Stored, integer};
+use crate::row::{Stored, integer, micros};
 
 impl Postgres {
     pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let answer = self.read(policy.name(), subject, operation.id()).await?;
+        self.learn(policy, subject, answer).await
+    }
+
+    /// Reads the row of `policy` and `subject`, and what is known of `id`.
+    pub(crate) async fn read(
+        &self,
+        policy: &str,
+        subject: &str,
+        id: Option<&str>,
+    ) -> Result<Answer, Error> {
+        let subject = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.look,
-                &[(&policy, Type::TEXT), (&&*subject, Type::TEXT), (&self.test_now(), Type::INT8)],
+                &[
+                    (&policy, Type::TEXT),
+                    (&&*subject, Type::TEXT),
+                    (&id.map(call::stored).as_deref(), Type::TEXT),
+                    (&self.test_now(), Type::INT8),
+                ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        Answer::read(&row)
     }
 
     /// Decides and charges, or only charges.
     pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
         let numbers = self.together.spend(spend).await?;
-        Ok(self.learn(Answer::of_spend(&numbers, ask.id_text())?))
+        let answer = Answer::of_spend(&numbers)?;
+        self.learn(ask.policy(), ask.subject(), answer).await
     }
 
+    /// Settles `permit` for `wanted`, and forgets `id`.
     pub(crate) async fn settle_as(
         &self,
         permit: &Permit,
         wanted: &[i64],
-        release: bool,
+        id: Option<&str>,
     ) -> Result<Answer, Error> {
         let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
         let (charged, grant) = (permit.charged(), permit.grant());
@@ -51,16 +70,16 @@ impl Postgres {
                     (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
                     (&wanted, Type::INT8_ARRAY),
                     (&integer(grant.stamp), Type::INT8),
-                    (&integer(grant.at.as_micros()), Type::INT8),
+                    (&micros(grant.at), Type::INT8),
                     (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
                     (&charged.same_numbers, Type::BOOL),
-                    (&release, Type::BOOL),
+                    (&id.map(call::stored).as_deref(), Type::TEXT),
                     (&self.test_now(), Type::INT8),
                     (&self.lock_timeout, Type::TEXT),
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
@@ -81,7 +100,7 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, permit.subject(), Answer::read(&row)?).await
     }
 
     /// Closes the limit at `place` until `until`.
@@ -91,37 +110,37 @@ impl Postgres {
         place: usize,
         until: Timestamp,
     ) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.close,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
                     (&i64::try_from(place).unwrap_or(i64::MAX), Type::INT8),
-                    (&integer(until.as_micros()), Type::INT8),
+                    (&micros(until), Type::INT8),
                     (&self.test_now(), Type::INT8),
                     (&self.lock_timeout, Type::TEXT),
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
     /// Forgets the row.
     pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
+        let stored = call::stored(subject);
         let row = self
             .pool
             .ask(
                 &self.questions.reset,
                 &[
                     (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
+                    (&&*stored, Type::TEXT),
                     (&policy.shape_bytes(), Type::BYTEA),
                     (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
                     (&call::no_amounts(policy), Type::INT8_ARRAY),
@@ -130,18 +149,37 @@ impl Postgres {
                 ],
             )
             .await?;
-        Ok(self.learn(Answer::read(&row)?))
+        self.learn(policy, subject, Answer::read(&row)?).await
     }
 
+    /// Writes `entry` in place of what `seen` says, and carries out the change of the operation's id with it; false if
+    /// the row is another by now.
     pub(crate) async fn swap(
         &self,
-        operation: &Operation<'_>,
+        (policy, subject): (&str, &str),
         entry: &Entry,
-        seen: Option<Stored>,
+        (operation, change): (Option<&Operation<'_>>, IdChange),
+        seen: Answer,
     ) -> Result<bool, Error> {
-        let (policy, subject) = (operation.policy().name(), call::stored(operation.subject()));
-        let new = Stored::of(entry)?;
-        let revision = seen.map(|stored| stored.revision);
+        let subject = call::stored(subject);
+        let new = Stored::of(entry);
+        let revision = seen.stored.map(|stored| stored.revision);
+        let id = operation.and_then(Operation::id).filter(|_| change != IdChange::Nothing);
+        let id = id.map(call::stored);
+        let known = match (operation, seen.known) {
+            (Some(Operation::Release(permit)), _) => Some(integer(permit.grant().stamp)),
+            (_, Known::Before(given)) => Some(integer(given.charge.stamp)),
+            _ => None,
+        };
+        let given = match change {
+            IdChange::Remember(given) => Some(vec![
+                micros(given.charge.at),
+                integer(given.charge.stamp),
+                integer(given.digest),
+                micros(given.expires_at),
+            ]),
+            _ => None,
+        };
         let row = self
             .pool
             .ask(
@@ -154,13 +192,14 @@ impl Postgres {
                     (&new.at, Type::INT8),
                     (&new.next_stamp, Type::INT8),
                     (&new.states, Type::INT8_ARRAY),
-                    (&new.ids, Type::TEXT_ARRAY),
-                    (&new.id_numbers, Type::INT8_ARRAY),
                     (&new.settled, Type::INT8_ARRAY),
                     (&new.settled_floor, Type::INT8),
                     (&new.closed, Type::INT8_ARRAY),
                     (&new.changed, Type::INT8_ARRAY),
                     (&new.absent_at, Type::INT8),
+                    (&id.as_deref(), Type::TEXT),
+                    (&known, Type::INT8),
+                    (&given, Type::INT8_ARRAY),
                     (&self.lock_timeout, Type::TEXT),
                 ],
             )
@@ -171,7 +210,7 @@ impl Postgres {
     /// The time to decide by, if the test has one.
     pub(crate) fn test_now(&self) -> Option<i64> {
         let clock = self.pool.options().decides_by.as_ref()?;
-        Some(integer(clock.now().as_micros()))
+        Some(micros(clock.now()))
     }
 
     /// Where the deciding clock stands, as far as we know.
@@ -184,11 +223,5 @@ impl Postgres {
         let span = Span::from_micros(ahead.unsigned_abs());
         let local = options.timer.now();
         if ahead < 0 { local - span } else { local + span }
-    }
-
-    fn learn(&self, answer: Answer) -> Answer {
-        let local = integer(self.pool.options().timer.now().as_micros());
-        self.ahead.store(integer(answer.now.as_micros()) - local, Ordering::Relaxed);
-        answer
     }
 }

@@ -131,7 +131,9 @@ impl Together {
         let numbers: Vec<i64> = all.iter().flat_map(|one| &one.numbers).copied().collect();
         let amounts: Vec<i64> = all.iter().flat_map(|one| &one.amounts).copied().collect();
         let shapes: Vec<&[u8]> = all.iter().map(|one| &*one.shape).collect();
+        let refundable: Vec<bool> = all.iter().map(|one| one.refundable).collect();
         let ids: Vec<Option<&str>> = all.iter().map(|one| one.id.as_deref()).collect();
+        let digests: Vec<i64> = all.iter().map(|one| one.digest).collect();
         let ttls: Vec<i64> = all.iter().map(|one| one.id_ttl).collect();
         let nows: Vec<Option<i64>> = all.iter().map(|one| one.now).collect();
         let decide: Vec<bool> = all.iter().map(|one| one.decide).collect();
@@ -148,7 +150,9 @@ impl Together {
                     (&lengths(|one| one.numbers.len()), Type::INT4_ARRAY),
                     (&amounts, Type::INT8_ARRAY),
                     (&lengths(|one| one.amounts.len()), Type::INT4_ARRAY),
+                    (&refundable, Type::BOOL_ARRAY),
                     (&ids, Type::TEXT_ARRAY),
+                    (&digests, Type::INT8_ARRAY),
                     (&ttls, Type::INT8_ARRAY),
                     (&nows, Type::INT8_ARRAY),
                     (&decide, Type::BOOL_ARRAY),

@@ -63,6 +63,17 @@ impl Answer {
         self.bytes.get(HEAD..self.body).unwrap_or_default()
     }
 
+    /// Whether a charge was made: then the time of the answer is that of the entry, which is never before the server's.
+    pub(crate) fn is_charge(&self) -> bool {
+        self.body == 0
+    }
+
+    /// The time of the entry that was decided on, if there is one.
+    pub(crate) fn entry_at(&self) -> Option<Timestamp> {
+        let (at, _) = first_word(self.body().get(1..)?)?;
+        Some(Timestamp::from_micros(at))
+    }
+
     /// The number that came with the status.
     pub(crate) fn number(&self) -> Option<u64> {
         first_word(self.extra()).map(|(number, _)| number)

@@ -58,6 +58,11 @@ impl Fields {
         self.get("e").unwrap_or_default()
     }
 
+    /// The policy called `name` that the entry was written under; nothing if there is no entry.
+    pub(crate) fn policy(&self, name: &str) -> Result<Option<Policy>, Error> {
+        Ok(self.get("p").map(|shape| Policy::from_shape_bytes(name, shape)).transpose()?)
+    }
+
     /// The entry in the numbers it was written with; nothing if there is none.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Option<Entry>, Error> {
         let (Some(shape), Some(hot)) = (self.get("p"), self.get("e")) else { return Ok(None) };

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use tollgate::core::{
     Amounts, Change, Entry, IdChange, Operation, Outcome, apply, bounds, standings,
 };
+use tollgate::steps::ServerTime;
 use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
 
 use crate::answer::{Answer, Status};
@@ -25,6 +26,8 @@ pub struct Redis {
     pub(crate) options: Options,
     /// By how many microseconds the server's clock was ahead of ours when it last answered.
     ahead: AtomicI64,
+    /// The server's time, as replies show it.
+    pub(crate) time: ServerTime,
 }
 
 impl Redis {
@@ -36,14 +39,18 @@ impl Redis {
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;
-        Ok(Self { link, options, ahead: AtomicI64::new(0) })
+        Ok(Self { link, options, ahead: AtomicI64::new(0), time: ServerTime::new() })
     }
 
     /// The key of a policy's entry for a subject. Programs that look at it must not write it.
     #[must_use]
     pub fn key(&self, policy: &Policy, subject: &str) -> String {
+        self.key_of(policy.name(), subject)
+    }
+
+    pub(crate) fn key_of(&self, policy: &str, subject: &str) -> String {
         // A name has no slash, so that no two pairs share a key; what is in braces decides on the slot of a cluster.
-        format!("{}:{{{}/{subject}}}", self.options.prefix, policy.name())
+        format!("{}:{{{policy}/{subject}}}", self.options.prefix)
     }
 
     /// Where the id of an ask is remembered.
@@ -106,6 +113,7 @@ impl Redis {
             all.extend(id.field());
             let answer = self.link.run(call.script, &id.keys(&key), &all, call.repeat).await?;
             let answer = Answer::read(answer)?;
+            self.check_time(call, &key, &answer).await?;
             self.learn_clock(answer.now);
             match answer.status {
                 Status::OtherWindow => {

@@ -9,6 +9,7 @@ mod link;
 mod msgpack;
 mod options;
 mod overrides;
+mod repair;
 mod script;
 mod verbs;
 

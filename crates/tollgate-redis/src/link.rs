@@ -8,8 +8,8 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
-    Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, ServerErrorKind,
-    TlsCertificates,
+    Client, Cmd, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
+    ServerErrorKind, TlsCertificates,
 };
 use tollgate::{Error, ErrorKind, Span, SystemClock, within};
 
@@ -157,6 +157,61 @@ impl Link {
         }
     }
 
+    /// Runs `command` on the node that has `slot`; any node where there is only one.
+    pub(crate) async fn at_slot<T: FromRedisValue>(
+        &self,
+        command: Cmd,
+        slot: u16,
+        doing: &str,
+    ) -> Result<T, Error> {
+        let answer = async {
+            match self.connection.clone() {
+                Connection::Single(mut connection) => command.query_async(&mut connection).await,
+                Connection::Cluster(mut connection) => {
+                    let route = Route::new(slot, SlotAddr::Master);
+                    let routing =
+                        RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+                    let answer = connection.route_command(command, routing).await?;
+                    redis::from_redis_value(answer).map_err(RedisError::from)
+                }
+            }
+        };
+        match within(&SystemClock, self.timeout, answer).await {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(fault::fault(error, doing, &self.servers)),
+            None => Err(fault::too_slow(doing, &self.servers, self.timeout)),
+        }
+    }
+
+    /// One slot of each node; any slot where there is only one node.
+    pub(crate) async fn slot_of_each_node(&self) -> Result<Vec<u16>, Error> {
+        let Connection::Cluster(_) = self.connection else { return Ok(vec![0]) };
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        // Ranges of slots, each with its first and last slot and its nodes, the master first.
+        let ranges: Vec<(u16, u16, redis::Value)> = self
+            .at_slot::<Vec<Vec<redis::Value>>>(command, 0, "list the nodes")
+            .await?
+            .into_iter()
+            .filter_map(|range| {
+                let [first, last, master, ..] =
+                    <[redis::Value; 3]>::try_from(range.into_iter().take(3).collect::<Vec<_>>())
+                        .ok()?;
+                let slot = |value| redis::from_redis_value(value).ok();
+                Some((slot(first)?, slot(last)?, master))
+            })
+            .collect();
+        let mut masters: Vec<redis::Value> = Vec::new();
+        let mut slots = Vec::new();
+        for (first, _, master) in ranges {
+            if !masters.contains(&master) {
+                masters.push(master);
+                slots.push(first);
+            }
+        }
+        Ok(slots)
+    }
+
     /// Whether the server answers.
     pub(crate) async fn ping(&self) -> Result<(), Error> {
         let ping = async {
@@ -192,7 +247,7 @@ fn command(name: &str, script: &str, keys: &[&str], args: &[&[u8]]) -> Cmd {
 }
 
 /// The slot of a cluster that has `key`: the CRC-16 (XMODEM) of what stands in its first braces.
-fn slot(key: &str) -> u16 {
+pub(crate) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let crc = tag.filter(|tag| !tag.is_empty()).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {

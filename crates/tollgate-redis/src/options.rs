@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate::{Clock, Span};
+use tollgate::{Clock, Observer, Span};
 
 /// How long one attempt may take before the answer is [`Unavailable`](tollgate::ErrorKind::Unavailable). Short on
 /// purpose: a slow store is as bad as a dead one.
@@ -42,6 +42,7 @@ pub struct Options {
     pub(crate) wait_replicas: u32,
     pub(crate) authority: Option<Vec<u8>>,
     pub(crate) told_time: Option<Arc<dyn Clock>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
@@ -57,6 +58,7 @@ impl Options {
             wait_replicas: 0,
             authority: None,
             told_time: None,
+            observer: None,
         }
     }
 
@@ -101,6 +103,13 @@ impl Options {
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
+        self
+    }
+
+    /// Tells `observer` of entries from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
         self
     }
 

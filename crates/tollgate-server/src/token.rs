@@ -8,6 +8,8 @@
 //! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over version and body (32 bytes)
 //! body:                 policy, numbers, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
 //! ```
+//! The token of an ask with an id is of version 3 and has the id behind the body, so that a release can forget it.
+//!
 //! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
 //! hash of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
 //! permit gives nothing back.
@@ -26,7 +28,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
+use tollgate::core::bounds::{ID_BYTES_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
 use tollgate::{Costs, Error, ErrorKind, Grant, Permit, Policy, Timestamp};
 
 /// The length of a permit key.
@@ -63,11 +65,14 @@ pub const RELAYS_MAX: usize = 4;
 const VERSION: u8 = 1;
 /// The version of a token with another broker's token in it.
 const RELAYED: u8 = 2;
+/// The version of a token with an ask id behind its body.
+const WITH_ID: u8 = 3;
 const MAC_BYTES: usize = 32;
 const NUMBER_BYTES_MAX: usize = 10;
 const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
     + SUBJECT_BYTES_MAX
     + UNITS_MAX * (NAME_BYTES_MAX + 1 + NUMBER_BYTES_MAX)
+    + ID_BYTES_MAX
     + 7 * NUMBER_BYTES_MAX;
 
 /// What a token takes mostly, but for the names in it.
@@ -176,9 +181,11 @@ fn written(permit: &Permit) -> Vec<u8> {
         degraded: permit.degraded,
     };
     let mut bytes = Vec::with_capacity(TOKEN_BYTES + body.policy.len() + body.subject.len());
-    bytes.push(VERSION);
-    postcard::to_extend(&body, bytes)
-        .expect("a body has no part that postcard cannot write, and a vector has room")
+    bytes.push(if permit.id().is_some() { WITH_ID } else { VERSION });
+    let mut bytes = postcard::to_extend(&body, bytes)
+        .expect("a body has no part that postcard cannot write, and a vector has room");
+    bytes.extend_from_slice(permit.id().unwrap_or_default().as_bytes());
+    bytes
 }
 
 /// The permit that `text` stands for; `lookup` finds its policy. What the token does not carry (standings, the denial
@@ -224,7 +231,7 @@ fn body_of(mut bytes: &[u8]) -> Result<&[u8], Error> {
         let (sealed, _) = bytes.split_at(bytes.len().saturating_sub(MAC_BYTES));
         match sealed.split_first() {
             Some((&RELAYED, inner)) => bytes = inner,
-            Some((&VERSION, _)) => return Ok(sealed),
+            Some((&(VERSION | WITH_ID), _)) => return Ok(sealed),
             _ => return Err(invalid("the permit has no permit in it that this version reads")),
         }
     }
@@ -236,10 +243,15 @@ fn parse(
 ) -> Result<Permit, Error> {
     let (body, rest) = postcard::take_from_bytes::<Body<'_>>(&sealed[1..])
         .map_err(|_| invalid("the permit does not decode, although its seal is right"))?;
-    if !rest.is_empty() {
-        return Err(invalid("the permit is longer than it should be, although its seal is right"));
-    }
-    permit_of(&body, &lookup(body.policy)?)
+    let id = match (sealed[0], std::str::from_utf8(rest)) {
+        (WITH_ID, Ok(id)) if !id.is_empty() && id.len() <= ID_BYTES_MAX => Some(id),
+        (VERSION, Ok("")) => None,
+        _ => {
+            let text = "the permit is longer than it should be, although its seal is right";
+            return Err(invalid(text));
+        }
+    };
+    Ok(permit_of(&body, &lookup(body.policy)?)?.with_id(id))
 }
 
 /// Refuses what is no permit under any key. Whether the rest was given out, [`decode`] knows.
@@ -266,9 +278,9 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, Error> {
         invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
     })?;
     match bytes.first() {
-        Some(&(VERSION | RELAYED)) if MAC_BYTES < bytes.len() => Ok(bytes),
+        Some(&(VERSION | RELAYED | WITH_ID)) if MAC_BYTES < bytes.len() => Ok(bytes),
         Some(version) if MAC_BYTES < bytes.len() => Err(invalid(format!(
-            "the permit is of version {version}, and versions {VERSION} and {RELAYED} are read here; acquire a new one"
+            "the permit is of version {version}, and versions up to {WITH_ID} are read here; acquire a new one"
         ))),
         _ => Err(invalid("the permit is cut short; send it unchanged")),
     }

@@ -106,6 +106,8 @@ metrics! {
         "The most that unposted may become: this instance's share of a possible over-issue";
     VIOLATIONS = "tollgate_violations", Counter, LIMIT, Some(("RateLimiterViolations", LIMIT)),
         "Refusals by a provider of what was admitted";
+    MENDED = "tollgate_entries_mended", Counter, POLICY, Some(("RateLimiterEntriesMended", POLICY)),
+        "Entries from the future, written by a wrong clock, that were rewritten as used up";
     FALLBACK = "tollgate_fallback_activated", Counter, &[], Some(("RateLimiterFallbackActivated", &[])),
         "How often decisions began to be made without the store";
     FALLBACK_ACTIVE = "tollgate_fallback_active", Gauge, &[], Some(("RateLimiterFallbackActive", &[])),

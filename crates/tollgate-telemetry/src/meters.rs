@@ -209,6 +209,9 @@ impl Meters {
             Event::Unposted { policy, unposted, unposted_max } => {
                 self.of(policy).unposted(*unposted, *unposted_max);
             }
+            Event::Mended { policy, .. } => {
+                self.of(policy).mended.fetch_add(1, Relaxed);
+            }
             Event::Violated { policy, incident } => {
                 self.of(policy).limits.violated(policy, &incident.limit);
             }

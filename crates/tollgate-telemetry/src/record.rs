@@ -77,6 +77,11 @@ pub enum What {
         /// How long decisions were made without it.
         lasted: Span,
     },
+    /// An entry from the future was rewritten as used up at the present.
+    Mended {
+        /// How far its time was ahead.
+        ahead: Span,
+    },
     /// A provider refused what was admitted.
     Violated(Box<Incident>),
 }
@@ -93,6 +98,7 @@ impl What {
             Self::Failed { .. } => "failed",
             Self::DegradedBegan { .. } => "degraded_began",
             Self::DegradedEnded { .. } => "degraded_ended",
+            Self::Mended { .. } => "mended",
             Self::Violated(_) => "violated",
         }
     }
@@ -123,9 +129,10 @@ impl Severity {
             Event::Denied { .. } | Event::Closed { .. } | Event::DegradedEnded { .. } => {
                 Some(Self::Warn)
             }
-            Event::Failed { .. } | Event::DegradedBegan { .. } | Event::Violated { .. } => {
-                Some(Self::Error)
-            }
+            Event::Failed { .. }
+            | Event::DegradedBegan { .. }
+            | Event::Mended { .. }
+            | Event::Violated { .. } => Some(Self::Error),
             _ => None,
         }
     }
@@ -150,7 +157,10 @@ impl Record {
             What::Denied { .. } | What::Closed { .. } | What::DegradedEnded { .. } => {
                 Severity::Warn
             }
-            What::Failed { .. } | What::DegradedBegan { .. } | What::Violated(_) => Severity::Error,
+            What::Failed { .. }
+            | What::DegradedBegan { .. }
+            | What::Mended { .. }
+            | What::Violated(_) => Severity::Error,
         }
     }
 
@@ -190,7 +200,7 @@ impl Record {
                 record.took = Some(*took);
                 What::Denied {
                     limit: denial.limit.to_string(),
-                    reset_at: match denial.wait {
+                    reset_at: match denial.bound() {
                         Wait::Until(until) => Some(until),
                         Wait::Never => None,
                     },
@@ -222,6 +232,7 @@ impl Record {
             }
             Event::DegradedBegan { error } => What::DegradedBegan { error: error.to_string() },
             Event::DegradedEnded { lasted } => What::DegradedEnded { lasted: *lasted },
+            Event::Mended { ahead, .. } => What::Mended { ahead: *ahead },
             Event::Violated { incident, .. } => What::Violated(Box::new((*incident).clone())),
             _ => return None,
         };
@@ -251,9 +262,9 @@ fn about<'a>(event: &'a Event<'_>) -> (Option<&'a str>, Option<&'a str>) {
         Event::Settled { permit, .. }
         | Event::Released { permit, .. }
         | Event::Renewed { permit } => (permit.policy(), Some(permit.subject())),
-        Event::Reset { policy, subject } | Event::Failed { policy, subject, .. } => {
-            (*policy, Some(*subject))
-        }
+        Event::Reset { policy, subject }
+        | Event::Failed { policy, subject, .. }
+        | Event::Mended { policy, subject, .. } => (*policy, Some(*subject)),
         Event::Violated { policy, incident } => (*policy, Some(incident.subject.as_str())),
         Event::Tried { policy, .. } | Event::Unposted { policy, .. } => (*policy, None),
         _ => return (None, None),

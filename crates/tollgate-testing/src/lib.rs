@@ -8,6 +8,7 @@ pub mod faulty;
 pub mod generate;
 pub mod model;
 pub mod overrides;
+pub mod redis_cell;
 pub mod sabotage;
 pub mod script;
 pub mod servers;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -20,6 +21,18 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// The time since some fixed instant. It never goes back, whatever happens to the wall clock.
     fn monotonic(&self) -> Span;
+
+    /// The time since boot, suspended time included. Like [`monotonic`](Self::monotonic) it cannot be set; unlike it, a
+    /// suspended machine does not stop it.
+    fn boot_time(&self) -> Span {
+        self.monotonic()
+    }
+
+    /// Identifies the boot that [`boot_time`](Self::boot_time) counts from. `None` if it is unknown, so that boot times of
+    /// two processes cannot be compared.
+    fn boot_id(&self) -> Option<u128> {
+        None
+    }
 
     /// Both at once, for those who need both and often.
     fn both(&self) -> (Timestamp, Span) {
@@ -60,6 +73,8 @@ pub struct ManualClock(Arc<Mutex<Dial>>);
 
 #[derive(Debug, Default)]
 struct Dial {
+    /// Different for every clock.
+    boot_id: u128,
     now: Timestamp,
     passed: Span,
     next_sleeper: u64,
@@ -76,7 +91,9 @@ impl ManualClock {
     /// A clock that stands at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
+        static BOOTS: AtomicU64 = AtomicU64::new(1);
         let clock = Self::default();
+        clock.dial().boot_id = BOOTS.fetch_add(1, Ordering::Relaxed).into();
         clock.dial().now = now;
         clock
     }
@@ -127,6 +144,10 @@ impl Clock for ManualClock {
 
     fn monotonic(&self) -> Span {
         self.dial().passed
+    }
+
+    fn boot_id(&self) -> Option<u128> {
+        Some(self.dial().boot_id).filter(|id| *id != 0)
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {

@@ -73,6 +73,22 @@ impl Clock for SystemClock {
         passed_at(&TICKS, TICKS.raw())
     }
 
+    #[cfg(target_os = "linux")]
+    fn boot_time(&self) -> Span {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (secs, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+        Span::from_micros(secs.saturating_mul(1_000_000).saturating_add(nanos / 1_000))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn boot_id(&self) -> Option<u128> {
+        static ID: LazyLock<Option<u128>> = LazyLock::new(|| {
+            let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+            u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+        });
+        *ID
+    }
+
     #[inline]
     fn both(&self) -> (Timestamp, Span) {
         let raw = TICKS.raw();

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tollgate_core::{Ask, Decision, Denial};
+use tollgate_core::{Ask, Decision, Denial, ahead_for_people};
 use tower::{Layer, Service};
 
 use crate::error::Error;
@@ -125,14 +125,18 @@ pub enum GatedError<E> {
 impl<E> fmt::Display for GatedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Denied(denial) => match denial.retry_after() {
-                Some(wait) => write!(
-                    f,
-                    "denied by limit {:?} of policy {:?}; try again in {}",
-                    denial.limit,
-                    denial.policy,
-                    wait.for_people()
-                ),
+            Self::Denied(denial) => match denial.wait_for_people() {
+                Some(wait) => {
+                    write!(
+                        f,
+                        "denied by limit {:?} of policy {:?}; ",
+                        denial.limit, denial.policy
+                    )?;
+                    if 0 < denial.waiting_ahead {
+                        write!(f, "{}; ", ahead_for_people(denial.waiting_ahead))?;
+                    }
+                    write!(f, "try again in {wait}")
+                }
                 None => write!(
                     f,
                     "denied by limit {:?} of policy {:?}: asked {}, at most {} ever fit",

@@ -16,8 +16,10 @@ mod observe;
 pub mod overrides;
 mod policies;
 mod queue;
+pub mod repair;
 pub mod retry;
 pub mod spec;
+pub mod steps;
 mod store;
 mod strategy;
 mod sync;
@@ -35,7 +37,9 @@ pub use local::LocalBucket;
 pub use memory::{KEYS_MAX_DEFAULT, Memory};
 pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
-pub use queue::{Queue, WAITERS_MAX};
+pub use queue::{
+    HOLDING_POLICIES_MAX, HOLDING_TIMES_MAX, Queue, SLOT_POLL_MAX, SLOT_POLL_MIN, WAITERS_MAX,
+};
 pub use store::{Atomic, Store};
 pub use strategy::{
     Attempts, Chance, Fallback, FallbackSettings, Leased, LeasedOptions, Optimistic,
@@ -44,7 +48,7 @@ pub use strategy::{
 pub use tollgate_core::{
     self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,
     Denial, Grant, Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy,
-    PolicyBuilder, Refill, Refusal, RollingWindow, Rule, Span, Standing, Timestamp, TokenBucket,
-    Verdict, Wait,
+    PolicyBuilder, Refill, Refusal, RollingWindow, Rule, Shortage, SlotWait, Span, Standing,
+    Timestamp, TokenBucket, Verdict, Wait,
 };
 pub use within::within;

@@ -38,6 +38,12 @@ pub(super) const RESET: &str = "\
 Examples:
   tollgate reset video-requests alice";
 
+pub(super) const REPAIR: &str = "\
+Examples:
+  tollgate repair --config tollgate.toml
+  tollgate repair --config tollgate.toml --json
+  tollgate repair --config tollgate.toml --yes";
+
 pub(super) const POLICIES: &str = "\
 Examples:
   tollgate policies

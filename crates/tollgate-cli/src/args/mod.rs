@@ -13,7 +13,7 @@ mod verbs;
 pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
 pub(crate) use drs::{DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
-pub(crate) use stores::{Database, DynamodbCommand, PostgresCommand, PostgresInstall};
+pub(crate) use stores::{Database, DynamodbCommand, PostgresCommand, PostgresInstall, Repair};
 pub(crate) use translate::{
     Making, Provided, ProviderKind, Resume, TranslateCommand, TranslateFlags, Working,
 };
@@ -116,6 +116,13 @@ pub(crate) enum Command {
     /// Forget everything about a subject, so that it starts with nothing used
     #[command(after_help = examples::RESET)]
     Reset(OfSubject),
+
+    /// List entries from the future, which a wrong clock wrote, and mend them
+    ///
+    /// Such an entry refuses its subject until its own time. Without --yes nothing is changed. With it, each is rewritten as
+    /// used up now, so that its limits refill as usual from here on. Set the clocks right first.
+    #[command(after_help = examples::REPAIR)]
+    Repair(Repair),
 
     /// Report that a provider refused what was admitted
     ///

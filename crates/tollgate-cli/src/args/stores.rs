@@ -1,4 +1,4 @@
-//! Making a store ready: `dynamodb` and `postgres`.
+//! Making a store ready and repairing it: `dynamodb`, `postgres` and `repair`.
 
 use clap::{Args, Subcommand};
 
@@ -18,10 +18,21 @@ pub(crate) enum PostgresCommand {
     /// Make the tables and functions of the store, or of a quota over a table of yours
     ///
     /// Without --table it makes or updates the tables of the store. With --table it writes functions into the database
-    /// that count the rows of that table per user in a rolling window, and makes the index they need. Both can be done
-    /// again at any time.
+    /// that count the rows of that table per user in a rolling window, and makes the index they need. The functions run
+    /// with the rights of the owner of the table; the GRANT statements that let other roles call them are printed, and
+    /// grants of an earlier install are kept. Both can be done again at any time.
     #[command(after_help = examples::POSTGRES_INSTALL)]
     Install(PostgresInstall),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Repair {
+    /// Mend the entries instead of only listing them
+    #[arg(long, visible_alias = "apply")]
+    pub(crate) yes: bool,
+    /// Take only entries that are more than this ahead of the store's time
+    #[arg(long, default_value = "5m", value_name = "TIME")]
+    pub(crate) ahead: String,
 }
 
 /// Which database, if not the configured store.
@@ -36,7 +47,8 @@ pub(crate) struct Database {
 pub(crate) struct PostgresInstall {
     #[command(flatten)]
     pub(crate) database: Database,
-    /// The table whose rows are counted, with its schema if it is not on the search path
+    /// The table whose rows are counted, with its schema if it is not on the search path; names are literal, or quoted as
+    /// in app."Orders"
     #[arg(long)]
     pub(crate) table: Option<String>,
     /// How many rows a user may have in the window
@@ -51,7 +63,7 @@ pub(crate) struct PostgresInstall {
     /// The column that says when, of type timestamptz
     #[arg(long, default_value = "created_at", value_name = "COLUMN", requires = "table")]
     pub(crate) time_column: String,
-    /// The column that makes a repeated request recognisable; without one, keys are kept in a table beside
+    /// The column of idempotency keys; without one, keys are kept in a table beside
     #[arg(long, value_name = "COLUMN", requires = "table")]
     pub(crate) key_column: Option<String>,
     /// Count only rows with this value, as in status=done; several values of one column are alternatives
@@ -66,7 +78,7 @@ pub(crate) struct PostgresInstall {
     /// Take a time column without a zone for UTC
     #[arg(long, requires = "table")]
     pub(crate) utc: bool,
-    /// Also refuse rows that others insert, by a trigger with SQLSTATE RL429
+    /// Also refuse inserts and updates by others that evade the quota, by a trigger with SQLSTATE RL429
     #[arg(long, requires = "table")]
     pub(crate) trigger: bool,
 }

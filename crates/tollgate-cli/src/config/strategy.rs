@@ -1,7 +1,7 @@
 //! How often the broker asks its store: `[strategy]`.
 
 use tollgate::spec::Step;
-use tollgate::{Costs, LeasedOptions, OptimisticOptions, Policies, Policy, Rule, Span};
+use tollgate::{Costs, LeasedOptions, OptimisticOptions, Policies, Policy, Span};
 
 use super::fallback::span;
 use super::file::StrategyTable;
@@ -80,10 +80,9 @@ impl StrategyConfig {
 
     /// Whether asks of `policy` are answered without asking the store each time; if not, why.
     pub(crate) fn passes_through(&self, policy: &Policy) -> Option<&'static str> {
-        let has_slots = policy.limits().any(|limit| matches!(limit.rule(), Rule::Concurrency(_)));
         match self {
             Self::Atomic => None,
-            _ if has_slots => Some("it has a concurrency limit"),
+            _ if policy.has_slots() => Some("it has a concurrency limit"),
             Self::Leased(_) if policy.block_ttl().is_zero() => Some("it has no block_ttl"),
             Self::Leased(_) if policy.is_shadow() => Some("it is in shadow mode"),
             _ => None,

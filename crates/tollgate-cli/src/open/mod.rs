@@ -8,9 +8,12 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
 use tollgate::overrides::OverrideStore;
+use tollgate::repair::Repair;
 use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
+use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options};
-use tollgate_postgres::{CLEAN_UP_EVERY, PostgresAudit};
+use tollgate_postgres::{CLEAN_UP_EVERY, Postgres, PostgresAudit};
+use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 use tollgate_server::wire::StoreHealth;
 
@@ -118,6 +121,55 @@ pub(crate) async fn for_command(
     }
 }
 
+/// Opens `store` to repair it; nothing if there is no store yet.
+pub(crate) async fn for_repair(
+    store: &StoreConfig,
+    fallback: &FallbackConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<Option<Arc<dyn Repair>>, Error> {
+    let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
+    let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
+    Ok(Some(match store {
+        StoreConfig::Memory => {
+            return invalid(
+                "the configured store is memory, which ends with the broker; restart it, there is nothing else to repair",
+            );
+        }
+        StoreConfig::Broker(_) => {
+            return invalid(
+                "the configured store is another broker; run repair with the configuration of that one",
+            );
+        }
+        StoreConfig::Embedded { path, durability } => {
+            if !Embedded::exists(path)? {
+                return Ok(None);
+            }
+            let options = options(*durability, Holder::Command, clock);
+            let opened =
+                Embedded::open_for_repair(path, options).map_err(|error| match error.kind() {
+                    ErrorKind::Contended => {
+                        let text = format!("{error}; to repair it, stop whatever holds it");
+                        Error::new(ErrorKind::Contended, text)
+                    }
+                    _ => error,
+                });
+            Arc::new(opened?)
+        }
+        StoreConfig::DynamoDb(config) => {
+            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            Arc::new(DynamoDb::connect(options).await?)
+        }
+        StoreConfig::Postgres(config) => {
+            let options = postgres_options(config)?.reply_timeout(timeout);
+            Arc::new(Postgres::open(options).await?)
+        }
+        StoreConfig::Redis(config) => {
+            let options = servers::redis_options(config)?.attempt_timeout(timeout);
+            Arc::new(Redis::connect(options).await?)
+        }
+    }))
+}
+
 /// The error of a command that would need a store in memory.
 pub(crate) fn inside_the_broker() -> Error {
     Error::new(
@@ -170,7 +222,7 @@ pub(crate) async fn for_server(
         StoreConfig::Memory => empty(clock, None),
         StoreConfig::Embedded { path, durability } => {
             let holder = Holder::Server { url: url.to_owned() };
-            embedded(path, options(*durability, holder, clock))
+            embedded(path, options(*durability, holder, clock).observer(observer))
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);

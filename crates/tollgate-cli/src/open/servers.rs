@@ -46,8 +46,15 @@ pub(super) async fn open(
             })
             .await
         }
-        StoreConfig::Postgres(config) => postgres(config, timeout).await,
-        StoreConfig::Redis(config) => redis(redis_options(config)?.attempt_timeout(timeout)).await,
+        StoreConfig::Postgres(config) => postgres(config, timeout, observer).await,
+        StoreConfig::Redis(config) => {
+            let options = redis_options(config)?.attempt_timeout(timeout);
+            redis(match observer {
+                Some(observer) => options.observer(observer),
+                None => options,
+            })
+            .await
+        }
         StoreConfig::Memory | StoreConfig::Embedded { .. } => {
             Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
         }
@@ -74,11 +81,18 @@ pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Op
     options
 }
 
-async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Error> {
+async fn postgres(
+    config: &PostgresConfig,
+    timeout: Span,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<Remote, Error> {
     // Waiting for a row is no outage, so it ends before the attempt does.
     let lock = Span::from_micros(timeout.as_micros() / 2);
     let options = postgres_options(config)?.reply_timeout(timeout);
-    let options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
+    let mut options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
+    if let Some(observer) = observer {
+        options = options.observer(observer);
+    }
     let postgres = Arc::new(Postgres::open(options).await?);
     let key = postgres.permit_key().await?;
     let (gate, overrides) = (Arc::clone(&postgres) as _, Arc::clone(&postgres) as _);
@@ -86,7 +100,7 @@ async fn postgres(config: &PostgresConfig, timeout: Span) -> Result<Remote, Erro
 }
 
 /// How to reach the configured server or cluster.
-fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error> {
+pub(super) fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Options, Error> {
     let url = config.url.read()?;
     let mut options = if config.cluster {
         tollgate_redis::Options::cluster(url.split(',').map(str::trim))

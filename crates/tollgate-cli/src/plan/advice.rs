@@ -21,6 +21,14 @@ pub(super) struct Advice {
     pub(super) reason: String,
 }
 
+impl Advice {
+    /// The same advice, which says that its figures were measured.
+    pub(super) fn measured_on(mut self, store: &str) -> Self {
+        self.reason = format!("measured on {store}: {}", self.reason);
+        self
+    }
+}
+
 /// The recommendation for `rows`, of which the first is atomic.
 pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
     let Some(atomic) = rows.first() else {

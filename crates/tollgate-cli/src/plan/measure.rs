@@ -46,6 +46,9 @@ pub(super) struct Measured {
     /// The middle one of all round trips to the store.
     pub(super) latency_us: u64,
     pub(super) lines: Vec<Line>,
+    /// What each strategy came to, by its name: what the recommendation goes by.
+    #[serde(skip)]
+    pub(super) figures: Vec<(String, Figures)>,
 }
 
 /// One figure of one strategy.
@@ -86,7 +89,7 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
         duration: shape.measure_for,
         ..shape.clone()
     };
-    let (mut lines, mut trips) = (Vec::new(), Vec::new());
+    let (mut lines, mut trips, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     for strategy in Strategy::all(&shape)? {
         let name = strategy.kind.name();
         if !report.strategies.iter().any(|row| row.name == name) {
@@ -96,11 +99,9 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
         let (real, recorded) = processes(&shape, config, name, &subject, &*clock)?;
         let simulated = simulate::replay(&shape, &strategy, &recorded)?;
         trips.extend(recorded.trips);
-        lines.extend(compare(
-            name,
-            &meter::measure(&shape, &simulated)?,
-            &meter::measure(&shape, &real)?,
-        ));
+        let real = meter::measure(&shape, &real)?;
+        lines.extend(compare(name, &meter::measure(&shape, &simulated)?, &real));
+        figures.push((name.to_owned(), real));
         for number in 0..shape.subjects {
             let subject = format!("{subject}-s{number}");
             runtime.block_on(gate.reset(&strategy.policy, &subject))?;
@@ -114,6 +115,7 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
         lasted_us: shape.duration.as_micros(),
         latency_us: trips.get(trips.len() / 2).copied().unwrap_or(0),
         lines,
+        figures,
     })
 }
 

@@ -1,13 +1,18 @@
 //! What a run came to, held against an exact limiter without a network.
 //!
+//! The exact limiter keeps every admission of a rolling window at its own time. A store coarsens large windows to a grid, and
+//! what that costs is part of what a plan tells.
+//!
 //! Over-issued is what such a limiter at the provider would have refused of what was admitted. Refused with room is what it
 //! would have admitted of what was refused. Both are counted in asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tollgate::{Ask, Error, Limit, ManualClock, Memory, Policy, Rule, Span, Timestamp, Verdict};
+use tollgate::{
+    Ask, Costs, Error, Limit, ManualClock, Memory, Policy, Rule, Span, Timestamp, Verdict,
+};
 
 use super::shape::Shape;
 use super::simulate::{Event, Outcome, Run};
@@ -88,38 +93,79 @@ fn quantile(sorted: &[u64], percent: usize) -> u64 {
 }
 
 /// The exact limiter, whose time is set by hand.
-struct Exact<'a> {
-    shape: &'a Shape,
-    policy: &'a Policy,
+struct Exact {
+    /// What an ask costs of every rolling window, with its limit and length.
+    windows: Vec<(u64, u64, u64)>,
+    /// What each subject was admitted in each window: when, oldest first.
+    admitted: HashMap<u64, Vec<VecDeque<u64>>>,
+    /// The other limits, and what an ask costs of them.
+    rest: Option<(Policy, Costs)>,
     clock: ManualClock,
     start: Timestamp,
     memory: Memory,
 }
 
-impl<'a> Exact<'a> {
-    fn new(shape: &'a Shape, policy: &'a Policy) -> Self {
+impl Exact {
+    fn new(shape: &Shape, policy: &Policy) -> Result<Self, Error> {
         let clock = ManualClock::new();
         let keys = usize::try_from(shape.subjects).unwrap_or(usize::MAX).saturating_mul(2);
         let memory = Memory::with(Arc::new(clock.clone()), keys.max(1_024));
-        Self { shape, policy, start: tollgate::Clock::now(&clock), clock, memory }
+        let costs = Ask::new(policy, "any").with_costs(&shape.costs).costs();
+        let (mut windows, mut rest) = (Vec::new(), Vec::new());
+        for limit in policy.limits() {
+            match limit.rule() {
+                Rule::RollingWindow(rule) => {
+                    let cost = costs.get(limit.unit()).unwrap_or(0);
+                    windows.push((cost, rule.limit, rule.window.as_micros()));
+                }
+                _ => rest.push(limit.clone()),
+            }
+        }
+        let rest = if rest.is_empty() { None } else { Some(Policy::new(policy.name(), rest)?) };
+        let rest = rest.map(|rest| {
+            let known = rest.units().map(|unit| (unit.to_owned(), costs.get(unit).unwrap_or(0)));
+            let costs = known.collect();
+            (rest, costs)
+        });
+        let start = tollgate::Clock::now(&clock);
+        Ok(Self { windows, admitted: HashMap::new(), rest, clock, start, memory })
     }
 
-    fn set(&self, at: u64) {
+    /// Brings the windows of `subject` to `at`, and says whether all of them have room.
+    fn windows_have_room(&mut self, at: u64, subject: u64) -> bool {
+        let count = self.windows.len();
+        let logs = self.admitted.entry(subject).or_insert_with(|| vec![VecDeque::new(); count]);
+        self.windows.iter().zip(logs).all(|((cost, limit, window), log)| {
+            while log.front().is_some_and(|first| first + window <= at) {
+                log.pop_front();
+            }
+            (log.len() as u64 + 1).saturating_mul(*cost) <= *limit
+        })
+    }
+
+    fn admits(&mut self, at: u64, subject: u64) -> Result<bool, Error> {
         self.clock.set(self.start + Span::from_micros(at));
+        if !self.windows_have_room(at, subject) {
+            return Ok(false);
+        }
+        if let Some((policy, costs)) = &self.rest {
+            let name = format!("s{subject}");
+            let ask = Ask::new(policy, name.as_str()).with_costs(costs);
+            if !matches!(self.memory.try_acquire(&ask)?, Verdict::Admitted(_)) {
+                return Ok(false);
+            }
+        }
+        self.admitted.entry(subject).or_default().iter_mut().for_each(|log| log.push_back(at));
+        Ok(true)
     }
 
-    fn admits(&self, at: u64, subject: u64) -> Result<bool, Error> {
-        self.set(at);
-        let name = format!("s{subject}");
-        let ask = Ask::new(self.policy, name.as_str()).with_costs(&self.shape.costs);
-        Ok(matches!(self.memory.try_acquire(&ask)?, Verdict::Admitted(_)))
-    }
-
-    fn has_room(&self, at: u64, subject: u64) -> Result<bool, Error> {
-        self.set(at);
-        let name = format!("s{subject}");
-        let costs = Ask::new(self.policy, name.as_str()).with_costs(&self.shape.costs).costs();
-        let standings = self.memory.standing(self.policy, &name)?;
+    fn has_room(&mut self, at: u64, subject: u64) -> Result<bool, Error> {
+        self.clock.set(self.start + Span::from_micros(at));
+        if !self.windows_have_room(at, subject) {
+            return Ok(false);
+        }
+        let Some((policy, costs)) = &self.rest else { return Ok(true) };
+        let standings = self.memory.standing(policy, &format!("s{subject}"))?;
         Ok(standings
             .iter()
             .all(|standing| costs.get(&standing.unit).unwrap_or(0) <= standing.remaining))
@@ -128,7 +174,7 @@ impl<'a> Exact<'a> {
 
 /// How many the exact limiter would have admitted of these arrivals.
 fn ideal(shape: &Shape, policy: &Policy, events: &[Event]) -> Result<u64, Error> {
-    let exact = Exact::new(shape, policy);
+    let mut exact = Exact::new(shape, policy)?;
     let mut arrivals: Vec<(u64, u64)> =
         events.iter().map(|event| (event.asked_at, event.subject)).collect();
     arrivals.sort_unstable();
@@ -146,7 +192,7 @@ struct Judged {
 }
 
 fn judge(shape: &Shape, policy: &Policy, events: &[Event]) -> Result<Judged, Error> {
-    let exact = Exact::new(shape, policy);
+    let mut exact = Exact::new(shape, policy)?;
     let mut over: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut refused_with_room = 0;
     for event in events {

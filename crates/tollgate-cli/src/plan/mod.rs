@@ -39,7 +39,8 @@ pub(crate) fn run(flags: &PlanFlags, config: &Config, reader: Reader) -> Result<
     let shape = Shape::of(flags, config)?;
     let mut report = Report::new(&shape, &Strategy::all(&shape)?)?;
     if flags.measure {
-        report.measured = Some(measure::run(&shape, config, &report)?);
+        let measured = measure::run(&shape, config, &report)?;
+        report.recommend_measured(&shape, measured);
     }
     if let Some(file) = &flags.svg {
         write(file, &chart::svg(&report))?;

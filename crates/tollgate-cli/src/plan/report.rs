@@ -71,6 +71,22 @@ impl Report {
             measured: None,
         })
     }
+
+    /// Takes the measured run in, and recommends by what the strategies did there instead of in the simulation.
+    pub(super) fn recommend_measured(&mut self, shape: &Shape, measured: Measured) {
+        let mut rows = self.strategies.clone();
+        rows.retain_mut(|row| {
+            let found = measured.figures.iter().find(|(name, _)| *name == row.name);
+            found.is_some_and(|(_, figures)| {
+                row.figures = figures.clone();
+                true
+            })
+        });
+        if !rows.is_empty() {
+            self.recommendation = advice::of(shape, &rows).measured_on(&measured.store);
+        }
+        self.measured = Some(measured);
+    }
 }
 
 fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {

@@ -31,6 +31,10 @@ pub(crate) fn redis_cli(port: &str, words: &str) -> String {
 fn redis_cli_asks_and_is_answered() {
     let (_folder, broker, port) = broker();
     assert_eq!(redis_cli(&port, "CL.THROTTLE alice 15 30 60"), "0\n16\n15\n-1\n2\n");
+    assert_eq!(redis_cli(&port, "DEL alice bob"), "1\n");
+    assert_eq!(redis_cli(&port, "CL.THROTTLE alice 15 30 60"), "0\n16\n15\n-1\n2\n");
+    assert_eq!(redis_cli(&port, "-n 0 CL.THROTTLE alice 15 30 60 0"), "0\n16\n15\n-1\n2\n");
+    assert_eq!(redis_cli(&port, "SELECT 5"), "ERR DB index is out of range; there is only 0\n\n");
     let answer = redis_cli(&port, "-3 TG.ACQUIRE two alice");
     assert!(answer.starts_with("admitted (true)\n"), "{answer}");
     assert_eq!(redis_cli(&port, "NOTHING").trim_end().split(' ').next(), Some("ERR"));
@@ -62,6 +66,8 @@ for protocol, subject in ((2, 'old'), (3, 'new')):
     assert client.ping()
     throttle = client.execute_command('CL.THROTTLE', subject, 15, 30, 60)
     assert throttle == [0, 16, 15, -1, 2], throttle
+    assert client.delete(subject, 'nobody') == 1
+    assert client.execute_command('CL.THROTTLE', subject, 15, 30, 60) == throttle
     pipe = client.pipeline(transaction=False)
     for _ in range(3):
         pipe.execute_command('TG.ACQUIRE', 'two', subject, 'COST', 'requests', 1)
@@ -74,6 +80,11 @@ for protocol, subject in ((2, 'old'), (3, 'new')):
         raise SystemExit('an unknown policy was accepted')
     except redis.ResponseError as error:
         assert 'no policy is called' in str(error), error
+try:
+    redis.Redis(port=int(sys.argv[1]), db=5).ping()
+    raise SystemExit('another database was accepted')
+except redis.ResponseError as error:
+    assert 'DB index is out of range' in str(error), error
 print('done')
 ";
     assert_eq!(python(script, &[&port]).expect("the script passes"), "done\n");

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use tollgate::{Clock, Span, SystemClock};
 use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis, eventually, free_ports};
 
 use crate::folder::Folder;
 use crate::running::{Broker, get};
+use crate::strategies::Caller;
 
 /// How many callers ask at once, and how often each in every phase.
 const CALLERS: u64 = 4;
@@ -196,4 +198,59 @@ fn r000_10_dynamodb_goes_away_and_comes_back() {
         || process.borrow_mut().kill().expect("it is killed"),
         || process.borrow_mut().restart().expect("it starts"),
     );
+}
+
+/// Asks for `span`: how many were admitted without the store, and how many by it.
+fn admitted_within(caller: &Caller, policy: &str, span: Span) -> (u64, u64) {
+    let (until, mut degraded, mut by_store) = (SystemClock.now() + span, 0, 0);
+    while SystemClock.now() < until {
+        let (status, body) = caller.ask(policy).expect("every ask is answered");
+        assert!([200, 429].contains(&status), "{body}");
+        match body["degraded"].as_bool() {
+            Some(true) => degraded += u64::from(status == 200),
+            _ => by_store += u64::from(status == 200),
+        }
+    }
+    (degraded, by_store)
+}
+
+/// A bucket of 20 per second is asked as fast as it goes while Redis is away for 5 s: paused, and killed and started again on
+/// its data. In the first second after it is back the bucket admits, instead of paying for the outage first.
+#[test]
+fn r000_10_a_bucket_goes_on_as_soon_as_redis_is_back() {
+    let mut redis = Redis::start_with(Append::Always, "").expect("a server");
+    let policy = |action: &str| {
+        format!(
+            "[[policy]]\nname = \"{action}\"\non_store_failure = \"{action}\"\nlimits = [{{ name = \"rate\", \
+             unit = \"requests\", rule = \"token-bucket\", capacity = 20, refill = \"20/s\" }}]\n"
+        )
+    };
+    let folder = Folder::with(&format!(
+        "{}attempt_timeout = \"200ms\"\n\
+         [fallback]\ninstances = 1\nprobe_min = \"100ms\"\nprobe_max = \"200ms\"\n{}{}",
+        redis.snippet(),
+        policy("open"),
+        policy("fallback")
+    ));
+    let broker = Broker::start(&folder, "");
+    let caller = Caller::of(&broker);
+    let process = redis.process();
+    for (policy, is_killed) in
+        [("open", false), ("fallback", false), ("open", true), ("fallback", true)]
+    {
+        let (_, by_store) = admitted_within(&caller, policy, Span::from_secs(1));
+        assert!(0 < by_store);
+        if is_killed { process.kill() } else { process.pause() }.expect("it goes away");
+        let (without, _) = admitted_within(&caller, policy, Span::from_secs(5));
+        assert!(20 < without, "{policy}: {without} in the outage");
+        if is_killed { process.restart() } else { process.resume() }.expect("it comes back");
+        let is_back = || {
+            let (_, body) = caller.ask(policy)?;
+            (body["degraded"] != true).then_some(())
+        };
+        eventually(is_back).expect("the store is asked again");
+        let (degraded, by_store) = admitted_within(&caller, policy, Span::from_secs(1));
+        assert_eq!(degraded, 0);
+        assert!(5 <= by_store, "{policy}, killed {is_killed}: {by_store} in the first second");
+    }
 }

@@ -4,13 +4,14 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "acquire",
     "settle",
     "release",
     "renew",
     "standing",
     "reset",
+    "repair",
     "policies",
     "policies check",
     "serve",
@@ -83,7 +84,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
+             standing, reset, repair, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

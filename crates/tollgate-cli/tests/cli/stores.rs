@@ -30,7 +30,7 @@ pub(crate) fn on(store: &str) -> Folder {
 }
 
 /// A folder on DynamoDB, with its table.
-fn on_dynamodb(server: &DynamoDb) -> Folder {
+pub(crate) fn on_dynamodb(server: &DynamoDb) -> Folder {
     let folder = on(&server.snippet());
     let made = folder.run("dynamodb create-table");
     assert_eq!((made.code, made.err.as_str()), (0, ""));

@@ -8,7 +8,7 @@ use tollgate_testing::conformance::{self, Capabilities, Fixture};
 use crate::broker::{Broker, InTurn, store};
 
 /// Every step is a call over a socket, so there are fewer stories than in memory.
-const CAPABILITIES: Capabilities = Capabilities { stories: 60, tasks: 64 };
+const CAPABILITIES: Capabilities = Capabilities { stories: 60, tasks: 64, arrears: false };
 
 fn fixture(gate: InTurn, clock: &ManualClock) -> Fixture {
     Fixture::new(Arc::new(gate), clock.clone()).with_capabilities(CAPABILITIES)

@@ -11,8 +11,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tollgate::{
-    Ask, Atomic, Attempts, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Memory, Policy,
-    Resend, Span, TokenBucket,
+    Ask, Atomic, Attempts, Clock as _, Concurrency, Costs, Decision, ErrorKind, Gate, Limit,
+    ManualClock, Memory, Policy, Queue, Resend, Span, TokenBucket, Wait,
 };
 use tollgate_client::{AWAY, Client};
 use tollgate_testing::servers::Port;
@@ -233,6 +233,67 @@ async fn resends_are_charged_once() {
     assert!(matches!(gate.acquire(&Ask::new(&policy, "a")).await.unwrap(), Decision::Admitted(_)));
     let denial = gate.acquire(&Ask::new(&policy, "a")).await.unwrap().denial().unwrap();
     assert_eq!(denial.retry_after(), Some(Span::from_secs(30)));
+}
+
+/// What a denial says of slots and of asks ahead is the same by every transport.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn estimates_and_asks_ahead_cross_the_wire() {
+    let clock = ManualClock::new();
+    let broker = broker(&clock);
+    let slots = Limit::new("slots", "requests", Concurrency::new(1, Span::from_mins(5)));
+    let jobs = Policy::new("jobs", [slots]).unwrap();
+    broker.put([api(), jobs.clone()]);
+    let ask = Ask::new(&jobs, "a");
+    let client = broker.by_grpc();
+    let permit = client.acquire(&ask).await.unwrap().permit().unwrap();
+    clock.advance(Span::from_secs(3));
+    assert!(client.release(&permit).await.unwrap());
+    assert!(client.acquire(&ask).await.unwrap().is_admitted());
+    let behind = ask.clone().behind(vec![*ask.amounts(); 2]);
+    let now = clock.now();
+    for client in broker.by_each() {
+        let denial = client.acquire(&ask).await.unwrap().denial().unwrap();
+        assert_eq!((denial.is_estimated(), denial.waiting_ahead), (true, 0), "{client:?}");
+        assert_eq!(denial.retry_after(), Some(Span::from_secs(3)));
+        assert_eq!(denial.bound(), Wait::Until(now + Span::from_mins(5)));
+        let denial = client.acquire(&behind).await.unwrap().denial().unwrap();
+        assert_eq!((denial.is_estimated(), denial.waiting_ahead), (true, 2), "{client:?}");
+        assert_eq!(denial.retry_after(), Some(Span::from_secs(9)));
+        // A queue in front of the client keeps the estimate of the broker, which knows more.
+        let queue = Queue::new(client, Arc::new(clock.clone()));
+        let denial = queue.acquire(&ask).await.unwrap().denial().unwrap();
+        assert_eq!(denial.retry_after(), Some(Span::from_secs(3)));
+        let denial = Ask::new(&api(), "a").cost("requests", 3).into_owned();
+        let denial = queue.acquire(&denial).await.unwrap().denial().unwrap();
+        assert_eq!((denial.wait, denial.is_estimated()), (Wait::Never, false));
+    }
+}
+
+/// A broker of an earlier version knows neither estimates nor asks ahead: its wait is taken as it is.
+#[test]
+fn a_denial_of_an_earlier_version_is_understood() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert_ne!(stream.read(&mut [0; 4_096]).unwrap(), 0);
+        let body = r#"{"type": "t", "title": "t", "status": 429, "detail": "d", "admitted": false, "policy": "api",
+            "limit": "burst", "violated-policies": ["burst"], "unit": "requests", "asked": 1, "most": 2,
+            "retry_after_ms": 300000, "reset_at": "2026-11-15T05:50:00Z", "decided_at": "2026-11-15T05:45:00Z",
+            "limits": [], "degraded": false}"#;
+        let head = "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json";
+        let length = body.len();
+        let answer = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let client = Client::new(&tollgate_client::Settings::new().http(address)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policy = api();
+    let denial =
+        runtime.block_on(client.acquire(&Ask::new(&policy, "a"))).unwrap().denial().unwrap();
+    assert_eq!(denial.retry_after(), Some(Span::from_mins(5)));
+    assert_eq!((denial.is_estimated(), denial.waiting_ahead), (false, 0));
+    served.join().unwrap();
 }
 
 #[test]

@@ -17,13 +17,34 @@ impl Entry {
         empty
     }
 
+    /// The replacement for an entry from the future, which a wrong clock wrote: every limit is used up at `now`, since
+    /// nobody can tell what was used when. The permits that were given count as settled and give nothing back. A closed
+    /// limit stays closed for as long as it had left at the entry's own time.
+    #[must_use]
+    pub fn mended(&self, now: Timestamp) -> Self {
+        let mut mended = Self::fresh(&self.policy, now);
+        mended.next_stamp = mended.next_stamp.max(self.next_stamp);
+        let closed = self.extra().map_or(&[][..], |extra| &extra.closed);
+        let closed = closed.iter().filter(|(_, until)| self.at < *until);
+        let closed = closed.map(|(place, until)| (*place, now + until.since(self.at)));
+        let extra = mended.extra_mut();
+        extra.settled = Settled::all_before(self.next_stamp, now);
+        extra.closed = closed.collect();
+        mended.use_up(now);
+        mended
+    }
+
     /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change
-    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true.
+    /// of numbers gives no free burst; the result depends on no clock, so a promised wait stays true. A continuous bucket
+    /// that counts another unit now keeps the instant at which it is full again instead of the amount.
     #[must_use]
     pub fn carried_to(&self, policy: &Policy) -> Self {
         let states = policy.metered().iter().map(|limit| {
             match self.limits().find(|(old, _)| old.name == limit.name) {
-                Some((old, state)) => limit.gauge.carry(&old.gauge, state, self.at),
+                Some((old, state)) if old.unit == limit.unit => {
+                    limit.gauge.carry(&old.gauge, state, self.at)
+                }
+                Some((old, state)) => limit.gauge.carry_time(&old.gauge, state, self.at),
                 None => limit.gauge.fresh(),
             }
         });

@@ -4,11 +4,13 @@
 //! entry's own time `at`, which never goes back: when a clock steps back, the entry stays where it was and the strict
 //! side wins.
 
+mod arrears;
 mod carry;
 mod extra;
 mod parts;
 mod settled;
 
+pub use arrears::{Arrears, LocalSpending};
 pub(crate) use extra::{Changed, Extra};
 pub(crate) use parts::bucket;
 pub use parts::{Part, Parts, SettledPart, SlotPart};
@@ -130,6 +132,14 @@ impl Entry {
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Decides by `policy` from now on, whose shape is that of the entry's own.
+    #[inline]
+    pub(crate) fn adopt(&mut self, policy: &Policy) {
+        if !self.policy.is_clone_of(policy) {
+            self.policy = policy.clone();
+        }
     }
 
     /// When the entry was last written.
@@ -304,6 +314,9 @@ impl Entry {
             }
         }
         (self.at, self.next_stamp) = (now, stamp + 1);
+        if level == 0 {
+            self.tidy();
+        }
         Some(Ok(Charge { at: now, stamp }))
     }
 

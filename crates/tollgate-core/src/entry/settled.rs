@@ -105,6 +105,8 @@ impl Settled {
         if SETTLED_RUNS_MAX < self.runs.len()
             && let Some(oldest) = self.runs.first_entry()
             && oldest.get().is_abandoned(now)
+            // What was settled just now must be known if it comes again.
+            && *oldest.key() != stamp
         {
             self.floor = self.floor.max(oldest.remove().last);
         }

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Inner, Limit, Metered, OnStoreFailure, Policy, REQUESTS, check_subject, limit};
-use crate::bounds::{LIMITS_MAX, OVERRIDES_MAX, SPAN_MAX, UNITS_MAX};
+use super::{
+    Derived, Inner, Limit, Metered, OnStoreFailure, Policy, REQUESTS, check_subject, limit,
+};
+use crate::bounds::{FINE_CAPACITY_MAX, LIMITS_MAX, OVERRIDES_MAX, SPAN_MAX, UNITS_MAX};
 use crate::codec;
 use crate::costs::Amounts;
 use crate::error::Error;
+use crate::rule::{Gauge, Rule};
 use crate::time::Span;
 
 /// A policy in the making.
@@ -18,6 +21,7 @@ pub struct PolicyBuilder {
     shadow: bool,
     on_store_failure: OnStoreFailure,
     block_ttl: Span,
+    capacity_per_ask: bool,
     overrides: Vec<(String, Vec<Limit>)>,
 }
 
@@ -29,6 +33,7 @@ impl PolicyBuilder {
             shadow: false,
             on_store_failure: OnStoreFailure::Closed,
             block_ttl: Span::ZERO,
+            capacity_per_ask: false,
             overrides: Vec::new(),
         }
     }
@@ -66,6 +71,15 @@ impl PolicyBuilder {
     #[must_use]
     pub const fn block_ttl(mut self, ttl: Span) -> Self {
         self.block_ttl = ttl;
+        self
+    }
+
+    /// Leaves the capacities of continuous buckets out of the [shape](Policy::shape_bytes), since what is used does not
+    /// depend on them. Policies that differ in nothing else share an entry: each ask is decided with its own
+    /// capacities, in one operation of the store.
+    #[must_use]
+    pub const fn capacity_per_ask(mut self) -> Self {
+        self.capacity_per_ask = true;
         self
     }
 
@@ -112,7 +126,11 @@ impl PolicyBuilder {
         if let Some(place) = units.iter().position(|unit| &**unit == REQUESTS) {
             default_amounts.set(place, 1);
         }
-        let shape = codec::encode_shape(&self.limits, self.block_ttl);
+        let shape = if self.capacity_per_ask {
+            codec::encode_shape(&with_largest_capacities(&limits), self.block_ttl)
+        } else {
+            codec::encode_shape(&self.limits, self.block_ttl)
+        };
         Ok(Policy(Arc::new(Inner {
             default_amounts,
             use_within: margins.min(),
@@ -155,6 +173,21 @@ impl PolicyBuilder {
         }
         Ok(overrides)
     }
+}
+
+/// `limits` with the largest capacity that each continuous bucket may have at its rate.
+fn with_largest_capacities(limits: &[Metered]) -> Vec<Limit> {
+    let largest = |metered: &Metered| {
+        let mut limit = metered.limit.clone();
+        if let (Rule::TokenBucket(bucket), Gauge::Continuous(gauge)) =
+            (&mut limit.rule, &metered.gauge)
+            && let Derived::Continuous { token, .. } = gauge.derived()
+        {
+            bucket.capacity = FINE_CAPACITY_MAX / token;
+        }
+        limit
+    };
+    limits.iter().map(largest).collect()
 }
 
 pub(crate) const fn fnv_1a(bytes: &[u8]) -> u64 {

@@ -12,16 +12,20 @@ impl Policy {
     /// Whether tokens may be taken in advance: the policy has a `block_ttl`, no slots, and does refuse.
     #[must_use]
     pub fn is_leased(&self) -> bool {
-        !self.0.block_ttl.is_zero()
-            && !self.0.shadow
-            && !self.0.limits.iter().any(|limit| limit.gauge.is_slots())
+        !self.0.block_ttl.is_zero() && !self.0.shadow && !self.has_slots()
+    }
+
+    /// Whether any limit counts slots.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
+        self.0.limits.iter().any(|limit| limit.gauge.is_slots())
     }
 
     /// Until when tokens taken at `at` in advance may be spent: `block_ttl` later, or where a rule starts afresh,
     /// whichever comes first. Nothing if the policy cannot be leased, because it has no `block_ttl` or has slots.
     #[must_use]
     pub fn block_ends_at(&self, at: Timestamp) -> Option<Timestamp> {
-        if self.0.block_ttl.is_zero() || self.0.limits.iter().any(|limit| limit.gauge.is_slots()) {
+        if self.0.block_ttl.is_zero() || self.has_slots() {
             return None;
         }
         let boundaries = self.0.limits.iter().filter_map(|limit| limit.gauge.next_boundary(at));

@@ -213,6 +213,12 @@ impl Policy {
             })
     }
 
+    /// Whether `other` is a clone of this policy.
+    #[inline]
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether states made under `other` mean the same here; quick where both are clones of one policy.
     #[inline]
     #[must_use]
@@ -239,6 +245,11 @@ impl PartialEq for Policy {
         Arc::ptr_eq(&self.0, &other.0)
             || (self.0.name == other.0.name
                 && self.0.shape == other.0.shape
+                && self
+                    .metered()
+                    .iter()
+                    .map(|limit| &limit.gauge)
+                    .eq(other.metered().iter().map(|limit| &limit.gauge))
                 && self.0.shadow == other.0.shadow
                 && self.0.on_store_failure == other.0.on_store_failure
                 && self.0.overrides == other.0.overrides)

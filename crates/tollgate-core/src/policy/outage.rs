@@ -10,7 +10,7 @@ use crate::error::Error;
 pub enum OnStoreFailure {
     /// Decide by the instance's own share of the limits.
     Fallback,
-    /// Admit.
+    /// Admit, without any bound.
     Open,
     /// Answer with an error.
     #[default]

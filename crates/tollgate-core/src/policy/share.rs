@@ -50,10 +50,39 @@ impl Policy {
             .build()
     }
 
-    /// The most that all `instances` together can issue of each limit, in order, while `cut_off` of them decide by their
-    /// shares and the others by the store: n·(1 + `cut_off`/`instances`), and n + `cut_off` where n is less than
-    /// `instances`, because nobody can issue half of one. It counts one window as configured; for a bucket, what goes at
-    /// once. Whoever is cut off starts with the share used, so this is reached only while others still have the store.
+    /// The rules of an account of what one of `instances` spends alone: a bucket refills at the instance's part of the
+    /// rate, and everything else is as the store enforces it.
+    pub(crate) fn drained_by_share(&self, instances: u64) -> Self {
+        let instances = instances.max(1);
+        let limits = self.metered().iter().map(|metered| {
+            let limit = &metered.limit;
+            let rule: Rule = match &limit.rule {
+                Rule::TokenBucket(rule) => {
+                    let most = metered.gauge.most();
+                    let whole = bucket(limit, rule, most, instances);
+                    // Where that is finer than every store can hold, the account is the share's.
+                    return match whole.gauge(Span::ZERO) {
+                        Ok(_) => whole,
+                        Err(_) => bucket(limit, rule, (most / instances).max(1), instances),
+                    };
+                }
+                Rule::RollingWindow(rule) => {
+                    let window = rule.window.plus(self.0.block_ttl);
+                    RollingWindow { window, ..*rule }.into()
+                }
+                rule => rule.clone(),
+            };
+            Limit::new(&*limit.name, &*limit.unit, rule).margin(limit.margin)
+        });
+        // Whatever numbers the builder refuses to divide drain as configured.
+        Self::builder(self.name()).limits(limits).build().unwrap_or_else(|_| self.clone())
+    }
+
+    /// The most that all `instances` together can issue of each limit, in order, if `cut_off` of them decide by their
+    /// shares for some of the time: n·(1 + `cut_off`/`instances`), and n + `cut_off` where n is less than `instances`,
+    /// because no instance can issue half of one. It counts one window as configured; for a bucket, what goes at once,
+    /// while its rate grows by the same factor. A lower bound does not hold where every instance is cut off either: they
+    /// come back one after the other. [`OnStoreFailure::Open`](super::OnStoreFailure::Open) has no bound.
     pub fn worst_case(
         &self,
         instances: u64,

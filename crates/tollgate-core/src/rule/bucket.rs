@@ -164,8 +164,12 @@ impl Continuous {
 
     /// The same amount of tokens in the fine units of `other`, rounded up to the strict side.
     pub(crate) fn convert(&self, level: u64, other: &Self) -> u64 {
-        let fine = (u128::from(level) * u128::from(other.token)).div_ceil(u128::from(self.token));
-        u64::try_from(fine).unwrap_or(NUMBER_MAX).min(NUMBER_MAX)
+        rescale(level, self.token, other.token)
+    }
+
+    /// The level of `other` that refills in the same time, rounded up to the strict side.
+    pub(crate) fn convert_time(&self, level: u64, other: &Self) -> u64 {
+        rescale(level, self.rate, other.rate)
     }
 }
 
@@ -239,6 +243,12 @@ impl Interval {
             level
         }
     }
+}
+
+/// `level` × `to` ÷ `from`, rounded up.
+fn rescale(level: u64, from: u64, to: u64) -> u64 {
+    let level = (u128::from(level) * u128::from(to)).div_ceil(u128::from(from));
+    u64::try_from(level).unwrap_or(NUMBER_MAX).min(NUMBER_MAX)
 }
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

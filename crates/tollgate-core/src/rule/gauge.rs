@@ -3,7 +3,7 @@
 use super::{Calendar, Continuous, Interval, Lows, Page, Slots, State, View, ViewMut, Window};
 use crate::bounds::NUMBER_MAX;
 use crate::decide::Charge;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// A rule ready to decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +165,57 @@ impl Gauge {
         }
     }
 
+    /// Charges `amount` that was spent at `at`, not after `now`, and posted only now. A rolling window files it under its
+    /// own time. What a bucket could have issued empties it at most; the rest is debt.
+    pub(crate) fn add_earlier(
+        &self,
+        state: ViewMut<'_>,
+        at: Timestamp,
+        now: Timestamp,
+        amount: u64,
+        taken: Taken,
+    ) {
+        match (self, state) {
+            (Self::Window(gauge), ViewMut::Window(log)) => gauge.add_earlier(log, at, now, amount),
+            (Self::Continuous(_) | Self::Interval(_), ViewMut::Bucket(used, lows)) => {
+                if let (Self::Continuous(_), Some(lows)) = (self, lows) {
+                    taken.record(lows, *used);
+                }
+                let issued = amount.min(self.most());
+                let room = self.level_of(self.most()).saturating_sub(*used);
+                let debt = self.level_of(amount - issued);
+                let level = used.saturating_add(self.level_of(issued).min(room));
+                *used = level.saturating_add(debt).min(NUMBER_MAX);
+            }
+            (_, state) => self.add(state, now, amount, taken),
+        }
+    }
+
+    /// The level of a bucket of which `tokens` are used.
+    pub(crate) fn level_of(&self, tokens: u64) -> u64 {
+        match self {
+            Self::Continuous(gauge) => gauge.add(0, tokens),
+            _ => tokens.min(NUMBER_MAX),
+        }
+    }
+
+    /// What a state as of `since` still holds at `now`, as ages and amounts for [`add_earlier`](Self::add_earlier).
+    pub(crate) fn lumps(
+        &self,
+        state: View<'_>,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Vec<(Span, u64)> {
+        match (self, state) {
+            (Self::Window(gauge), View::Window(log)) => gauge.lumps(log, now),
+            (Self::Slots(_), _) => Vec::new(),
+            (_, state) => {
+                let used = self.used(state, since, now);
+                (0 < used).then_some((Span::ZERO, used)).into_iter().collect()
+            }
+        }
+    }
+
     /// Gives back `amount` of what was `charged`, without making room twice. Slots are freed by [`free`](Self::free)
     /// instead.
     pub(crate) fn give_back(
@@ -256,6 +307,17 @@ impl Gauge {
                 self.add(fresh.view_mut(), since, old.used(state, since, since), taken);
                 fresh
             }
+        }
+    }
+
+    /// As [`carry`](Self::carry) where `old` counted another unit. Amounts of different units do not compare, so a
+    /// continuous bucket keeps the instant at which it is full again.
+    pub(crate) fn carry_time(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
+        match (self, old, state) {
+            (Self::Continuous(new), Self::Continuous(old), View::Bucket(used, _)) => {
+                State::Bucket(old.convert_time(used, new), None)
+            }
+            _ => self.carry(old, state, since),
         }
     }
 

@@ -103,11 +103,24 @@ impl Log {
             Some(last) if at <= last.at => last.amount += amount,
             _ => self.entries.push_back(Logged { at, amount }),
         }
-        if LOG_ENTRIES_MAX < self.entries.len()
+        self.merge_newest();
+    }
+
+    /// Keeps a log that is too long within its bound.
+    fn merge_newest(&mut self) {
+        while LOG_ENTRIES_MAX < self.entries.len()
             && let (Some(newest), Some(before)) = (self.entries.pop_back(), self.entries.back_mut())
         {
             *before = Logged { at: newest.at, amount: before.amount + newest.amount };
         }
+    }
+
+    /// Adds `amount` at `at`, which may be before what was added last.
+    fn insert(&mut self, at: Timestamp, amount: u64) {
+        let later = self.entries.split_off(self.entries.partition_point(|entry| entry.at <= at));
+        self.push(at, amount);
+        self.entries.extend(later);
+        self.merge_newest();
     }
 
     /// Shrinks the entry that an amount of time `at` went into. Where it was merged with a later one nothing is given
@@ -196,6 +209,21 @@ impl Window {
 
     pub(crate) fn add(&self, log: &mut Log, now: Timestamp, cost: u64) {
         log.push(self.filed_at(now), cost);
+    }
+
+    /// Files `amount` at its own time, unless it has left the window by `now`.
+    pub(crate) fn add_earlier(&self, log: &mut Log, at: Timestamp, now: Timestamp, amount: u64) {
+        if self.counts(at, now) {
+            log.insert(self.filed_at(at), amount);
+        }
+    }
+
+    /// The age and the amount of everything that is in the window at `now`, oldest first.
+    pub(crate) fn lumps(&self, log: &Log, now: Timestamp) -> Vec<(Span, u64)> {
+        // The end of a slot belongs to the next one.
+        let last = Span::from_micros(u64::from(self.slot != 0));
+        let inside = log.entries.iter().filter(|entry| now < self.leaves_at(entry));
+        inside.map(|entry| (now.since(entry.at - last), entry.amount)).collect()
     }
 
     /// Nothing once the charge has left the window: what stands in the log then is younger.

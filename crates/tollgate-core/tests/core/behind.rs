@@ -2,8 +2,8 @@
 //! Method: those in front are let through one by one, each as soon as it fits, and the last one's time is compared.
 
 use proptest::collection::vec;
-use proptest::prelude::{TestCaseError, prop_assert_eq, prop_oneof, proptest};
-use tollgate_core::{Ask, Costs, Decision, Denial, Operation, Outcome, Policy, Timestamp, Wait};
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use tollgate_core::{Ask, Costs, Decision, Operation, Outcome, Policy, Timestamp, Wait};
 use tollgate_testing::generate;
 use tollgate_testing::script::Single;
 
@@ -23,8 +23,10 @@ fn go_through(
     loop {
         match decided(store, now, ask)? {
             Decision::Admitted(_) => return Ok(Some(now)),
-            Decision::Denied(Denial { wait: Wait::Until(until), .. }) => now = until,
-            Decision::Denied(Denial { wait: Wait::Never, .. }) => return Ok(None),
+            Decision::Denied(denial) => match denial.bound() {
+                Wait::Until(until) => now = until,
+                Wait::Never => return Ok(None),
+            },
         }
     }
 }
@@ -59,7 +61,16 @@ proptest! {
         let promised = match decided(&mut store, start, &waiting)? {
             Decision::Denied(denial) => {
                 prop_assert_eq!(&store, &before, "a forecast changes nothing");
-                denial.reset_at()
+                match denial.bound() {
+                    Wait::Until(until) => {
+                        prop_assert!(denial.not_before() <= until);
+                        prop_assert!(Some(denial.not_before()) <= denial.reset_at());
+                        prop_assert!(denial.reset_at() <= Some(until));
+                        prop_assert!(denial.waiting_ahead <= in_front.len());
+                        Some(until)
+                    }
+                    Wait::Never => None,
+                }
             }
             // Only if there is room for all of them now, which the rest of the test finds out.
             Decision::Admitted(_) => Some(start),

@@ -2,7 +2,10 @@
 //! Method: random histories under one policy, then another; the model says what may be issued at most.
 
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use tollgate_core::{Costs, Policy, Rule, Span, Timestamp, TokenBucket};
+use tollgate_core::{
+    Ask, Costs, Decision, Entry, Limit, Operation, Outcome, Policy, Rule, Span, Timestamp,
+    TokenBucket, apply, standings,
+};
 use tollgate_testing::generate::{self, Move};
 use tollgate_testing::model::Model;
 use tollgate_testing::script::{Answer, Did, Player, Record, Single};
@@ -63,6 +66,49 @@ fn unit(policy: &Policy) -> &str {
 
 fn acquire(policy: &Policy, cost: u64) -> Did {
     Did::Acquire { costs: Costs::new().with(unit(policy), cost), id: None }
+}
+
+/// Three requests at ten per second are back after 300 ms, and so are 300 ms of a bucket that refills in real time.
+#[test]
+fn a_bucket_in_another_unit_is_full_again_at_the_same_time() {
+    let limit = |unit, bucket| Policy::new("p", [Limit::new("rate", unit, bucket)]).unwrap();
+    let requests = limit("requests", TokenBucket::per_second(10));
+    let time = limit("ms", TokenBucket::per_second(1_000).burst(500));
+    let start = Timestamp::from_secs(7);
+    let mut entry = Entry::fresh(&requests, start);
+    let ask = Ask::new(&requests, "p").cost("requests", 3);
+    apply(&Operation::Acquire(&ask), &mut entry, start).unwrap();
+    let [standing] = &standings(&entry.carried_to(&time), start)[..] else { panic!("one limit") };
+    assert_eq!((standing.used, standing.remaining), (300, 200));
+    assert_eq!(standing.full_at, standings(&entry, start)[0].full_at);
+}
+
+/// Where the capacity is no part of the shape, each ask is decided by its own on one entry, which is not carried over.
+#[test]
+fn capacities_per_ask_share_an_entry() {
+    let policy = |capacity| {
+        let limit = Limit::new("rate", "requests", TokenBucket::per_second(7).burst(capacity));
+        Policy::builder("p").limit(limit).capacity_per_ask().build().unwrap()
+    };
+    let (large, small) = (policy(10), policy(5));
+    assert!(large.has_shape_of(&small) && large != small);
+    let start = Timestamp::from_secs(7);
+    let mut entry = Entry::fresh(&large, start);
+    let mut run = |operation: &Operation<'_>| apply(operation, &mut entry, start).unwrap().0;
+    let mut take = |policy, cost| {
+        let ask = Ask::new(policy, "p").cost("requests", cost);
+        matches!(run(&Operation::Acquire(&ask)), Outcome::Decided(Decision::Admitted(_)))
+    };
+    assert!(take(&large, 4) && take(&small, 1) && !take(&small, 1) && take(&large, 1));
+    for (policy, remaining) in [(&small, 0), (&large, 4), (&small, 0)] {
+        let Outcome::Stands(standings) = run(&Operation::Standing { policy, subject: "p" }) else {
+            panic!("it does not stand");
+        };
+        assert_eq!((standings[0].used, standings[0].remaining), (6, remaining));
+        assert_eq!(standings[0].limit, policy.effective().next().unwrap());
+    }
+    let stored = Policy::from_shape_bytes("p", small.shape_bytes()).unwrap();
+    assert_eq!(stored.shape_bytes(), small.shape_bytes());
 }
 
 /// Thirteen sevenths of a token at half a token per microsecond are gone after 3.7 µs, so after 4 µs.

@@ -1,7 +1,10 @@
 //! Goal: a clock that steps back admits nothing more and breaks no promise.
 //! Method: short stories; the random histories step back too.
 
-use tollgate_core::{CalendarWindow, Concurrency, Period, RollingWindow, Rule, Span, TokenBucket};
+use tollgate_core::{
+    Ask, CalendarWindow, Change, Concurrency, Entry, Operation, Outcome, Period, RollingWindow,
+    Rule, Span, Timestamp, TokenBucket, apply,
+};
 use tollgate_testing::script::{Answer, Given};
 
 use crate::desk::{Desk, at, just_before, one};
@@ -56,4 +59,40 @@ fn giving_back_while_the_clock_is_behind_is_giving_back_at_once() {
     let permit = desk.admitted(at(100), 10);
     assert_eq!(desk.release(at(50), permit), Answer::Settled(true));
     assert_eq!(desk.used(at(50)), 0);
+}
+
+fn ask(entry: &mut Entry, now: Timestamp) -> Outcome {
+    let policy = entry.policy().clone();
+    let unit = policy.units().next().expect("one limit");
+    let ask = Ask::new(&policy, "s").cost(unit, 1);
+    apply(&Operation::Acquire(&ask), entry, now).expect("a good ask").0
+}
+
+/// An entry from the future is used up at the true time: nothing fits before the rule gives it back, and all of it does
+/// long before the time it came from. Permits from before give nothing back.
+#[test]
+fn a_mended_entry_is_used_up_now_and_not_locked_until_its_own_time() {
+    let day = Span::from_hours(24);
+    for rule in rules() {
+        let mut entry = Entry::fresh(&one(rule.clone()), at(0));
+        let Outcome::Decided(decision) = ask(&mut entry, at(0) + day) else {
+            unreachable!("an ask is decided");
+        };
+        let permit = decision.permit().expect("there is room");
+        let policy = entry.policy().clone();
+        let limit = policy.limits().next().expect("one limit").name();
+        let until = at(0) + day + Span::from_secs(90);
+        let close = Operation::Close { policy: &policy, subject: "s", limit, until };
+        apply(&close, &mut entry, at(0) + day).expect("a known limit");
+        let mut mended = entry.mended(at(0));
+        assert_eq!(mended.at(), at(0));
+        let released = apply(&Operation::Release(&permit), &mut mended, at(0));
+        assert!(matches!(released, Ok((_, Change::Nothing)) | Err(_)), "{rule:?}: {released:?}");
+        for (now, admits) in [(at(0), false), (just_before(at(90)), false), (at(180), true)] {
+            let Outcome::Decided(decision) = ask(&mut mended, now) else {
+                unreachable!("an ask is decided");
+            };
+            assert_eq!(decision.is_admitted(), admits, "{rule:?} at {now}");
+        }
+    }
 }

@@ -67,10 +67,10 @@ fn an_id_whose_permit_was_released_or_reset_is_a_new_ask() {
         unreachable!("there is room");
     };
     assert_eq!(desk.release(at(1), first.permit), Answer::Settled(true));
-    assert!(matches!(desk.ask_as(at(1), 7, "a"), Answer::Admitted(_)));
+    assert!(matches!(desk.ask_as(at(1), 7_000, "a"), Answer::Admitted(_)));
     assert_eq!(desk.play(at(2), &Did::Reset), Answer::Done(true));
-    assert!(matches!(desk.ask_as(at(2), 9, "a"), Answer::Admitted(_)));
-    assert!(matches!(desk.ask_as(at(3), 9, "a"), Answer::Repeated(_)));
+    assert!(matches!(desk.ask_as(at(2), 9_000, "a"), Answer::Admitted(_)));
+    assert!(matches!(desk.ask_as(at(3), 9_000, "a"), Answer::Repeated(_)));
 }
 
 /// Ids are kept beside the entry, so it may be forgotten before them.

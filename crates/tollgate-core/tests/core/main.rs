@@ -1,6 +1,7 @@
 //! The core against the reference model, against its promises, and against the requirements it carries.
 
 mod against_model;
+mod arrears;
 mod backoff;
 mod behind;
 mod bounds;
@@ -9,10 +10,13 @@ mod change;
 mod clock;
 mod codec;
 mod construction;
+mod demand;
 mod desk;
 mod exhaustive;
 mod giving_back;
 mod ids;
 mod promises;
+mod refunds;
 mod requirements;
 mod share;
+mod slot_waits;

@@ -1,11 +1,192 @@
 //! Clocks that disagree: with the service, and with each other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use tollgate::{Ask, Clock, Decision, Gate, ManualClock, Span, Timestamp, TokenBucket};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, Repair};
+use tollgate::{
+    Ask, Atomic, Clock, Concurrency, Decision, Event, Gate, ManualClock, Observer, Policy,
+    RollingWindow, Span, Timestamp, TokenBucket,
+};
+use tollgate_dynamodb::DynamoDb;
 use tollgate_testing::servers::dynamodb::Misbehaviour;
 
-use crate::{Desk, admit, coarse, connect, deny, options, single};
+use crate::{Desk, Dynamo, MINUTE, admit, coarse, connect, deny, options, remaining, single};
+
+const HOUR: Span = Span::from_hours(1);
+
+/// Brokers whose clocks may be set, on a service that knows the true time.
+struct Fleet {
+    desk: Desk,
+    truth: ManualClock,
+    mended: Arc<Mended>,
+}
+
+/// What observers hear of replaced entries.
+#[derive(Debug, Default)]
+struct Mended(Mutex<Vec<(String, String, Span)>>);
+
+impl Observer for Mended {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Mended { policy, subject, ahead } = event {
+            let seen = (policy.name().to_owned(), (*subject).to_owned(), *ahead);
+            self.0.lock().unwrap().push(seen);
+        }
+    }
+}
+
+impl Fleet {
+    async fn new() -> Self {
+        let truth = ManualClock::at("2026-11-15T08:30:00Z".parse().unwrap());
+        let fleet = Self { desk: Desk::new().await, truth, mended: Arc::default() };
+        fleet.date();
+        fleet
+    }
+
+    /// Replies carry the true time.
+    fn date(&self) {
+        let micros = i64::try_from(self.truth.now().as_micros()).unwrap();
+        let now = jiff::Timestamp::from_microsecond(micros).unwrap();
+        let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        self.desk.server.proxy().date_replies(Some(date));
+    }
+
+    /// Lets time pass everywhere.
+    fn pass(&self, span: Span, clocks: &[&ManualClock]) {
+        for clock in [&self.truth].iter().chain(clocks) {
+            clock.advance(span);
+        }
+        self.date();
+    }
+
+    /// A broker and its clock, which is right.
+    async fn broker(&self) -> (Dynamo, ManualClock) {
+        let clock = ManualClock::at(self.truth.now());
+        let options = options(&self.desk.server.endpoint(), Arc::new(clock.clone()));
+        let observer = Arc::clone(&self.mended) as Arc<dyn Observer>;
+        (connect(options.observer(observer)).await, clock)
+    }
+
+    /// Asks until it is denied, and returns how often it was admitted.
+    async fn drain(&self, gate: &Dynamo, policy: &Policy) -> u64 {
+        let unit = policy.units().next().unwrap();
+        let mut admitted = 0;
+        loop {
+            match gate.acquire(&Ask::new(policy, "s").cost(unit, 1)).await {
+                Ok(Decision::Admitted(_)) => admitted += 1,
+                Ok(Decision::Denied(_)) => return admitted,
+                // Answers that do not count are asked again.
+                Err(error) => assert!(error.is_unavailable(), "{error}"),
+            }
+        }
+    }
+}
+
+/// Every way in which a limit is kept: a level, counters, a log and slots.
+fn kinds() -> [Policy; 4] {
+    [
+        single(TokenBucket::per_minute(20)),
+        coarse(20),
+        single(RollingWindow::new(20, MINUTE)),
+        Policy::new("single", [tollgate::Limit::new("only", "jobs", Concurrency::new(20, MINUTE))])
+            .unwrap(),
+    ]
+}
+
+/// A broker whose clock is an hour off for a moment, in either direction, neither admits more than fits the true window nor
+/// locks the subject for the others.
+#[tokio::test]
+async fn a_clock_that_is_off_for_a_moment_neither_overfills_nor_locks() {
+    for policy in kinds() {
+        for ahead in [true, false] {
+            let fleet = Fleet::new().await;
+            let (wrong, clock) = fleet.broker().await;
+            let (right, other) = fleet.broker().await;
+            let unit = policy.units().next().unwrap();
+            for _ in 0..5 {
+                admit(&wrong, &Ask::new(&policy, "s").cost(unit, 1)).await;
+            }
+            let now = clock.now();
+            clock.step(if ahead { now + HOUR } else { now - HOUR });
+            let mut admitted = 5 + fleet.drain(&wrong, &policy).await;
+            clock.step(now);
+            admitted += fleet.drain(&wrong, &policy).await + fleet.drain(&right, &policy).await;
+            assert_eq!(admitted, 20, "{policy:?}, ahead: {ahead}");
+            fleet.pass(Span::from_secs(66), &[&clock, &other]);
+            assert_eq!(fleet.drain(&right, &policy).await, 20, "{policy:?}, ahead: {ahead}");
+            assert!(fleet.mended.0.lock().unwrap().is_empty());
+        }
+    }
+}
+
+/// A virtual machine that was paused for an hour is behind by both of its clocks; a reply shows it, and the difference is
+/// made up for. When NTP then sets the clock, nothing is decided an hour ahead.
+#[tokio::test]
+async fn a_machine_that_resumes_behind_is_right_before_and_after_ntp() {
+    let fleet = Fleet::new().await;
+    let (resumed, clock) = fleet.broker().await;
+    let (right, other) = fleet.broker().await;
+    let policy = coarse(20);
+    admit(&resumed, &Ask::new(&policy, "s")).await;
+    fleet.pass(HOUR, &[&other]);
+    let mut admitted = fleet.drain(&resumed, &policy).await;
+    clock.step(fleet.truth.now());
+    admitted += fleet.drain(&resumed, &policy).await + fleet.drain(&right, &policy).await;
+    assert_eq!(admitted, 20);
+    assert_eq!(resumed.store().clock_offset_micros(), 0);
+    fleet.pass(Span::from_secs(66), &[&clock, &other]);
+    assert_eq!(fleet.drain(&right, &policy).await, 20);
+}
+
+/// A store that was never connected asks for the time before its first decision.
+#[tokio::test]
+async fn the_first_decision_waits_for_the_time_of_the_service() {
+    let fleet = Fleet::new().await;
+    let clock = ManualClock::at(fleet.truth.now() + HOUR);
+    let options = options(&fleet.desk.server.endpoint(), Arc::new(clock));
+    let gate = Atomic::new(DynamoDb::new(options).await.unwrap());
+    let permit = admit(&gate, &Ask::new(&coarse(5), "s")).await;
+    assert!(permit.grant().at.since(fleet.truth.now()) < Span::from_secs(2));
+}
+
+/// While the service is away, a clock that was set decides nothing.
+#[tokio::test]
+async fn without_evidence_nothing_is_decided() {
+    let fleet = Fleet::new().await;
+    let (gate, clock) = fleet.broker().await;
+    let policy = coarse(5);
+    clock.step(clock.now() + HOUR);
+    fleet.desk.server.proxy().always(Some(("GetItem", Misbehaviour::DropReply)));
+    fleet.desk.server.proxy().reset_counts();
+    let error = gate.acquire(&Ask::new(&policy, "s")).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(fleet.desk.server.proxy().counts().of("UpdateItem"), 0);
+    fleet.desk.server.proxy().always(None);
+    admit(&gate, &Ask::new(&policy, "s")).await;
+}
+
+/// An entry that is from the future all the same, as from a broker of an older version, is rewritten as used up at the
+/// present, and people are told.
+#[tokio::test]
+async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
+    for policy in kinds() {
+        let fleet = Fleet::new().await;
+        let unit = policy.units().next().unwrap();
+        let ask = Ask::new(&policy, "s").cost(unit, 1);
+        let ahead = ManualClock::at(fleet.truth.now() + HOUR);
+        let old = options(&fleet.desk.server.endpoint(), Arc::new(ahead)).skew_max(None);
+        admit(&connect(old).await, &ask).await;
+        let (gate, clock) = fleet.broker().await;
+        let (other, second) = fleet.broker().await;
+        assert_eq!(remaining(&gate, &policy, "s").await, [0], "{policy:?}");
+        let denial = deny(&gate, &ask).await;
+        assert!(denial.retry_after() <= Some(Span::from_secs(65)), "{denial:?}");
+        deny(&other, &ask).await;
+        let mended = fleet.mended.0.lock().unwrap().clone();
+        assert_eq!(mended, [("single".to_owned(), "s".to_owned(), HOUR)], "{policy:?}");
+        fleet.pass(Span::from_secs(66), &[&clock, &second]);
+        assert_eq!(fleet.drain(&other, &policy).await, 20, "{policy:?}");
+    }
+}
 
 /// A clock that is off is noticed before the first decision, and made up for.
 #[tokio::test]
@@ -91,4 +272,34 @@ async fn a_clock_that_steps_back_makes_no_room() {
         }
         desk.clock.set(now + Span::from_mins(5));
     }
+}
+
+/// Everything that is ahead is listed, whatever policy is in force, and mended one by one.
+#[tokio::test]
+async fn items_from_the_future_are_listed_and_mended() {
+    let fleet = Fleet::new().await;
+    let (gate, _) = fleet.broker().await;
+    let ahead = ManualClock::at(fleet.truth.now() + HOUR);
+    let old = options(&fleet.desk.server.endpoint(), Arc::new(ahead)).skew_max(None);
+    let old = connect(old).await;
+    gate.store().permit_key([7; 32]).await.unwrap();
+    for policy in kinds() {
+        let policy = Policy::builder(policy.limits().next().unwrap().unit())
+            .limit(policy.limits().next().unwrap().clone())
+            .build()
+            .unwrap();
+        let unit = policy.units().next().unwrap();
+        admit(&gate, &Ask::new(&policy, "right").cost(unit, 1)).await;
+        admit(&old, &Ask::new(&policy, "a/b").cost(unit, 1)).await;
+    }
+    let store = gate.store();
+    let listed = store.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|entry| (&*entry.policy, &*entry.subject)).collect();
+    assert_eq!(names, [("jobs", "a/b"), ("requests", "a/b")]);
+    assert!(listed.iter().all(|entry| entry.ahead == HOUR), "{listed:?}");
+    for entry in &listed {
+        assert!(store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+    }
+    assert_eq!(store.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
 }

@@ -45,11 +45,11 @@ pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
     }
     let connection =
         open(&path, OpenFlags::empty()).map_err(|error| fault("open", &path, error))?;
-    if let State::Empty = look(&connection, &path)? {
-        if made {
-            return Err(damaged(&path, "it is empty"));
-        }
-        create(&connection).map_err(|error| fault("create", &path, error))?;
+    match look(&connection, &path)? {
+        State::Empty if made => return Err(damaged(&path, "it is empty")),
+        State::Empty => create(&connection).map_err(|error| fault("create", &path, error))?,
+        State::Format(FORMAT) => {}
+        State::Format(_) => upgrade(&connection).map_err(|error| fault("upgrade", &path, error))?,
     }
     if !made {
         write_marker(folder, &marker).map_err(|error| {
@@ -73,7 +73,7 @@ pub(crate) fn quick_check(connection: &Connection, folder: &Path) -> Result<(), 
 
 enum State {
     Empty,
-    Ours,
+    Format(u32),
 }
 
 /// Whose database it is. The first statement that reads the file.
@@ -89,7 +89,7 @@ fn look(connection: &Connection, path: &Path) -> Result<State, Error> {
     let name = path.display();
     match (application, format, tables) {
         (0, 0, 0) => Ok(State::Empty),
-        (APPLICATION_ID, 1..=FORMAT, _) => Ok(State::Ours),
+        (APPLICATION_ID, 1..=FORMAT, _) => Ok(State::Format(format)),
         (APPLICATION_ID, newer, _) => Err(Error::new(
             ErrorKind::Invalid,
             format!(
@@ -104,6 +104,19 @@ fn look(connection: &Connection, path: &Path) -> Result<State, Error> {
     }
 }
 
+/// Ask ids, which format 1 kept in the entries.
+const IDS: &str = "
+    CREATE TABLE ids (
+        key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, expires_at INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX ids_by_expiry ON ids (expires_at);";
+
+/// From format 1: entries are read as they are.
+fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .execute_batch(&format!("BEGIN IMMEDIATE; {IDS} PRAGMA user_version = {FORMAT}; COMMIT"))
+}
+
 fn create(connection: &Connection) -> rusqlite::Result<()> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).map_err(|error| {
@@ -116,6 +129,7 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
         "CREATE TABLE entries (
              key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, written_at INTEGER NOT NULL
          ) WITHOUT ROWID;
+         {IDS}
          CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID;
          PRAGMA application_id = {APPLICATION_ID};
          PRAGMA user_version = {FORMAT};"

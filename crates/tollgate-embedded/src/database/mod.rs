@@ -10,7 +10,10 @@ mod rows;
 
 pub(crate) use create::{ensure, is_there, quick_check};
 pub(crate) use fault::{DAMAGED, damaged, fault};
-pub(crate) use rows::{Writes, checkpoint, commits, cursor, empty_log, load, page, set_cursor};
+pub(crate) use rows::{
+    Writes, ahead, checkpoint, commits, cursor, empty_log, id, latest, load, page, saved_clock,
+    set_cursor,
+};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +29,7 @@ pub(crate) const FILE: &str = "entries.sqlite";
 pub(crate) const APPLICATION_ID: u32 = 0x746f_6c6c;
 
 /// The format that this program writes, and the newest it reads.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Other programs (a backup, a shell) may hold the file for this long before a commit fails.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -35,7 +38,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(5);
 const CACHE_KIB: u32 = 8 * 1_024;
 
 /// How many prepared statements a connection keeps.
-const STATEMENTS: usize = 8;
+const STATEMENTS: usize = 16;
 
 /// Where the database of `folder` is.
 pub(crate) fn path(folder: &Path) -> PathBuf {

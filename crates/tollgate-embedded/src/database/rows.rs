@@ -1,10 +1,12 @@
 //! Reading and writing rows.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
-use tollgate::core::Entry;
+use tollgate::core::{Entry, Remembered};
 use tollgate::{Error, Policy, Timestamp};
 
+use crate::ids;
 use crate::row::{self, Key};
+use crate::time::Saved;
 
 /// The entry under `key`. The outer error is the database's, the inner one is about this row.
 pub(crate) fn load(
@@ -20,8 +22,22 @@ pub(crate) fn load(
         .optional()
 }
 
+/// What was given for `id` under the entry of `key`; nothing inside if its row is damaged.
+pub(crate) fn id(
+    connection: &Connection,
+    key: &Key,
+    id: &str,
+) -> rusqlite::Result<Option<Option<Remembered>>> {
+    let key = ids::key(key, id);
+    connection
+        .prepare_cached("SELECT value FROM ids WHERE key = ?1")?
+        .query_row([&key], |found| Ok(ids::decode(&key, found.get_ref(0)?.as_blob()?)))
+        .optional()
+}
+
 /// The statements of one commit.
 pub(crate) struct Writes<'a> {
+    connection: &'a Connection,
     put: CachedStatement<'a>,
     remove: CachedStatement<'a>,
     count: CachedStatement<'a>,
@@ -32,6 +48,7 @@ impl<'a> Writes<'a> {
         let put = "REPLACE INTO entries (key, value, written_at) VALUES (?1, ?2, ?3)";
         let remove = "DELETE FROM entries WHERE key = ?1";
         Ok(Self {
+            connection,
             put: connection.prepare_cached(put)?,
             remove: connection.prepare_cached(remove)?,
             count: connection.prepare_cached(SET_META)?,
@@ -46,6 +63,35 @@ impl<'a> Writes<'a> {
     /// Removes the row of `key`.
     pub(crate) fn remove(&mut self, key: &Key) -> rusqlite::Result<()> {
         self.remove.execute([key.bytes()]).map(drop)
+    }
+
+    /// Writes what was given for the id under `key`, or forgets it.
+    pub(crate) fn id(&mut self, key: &[u8], given: Option<&Remembered>) -> rusqlite::Result<()> {
+        let changed = match given {
+            Some(given) => self
+                .connection
+                .prepare_cached("REPLACE INTO ids (key, value, expires_at) VALUES (?1, ?2, ?3)")?
+                .execute(params![key, ids::encode(key, given), micros(given.expires_at)]),
+            None => {
+                self.connection.prepare_cached("DELETE FROM ids WHERE key = ?1")?.execute([key])
+            }
+        };
+        changed.map(drop)
+    }
+
+    /// Removes at most `most` ids that have expired at `now`.
+    pub(crate) fn forget_ids(&mut self, now: Timestamp, most: usize) -> rusqlite::Result<()> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let expired = "SELECT key FROM ids WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+        self.connection
+            .prepare_cached(&format!("DELETE FROM ids WHERE key IN ({expired})"))?
+            .execute(params![micros(now), most])
+            .map(drop)
+    }
+
+    /// Keeps the readings of the clock.
+    pub(crate) fn clock(&mut self, clock: Saved) -> rusqlite::Result<()> {
+        self.count.execute(params![CLOCK, clock.to_string()]).map(drop)
     }
 
     /// Says that this is commit number `commits`.
@@ -105,10 +151,40 @@ pub(crate) fn commits(connection: &Connection) -> rusqlite::Result<i64> {
     Ok(found.unwrap_or_default())
 }
 
+/// The readings of the clock that were last kept.
+pub(crate) fn saved_clock(connection: &Connection) -> rusqlite::Result<Option<Saved>> {
+    let found: Option<String> = connection.query_row(META, [CLOCK], |row| row.get(0)).optional()?;
+    Ok(found.as_deref().and_then(Saved::parse))
+}
+
+/// The latest time of any entry. Looks at every row.
+pub(crate) fn latest(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    let latest: Option<i64> =
+        connection.query_row("SELECT max(written_at) FROM entries", [], |row| row.get(0))?;
+    Ok(Timestamp::from_micros(latest.and_then(|at| u64::try_from(at).ok()).unwrap_or(0)))
+}
+
+/// Up to `rows_max` keys whose entries are later than `after`, with their times. Looks at every row.
+pub(crate) fn ahead(
+    connection: &Connection,
+    after: Timestamp,
+    rows_max: usize,
+) -> rusqlite::Result<Vec<(Vec<u8>, Timestamp)>> {
+    let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+    connection
+        .prepare("SELECT key, written_at FROM entries WHERE ?1 < written_at LIMIT ?2")?
+        .query_map(params![micros(after), rows_max], |row| {
+            let at: i64 = row.get(1)?;
+            Ok((row.get(0)?, Timestamp::from_micros(u64::try_from(at).unwrap_or(0))))
+        })?
+        .collect()
+}
+
 const META: &str = "SELECT value FROM meta WHERE name = ?1";
 const SET_META: &str = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
 const CURSOR: &str = "cleaned_up_to";
 const COMMITS: &str = "commits";
+const CLOCK: &str = "clock";
 
 fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.as_micros()).unwrap_or(i64::MAX)

@@ -207,7 +207,7 @@ fn a_newer_format_is_refused() {
     desk.database().pragma_update(None, "user_version", 99).unwrap();
     let error = refused(&desk, desk.options());
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("has format 99 and this program reads up to 1"), "{error}");
+    assert!(error.to_string().contains("has format 99 and this program reads up to 2"), "{error}");
 }
 
 #[test]

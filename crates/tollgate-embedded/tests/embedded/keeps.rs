@@ -254,3 +254,73 @@ fn answers_need_no_runtime() {
     assert!(crate::child::block_on(admitted(&gate, &policy, "p")));
     assert!(!crate::child::block_on(admitted(&gate, &policy, "p")));
 }
+
+/// A folder of format 1 has no table of ids; its entries count on.
+#[tokio::test]
+async fn a_folder_from_before_the_table_of_ids_is_upgraded() {
+    let (desk, policy) = (Desk::new(), daily(10));
+    let gate = desk.open();
+    assert!(admitted(&gate, &policy, "u1").await);
+    gate.store().close().await.unwrap();
+    desk.database().execute_batch("DROP TABLE ids; PRAGMA user_version = 1").unwrap();
+    let gate = desk.open();
+    assert_eq!(used(&gate, &policy, "u1").await, 1);
+    let ask = Ask::new(&policy, "u1").id("order-7");
+    for _ in 0..2 {
+        assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+    }
+    assert_eq!(used(&gate, &policy, "u1").await, 2);
+}
+
+/// Ids are rows of their own: thousands of one subject are recognised, also by the next process, and go when they expire.
+#[tokio::test]
+async fn thousands_of_ids_of_one_subject_are_recognised_and_expire() {
+    let (desk, policy) = (Desk::new(), daily(100_000));
+    let gate = desk.open();
+    let ask = |number: u32| Ask::new(&policy, "u1").id(format!("id-{number}"));
+    let mut asked = tokio::task::JoinSet::new();
+    let gate = Arc::new(gate);
+    for number in 0..3_000 {
+        let (gate, ask) = (Arc::clone(&gate), ask(number).into_owned());
+        asked.spawn(async move { gate.acquire(&ask).await.unwrap().is_admitted() });
+    }
+    assert!(asked.join_all().await.into_iter().all(|admitted| admitted));
+    assert_eq!(used(&gate, &policy, "u1").await, 3_000);
+    gate.store().close().await.unwrap();
+    drop(gate);
+    let gate = desk.open();
+    for number in (0..3_000).step_by(37) {
+        assert!(gate.acquire(&ask(number)).await.unwrap().is_admitted());
+    }
+    assert_eq!(used(&gate, &policy, "u1").await, 3_000, "nothing is charged twice");
+    pass(&desk, Span::from_secs(121));
+    for number in 0..1_500 {
+        assert!(gate.acquire(&ask(10_000 + number)).await.unwrap().is_admitted());
+    }
+    gate.store().close().await.unwrap();
+    let ids: u32 =
+        desk.database().query_row("SELECT count(*) FROM ids", [], |row| row.get(0)).unwrap();
+    assert_eq!(ids, 1_500, "each commit removes twice as many expired ones as it writes");
+}
+
+/// In any order of settling each permit in flight gives back what it should, once.
+#[tokio::test]
+async fn a_hundred_thousand_permits_in_flight_settle_exactly() {
+    let desk = Desk::new();
+    let rule = RollingWindow::new(10_000_000, Span::from_hours(1));
+    let policy = Policy::new("hot", [Limit::new("rph", "requests", rule)]).unwrap();
+    let gate = desk.try_open(desk.options().durability(Durability::Relaxed)).unwrap();
+    let ask = Ask::new(&policy, "u1").cost("requests", 10);
+    let mut permits = Vec::new();
+    for _ in 0..100_000 {
+        permits.push(gate.acquire(&ask).await.unwrap().permit().unwrap());
+    }
+    for step in 0..permits.len() {
+        let number = step * 7_919 % permits.len();
+        let actual = Costs::new().with("requests", if number % 2 == 0 { 0 } else { 15 });
+        assert!(gate.settle(&permits[number], &actual).await.unwrap(), "{number}");
+    }
+    assert_eq!(used(&gate, &policy, "u1").await, 50_000 * 15);
+    gate.store().close().await.unwrap();
+    assert!(!desk.open().release(&permits[7]).await.unwrap(), "it is settled");
+}

@@ -4,6 +4,7 @@
 
 mod audit;
 mod child;
+mod clocks;
 mod conforms;
 mod crash;
 mod damage;

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind, Span};
 
-use super::table::Table;
+use super::table::{Column, Table};
 use super::template::fill;
 use super::{Rows, Zone};
 use crate::options::Options;
@@ -11,6 +11,61 @@ use crate::pool::Pool;
 use crate::quote;
 
 const TEMPLATE: &str = include_str!("../sql/rows.sql");
+
+const BEGIN: &str = "BEGIN;
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog, pg_temp;
+SELECT pg_advisory_xact_lock(hashtextextended(@quota_text@, 20251115));
+DO $schema$ BEGIN
+    -- IF NOT EXISTS would need CREATE on the database even if it does.
+    IF to_regnamespace(@quota_text@) IS NULL THEN
+        EXECUTE format('CREATE SCHEMA %s AUTHORIZATION %I', @quota_text@, @owner_text@);
+    END IF;
+END $schema$;
+";
+
+/// The trigger is known by its function, so that quotas over one table leave each other's triggers alone.
+const TRIGGER: &str = "
+DO $trigger$
+DECLARE
+    v_name  name;
+    v_count int := 1;
+BEGIN
+    SELECT tgname INTO v_name FROM pg_trigger
+     WHERE tgrelid = @table_oid@ AND tgfoid = (@quota_text@ || '.enforce()')::regprocedure;
+    IF NOT FOUND THEN
+        v_name := 'tollgate_quota';
+        WHILE EXISTS (SELECT FROM pg_trigger WHERE tgrelid = @table_oid@ AND tgname = v_name) LOOP
+            v_count := v_count + 1;
+            v_name := 'tollgate_quota_' || v_count;
+        END LOOP;
+    END IF;
+    EXECUTE format('CREATE OR REPLACE TRIGGER %I BEFORE INSERT OR UPDATE ON %s FOR EACH ROW EXECUTE FUNCTION %s.enforce()',
+                   v_name, @table_text@, @quota_text@);
+END $trigger$;
+";
+
+/// Dropping locks the table, so only if there is a trigger.
+const NO_TRIGGER: &str = "
+DO $trigger$
+DECLARE
+    v_name name;
+BEGIN
+    FOR v_name IN SELECT tgname FROM pg_trigger
+                   WHERE tgrelid = @table_oid@ AND tgfoid = (@quota_text@ || '.enforce()')::regprocedure LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', v_name, @table_text@);
+    END LOOP;
+END $trigger$;
+";
+
+/// Fails if the owner of the functions may not read the table, or if row-level security hides rows from it.
+const COMMIT: &str = "SET LOCAL row_security = off;\nSELECT FROM @table@ LIMIT 0;\nCOMMIT;";
+
+/// What every function is declared with. Callers choose neither the schemas that names are looked up in, nor whether
+/// row-level security hides rows: where it would, counting fails.
+const DEFINER: &str =
+    "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off";
+
 const DOING: &str = "could not install the quota";
 
 /// The most rows that a quota allows in a window: so many index entries are read for a decision.
@@ -28,11 +83,53 @@ pub struct Installed {
     pub schema: String,
     /// Indexes that were made because none did.
     pub indexes_made: Vec<String>,
+    /// The role that the functions run as.
+    pub owner: String,
+    /// The statements that let other roles call the functions. None is run by [`Rows::install`].
+    pub grants: Grants,
+    /// Roles that can bypass the quota, and triggers that it may break, each with what to do.
+    pub warnings: Vec<String>,
+}
+
+/// Statements for an operator to run, each for the role [`Grants::ROLE`], to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grants {
+    /// To consume, and nothing else.
+    pub consume: Vec<String>,
+    /// To read what a user has left, besides.
+    pub read: Vec<String>,
+    /// To record requests that were admitted while the database was unavailable, as [`FailOpen`](super::FailOpen) does.
+    /// Such a role may exceed the limit and date rows back.
+    pub replay: Vec<String>,
+}
+
+impl Grants {
+    /// Placeholder for the name of a role.
+    pub const ROLE: &str = "my_role";
+
+    fn new(schema: &str, user_type: &str) -> Self {
+        let execute =
+            |functions: &str| format!("GRANT EXECUTE ON FUNCTION {functions} TO {};", Self::ROLE);
+        Self {
+            consume: vec![
+                format!("GRANT USAGE ON SCHEMA {schema} TO {};", Self::ROLE),
+                execute(&format!("{schema}.consume({user_type}, text, jsonb)")),
+            ],
+            read: vec![execute(&format!(
+                "{schema}.check({user_type}), {schema}.remaining({user_type}), {schema}.info({user_type})"
+            ))],
+            replay: vec![execute(&format!("{schema}.replay({user_type}, text, timestamptz)"))],
+        }
+    }
 }
 
 impl Rows {
-    /// Writes the functions into the database, again where they are there already, and makes the indexes that are
-    /// missing, without locking the table.
+    /// Writes the functions into the database, replacing those of an earlier install, and makes missing indexes without
+    /// locking the table.
+    ///
+    /// The functions run as the owner of the table if the current role is a member of it, and otherwise as the current
+    /// role. Nothing is granted; privileges that roles were granted on the functions of an earlier install are kept, those of
+    /// `PUBLIC` are revoked.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a table, column or type that does not fit, with what would; otherwise as every call.
@@ -46,86 +143,107 @@ impl Rows {
         }
         let table = Table::find(&pool, self).await?;
         let schema = quote::name(&self.schema)?;
-        pool.run(&self.script(&table, &schema)?, DOING).await?;
+        let owner = self.owner(&pool, &table).await?;
+        pool.run(&self.script(&table, &schema, &owner)?, DOING).await?;
         let mut indexes_made = Vec::new();
         for index in self.indexes(&table)? {
             if index.make(&pool, &table).await? {
                 indexes_made.push(index.name);
             }
         }
-        Ok(Installed { table: table.name, schema, indexes_made })
+        let grants = Grants::new(&schema, table.column(&self.user)?.shown());
+        let warnings = self.review(&pool, &table).await?;
+        Ok(Installed { table: table.name, schema, indexes_made, owner, grants, warnings })
     }
 
-    fn script(&self, table: &Table, schema: &str) -> Result<String, Error> {
-        let body = fill(TEMPLATE, &self.values(table, schema)?)?;
-        let mut script = format!(
-            "BEGIN;\nSET LOCAL client_min_messages = warning;\n\
-             SELECT pg_advisory_xact_lock(hashtextextended({}, 20251115));\n\
-             CREATE SCHEMA IF NOT EXISTS {schema};\n{body}\n",
-            quote::text(schema)
-        );
-        let name = &table.name;
-        script.push_str(&if self.trigger {
-            format!(
-                "CREATE OR REPLACE TRIGGER tollgate_quota BEFORE INSERT ON {name} FOR EACH ROW \
-                 EXECUTE FUNCTION {schema}.enforce();\n"
+    /// The role that the functions shall run as. A superuser who installs a quota does not lend its rights to them.
+    async fn owner(&self, pool: &Pool, table: &Table) -> Result<String, Error> {
+        let found = pool
+            .query(
+                "SELECT pg_get_userbyid(CASE WHEN pg_has_role(c.relowner, 'MEMBER') THEN c.relowner ELSE coalesce( \
+                     (SELECT min(p.proowner) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+                       WHERE n.nspname = $2 AND p.proname = 'consume_at'), current_user::regrole) END)::text \
+                   FROM pg_class c WHERE c.oid = $1",
+                &[(&table.number, Type::OID), (&self.schema, Type::TEXT)],
+                DOING,
             )
-        } else {
-            // Dropping locks the table, so only where there is one.
-            format!(
-                "DO $drop$ BEGIN IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = {} AND tgname = 'tollgate_quota') THEN \
-                 DROP TRIGGER tollgate_quota ON {name}; END IF; END $drop$;\n",
-                table.number
-            )
-        });
-        script.push_str("COMMIT;");
-        Ok(script)
+            .await?;
+        let gone =
+            || Error::new(ErrorKind::Invalid, format!("postgres: {} was dropped", table.name));
+        found.first().map(|row| row.get(0)).ok_or_else(gone)
     }
 
-    fn values(&self, table: &Table, schema: &str) -> Result<Vec<(&'static str, String)>, Error> {
+    fn script(&self, table: &Table, schema: &str, owner: &str) -> Result<String, Error> {
+        let trigger = if self.trigger { TRIGGER } else { NO_TRIGGER };
+        let template = format!("{BEGIN}{TEMPLATE}{trigger}{COMMIT}");
+        fill(&template, &self.values(table, schema, owner)?)
+    }
+
+    fn values(
+        &self,
+        table: &Table,
+        schema: &str,
+        owner: &str,
+    ) -> Result<Vec<(&'static str, String)>, Error> {
         let (user, time) = (quote::name(&self.user)?, quote::name(&self.time)?);
+        let user_column = table.column(&self.user)?;
+        let user_equals = &user_column.equals;
         let window = interval(self.window);
         let utc = |value: &str| match (self.zone, table.is_local) {
             (Zone::Utc, true) => format!("({value} AT TIME ZONE 'UTC')"),
             _ => value.to_owned(),
         };
         let filter = match &self.filter {
-            Some(filter) => format!(" AND {}", filter.sql("r.")?),
+            Some(filter) => format!(" AND {}", filter.sql("r.", table)?),
             None => String::new(),
+        };
+        let counts = |row: &str| match &self.filter {
+            Some(filter) => Ok::<_, Error>(format!("coalesce({}, false)", filter.sql(row, table)?)),
+            None => Ok("true".to_owned()),
         };
         let mut columns = format!("{user}, {time}");
         let (mut key_column, mut key_value, mut key_parameter) = Default::default();
-        let (find_key, keep_key) = match (&self.key, &table.key_type) {
-            (Some(key), Some(kind)) => {
+        let (find_key, keep_key) = match &self.key {
+            Some(key) => {
+                let (kind, equals) = table.compared(key)?;
                 let key = quote::name(key)?;
                 key_column = format!(", {key}");
                 key_value = format!(", p_key::{kind}");
                 key_parameter = format!(", $3::{kind}");
                 columns.push_str(&key_column);
                 let find = format!(
-                    "SELECT to_jsonb(r) INTO v_new FROM {} r WHERE r.{user} = p_user AND r.{key} = p_key::{kind};",
+                    "SELECT to_jsonb(r) INTO v_new FROM {} r \
+                     WHERE r.{user} {user_equals} p_user AND r.{key} {equals} p_key::{kind};",
                     table.name
                 );
                 (find, String::new())
             }
-            _ => (
+            None => (
                 format!(
-                    "SELECT NULL::jsonb INTO v_new FROM {schema}.ids i \
-                     WHERE i.user_id = p_user AND i.id = p_key AND i.consumed_at > v_now - {window};"
+                    "SELECT i.admitted_row INTO v_new FROM {schema}.ids i \
+                     WHERE i.user_id {user_equals} p_user AND i.id = p_key AND i.consumed_at > v_now - {window};"
                 ),
                 format!(
-                    "IF p_key IS NOT NULL THEN INSERT INTO {schema}.ids VALUES (p_user, p_key, v_now) \
-                     ON CONFLICT (user_id, id) DO UPDATE SET consumed_at = excluded.consumed_at; END IF;"
+                    "IF p_key IS NOT NULL THEN INSERT INTO {schema}.ids (user_id, id, consumed_at, admitted_row) \
+                     VALUES (p_user, p_key, v_now, v_new) ON CONFLICT (user_id, id) \
+                     DO UPDATE SET consumed_at = excluded.consumed_at, admitted_row = excluded.admitted_row; END IF;"
                 ),
             ),
         };
         Ok(vec![
             ("quota", schema.to_owned()),
+            ("quota_text", quote::text(schema)),
+            ("owner_text", quote::text(owner)),
+            ("definer", DEFINER.to_owned()),
             ("table", table.name.clone()),
+            ("table_oid", table.number.to_string()),
             ("table_text", quote::text(&table.name)),
             ("columns_text", quote::text(&columns)),
             ("user", user),
-            ("user_type", table.user_type.clone()),
+            ("user_type", user_column.type_name.clone()),
+            ("user_type_text", quote::text(&user_column.type_name)),
+            ("user_type_oid", user_column.type_oid.to_string()),
+            ("user_equals", user_equals.clone()),
             ("time", time.clone()),
             ("limit", self.limit.to_string()),
             ("window", window.clone()),
@@ -133,7 +251,12 @@ impl Rows {
             ("window_start", utc(&format!("(p_now - {window})"))),
             ("now_value", utc("v_now")),
             ("row_out", utc(&format!("r.{time}"))),
+            ("old_time", utc(&format!("OLD.{time}"))),
+            ("new_time", utc(&format!("NEW.{time}"))),
             ("filter", filter),
+            ("old_counts", counts("OLD.")?),
+            ("new_counts", counts("NEW.")?),
+            ("check_row", self.check_row_sql(table)?),
             ("key_column", key_column),
             ("key_value", key_value),
             ("key_parameter", quote::text(&key_parameter)),
@@ -141,8 +264,25 @@ impl Rows {
             ("keep_key", keep_key),
             ("audit", self.audit_sql(schema, &window)),
             ("lock_timeout", format!("{}ms", self.lock_timeout.as_millis_ceil().max(1))),
-            ("seed", format!("hashtextextended({}, 0)", quote::text(&table.name))),
+            ("lock_key", lock_key(table, user_column)),
         ])
+    }
+
+    /// Refuses values of further columns with which the row would not count, so that callers of `consume` cannot choose to
+    /// be unlimited.
+    fn check_row_sql(&self, table: &Table) -> Result<String, Error> {
+        let Some(filter) = &self.filter else { return Ok(String::new()) };
+        let column = quote::text(&filter.column);
+        // A longer name is cut to what fits a `name`, as it is in a statement.
+        Ok(format!(
+            "IF EXISTS (SELECT FROM jsonb_object_keys(p_row) k WHERE k::name = {column}::name) AND NOT EXISTS \
+             (SELECT FROM jsonb_populate_record(NULL::{}, p_row) n WHERE {}) THEN \
+             RAISE EXCEPTION 'a row with % in column % would not count', p_row -> {column}, {column} \
+             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave the column out, or give it a value that the quota counts.'; \
+             END IF;",
+            table.name,
+            filter.sql("n.", table)?
+        ))
     }
 
     fn audit_sql(&self, schema: &str, window: &str) -> String {
@@ -164,10 +304,10 @@ impl Rows {
 
     fn indexes(&self, table: &Table) -> Result<Vec<Index>, Error> {
         let (user, time) = (quote::name(&self.user)?, quote::name(&self.time)?);
-        let plain = self.table.rsplit('.').next().unwrap_or(&self.table);
+        let plain = &table.plain_name;
         let (user_place, time_place) = table.places(self)?;
         let only = match &self.filter {
-            Some(filter) => format!(" WHERE {}", filter.sql("")?),
+            Some(filter) => format!(" WHERE {}", filter.sql("", table)?),
             None => String::new(),
         };
         let mut all = vec![Index {
@@ -235,6 +375,17 @@ impl Index {
         pool.run(&sql, DOING).await?;
         Ok(true)
     }
+}
+
+/// The number of the lock of `p_user` on `table`.
+fn lock_key(table: &Table, user: &Column) -> String {
+    let seed = format!("hashtextextended({}, 0)", quote::text(&table.name));
+    if !user.locked_by_value {
+        return format!("hashtextextended(p_user::text, {seed})");
+    }
+    let collate =
+        user.collation.as_ref().map_or_else(String::new, |name| format!(" COLLATE {name}"));
+    format!("hash_record_extended(ROW(p_user{collate}), {seed})")
 }
 
 fn index_name(table: &str, what: &str) -> String {

@@ -13,19 +13,26 @@
 //! - Never more than `limit` rows of one user in any window, if every insert goes through `consume` or the trigger.
 //! - A refusal inserts no row. It says when the n-th newest row leaves the window, and an ask at that time passes.
 //! - All times are UTC instants; a window of 24 hours has 24 hours on every day of the year.
+//!
+//! # Privileges
+//! The functions are `SECURITY DEFINER` with a pinned `search_path`, owned by the owner of the table, and `PUBLIC` may call
+//! none of them. A role that was granted `consume` ([`Installed::grants`]) needs no right on a table, and can neither insert
+//! directly, nor choose the time of a request, nor delete rejections.
 
 mod install;
 mod open;
 mod quota;
+mod review;
 mod table;
 mod template;
 
-pub use install::Installed;
+pub use install::{Grants, Installed};
 pub use open::{FailOpen, SPOOL_MAX};
 pub use quota::{Limited, Quota};
 
 use tollgate::{Error, Span};
 
+use self::table::{EQUALS, Table};
 use crate::quote;
 
 /// Which rows are counted, and how many are allowed.
@@ -75,9 +82,12 @@ pub(crate) struct Filter {
 impl Rows {
     /// At most `limit` rows of `table` per user in any `window`. The columns are `user_id` and `created_at`, and the
     /// functions are in the schema `<table>_quota`.
+    ///
+    /// Names of tables, columns and schemas are literal (`Orders` is not folded to lower case), or quoted as in SQL
+    /// (`app."Orders"`).
     #[must_use]
     pub fn of(table: &str, limit: u32, window: Span) -> Self {
-        let name = table.rsplit('.').next().unwrap_or(table);
+        let (_, name) = quote::split(table);
         Self {
             table: table.to_owned(),
             limit,
@@ -97,14 +107,14 @@ impl Rows {
     /// The column that says whose row it is, of any type that can be compared.
     #[must_use]
     pub fn user_column(mut self, column: &str) -> Self {
-        column.clone_into(&mut self.user);
+        self.user = quote::plain(column);
         self
     }
 
     /// The column that says when; its type is `timestamptz`.
     #[must_use]
     pub fn time_column(mut self, column: &str) -> Self {
-        column.clone_into(&mut self.time);
+        self.time = quote::plain(column);
         self
     }
 
@@ -115,10 +125,10 @@ impl Rows {
         self
     }
 
-    /// The column that makes a repeated request recognisable. Without one, keys are kept in a table beside.
+    /// The column of idempotency keys. Without one, keys and the rows they were admitted with are kept in a table beside.
     #[must_use]
     pub fn key_column(mut self, column: &str) -> Self {
-        self.key = Some(column.to_owned());
+        self.key = Some(quote::plain(column));
         self
     }
 
@@ -139,7 +149,7 @@ impl Rows {
     /// Puts the functions into another schema.
     #[must_use]
     pub fn in_schema(mut self, schema: &str) -> Self {
-        schema.clone_into(&mut self.schema);
+        self.schema = quote::plain(schema);
         self
     }
 
@@ -150,7 +160,7 @@ impl Rows {
         self
     }
 
-    /// Also refuses rows that others insert, by a trigger with SQLSTATE `RL429`.
+    /// Also refuses inserts and updates by others that evade the quota, by a trigger with SQLSTATE `RL429`.
     #[must_use]
     pub const fn with_trigger(mut self) -> Self {
         self.trigger = true;
@@ -174,18 +184,23 @@ impl Rows {
 impl Filter {
     fn new<'a>(column: &str, values: impl IntoIterator<Item = &'a str>, keeps: bool) -> Self {
         let values = values.into_iter().map(str::to_owned).collect();
-        Self { column: column.to_owned(), values, keeps }
+        Self { column: quote::plain(column), values, keeps }
     }
 
     /// The condition as SQL on the row called `row` (empty for the table itself).
-    pub(crate) fn sql(&self, row: &str) -> Result<String, Error> {
-        let column = quote::name(&self.column)?;
+    pub(crate) fn sql(&self, row: &str, table: &Table) -> Result<String, Error> {
+        let column = format!("{row}{}", quote::name(&self.column)?);
         let values: Vec<String> = self.values.iter().map(|value| quote::text(value)).collect();
         let list = if values.is_empty() { "NULL".to_owned() } else { values.join(", ") };
+        let (kind, equals) = table.compared(&self.column)?;
+        // IN would look for the operator on the search path.
+        let any = format!("{column} {equals} ANY (ARRAY[{list}]::{kind}[])");
         // A row without a value is not one of the values, so it counts where these are left out.
-        Ok(match self.keeps {
-            true => format!("{row}{column} IN ({list})"),
-            false => format!("({row}{column} IS NULL OR {row}{column} NOT IN ({list}))"),
+        Ok(match (self.keeps, equals == EQUALS) {
+            (true, true) => format!("{column} IN ({list})"),
+            (true, false) => any,
+            (false, true) => format!("({column} IS NULL OR {column} NOT IN ({list}))"),
+            (false, false) => format!("({column} IS NULL OR NOT {any})"),
         })
     }
 }

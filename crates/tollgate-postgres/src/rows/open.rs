@@ -40,11 +40,15 @@ struct Spooled {
 }
 
 impl FailOpen {
-    /// Lets each user through up to `per_user_max` times while the database of `quota` is down.
-    #[must_use]
-    pub fn new(quota: Quota, per_user_max: usize) -> Self {
+    /// Admits each user up to `per_user_max` times while the database of `quota` is unavailable.
+    ///
+    /// # Errors
+    /// [`Invalid`](tollgate::ErrorKind::Invalid) if the role of `quota` may not call `replay`
+    /// ([`Grants::replay`](super::Grants::replay)): admitted requests could not be recorded later.
+    pub fn new(quota: Quota, per_user_max: usize) -> Result<Self, Error> {
+        quota.check_replays()?;
         let (spool, replaying) = (Mutex::default(), Semaphore::new(1));
-        Self { quota, per_user_max, clock: Arc::new(SystemClock), spool, replaying }
+        Ok(Self { quota, per_user_max, clock: Arc::new(SystemClock), spool, replaying })
     }
 
     /// The quota itself, which fails when its database does.
@@ -129,13 +133,7 @@ impl FailOpen {
             (&request.key as _, Type::TEXT),
             (&at as _, Type::TEXT),
         ];
-        let user = self.quota.user();
-        let call = format!("consume_at({user}, $2, '{{}}', $3::text::timestamptz)");
-        // Says so too if it was counted before, and the reply was lost.
-        if self.quota.value(&call, &parameters).await?["allowed"] == true {
-            return Ok(());
-        }
-        let call = format!("insert_row({user}, $2, '{{}}', $3::text::timestamptz)");
+        let call = format!("replay({}, $2, $3::text::timestamptz)", self.quota.user());
         self.quota.value(&call, &parameters).await.map(drop)
     }
 

@@ -16,6 +16,8 @@ pub struct Quota {
     pool: Pool,
     schema: String,
     user_type: String,
+    /// Whether this role may call `replay`; `None` if there is no such function.
+    replays: Option<bool>,
 }
 
 /// A user who reached the limit.
@@ -35,12 +37,17 @@ impl Quota {
     /// # Errors
     /// [`ErrorKind::Invalid`] if there is no quota in this schema; otherwise as every call.
     pub async fn open(options: Options, schema: &str) -> Result<Self, Error> {
-        let quoted = quote::name(schema)?;
+        let schema = quote::plain(schema);
+        let quoted = quote::name(&schema)?;
         let pool = Pool::new(options)?;
         let found = pool
             .query(
-                "SELECT format_type(p.proargtypes[0], NULL) FROM pg_proc p \
-                 JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'consume'",
+                "SELECT format('%I.%I', tn.nspname, t.typname), \
+                        (SELECT bool_or(has_function_privilege(r.oid, 'EXECUTE')) FROM pg_proc r \
+                          WHERE r.pronamespace = n.oid AND r.proname = 'replay') \
+                   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+                   JOIN pg_type t ON t.oid = p.proargtypes[0] JOIN pg_namespace tn ON tn.oid = t.typnamespace \
+                  WHERE n.nspname = $1 AND p.proname = 'consume' AND p.proargnames[1] = 'p_user'",
                 &[(&schema, Type::TEXT)],
                 DOING,
             )
@@ -52,11 +59,12 @@ impl Quota {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         };
-        Ok(Self { user_type: row.get(0), pool, schema: quoted })
+        let replays = row.get(1);
+        Ok(Self { user_type: row.get(0), pool, schema: quoted, replays })
     }
 
-    /// Asks, and inserts the row if there is room. With a key, a repeat is recognised and let through without another row.
-    /// Answers `{allowed, remaining, resetTime, waitSeconds}`.
+    /// Decides, and inserts the row if there is room. Returns `{allowed, remaining, resetTime, waitSeconds}`, and `row` if
+    /// it is allowed. A repeated key returns the row of its first admission with `duplicate: true`, and inserts nothing.
     ///
     /// # Errors
     /// [`Contended`](tollgate::ErrorKind::Contended) if another request of the same user takes too long; otherwise as
@@ -114,6 +122,22 @@ impl Quota {
                 first_limited_at: Timestamp::from_micros(natural(row.get(2))),
             })
             .collect())
+    }
+
+    /// Checks that this role may record requests that were admitted while the database was unavailable.
+    pub(super) fn check_replays(&self) -> Result<(), Error> {
+        let schema = &self.schema;
+        let text = match self.replays {
+            Some(true) => return Ok(()),
+            Some(false) => format!(
+                "this role may not call {schema}.replay, which records requests that were admitted while the database was \
+                 unavailable; GRANT EXECUTE on it, as `tollgate postgres install` prints"
+            ),
+            None => format!(
+                "{schema} has no function replay, so an older version installed it; run `tollgate postgres install` again"
+            ),
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("postgres: {text}")))
     }
 
     /// The first parameter, in the type of the user column.

@@ -1,5 +1,6 @@
 //! What the database says about the table: whether it and its columns are there, and of which type.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind};
 
@@ -9,24 +10,64 @@ use crate::quote;
 
 const DOING: &str = "could not look at the table";
 
+/// Equality of types in `pg_catalog`.
+pub(super) const EQUALS: &str = "=";
+
+/// The columns of a table, with the names that their types and operators have on any search path.
+///
+/// A type compares by the operator of its default B-tree operator class; a domain, as its base type does. A type is hashed
+/// by value if equal values may have different texts, or the text depends on a setting of the session.
+const COLUMNS: &str = "\
+    WITH RECURSIVE base (place, type) AS ( \
+        SELECT attnum, atttypid FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped \
+         UNION ALL SELECT b.place, t.typbasetype FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd'), \
+    class AS ( \
+        SELECT c.opcintype AS type, m.amname, n.nspname, o.oprname FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod \
+          LEFT JOIN pg_amop a ON a.amopfamily = c.opcfamily AND a.amoplefttype = c.opcintype \
+               AND a.amoprighttype = c.opcintype AND a.amopstrategy = 3 \
+          LEFT JOIN pg_operator o ON o.oid = a.amopopr LEFT JOIN pg_namespace n ON n.oid = o.oprnamespace \
+         WHERE c.opcdefault) \
+    SELECT a.attname::text, format_type(a.atttypid, NULL), a.attnum, a.atttypid, tn.nspname::text, t.typname::text, \
+           e.nspname::text, e.oprname::text, \
+           (collisdeterministic IS FALSE OR bt.typtype <> 'e' AND bt.typname NOT IN \
+            ('int2', 'int4', 'int8', 'text', 'varchar', 'bpchar', 'uuid')) \
+           AND EXISTS (SELECT FROM class h WHERE h.type = bt.oid AND h.amname = 'hash'), \
+           CASE WHEN NOT collisdeterministic THEN format('%I.%I', cn.nspname, k.collname) END \
+      FROM pg_attribute a \
+      JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace \
+      JOIN base b ON b.place = a.attnum JOIN pg_type bt ON bt.oid = b.type AND bt.typtype <> 'd' \
+      LEFT JOIN class e ON e.type = bt.oid AND e.amname = 'btree' \
+      LEFT JOIN pg_collation k ON k.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = k.collnamespace \
+     WHERE a.attrelid = $1 ORDER BY a.attnum";
+
 /// A table as the catalogue describes it.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// Its quoted name, with its schema.
     pub(crate) name: String,
+    /// Its name without quotes or schema.
+    pub(crate) plain_name: String,
     /// Its number in the catalogue.
     pub(crate) number: u32,
-    pub(crate) user_type: String,
-    pub(crate) key_type: Option<String>,
     /// Whether the time column has no zone.
     pub(crate) is_local: bool,
     columns: Vec<Column>,
 }
 
 #[derive(Debug)]
-struct Column {
+pub(crate) struct Column {
     name: String,
+    /// The type as people write it, on the search path of the installer.
     kind: String,
+    /// The type, quoted, with its schema.
+    pub(crate) type_name: String,
+    pub(crate) type_oid: u32,
+    /// The operator for equality, with its schema unless that is `pg_catalog`.
+    pub(crate) equals: String,
+    /// Whether a lock on a value is a lock on its hash, and not on that of its text.
+    pub(crate) locked_by_value: bool,
+    /// The collation, if different texts may be equal under it.
+    pub(crate) collation: Option<String>,
     place: i16,
 }
 
@@ -36,7 +77,7 @@ impl Table {
         let path = quote::path(&rows.table)?;
         let found = pool
             .query(
-                "SELECT c.oid, format('%I.%I', n.nspname, c.relname) FROM pg_class c \
+                "SELECT c.oid, format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relname::text FROM pg_class c \
                  JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)",
                 &[(&path, Type::TEXT)],
                 DOING,
@@ -44,37 +85,21 @@ impl Table {
             .await?;
         let Some(row) = found.first() else {
             return Err(invalid(format!(
-                "there is no table {:?} in {}; create it, or name another, with its schema if it is not on the search path",
-                rows.table,
+                "there is no table {path} in {}; create it, or name another, with its schema if it is not on the search path",
                 pool.options().place()
             )));
         };
-        let (number, name): (u32, String) = (row.get(0), row.get(1));
-        let columns = pool
-            .query(
-                "SELECT attname::text, format_type(atttypid, NULL), attnum FROM pg_attribute \
-                 WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-                &[(&number, Type::OID)],
-                DOING,
-            )
-            .await?;
-        let columns: Vec<Column> = columns
-            .iter()
-            .map(|row| Column { name: row.get(0), kind: row.get(1), place: row.get(2) })
-            .collect();
-        let mut table = Self {
-            name,
-            number,
-            user_type: String::new(),
-            key_type: None,
-            is_local: false,
-            columns,
-        };
-        table.user_type = table.column(&rows.user)?.kind.clone();
-        table.key_type = match &rows.key {
-            Some(key) => Some(table.column(key)?.kind.clone()),
-            None => None,
-        };
+        let (number, name, plain_name): (u32, String, String) =
+            (row.get(0), row.get(1), row.get(3));
+        // Found on the search path, the schema was not in what was given.
+        quote::name(row.get(2))?;
+        let columns = pool.query(COLUMNS, &[(&number, Type::OID)], DOING).await?;
+        let columns = columns.iter().map(Column::read).collect::<Result<Vec<Column>, Error>>()?;
+        let mut table = Self { name, plain_name, number, is_local: false, columns };
+        table.column(&rows.user)?;
+        if let Some(key) = &rows.key {
+            table.column(key)?;
+        }
         if let Some(filter) = &rows.filter {
             table.column(&filter.column)?;
         }
@@ -108,7 +133,12 @@ impl Table {
         }
     }
 
-    fn column(&self, name: &str) -> Result<&Column, Error> {
+    /// The type of a column, and its operator for equality.
+    pub(crate) fn compared(&self, name: &str) -> Result<(&str, &str), Error> {
+        self.column(name).map(|column| (column.type_name.as_str(), column.equals.as_str()))
+    }
+
+    pub(crate) fn column(&self, name: &str) -> Result<&Column, Error> {
         self.columns.iter().find(|column| column.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
             invalid(format!(
@@ -116,6 +146,35 @@ impl Table {
                 self.name,
                 names.join(", ")
             ))
+        })
+    }
+}
+
+impl Column {
+    /// The type as people write it, on any search path.
+    pub(crate) fn shown(&self) -> &str {
+        if self.type_name.starts_with("\"pg_catalog\".") { &self.kind } else { &self.type_name }
+    }
+
+    fn read(row: &Row) -> Result<Self, Error> {
+        let path = |schema, name| {
+            Ok::<_, Error>(format!("{}.{}", quote::name(schema)?, quote::name(name)?))
+        };
+        let equals = match (row.get::<_, Option<&str>>(6), row.get::<_, Option<&str>>(7)) {
+            (None | Some("pg_catalog"), _) | (_, None) => EQUALS.to_owned(),
+            (Some(schema), Some(operator)) => {
+                format!("OPERATOR({}.{operator})", quote::name(schema)?)
+            }
+        };
+        Ok(Self {
+            name: row.get(0),
+            kind: row.get(1),
+            place: row.get(2),
+            type_oid: row.get(3),
+            type_name: path(row.get(4), row.get(5))?,
+            equals,
+            locked_by_value: row.get(8),
+            collation: row.get(9),
         })
     }
 }

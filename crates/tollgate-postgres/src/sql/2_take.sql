@@ -1,15 +1,18 @@
 -- Brings `p_states` from `p_at` to `p_now` and charges `p_amounts` to them. With `p_decide` it takes slots and answers null
--- where a limit has no room; without, it charges whether it fits or not, and takes no slots.
+-- where a limit has no room; without, it charges whether it fits or not, and takes no slots. `p_stamp` is that of the
+-- charge; with `p_refundable` it may be given back later, so that a bucket begins to record its lows.
 --
 -- `p_numbers` are eight numbers for each limit: kind (1 continuous, 2 interval, 3 window, 4 calendar, 5 slots), the place
 -- of its unit from 1, three numbers of the rule, and for a calendar three borders: start and end of the window that the
 -- caller believes to be open, and the end of the next. A time outside of these answers null too: the caller looks again.
 CREATE FUNCTION @schema@.take(
-    p_states bigint[], p_at bigint, p_now bigint, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_decide boolean
+    p_states bigint[], p_at bigint, p_now bigint, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_decide boolean,
+    p_refundable boolean
 ) RETURNS @schema@.taken LANGUAGE plpgsql IMMUTABLE AS $take$
 DECLARE
     number_max  CONSTANT bigint := 9007199254740991;
     entries_max CONSTANT int := 1024;
+    lows_max    CONSTANT int := 64;
     -- A window of a calendar is never longer.
     page_max    CONSTANT bigint := 32::bigint * 86400 * 1000000;
     result @schema@.taken;
@@ -20,6 +23,7 @@ DECLARE
     b      int := 0;      -- what stands before the numbers of this limit
     n      int;
     i      int;
+    k      int;
     kind   bigint;
     cost   bigint;
     n1     bigint;
@@ -39,18 +43,67 @@ BEGIN
         -- The server sets up every expression again in each transaction, so the common rules have few.
         IF kind = 1 THEN
             -- Capacity, fine units per token, fine units per microsecond.
-            used := coalesce(p_states[p + 2], 0);
-            used := greatest(0, used - p_numbers[b + 5] * least(greatest(p_now - p_at, 0), used / p_numbers[b + 5] + 1));
+            used := greatest(0, p_states[p + 2] - p_numbers[b + 5]
+                * least(greatest(p_now - p_at, 0), p_states[p + 2] / p_numbers[b + 5] + 1));
             IF p_decide AND cost > 0
                 AND (cost > p_numbers[b + 3] / p_numbers[b + 4] OR used + cost * p_numbers[b + 4] > p_numbers[b + 3])
             THEN
                 RETURN NULL;
             END IF;
-            used := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
-                         ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
-            states := states || ARRAY[0, 1, used];
-            idle := greatest(idle, p_now + (used + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
-            p := p + 3;
+            amount := CASE WHEN cost > number_max / p_numbers[b + 4] THEN number_max
+                           ELSE least(number_max, used + cost * p_numbers[b + 4]) END;
+            idle := greatest(idle, p_now + (amount + p_numbers[b + 5] - 1) / p_numbers[b + 5]);
+            IF used = 0 OR p_states[p + 1] = 1 THEN
+                -- There is no record of lows, or it is over: it begins with a charge that may be given back.
+                states := states || CASE WHEN p_refundable AND cost > 0 THEN ARRAY[0, 5, amount, 0, 0, p_stamp, 0]
+                                         ELSE ARRAY[0, 1, amount] END;
+            ELSIF cost = 0 THEN
+                states := states || ARRAY[0, p_states[p + 1], amount] || p_states[p + 3 : p + 1 + p_states[p + 1]];
+            ELSE
+                -- Lows that are not below this one say nothing any more.
+                i := p + 1 + p_states[p + 1];
+                late := p_states[p + 3];
+                WHILE i > p + 4 AND late >= used LOOP
+                    late := late - p_states[i];
+                    i := i - 2;
+                END LOOP;
+                n := p + 4 + 2 * lows_max;
+                IF i > p + 4 AND p_states[i - 1] = p_stamp THEN
+                    states := states || ARRAY[0, i - p - 1, amount, late] || p_states[p + 4 : i];
+                ELSIF i < n THEN
+                    states := states || ARRAY[0, i - p + 1, amount, used, least(p_states[p + 4], used - late)]
+                        || p_states[p + 5 : i] || ARRAY[p_stamp, used - late];
+                ELSE
+                    -- Full: the neighbours with the smallest rise between them, the earliest of several, become the later
+                    -- stamp and the lower low, so that permits between them get less back and none gets more.
+                    filed := p_states[p + 4];
+                    IF used - late >= filed THEN
+                        -- Nine rises at a time, since an expression costs more than what it computes.
+                        filed := number_max + 1;
+                        FOR e IN 0 .. 6 LOOP
+                            k := p + 8 + 18 * e;
+                            start := least(
+                                p_states[k], p_states[k + 2], p_states[k + 4], p_states[k + 6], p_states[k + 8],
+                                p_states[k + 10], p_states[k + 12], p_states[k + 14], p_states[k + 16]);
+                            IF start < filed THEN
+                                filed := start;
+                                i := k;
+                            END IF;
+                        END LOOP;
+                    END IF;
+                    IF used - late < filed THEN
+                        states := states || ARRAY[0, n - p - 1, amount, late, filed] || p_states[p + 5 : n - 2]
+                            || ARRAY[p_stamp, p_states[n]];
+                    ELSE
+                        WHILE p_states[i] > filed LOOP i := i + 2; END LOOP;
+                        IF i = n THEN late := late - filed; ELSE p_states[i + 2] := p_states[i + 2] + filed; END IF;
+                        p_states[i] := p_states[i - 2];
+                        states := states || ARRAY[0, n - p - 1, amount, used, filed] || p_states[p + 5 : i - 4]
+                            || p_states[i - 1 : n] || ARRAY[p_stamp, used - late];
+                    END IF;
+                END IF;
+            END IF;
+            p := p + 2 + coalesce(p_states[p + 1], 1);
             b := b + 8;
             CONTINUE;
         END IF;
@@ -77,9 +130,12 @@ BEGIN
                     i := cardinality(log);
                     IF i > 0 AND filed <= log[i - 1] THEN
                         log[i] := log[i] + amount;
+                    ELSIF i >= 2 * entries_max THEN
+                        -- A full log merges its newest entries to the later time, so that nothing leaves early.
+                        log[i - 1] := filed;
+                        log[i] := log[i] + amount;
                     ELSE
                         log := log || ARRAY[filed, amount];
-                        IF i >= 2 * entries_max THEN log := @schema@.merge_neighbours(log); END IF;
                     END IF;
                 END IF;
             END IF;
@@ -154,20 +210,3 @@ BEGIN
     result.idle_at_us := least(idle, number_max);
     RETURN result;
 END $take$;
-
--- Halves a log: each pair becomes one at the later time, so that nothing leaves the window early.
-CREATE FUNCTION @schema@.merge_neighbours(p_log bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $merge$
-DECLARE
-    merged bigint[] := '{}';
-    i int := 1;
-BEGIN
-    WHILE i < cardinality(p_log) LOOP
-        IF i + 2 < cardinality(p_log) THEN
-            merged := merged || ARRAY[p_log[i + 2], p_log[i + 1] + p_log[i + 3]];
-        ELSE
-            merged := merged || p_log[i : i + 1];
-        END IF;
-        i := i + 4;
-    END LOOP;
-    RETURN merged;
-END $merge$;

@@ -1,70 +1,37 @@
--- Marks a permit as settled in runs of stamps, after forgetting runs that are too old; answers the runs with the floor
--- in front.
-CREATE FUNCTION @schema@.mark_settled(p_runs bigint[], p_floor bigint, p_stamp bigint, p_admitted bigint, p_now bigint)
-RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $mark$
-DECLARE
-    permit_ttl CONSTANT bigint := 3600000000;
-    runs_max   CONSTANT int := 256;
-    runs       bigint[] := '{}';
-    v_floor    bigint := p_floor;
-    v_first    bigint := p_stamp;
-    v_last     bigint := p_stamp;
-    v_admitted bigint := p_admitted;
-    v_placed   boolean := false;
-    v_live     boolean := false;
-    i          int := 1;
-BEGIN
-    WHILE i < cardinality(p_runs) LOOP
-        IF p_now < p_runs[i + 2] + permit_ttl THEN
-            v_live := true;
-            IF p_runs[i + 1] + 1 = v_first THEN
-                v_first := p_runs[i];
-                v_admitted := greatest(v_admitted, p_runs[i + 2]);
-            ELSIF v_last + 1 = p_runs[i] THEN
-                v_last := p_runs[i + 1];
-                v_admitted := greatest(v_admitted, p_runs[i + 2]);
-            ELSE
-                IF NOT v_placed AND v_last < p_runs[i] THEN
-                    runs := runs || ARRAY[v_first, v_last, v_admitted];
-                    v_placed := true;
-                END IF;
-                runs := runs || p_runs[i : i + 2];
-            END IF;
-        END IF;
-        i := i + 3;
-    END LOOP;
-    IF NOT v_live THEN v_floor := 0; END IF;
-    IF NOT v_placed THEN runs := runs || ARRAY[v_first, v_last, v_admitted]; END IF;
-    IF cardinality(runs) > 3 * runs_max THEN
-        v_floor := greatest(v_floor, runs[2]);
-        runs := runs[4:];
-    END IF;
-    RETURN v_floor || runs;
-END $mark$;
-
--- Replaces what a permit was charged by `p_wanted` and frees its slots; with `p_release` the call was not made, and its
--- id is forgotten. Nothing is given back if the numbers changed since (not `p_same_numbers`, or the row says so). Answers
+-- Replaces what a permit was charged by `p_wanted` and frees its slots; with `p_id` the call was not made, and that id
+-- is forgotten if it was given this permit. Nothing is given back if the numbers changed since (not `p_same_numbers`, or
+-- the row says so) or if the permit is below the floor; what it cost beyond its estimate is charged all the same. Answers
 -- `settled` if it did; with `read` it wrote nothing, and the caller finds out why from the row: settled before, too old,
 -- or other numbers.
+--
+-- The stamp becomes a run of its own or joins its neighbours, which are read after the row and written after it, so that
+-- the revision of the row covers them.
 CREATE FUNCTION @schema@.settle(
     p_policy text, p_subject text, p_shape bytea, p_numbers bigint[], p_estimate bigint[], p_wanted bigint[],
-    p_stamp bigint, p_admitted bigint, p_admitted_ends bigint[], p_same_numbers boolean, p_release boolean,
+    p_stamp bigint, p_admitted bigint, p_admitted_ends bigint[], p_same_numbers boolean, p_id text,
     p_now bigint, p_lock_timeout text
 ) RETURNS @schema@.answer LANGUAGE plpgsql VOLATILE AS $settle$
 DECLARE
-    permit_ttl CONSTANT bigint := 3600000000;
-    tries_max  CONSTANT int := 8;
+    permit_ttl      CONSTANT bigint := 3600000000;
+    runs_max        CONSTANT int := 10000;
+    abandoned_after CONSTANT bigint := 60000000;
+    tries_max       CONSTANT int := 8;
     result     @schema@.answer;
     row        @schema@.entries;
     taken      @schema@.taken;
+    v_run      record;
     v_now      bigint;
     v_extra    bigint[];
     v_kept     bigint[];
     v_changed  bigint[];
     v_wanted   bigint[];
-    v_runs     bigint[];
-    v_width    int := 3 + cardinality(p_estimate);
-    v_place    int;
+    v_too_old  boolean;
+    v_before   bigint;    -- the first stamp of the run that ends just before this one
+    v_last     bigint;
+    v_after    boolean;
+    v_admitted bigint;
+    v_expired  bigint[];
+    v_runs     int;
 BEGIN
     SELECT array_agg(greatest(w - e, 0) ORDER BY k), array_agg(greatest(w, e) ORDER BY k) INTO v_extra, v_kept
       FROM unnest(p_estimate, p_wanted) WITH ORDINALITY u(e, w, k);
@@ -72,47 +39,97 @@ BEGIN
         row := @schema@.find(p_policy, p_subject, v_try > 1);
         result := @schema@.as_read(row, @schema@.now_us(p_now));
         v_now := greatest(result.now_us, row.at_us);
+        v_too_old := p_stamp <= row.settled_floor;
         IF row.revision IS NULL OR row.shape <> p_shape OR p_admitted + permit_ttl <= v_now
-            OR p_stamp <= row.settled_floor THEN
+            OR v_too_old AND v_kept = p_estimate AND row.settled_runs = 0 THEN
             RETURN result;
         END IF;
-        FOR i IN 1 .. cardinality(row.settled) / 3 LOOP
-            IF row.settled[3 * i - 2] <= p_stamp AND p_stamp <= row.settled[3 * i - 1] THEN RETURN result; END IF;
-        END LOOP;
+        v_before := NULL;
+        v_last := p_stamp;
+        v_after := false;
+        v_admitted := p_admitted;
+        IF row.settled_runs > 0 THEN
+            FOR v_run IN
+                SELECT s.first, s.last, s.admitted_us FROM @schema@.settled s
+                 WHERE s.policy = p_policy AND s.subject = p_subject AND s.first <= p_stamp + 1
+                 ORDER BY s.first DESC LIMIT 2
+            LOOP
+                IF v_run.first > p_stamp THEN
+                    v_after := true;
+                    v_last := v_run.last;
+                    v_admitted := greatest(v_admitted, v_run.admitted_us);
+                    CONTINUE;
+                END IF;
+                IF p_stamp <= v_run.last THEN
+                    result.settled := ARRAY[v_run.first, v_run.last, v_run.admitted_us];
+                    RETURN result;
+                END IF;
+                IF v_run.last + 1 = p_stamp THEN
+                    v_before := v_run.first;
+                    v_admitted := greatest(v_admitted, v_run.admitted_us);
+                END IF;
+                EXIT;
+            END LOOP;
+        END IF;
+        IF v_too_old AND v_kept = p_estimate THEN RETURN result; END IF;
         -- First what the call took beyond its estimate, then what it did not take; each touches other units.
-        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_extra, p_stamp, false);
+        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_extra, row.next_stamp, false, false);
         IF taken.states IS NULL THEN RETURN result; END IF;
         v_changed := CASE WHEN v_now < row.changed[2] + permit_ttl THEN row.changed ELSE '{}' END;
-        v_wanted := CASE WHEN p_same_numbers AND coalesce(v_changed[1] <= p_stamp, true) THEN p_wanted ELSE v_kept END;
+        v_wanted := CASE WHEN p_same_numbers AND NOT v_too_old AND coalesce(v_changed[1] <= p_stamp, true)
+                         THEN p_wanted ELSE v_kept END;
         taken.states := @schema@.give_back(
             taken.states, v_now, p_numbers, p_estimate, v_wanted, p_stamp, p_admitted, p_admitted_ends);
-        v_runs := @schema@.mark_settled(row.settled, row.settled_floor, p_stamp, p_admitted, v_now);
+        v_runs := row.settled_runs + 1 - (v_before IS NOT NULL)::int - v_after::int;
+        v_expired := NULL;
+        IF v_runs > row.settled_runs AND row.settled_runs > 1 THEN
+            -- A run more takes up to two that are over with it. Later stamps were not admitted earlier.
+            SELECT array_agg(o.first) INTO v_expired FROM (
+                SELECT s.first, s.admitted_us FROM @schema@.settled s
+                 WHERE s.policy = p_policy AND s.subject = p_subject ORDER BY s.first LIMIT 2) o
+             WHERE o.admitted_us + permit_ttl <= v_now;
+            v_runs := v_runs - coalesce(cardinality(v_expired), 0);
+        END IF;
         IF p_lock_timeout IS NOT NULL THEN PERFORM set_config('lock_timeout', p_lock_timeout, true); END IF;
-        v_place := NULL;
-        IF p_release THEN
-            SELECT (u.k - 1) / v_width + 1 INTO v_place FROM unnest(row.id_numbers) WITH ORDINALITY u(number, k)
-             WHERE (u.k - 1) % v_width = 1 AND u.number = p_stamp;
-        END IF;
-        IF v_place IS NULL THEN
-            -- Columns that are not named keep their place outside of the row, if they are large.
-            UPDATE @schema@.entries e
-               SET revision = e.revision + 1, at_us = v_now, states = taken.states, settled = v_runs[2:],
-                   settled_floor = v_runs[1], changed = v_changed,
-                   absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, p_admitted + permit_ttl)
-             WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+        UPDATE @schema@.entries e
+           SET revision = e.revision + 1, at_us = v_now, states = taken.states, settled_runs = v_runs, changed = v_changed,
+               absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, p_admitted + permit_ttl)
+         WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+        CONTINUE WHEN NOT FOUND;
+        IF v_before IS NOT NULL THEN
+            IF v_after THEN
+                DELETE FROM @schema@.settled s
+                 WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = p_stamp + 1;
+            END IF;
+            UPDATE @schema@.settled s SET last = v_last, admitted_us = v_admitted
+             WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = v_before;
+        ELSIF v_after THEN
+            UPDATE @schema@.settled s SET first = p_stamp, admitted_us = v_admitted
+             WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = p_stamp + 1;
         ELSE
-            UPDATE @schema@.entries e
-               SET revision = e.revision + 1, at_us = v_now, states = taken.states, settled = v_runs[2:],
-                   settled_floor = v_runs[1], changed = v_changed,
-                   ids = row.ids[: v_place - 1] || row.ids[v_place + 1 :],
-                   id_numbers = row.id_numbers[: (v_place - 1) * v_width] || row.id_numbers[v_place * v_width + 1 :],
-                   absent_at_us = greatest(row.absent_at_us, taken.idle_at_us, p_admitted + permit_ttl)
-             WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;
+            INSERT INTO @schema@.settled VALUES (p_policy, p_subject, p_stamp, p_stamp, p_admitted);
+            IF v_expired IS NOT NULL THEN
+                DELETE FROM @schema@.settled s
+                 WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = ANY (v_expired);
+            END IF;
         END IF;
-        IF FOUND THEN
-            result.did := 'settled';
-            RETURN result;
+        IF v_runs > runs_max THEN
+            SELECT s.first, s.last, s.admitted_us INTO v_run FROM @schema@.settled s
+             WHERE s.policy = p_policy AND s.subject = p_subject ORDER BY s.first LIMIT 1;
+            IF v_run.admitted_us + abandoned_after <= v_now THEN
+                DELETE FROM @schema@.settled s
+                 WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = v_run.first;
+                UPDATE @schema@.entries e
+                   SET settled_runs = v_runs - 1, settled_floor = greatest(e.settled_floor, v_run.last)
+                 WHERE e.policy = p_policy AND e.subject = p_subject;
+            END IF;
         END IF;
+        IF p_id IS NOT NULL THEN
+            DELETE FROM @schema@.ids i
+             WHERE i.policy = p_policy AND i.subject = p_subject AND i.id = p_id AND i.stamp = p_stamp;
+        END IF;
+        result.did := 'settled';
+        RETURN result;
     END LOOP;
     result.did := 'contended';
     RETURN result;
@@ -125,12 +142,14 @@ CREATE FUNCTION @schema@.give_back(
     p_admitted bigint, p_admitted_ends bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $give$
 DECLARE
+    number_max CONSTANT bigint := 9007199254740991;
     states bigint[] := '{}';
     log    bigint[];
     p      int := 1;
     b      int := 0;
     n      int;
     i      int;
+    j      int;
     amount bigint;
     n1     bigint;
     n2     bigint;
@@ -157,9 +176,31 @@ BEGIN
         ELSIF amount > 0 THEN
             CASE p_numbers[b + 1]
             WHEN 1 THEN
-                -- What refilled since the charge has made that room already.
-                log[3] := greatest(0, log[3] - greatest(
-                    0, amount::numeric * n2 - n3::numeric * greatest(0, p_now - p_admitted)))::bigint;
+                -- The lowest since the charge is what time has not given back; without a record, all of it has come back.
+                IF n > 1 THEN
+                    i := 6;
+                    filed := 0;
+                    WHILE i < n + 2 AND log[i] <= p_stamp LOOP
+                        filed := filed + log[i + 1];
+                        i := i + 2;
+                    END LOOP;
+                    used := least(log[3], filed + log[i + 1], CASE
+                        WHEN amount > number_max / n2 THEN number_max ELSE amount * n2 END);
+                    log[3] := log[3] - used;
+                    IF i < n + 2 THEN
+                        -- Later give-backs are judged by the history without it; lows that it undercuts say nothing any more.
+                        log[4] := log[4] - used;
+                        log[5] := 0;
+                        log[i + 1] := log[i + 1] - used;
+                        j := i;
+                        WHILE j > 6 AND log[i + 1] <= 0 LOOP
+                            log[i + 1] := log[i + 1] + log[j - 1];
+                            j := j - 2;
+                        END LOOP;
+                        log := log[: j - 1] || log[i :];
+                        log[2] := cardinality(log) - 2;
+                    END IF;
+                END IF;
             WHEN 2 THEN
                 IF p_admitted / n3 = p_now / n3 THEN log[3] := greatest(0, log[3] - amount); END IF;
             WHEN 3 THEN
@@ -195,7 +236,7 @@ END $give$;
 
 -- Keeps the slots of a permit for another time to live. Answers `renewed`, with the new expiry as the stamp; with `read`
 -- it wrote nothing: a slot is lost, or the numbers are others.
-CREATE FUNCTION @schema@.renew(
+CREATE FUNCTION @schema@.renew_slots(
     p_policy text, p_subject text, p_shape bytea, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_now bigint,
     p_lock_timeout text
 ) RETURNS @schema@.answer LANGUAGE plpgsql VOLATILE AS $renew$
@@ -219,7 +260,7 @@ BEGIN
         result := @schema@.as_read(row, @schema@.now_us(p_now));
         v_now := greatest(result.now_us, row.at_us);
         IF row.revision IS NULL OR row.shape <> p_shape THEN RETURN result; END IF;
-        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_none, p_stamp, false);
+        taken := @schema@.take(row.states, row.at_us, v_now, p_numbers, v_none, p_stamp, false, false);
         IF taken.states IS NULL THEN RETURN result; END IF;
         v_states := '{}';
         v_first := NULL;

@@ -12,5 +12,5 @@ async fn eight_processes_admit_exactly_the_limit() {
     assert_eq!(admitted.iter().sum::<u64>(), child::LIMIT, "{admitted:?}");
     let gate = desk.gate().await;
     assert_eq!(used(&gate, &hourly(child::LIMIT), "shared").await, child::LIMIT);
-    assert_eq!(desk.psql("SELECT count(*) FROM tollgate.migrations"), "3");
+    assert_eq!(desk.psql("SELECT count(*) FROM tollgate.migrations"), "4");
 }

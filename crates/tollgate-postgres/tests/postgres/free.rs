@@ -9,7 +9,7 @@ use tollgate_postgres::CLEAN_UP_EVERY;
 use super::{Desk, acquire, gemini, hourly};
 
 /// How far the log of the server has been written, in bytes.
-fn log_position(desk: &Desk) -> u64 {
+pub(crate) fn log_position(desk: &Desk) -> u64 {
     desk.psql("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").parse().unwrap()
 }
 
@@ -75,7 +75,7 @@ async fn a_decision_is_one_statement() {
     let renewed = gate.renew(&slot).await.unwrap();
     assert_eq!(renewed.expires_at(), slot.expires_at().map(|at| at + Span::from_secs(30)));
     assert!(gate.release(&renewed).await.unwrap());
-    assert_eq!(calls(&desk), "look=1 renew=1 settle=3 spend=12");
+    assert_eq!(calls(&desk), "look=1 renew_slots=1 settle=3 spend=12");
 }
 
 /// So are a charge and its repeat, closing a limit, and forgetting a subject: where there is a row, where there is none,
@@ -96,7 +96,7 @@ async fn whatever_is_done_by_hand_is_one_statement() {
         let ask = Ask::new(&policy, subject);
         assert_eq!(gate.close_until(&ask, "tpm", until(minutes)).await.unwrap(), does);
     }
-    assert_eq!(calls(&desk), "close=5 spend=2");
+    assert_eq!(calls(&desk), "close_limit=5 spend=2");
     for subject in ["s", "new"] {
         let ask = Ask::new(&policy, subject).cost("tokens", 1);
         let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
@@ -106,7 +106,7 @@ async fn whatever_is_done_by_hand_is_one_statement() {
     for (subject, does) in [("s", true), ("s", false), ("new", true), ("never", false)] {
         assert_eq!(gate.reset(&policy, subject).await.unwrap(), does, "{subject}");
     }
-    assert_eq!(calls(&desk), "close=5 reset=4 spend=4");
+    assert_eq!(calls(&desk), "close_limit=5 forget=4 spend=4");
     // What was forgotten is not given back.
     assert!(!gate.release(&charged).await.unwrap());
     assert!(gate.acquire(&ask).await.unwrap().is_admitted());

@@ -4,18 +4,23 @@
 
 mod audit;
 mod child;
+mod clocks;
 mod conforms;
 mod contention;
 mod faults;
 mod free;
+mod ids;
 mod numbers;
 mod open;
 mod overrides;
+mod permits;
+mod privileges;
 mod proxy;
 mod quota;
 mod races;
 mod refused;
 mod together;
+mod upgrade;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -38,7 +38,7 @@ async fn r004_6_database_down_fails_open_and_counts_later() {
     videos().install(&desk.options()).await.unwrap();
     let options = desk.options().reply_timeout(Span::from_secs(5));
     let quota = Quota::open(options, "video_requests_quota").await.unwrap();
-    let quota = FailOpen::new(quota, 3);
+    let quota = FailOpen::new(quota, 3).unwrap();
     for left in [4, 3, 2, 1] {
         assert_eq!(quota.consume("alice", None).await.unwrap()["remaining"], left);
     }
@@ -67,5 +67,26 @@ async fn r004_6_database_down_fails_open_and_counts_later() {
     assert_eq!((count(&desk, "alice"), count(&desk, "bob")), ("7".to_owned(), "1".to_owned()));
     let answer = quota.consume("alice", None).await.unwrap();
     assert_eq!((&answer["allowed"], answer.get("degraded")), (&json!(false), None));
+    assert_eq!(quota.consume("bob", None).await.unwrap()["remaining"], 3);
+}
+
+/// R004.6: a request that a trigger refuses to record is logged and dropped; those behind it are recorded, and the quota
+/// decides again.
+#[tokio::test]
+async fn r004_6_a_refused_replay_does_not_hold_up_the_others() {
+    let mut desk = Desk::alone();
+    desk.psql(TABLE);
+    videos().with_trigger().install(&desk.options()).await.unwrap();
+    desk.psql("INSERT INTO video_requests (user_id) SELECT 'alice' FROM generate_series(1, 5)");
+    let options = desk.options().reply_timeout(Span::from_secs(5));
+    let quota = Quota::open(options, "video_requests_quota").await.unwrap();
+    let quota = FailOpen::new(quota, 3).unwrap();
+    Arc::get_mut(&mut desk.server).unwrap().process().stop().unwrap();
+    for user in ["alice", "bob"] {
+        assert_eq!(quota.consume(user, None).await.unwrap()["degraded"], true);
+    }
+    Arc::get_mut(&mut desk.server).unwrap().restart().unwrap();
+    assert_eq!((quota.replay().await.unwrap(), quota.spooled()), (1, 0));
+    assert_eq!((count(&desk, "alice"), count(&desk, "bob")), ("5".to_owned(), "1".to_owned()));
     assert_eq!(quota.consume("bob", None).await.unwrap()["remaining"], 3);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate::{ErrorKind, Span, Timestamp};
-use tollgate_postgres::rows::{Quota, Rows};
+use tollgate_postgres::rows::{Grants, Quota, Rows};
 
 use super::Desk;
 
@@ -30,7 +30,7 @@ fn consume(desk: &Desk, user: &str, at: &str) -> Value {
     )
 }
 
-fn json_of(text: &str) -> Value {
+pub(crate) fn json_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
@@ -189,9 +189,18 @@ async fn a_repeated_key_is_one_row() {
         assert_eq!((&first["remaining"], &again["remaining"]), (&json!(4), &json!(4)));
         assert_eq!((&first["duplicate"], &again["duplicate"]), (&Value::Null, &json!(true)));
         assert_eq!(rows_of(&desk, "henry"), 1);
-        if key_column.is_some() {
-            assert_eq!(first["row"]["id"], again["row"]["id"]);
+        assert_eq!(first["row"]["id"], 1);
+        assert_eq!(first["row"], again["row"]);
+        // At the limit too, and for its own user only.
+        for _ in 0..4 {
+            assert_eq!(quota.consume("henry", None).await.unwrap()["allowed"], true);
         }
+        let again = quota.consume("henry", key).await.unwrap();
+        assert_eq!((&again["allowed"], &again["remaining"]), (&json!(true), &json!(0)));
+        assert_eq!(first["row"], again["row"]);
+        assert_eq!(quota.consume("henry", None).await.unwrap()["allowed"], false);
+        assert_eq!(quota.consume("ivy", key).await.unwrap()["row"]["user_id"], "ivy");
+        assert_eq!(rows_of(&desk, "henry"), 5);
     }
 }
 
@@ -209,9 +218,8 @@ async fn odd_names_further_columns_and_filters() {
     assert_eq!(made.indexes_made.len(), 1);
     assert!(rows.install(&desk.options()).await.unwrap().indexes_made.is_empty());
     let consume = |more: &str| json_of(&desk.psql(&format!("SELECT q.consume(7, NULL, '{more}')")));
-    assert_eq!(consume(r#"{"state": "failed", "note": "n"}"#)["row"]["note"], "n");
-    assert_eq!(consume(r#"{"state": "it''s off"}"#)["allowed"], true);
-    assert_eq!(consume("{}")["allowed"], true);
+    desk.psql("INSERT INTO \"my shop\".\"Order \"\" x\" VALUES (7, now(), 'failed'), (7, now(), 'it''s off')");
+    assert_eq!(consume(r#"{"state": "paid", "note": "n"}"#)["row"]["note"], "n");
     assert_eq!(consume("{}")["allowed"], true);
     assert_eq!(consume("{}")["allowed"], false);
     assert!(
@@ -240,6 +248,171 @@ async fn the_trigger_refuses_with_rl429() {
     assert_eq!(desk.psql("SELECT video_requests_quota.remaining('kim')"), "4");
     videos().install(&desk.options()).await.unwrap();
     desk.psql("INSERT INTO video_requests (user_id) VALUES ('ida')");
+}
+
+/// Moving a row does not free a place: a row that counts keeps its user and time until it leaves the window.
+#[tokio::test]
+async fn the_trigger_refuses_updates_that_evade_the_quota() {
+    let desk = installed(&videos().with_trigger()).await;
+    desk.psql("INSERT INTO video_requests (user_id) SELECT 'ida' FROM generate_series(1, 5)");
+    for set in [
+        "user_id = 'elsewhere'",
+        "created_at = created_at - interval '2 days'",
+        "created_at = created_at + interval '1 second'",
+        "created_at = '-infinity'",
+        "user_id = 'jim', created_at = now() - interval '2 days'",
+    ] {
+        let refused = desk.psql_fails(&format!("UPDATE video_requests SET {set} WHERE id = 1"));
+        assert!(
+            refused.contains("RL429") && refused.contains("a row of user ida counts until"),
+            "{set}: {refused}"
+        );
+        assert!(
+            refused.contains("\"allowed\": false") && refused.contains("Try again in 1d."),
+            "{set}: {refused}"
+        );
+    }
+    let merge = "INSERT INTO video_requests (id, user_id) OVERRIDING SYSTEM VALUE VALUES (1, 'new') \
+                 ON CONFLICT (id) DO UPDATE SET user_id = excluded.user_id";
+    assert!(desk.psql_fails(merge).contains("RL429"));
+    // What the quota does not look at may change.
+    desk.psql(
+        "UPDATE video_requests SET title = 'other', user_id = user_id, created_at = created_at",
+    );
+    assert_eq!(rows_of(&desk, "ida"), 5);
+    // A row that has left the window is history. It moves where there is room, at its own time.
+    let old = "ALTER TABLE video_requests DISABLE TRIGGER USER; \
+         INSERT INTO video_requests (user_id, created_at) SELECT 'old', now() - interval '30 hours' FROM generate_series(1, 6); \
+         INSERT INTO video_requests (user_id, created_at) SELECT 'full', now() - interval '31 hours' FROM generate_series(1, 5); \
+         INSERT INTO video_requests (user_id, created_at) SELECT 'half', now() - interval '31 hours' FROM generate_series(1, 4); \
+         ALTER TABLE video_requests ENABLE TRIGGER USER";
+    desk.psql(old);
+    let moves = |set: &str| {
+        format!(
+            "UPDATE video_requests SET {set} WHERE id = (SELECT min(id) FROM video_requests WHERE user_id = 'old')"
+        )
+    };
+    for set in [
+        "user_id = 'full'",
+        "user_id = 'ida', created_at = now()",
+        "user_id = 'ida', created_at = now() + interval '23 hours'",
+    ] {
+        let refused = desk.psql_fails(&moves(set));
+        assert!(
+            refused.contains("RL429") && refused.contains("has made 5 requests in 1d"),
+            "{set}: {refused}"
+        );
+    }
+    desk.psql(&moves("user_id = 'half'"));
+    assert!(desk.psql_fails(&moves("user_id = 'half'")).contains("RL429"));
+    // Five are at 31 hours and one moves away from itself by an hour: its own old place does not count against it.
+    desk.psql("UPDATE video_requests SET created_at = created_at - interval '1 hour' WHERE id = (SELECT min(id) FROM video_requests WHERE user_id = 'full')");
+    desk.psql(&moves("user_id = 'kim', created_at = now()"));
+    assert_eq!(desk.psql("SELECT video_requests_quota.remaining('kim')"), "4");
+    let refused = desk.psql_fails(&format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; {}",
+        moves("user_id = 'lea'")
+    ));
+    assert!(refused.contains("needs READ COMMITTED"), "{refused}");
+}
+
+/// A row that starts to count is admitted then, like one that is inserted; a row that no longer counts makes room.
+#[tokio::test]
+async fn the_trigger_sees_rows_that_start_to_count() {
+    let desk = Desk::new();
+    desk.psql("CREATE TABLE jobs (id int, user_id text, created_at timestamptz, \"State\" text DEFAULT 'new')");
+    let rows =
+        Rows::of("jobs", 2, Span::from_hours(24)).except("\"State\"", ["failed"]).with_trigger();
+    rows.install(&desk.options()).await.unwrap();
+    let set =
+        |id: u32, state: &str| format!("UPDATE jobs SET \"State\" = '{state}' WHERE id = {id}");
+    desk.psql("INSERT INTO jobs VALUES (1, 'a'), (2, 'a')");
+    desk.psql(&set(1, "failed"));
+    desk.psql("INSERT INTO jobs VALUES (3, 'a')");
+    let refused = desk.psql_fails(&set(1, "new"));
+    assert!(refused.contains("RL429"), "{refused}");
+    desk.psql(&set(2, "failed"));
+    desk.psql(&set(1, "done"));
+    assert_eq!(desk.psql("SELECT jobs_quota.remaining('a')"), "0");
+}
+
+/// Two quotas over one table keep their own triggers.
+#[tokio::test]
+async fn quotas_over_one_table_keep_their_own_triggers() {
+    let desk = installed(&videos().with_trigger()).await;
+    let hourly = Rows::of("video_requests", 2, Span::from_hours(1)).in_schema("hourly");
+    let triggers = || {
+        desk.psql("SELECT string_agg(tgname || ' ' || tgfoid::regproc, ', ' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = 'video_requests'::regclass")
+    };
+    let daily = "tollgate_quota video_requests_quota.enforce";
+    hourly.install(&desk.options()).await.unwrap();
+    assert_eq!(triggers(), daily);
+    for _ in 0..2 {
+        hourly.clone().with_trigger().install(&desk.options()).await.unwrap();
+        assert_eq!(triggers(), format!("{daily}, tollgate_quota_2 hourly.enforce"));
+    }
+    videos().install(&desk.options()).await.unwrap();
+    assert_eq!(triggers(), "tollgate_quota_2 hourly.enforce");
+}
+
+/// Names quoted as in SQL work for tables, columns, keys, filters and schemas, and mean the same as literal ones.
+#[tokio::test]
+async fn quoted_names_work_everywhere() {
+    let desk = Desk::new();
+    desk.psql(
+        "CREATE SCHEMA app; CREATE TABLE app.\"Orders\" (\"Id\" int GENERATED ALWAYS AS IDENTITY, \"User Id\" text, \
+         \"Created.At\" timestamptz, \"Key\"\"\" text, \"State%\" text, \"a\nb\" int); CREATE TABLE app.orders (x int)",
+    );
+    let rows = Rows::of("app.\"Orders\"", 2, Span::from_hours(24))
+        .user_column("\"User Id\"")
+        .time_column("\"Created.At\"")
+        .key_column("\"Key\"\"\"")
+        .except("\"State%\"", ["failed"])
+        .with_trigger();
+    assert_eq!(rows.schema(), "Orders_quota");
+    let made = rows.install(&desk.options()).await.unwrap();
+    assert_eq!((made.table.as_str(), made.schema.as_str()), ("app.\"Orders\"", "\"Orders_quota\""));
+    assert_eq!(made.indexes_made, ["Orders_user_time_tollgate", "Orders_user_key_tollgate"]);
+    assert!(made.grants.consume[1].contains("\"Orders_quota\".consume(text, text, jsonb)"));
+    for statement in
+        [&made.grants.consume, &made.grants.read, &made.grants.replay].into_iter().flatten()
+    {
+        desk.psql(&statement.replace(Grants::ROLE, "postgres"));
+    }
+    for schema in ["Orders_quota", "\"Orders_quota\""] {
+        let quota = Quota::open(desk.options(), schema).await.unwrap();
+        assert_eq!(quota.consume("alice", Some("k")).await.unwrap()["row"]["Id"], 1);
+    }
+    let consume = |row: &str| format!("SELECT \"Orders_quota\".consume('alice', NULL, '{row}')");
+    let refused = desk.psql_fails(&consume(r#"{"State%": "failed"}"#));
+    assert!(
+        refused.contains("a row with \"failed\" in column State% would not count"),
+        "{refused}"
+    );
+    assert_eq!(json_of(&desk.psql(&consume(r#"{"a\nb": 5}"#)))["row"]["a\nb"], 5);
+    assert_eq!(json_of(&desk.psql(&consume("{}")))["allowed"], false);
+    let refused = desk.psql_fails("UPDATE app.\"Orders\" SET \"User Id\" = 'bob'");
+    assert!(
+        refused.contains("RL429") && refused.contains("a row of user alice counts until"),
+        "{refused}"
+    );
+    let refused = desk.psql_fails("INSERT INTO app.\"Orders\" (\"User Id\") VALUES ('alice')");
+    assert!(refused.contains("RL429"), "{refused}");
+    assert_eq!(
+        desk.psql("SELECT user_id, total_requests FROM \"Orders_quota\".history()"),
+        "alice|2"
+    );
+    let missing = Rows::of("app.\"orderS\"", 2, Span::from_hours(24))
+        .install(&desk.options())
+        .await
+        .unwrap_err();
+    assert!(missing.to_string().contains(r#"there is no table "app"."orderS""#), "{missing}");
+    // A line break in a name stays inside its quotes.
+    desk.psql("CREATE TABLE \"x\nCREATE TABLE evil ();--\" (user_id text, created_at timestamptz)");
+    let rows =
+        Rows::of("\"x\nCREATE TABLE evil ();--\"", 2, Span::from_hours(24)).in_schema("lines");
+    rows.install(&desk.options()).await.unwrap();
+    assert_eq!(desk.psql("SELECT to_regclass('evil') IS NULL"), "t");
 }
 
 /// What does not fit is refused before anything is installed, each with its own words.

@@ -33,5 +33,8 @@ fn a_single_server_passes_the_suite() {
 #[test]
 fn a_cluster_passes_the_suite() {
     let cluster = RedisCluster::start().expect("a cluster");
-    run_suite(Options::cluster(cluster.urls()), Capabilities { stories: 100, tasks: 64 });
+    run_suite(
+        Options::cluster(cluster.urls()),
+        Capabilities { stories: 100, ..Capabilities::default() },
+    );
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 mod agrees;
+mod clocks;
 mod cluster;
 mod conforms;
 mod contention;

@@ -283,7 +283,7 @@ impl App {
 fn carried() -> Error {
     let text = format!(
         "{THROTTLE_POLICY:?} is no policy that can be named: each call of CL.THROTTLE carries its own numbers; \
-         CL.THROTTLE with a quantity of 0 shows where a key stands"
+         CL.THROTTLE with a quantity of 0 shows where a key stands, and DEL deletes it"
     );
     Error::new(ErrorKind::UnknownPolicy, text)
 }

@@ -8,7 +8,9 @@ use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Spa
 use super::{App, Watching};
 use crate::bounds::WAIT_MAX;
 use crate::token;
-use crate::wire::{AcquireRequest, CloseRequest, StandingQuery, ViolationRequest};
+use crate::wire::{
+    AcquireRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
+};
 
 impl App {
     /// Decides `request` under `policy`, waiting for room if it says so, and counts the answer.
@@ -37,13 +39,25 @@ impl App {
 
     /// Decides `ask` now, and counts the answer.
     pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        self.decide_as(ask, |_| {}).await
+    }
+
+    /// The same, where `present` expresses the decision in the terms of the caller before the audit records it.
+    pub(crate) async fn decide_as(
+        &self,
+        ask: &Ask<'_>,
+        present: impl FnOnce(&mut Decision),
+    ) -> Result<Decision, Error> {
         let began = self.clock.monotonic();
-        let decided = match self.gate.acquire_at_once(ask) {
+        let mut decided = match self.gate.acquire_at_once(ask) {
             Some(decided) => decided,
             None => self.gate.acquire(ask).await,
         };
         let took = self.clock.monotonic().as_micros().saturating_sub(began.as_micros());
         self.stats.took(Span::from_micros(took));
+        if let Ok(decision) = &mut decided {
+            present(decision);
+        }
         self.note(ask, decided.as_ref());
         decided
     }
@@ -92,6 +106,15 @@ impl App {
         self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
     }
 
+    /// The same as it is written to a wire.
+    pub(crate) async fn standing_response(
+        &self,
+        query: &StandingQuery,
+    ) -> Result<StandingResponse, Error> {
+        let (policy, standings) = (self.policy(&query.policy)?, self.standing(query).await?);
+        Ok(StandingResponse::of(&policy, &query.subject, &standings, self.now()))
+    }
+
     /// Writes down that a provider refused what was admitted, and closes the limit.
     pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
         let policy = self.policy(&request.policy)?;
@@ -106,9 +129,13 @@ impl App {
     }
 
     pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
-        let StandingQuery { policy, subject } = query;
-        let changed = self.gate.reset(&self.policy(policy)?, subject).await?;
-        tracing::info!(policy, subject, changed, "reset");
+        self.reset_under(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Forgets what `subject` used under `policy`. Returns whether there was anything.
+    pub(crate) async fn reset_under(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
+        let changed = self.gate.reset(policy, subject).await?;
+        tracing::info!(policy = policy.name(), subject, changed, "reset");
         Ok(changed)
     }
 

@@ -59,6 +59,9 @@ fn denied(denial: &Denial) -> messages::Denied {
         decided_at: Some(time(denial.decided_at)),
         limits: standings(&denial.limits),
         degraded: denial.degraded,
-        detail: detail_of(denial, denial.retry_after()),
+        detail: detail_of(denial),
+        estimated: denial.is_estimated(),
+        expires_at: denial.expires_at.map(time),
+        waiting_ahead: u64::try_from(denial.waiting_ahead).unwrap_or(u64::MAX),
     }
 }

@@ -6,7 +6,7 @@
 
 use axum::http::HeaderValue;
 use tollgate::core::REQUESTS;
-use tollgate::{Policy, Rule, Standing, Timestamp};
+use tollgate::{Denial, Policy, Rule, Standing, Timestamp};
 
 use crate::wire::window_secs;
 
@@ -44,12 +44,18 @@ impl Text {
     }
 }
 
-/// `RateLimit`: what remains, and in how many seconds it grows.
-pub(crate) fn rate_limit(standings: &[Standing], now: Timestamp) -> Option<HeaderValue> {
+/// `RateLimit`: what remains, and in how many seconds it grows; by estimate for the slots that `denial` waits for.
+pub(crate) fn rate_limit(
+    standings: &[Standing],
+    now: Timestamp,
+    denial: Option<&Denial>,
+) -> Option<HeaderValue> {
+    let denial = denial.filter(|denial| denial.is_estimated());
     value(standings.iter(), |standing, text| {
         text.string("", &standing.name);
         text.integer(";r=", standing.remaining);
-        if let Some(at) = standing.reset_at {
+        let estimated = denial.filter(|denial| denial.limit == standing.name);
+        if let Some(at) = estimated.map_or(standing.reset_at, Denial::reset_at) {
             text.integer(";t=", at.since(now).as_secs_ceil());
         }
     })

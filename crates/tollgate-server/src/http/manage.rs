@@ -10,17 +10,11 @@ use serde::Serialize;
 use super::input::{Json, Named};
 use super::{reply, unknown_path};
 use crate::app::App;
-use crate::wire::{
-    AcquireRequest, Admitted, Changed, CloseRequest, StandingResponse, ViolationRequest,
-};
+use crate::wire::{AcquireRequest, Admitted, Changed, CloseRequest, ViolationRequest};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
-    let standings = app.standing(&query).await;
-    let body = |standings: Vec<_>| {
-        StandingResponse::of(&query.policy, &query.subject, &standings, app.now())
-    };
-    reply::result(standings.map(body))
+    reply::result(app.standing_response(&query).await)
 }
 
 /// `DELETE /v1/standing`: forgets everything about a subject, for an operator who knows why.

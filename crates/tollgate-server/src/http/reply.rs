@@ -64,11 +64,11 @@ pub(super) fn decision(
     subject: &str,
     decision: &Decision,
 ) -> Response<Full<Bytes>> {
-    let (mut response, standings, read_at) = match decision {
+    let (mut response, standings, read_at, denial) = match decision {
         Decision::Admitted(permit) => {
             let now = app.now();
             let body = admission(permit, app.key(), now);
-            (whole(200, "application/json", body.into()), &permit.limits, now)
+            (whole(200, "application/json", body.into()), &permit.limits, now, None)
         }
         Decision::Denied(denial) => {
             tracing::debug!(policy = %denial.policy, limit = %denial.limit, "refused");
@@ -77,12 +77,12 @@ pub(super) fn decision(
                 let secs = HeaderValue::from(wait.as_secs_ceil());
                 response.headers_mut().insert(RETRY_AFTER, secs);
             }
-            (response, &denial.limits, denial.decided_at)
+            (response, &denial.limits, denial.decided_at, Some(denial))
         }
     };
     let policy = policy.for_subject(subject);
     let fields = [
-        (RATE_LIMIT, fields::rate_limit(standings, read_at)),
+        (RATE_LIMIT, fields::rate_limit(standings, read_at, denial)),
         (RATE_LIMIT_POLICY, fields::rate_limit_policy(policy)),
     ];
     for (name, value) in fields {

@@ -14,7 +14,7 @@ pub(super) fn check(app: &App, name: &[u8], session: &mut Session) -> Result<(),
         b"CL.THROTTLE" | b"TG.ACQUIRE" | b"TG.SETTLE" | b"TG.RELEASE" | b"TG.RENEW" => {
             Some(Scope::Acquire)
         }
-        b"TG.CHARGE" | b"TG.CLOSE" | b"TG.RESET" => Some(Scope::Administer),
+        b"DEL" | b"TG.CHARGE" | b"TG.CLOSE" | b"TG.RESET" => Some(Scope::Administer),
         _ => None,
     };
     session.check(scope, app.access(), || app.now())

@@ -1,7 +1,7 @@
 //! The Redis protocol, so that every language has a client already.
 //!
 //! A connection's requests are answered in their order, one after the other; those that arrived together are answered in
-//! one write. `CL.THROTTLE` is for programs that know redis-cell, `TG.*` are the calls of the HTTP face.
+//! one write. `CL.THROTTLE` and `DEL` are for programs that know redis-cell, `TG.*` are the calls of the HTTP face.
 
 mod ahead;
 mod auth;
@@ -58,6 +58,7 @@ impl Resp {
         }
         let answered = match name {
             b"CL.THROTTLE" => throttle::answer(app, &self.throttles, words, replies).await,
+            b"DEL" => throttle::delete(app, &self.throttles, words, replies).await,
             b"TG.ACQUIRE" => native::acquire(app, words, replies).await,
             b"TG.SETTLE" => native::settle(app, words, replies).await,
             b"TG.RELEASE" => native::release(app, words, replies).await,
@@ -111,11 +112,11 @@ impl Resp {
                 Some("GETNAME") => replies.null(),
                 _ => unknown_subcommand("CLIENT", "SETNAME, SETINFO, GETNAME", words, replies),
             },
-            b"SELECT" => match words.text(1, "index").ok().and_then(|text| text.parse().ok()) {
-                // Whichever it is, there is one.
-                Some(0..DATABASES) => replies.simple("OK"),
-                _ => replies
-                    .error("ERR", "DB index is out of range; it is 0 to 15, all of them the same"),
+            // Keys are not separated by database, and a client that relies on it has to know.
+            b"SELECT" => match (words.get(1), words.len()) {
+                (Some(b"0"), 2) => replies.simple("OK"),
+                (_, 2) => replies.error("ERR", "DB index is out of range; there is only 0"),
+                _ => replies.error("ERR", "wrong number of arguments for 'select' command"),
             },
             b"COMMAND" => names::answer(words, replies),
             b"CONFIG" => match subcommand(words).as_deref() {
@@ -146,9 +147,6 @@ impl Resp {
         text
     }
 }
-
-/// As many as a Redis has, for clients that choose one.
-const DATABASES: u8 = 16;
 
 fn subcommand(words: Words<'_>) -> Option<String> {
     words.get(1).map(|word| String::from_utf8_lossy(word).to_ascii_uppercase())

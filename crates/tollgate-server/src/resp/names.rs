@@ -4,8 +4,9 @@ use super::Words;
 use super::reply::Replies;
 
 /// Every command, as `COMMAND` and errors list them.
-pub(super) const NAMES: [&str; 20] = [
+pub(super) const NAMES: [&str; 21] = [
     "CL.THROTTLE",
+    "DEL",
     "TG.ACQUIRE",
     "TG.SETTLE",
     "TG.RELEASE",

@@ -9,7 +9,7 @@ use tollgate::{Costs, Error, ErrorKind};
 use super::Words;
 use super::reply::Replies;
 use crate::app::App;
-use crate::wire::{AcquireRequest, Answer, Changed, Renewed, StandingQuery, StandingResponse};
+use crate::wire::{AcquireRequest, Answer, Changed, Renewed, StandingQuery};
 
 pub(super) async fn acquire(
     app: &App,
@@ -111,8 +111,7 @@ pub(super) async fn standing(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let query = named(words, "write TG.STANDING policy subject")?;
-    let standings = app.standing(&query).await?;
-    reply(replies, &StandingResponse::of(&query.policy, &query.subject, &standings, app.now()))
+    reply(replies, &app.standing_response(&query).await?)
 }
 
 /// The policy and the subject, and nothing else.

@@ -146,6 +146,9 @@ mod tests {
             most: 10,
             wait: Wait::Never,
             limits: Vec::new(),
+            expires_at: None,
+            slots: None,
+            waiting_ahead: 0,
             decided_at: now,
             degraded: false,
         }

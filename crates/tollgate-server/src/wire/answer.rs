@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tollgate::{Decision, Denial, Permit, Span, Standing, Timestamp};
+use tollgate::core::ahead_for_people;
+use tollgate::{Decision, Denial, Limit, Permit, Policy, Span, Standing, Timestamp};
 
+use super::policy::slots_of;
 use super::problem::{Problem, QUOTA_EXCEEDED};
 use super::text;
 use crate::token;
@@ -34,6 +36,10 @@ pub struct LimitStanding {
     /// When a bucket was last refilled; null for the other rules.
     #[serde(default, with = "text::MaybeTime")]
     pub refilled_at: Option<Timestamp>,
+    /// The number of slots in the grid of a rolling window, in the answer to `GET /v1/standing`; absent for an exact log and
+    /// for the other rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<u32>,
 }
 
 impl LimitStanding {
@@ -50,6 +56,7 @@ impl LimitStanding {
             reset_in: standing.reset_at.map(|at| at.since(now).for_people()),
             full_at: standing.full_at,
             refilled_at: standing.refilled_at,
+            resolution: None,
         }
     }
 
@@ -133,6 +140,16 @@ pub struct Denied {
     /// The instant from which the ask would be admitted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub reset_at: Option<Timestamp>,
+    /// True if `retry_after_ms` and `reset_at` are estimates, because slots of a concurrency limit bind, which their
+    /// holders may release at any time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+    /// With `estimated`: the instant at which enough slots have expired, if none is released before.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
+    pub expires_at: Option<Timestamp>,
+    /// How many asks wait ahead of this one; left out if none does. The wait includes theirs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting_ahead: usize,
     /// When it was decided, on the clock that decided.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::MaybeTime")]
     pub decided_at: Option<Timestamp>,
@@ -152,7 +169,7 @@ impl From<&Denial> for Denied {
             type_uri: QUOTA_EXCEEDED.to_owned(),
             title: "Quota exceeded".to_owned(),
             status: 429,
-            detail: detail_of(denial, wait),
+            detail: detail_of(denial),
             admitted: false,
             policy: Arc::clone(&denial.policy),
             limit: Arc::clone(&denial.limit),
@@ -162,6 +179,9 @@ impl From<&Denial> for Denied {
             most: denial.most,
             retry_after_ms: wait.map(Span::as_millis_ceil),
             reset_at: denial.reset_at(),
+            estimated: denial.is_estimated(),
+            expires_at: denial.expires_at,
+            waiting_ahead: denial.waiting_ahead,
             decided_at: Some(denial.decided_at),
             never: wait.is_none(),
             limits: LimitStanding::all(&denial.limits, denial.decided_at),
@@ -170,17 +190,30 @@ impl From<&Denial> for Denied {
     }
 }
 
-pub(crate) fn detail_of(denial: &Denial, wait: Option<Span>) -> String {
-    let Denial { limit, unit, asked, most, .. } = denial;
-    match wait {
-        Some(wait) => format!(
-            "limit {limit:?} has no room for {asked} {unit} now; ask again in {}",
-            wait.for_people()
-        ),
-        None => format!(
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The reason of a denial, in a sentence.
+pub(crate) fn detail_of(denial: &Denial) -> String {
+    let Denial { limit, unit, asked, most, waiting_ahead, .. } = denial;
+    let Some(wait) = denial.wait_for_people() else {
+        return format!(
             "limit {limit:?} never admits {asked} {unit} at once, at most {most}; ask for less"
+        );
+    };
+    let binding = denial.limits.iter().find(|standing| standing.name == *limit);
+    let has_room = binding.is_some_and(|standing| *asked <= standing.remaining);
+    let why = match (waiting_ahead, has_room) {
+        (0, _) => format!("limit {limit:?} has no room for {asked} {unit} now"),
+        (asks, true) => format!("{} for limit {limit:?}", ahead_for_people(*asks)),
+        (asks, false) => format!(
+            "limit {limit:?} has no room for {asked} {unit} now, and {}",
+            ahead_for_people(*asks)
         ),
-    }
+    };
+    format!("{why}; ask again in {wait}")
 }
 
 /// One answer to one ask.
@@ -264,11 +297,12 @@ pub struct StandingResponse {
 impl StandingResponse {
     /// `standings` of `subject` under `policy` as they are read at `now`.
     #[must_use]
-    pub fn of(policy: &str, subject: &str, standings: &[Standing], now: Timestamp) -> Self {
-        Self {
-            policy: policy.to_owned(),
-            subject: subject.to_owned(),
-            limits: LimitStanding::all(standings, now),
+    pub fn of(policy: &Policy, subject: &str, standings: &[Standing], now: Timestamp) -> Self {
+        let mut limits = LimitStanding::all(standings, now);
+        for standing in &mut limits {
+            let of = |limit: &&Limit| limit.name() == &*standing.name;
+            standing.resolution = policy.for_subject(subject).limits().find(of).and_then(slots_of);
         }
+        Self { policy: policy.name().to_owned(), subject: subject.to_owned(), limits }
     }
 }

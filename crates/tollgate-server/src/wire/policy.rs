@@ -117,6 +117,17 @@ pub struct LimitDescription {
     pub headroom: Option<String>,
     /// The margin, as configured; null if there is none.
     pub margin: Option<String>,
+    /// The number of slots in the grid of a rolling window; absent for an exact log and for the other rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<u32>,
+}
+
+/// The number of slots in the grid of a rolling window; `None` for an exact log and for the other rules.
+pub(super) fn slots_of(limit: &Limit) -> Option<u32> {
+    match limit.rule() {
+        Rule::RollingWindow(rule) => rule.slots(),
+        _ => None,
+    }
 }
 
 impl LimitDescription {
@@ -135,6 +146,7 @@ impl LimitDescription {
                 Headroom::Percent(percent) => Some(format!("{percent}%")),
             },
             margin: (!margin.is_zero()).then(|| margin.to_string()),
+            resolution: slots_of(limit),
         }
     }
 }
@@ -148,8 +160,10 @@ fn summary_of(rule: &Rule) -> String {
             };
             format!("{} at once, {} {back} per {}", rule.capacity, rule.refill, rule.period)
         }
-        Rule::RollingWindow(rule) => match rule.resolution {
-            Some(slots) => format!("{} in any {}, in steps of 1/{slots}", rule.limit, rule.window),
+        Rule::RollingWindow(rule) => match rule.slots() {
+            Some(slots) => {
+                format!("{} in any {}, on a grid of {slots} slots", rule.limit, rule.window)
+            }
             None => format!("{} in any {}", rule.limit, rule.window),
         },
         Rule::CalendarWindow(rule) => {

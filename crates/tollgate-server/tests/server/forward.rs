@@ -33,7 +33,9 @@ async fn a_proxy_is_told_whether_a_request_may_pass() {
         let refused = ask_of(&server, &target, CALLER).await;
         assert_eq!(refused.status, status);
         assert_eq!(refused.field("content-type"), Some("application/problem+json"));
-        assert_eq!(refused.field("retry-after"), Some("60"));
+        assert_eq!(refused.field("retry-after"), Some("1"));
+        assert_eq!(refused.field("ratelimit"), Some("\"slots\";r=0;t=1"));
+        assert_eq!(refused.json()["estimated"], true);
         assert_eq!(refused.field("tollgate-permit"), None);
         assert_eq!(
             (&refused.json()["limit"], &refused.json()["status"]),

@@ -38,12 +38,12 @@ impl Server {
         format!("http://{}", self.grpc).parse().unwrap()
     }
 
-    fn gate(&self) -> GateClient<Channel> {
+    pub(crate) fn gate(&self) -> GateClient<Channel> {
         GateClient::with_origin(channel(), self.origin())
     }
 }
 
-fn ask(policy: &str, costs: &[(&str, u64)]) -> AcquireRequest {
+pub(crate) fn ask(policy: &str, costs: &[(&str, u64)]) -> AcquireRequest {
     AcquireRequest {
         policy: policy.into(),
         subject: "p7".into(),
@@ -59,7 +59,7 @@ async fn admitted(gate: &mut GateClient<Channel>, ask: AcquireRequest) -> Admitt
     }
 }
 
-async fn denied(gate: &mut GateClient<Channel>, ask: AcquireRequest) -> Denied {
+pub(crate) async fn denied(gate: &mut GateClient<Channel>, ask: AcquireRequest) -> Denied {
     match gate.acquire(ask).await.unwrap().into_inner().decision.unwrap() {
         Decision::Denied(denied) => denied,
         Decision::Admitted(admitted) => panic!("{admitted:?}"),
@@ -197,15 +197,15 @@ async fn a_deadline_ends_a_call_that_waits() {
     let mut gate = server.gate();
     admitted(&mut gate, ask("jobs", &[])).await;
     let mut request = Request::new(AcquireRequest { wait_ms: 50_000, ..ask("jobs", &[]) });
-    request.metadata_mut().insert("grpc-timeout", "2S".parse().unwrap());
+    request.metadata_mut().insert("grpc-timeout", "500m".parse().unwrap());
     let call = tokio::spawn(async move { gate.acquire(request).await });
-    while server.clock.next_alarm() != Some(START + Span::from_secs(2)) {
+    while server.clock.next_alarm() != Some(START + Span::from_millis(500)) {
         tokio::task::yield_now().await;
     }
-    server.clock.advance(Span::from_secs(2));
+    server.clock.advance(Span::from_millis(500));
     assert_eq!(call.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
     // Nobody waits any more, so the slot goes to the next who asks once it is free.
-    server.clock.advance(Span::from_secs(58));
+    server.clock.advance(Span::from_millis(59_500));
     admitted(&mut server.gate(), ask("jobs", &[])).await;
 }
 

@@ -4,6 +4,7 @@
 mod audit;
 mod calls;
 mod client;
+mod denials;
 mod envoy;
 mod errors;
 mod forward;
@@ -22,6 +23,7 @@ mod relay;
 mod resp;
 mod resp_clients;
 mod resp_manage;
+mod resp_throttle;
 mod shutdown;
 mod tls;
 mod tokens;

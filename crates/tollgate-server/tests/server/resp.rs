@@ -74,7 +74,7 @@ pub(crate) fn request(words: &[&str]) -> String {
     text
 }
 
-fn numbers(numbers: [i64; 5]) -> String {
+pub(crate) fn numbers(numbers: [i64; 5]) -> String {
     let numbers = numbers.map(|number| format!(":{number}\r\n"));
     format!("*5\r\n{}", numbers.concat())
 }
@@ -106,7 +106,7 @@ async fn cl_throttle_peeks_takes_many_and_says_never() {
     line.says(&call("0"), &numbers([0, 10, 0, -1, 1])).await;
     line.says(&call("5"), &numbers([1, 10, 0, 1, 1])).await;
     line.says(&call("11"), &numbers([1, 10, 0, -1, 1])).await;
-    // Without a quantity it is one, and other numbers go on from where the key stands.
+    // Without a quantity it is one. Other numbers keep the time at which all is back: in 1 s, of which 0.5 s are tolerated.
     line.says(&request(&["CL.THROTTLE", "k", "9", "20", "1"]), &numbers([1, 10, 0, 1, 1])).await;
 }
 
@@ -210,7 +210,12 @@ async fn native_calls_answer_as_http_does() {
     let permit = answer.split("$6\r\npermit\r\n").nth(1).unwrap().split("\r\n").nth(1).unwrap();
     let refused = line.ask(&["TG.ACQUIRE", "jobs", "p7", "cost", "requests", "1"]).await;
     assert!(refused.contains("$8\r\nadmitted\r\n#f\r\n"), "{refused:?}");
-    assert!(refused.contains("$14\r\nretry_after_ms\r\n:60000\r\n"), "{refused:?}");
+    assert!(refused.contains("$14\r\nretry_after_ms\r\n:1000\r\n"), "{refused:?}");
+    assert!(refused.contains("$9\r\nestimated\r\n#t\r\n"), "{refused:?}");
+    assert!(
+        refused.contains("$10\r\nexpires_at\r\n$20\r\n2026-11-15T05:46:00Z\r\n"),
+        "{refused:?}"
+    );
     let renewed = line.ask(&["TG.RENEW", permit]).await;
     assert!(renewed.contains("expires_at"), "{renewed:?}");
     let changed = |changed| format!("%1\r\n$7\r\nchanged\r\n#{changed}\r\n");
@@ -268,8 +273,8 @@ async fn clients_find_what_they_ask_for_when_they_connect() {
     line.says(&request(&["CLIENT", "GETNAME"]), "$-1\r\n").await;
     line.says(&request(&["CONFIG", "GET", "save"]), "*0\r\n").await;
     line.says(&request(&["COMMAND", "DOCS"]), "*0\r\n").await;
-    line.says(&request(&["COMMAND", "COUNT"]), ":20\r\n").await;
-    assert!(line.ask(&["COMMAND"]).await.starts_with("*20\r\n*6\r\n$11\r\ncl.throttle\r\n"));
+    line.says(&request(&["COMMAND", "COUNT"]), ":21\r\n").await;
+    assert!(line.ask(&["COMMAND"]).await.starts_with("*21\r\n*6\r\n$11\r\ncl.throttle\r\n"));
     assert_eq!(line.ask(&["COMMAND", "INFO"]).await, line.ask(&["COMMAND"]).await);
     let throttle = "*6\r\n$11\r\ncl.throttle\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n";
     let asked = request(&["COMMAND", "INFO", "CL.THROTTLE", "GET"]);
@@ -292,8 +297,9 @@ async fn what_a_redis_does_and_this_does_not_is_refused() {
         (&["CLIENT"], "unknown subcommand '' of CLIENT"),
         (&["CONFIG", "SET", "save", ""], "unknown subcommand 'SET' of CONFIG; known: GET"),
         (&["SELECT", "abc"], "DB index is out of range"),
-        (&["SELECT", "16"], "DB index is out of range"),
-        (&["SELECT"], "DB index is out of range"),
+        (&["SELECT", "5"], "DB index is out of range; there is only 0"),
+        (&["SELECT"], "wrong number of arguments for 'select' command"),
+        (&["DEL"], "wrong number of arguments for 'del' command"),
         (&["ECHO"], "wrong number of arguments for 'echo' command"),
     ] {
         let answer = line.ask(words).await;

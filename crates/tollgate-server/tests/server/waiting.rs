@@ -1,7 +1,7 @@
 //! Asks that wait for room.
 
-use serde_json::json;
-use tollgate::Span;
+use serde_json::{Value, json};
+use tollgate::{SLOT_POLL_MAX, Span};
 use tollgate_server::bounds::AHEAD_BYTES_MAX;
 
 use crate::client::{Pending, START, Server};
@@ -19,17 +19,22 @@ async fn waiting(server: &Server) -> Pending {
     waiting
 }
 
+/// The first of the line polls for a slot.
 async fn found_no_room(server: &Server) {
-    while server.clock.next_alarm() != Some(START + Span::from_mins(1)) {
+    while server.clock.next_alarm() != Some(START + SLOT_POLL_MAX) {
         tokio::task::yield_now().await;
     }
 }
 
-/// Waits until nobody stands in line for the slot: then a refusal does not count anybody's minute but the holder's.
-async fn nobody_waits(server: &Server) {
-    while server.post("/v1/acquire", ASK).await.field("retry-after") != Some("60") {
+/// Waits until as many asks wait for the slot.
+async fn wait_ahead(server: &Server, asks: Value) {
+    while server.post("/v1/acquire", ASK).await.json()["waiting_ahead"] != asks {
         tokio::task::yield_now().await;
     }
+}
+
+async fn nobody_waits(server: &Server) {
+    wait_ahead(server, Value::Null).await;
 }
 
 /// A client that leaves while it waits leaves the line too: in HTTP/1.1 it closes its connection, in HTTP/2 its stream.
@@ -44,7 +49,7 @@ async fn an_ask_stops_waiting_when_its_client_leaves() {
     let mut leaving = sender.clone();
     let waiting = tokio::spawn(async move { post(&mut leaving, PATIENT).await });
     found_no_room(&server).await;
-    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("2"));
     waiting.abort();
     nobody_waits(&server).await;
     // The slot that is given back is there for whoever comes next, on the same connection too.
@@ -61,7 +66,7 @@ async fn an_ask_over_resp_stops_waiting_when_its_client_leaves() {
     // What else it sent is no reason to go on.
     line.send(&(request(&PATIENT_WORDS) + "PING\r\n")).await;
     found_no_room(&server).await;
-    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("2"));
     line.send("PING\r\n*1\r\n").await;
     drop(line);
     nobody_waits(&server).await;
@@ -98,9 +103,7 @@ async fn what_arrives_while_an_ask_waits_is_answered_after_it() {
     while server.get("/v1/stats").await.json()["policies"][2]["admitted"] != 2 {
         tokio::task::yield_now().await;
     }
-    while server.post("/v1/acquire", ASK).await.field("retry-after") != Some("120") {
-        tokio::task::yield_now().await;
-    }
+    wait_ahead(&server, json!(1)).await;
     server.clock.set(START + Span::from_mins(1));
     let admitted = "$8\r\nadmitted\r\n:1\r\n";
     assert!(line.answered_before("$1\r\n1\r\n$1\r\n2\r\n").await.contains(admitted));
@@ -127,7 +130,7 @@ async fn a_released_slot_goes_to_whoever_waits() {
     let server = Server::start().await;
     let permit = server.permit(ASK).await;
     let waiting = waiting(&server).await;
-    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("120"));
+    assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("2"));
     server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
     assert_eq!(waiting.answer().await.status, 200);
 }
@@ -151,6 +154,6 @@ async fn a_waiting_ask_is_answered_when_the_server_stops() {
     let waiting = waiting(&server).await;
     let stopping = server.stop();
     let answer = waiting.answer().await;
-    assert_eq!((answer.status, answer.field("retry-after")), (429, Some("60")));
+    assert_eq!((answer.status, answer.field("retry-after")), (429, Some("1")));
     assert_eq!(stopping.done.await.unwrap().cut, 0);
 }

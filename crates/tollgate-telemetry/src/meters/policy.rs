@@ -73,6 +73,7 @@ pub(super) struct PolicyMeters {
     lanes: Box<[Lane; LANES]>,
     pub(super) limits: Limits,
     pub(super) errors: AtomicU64,
+    pub(super) mended: AtomicU64,
     shadow: AtomicU64,
     degraded: AtomicU64,
     store: Durations,
@@ -91,6 +92,7 @@ impl PolicyMeters {
             lanes: Box::default(),
             limits: Limits::default(),
             errors: AtomicU64::default(),
+            mended: AtomicU64::default(),
             shadow: AtomicU64::default(),
             degraded: AtomicU64::default(),
             store: Durations::default(),
@@ -156,7 +158,10 @@ impl PolicyMeters {
     }
 
     pub(super) fn read(&self, all: &mut Vec<Series>) {
-        let charged = |place: usize| self.lanes.iter().map(|lane| get(&lane.charged[place])).sum();
+        let charged = |place: usize| {
+            let lanes = self.lanes.iter().map(|lane| get(&lane.charged[place]));
+            lanes.fold(0, u64::wrapping_add)
+        };
         self.limits.read(&self.name, charged, all);
         for (place, word) in OUTCOMES.iter().enumerate() {
             let mut took = Value::Buckets { counts: vec![0; DURATION_BUCKETS], sum: 0 };
@@ -165,6 +170,7 @@ impl PolicyMeters {
         }
         let number = |counter: &AtomicU64| Value::Number(get(counter));
         self.push(all, &catalogue::ERRORS, None, number(&self.errors));
+        self.push(all, &catalogue::MENDED, None, number(&self.mended));
         self.push(all, &catalogue::SHADOW, None, number(&self.shadow));
         self.push(all, &catalogue::DEGRADED, None, number(&self.degraded));
         self.read_store(all);

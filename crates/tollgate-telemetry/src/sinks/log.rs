@@ -83,6 +83,7 @@ fn line(record: &Record) -> Json {
         }
         What::Failed { error } | What::DegradedBegan { error } => put("error", json!(error)),
         What::DegradedEnded { lasted } => put("lasted", json!(lasted.to_string())),
+        What::Mended { ahead } => put("ahead", json!(ahead.to_string())),
         What::Violated(incident) => put("incident", json!(incident)),
         What::Done { .. } => {}
     }

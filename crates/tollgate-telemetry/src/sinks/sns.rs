@@ -41,7 +41,10 @@ impl RecordSink for Sns {
     fn wants(&self, event: &Event<'_>) -> bool {
         matches!(
             event,
-            Event::Violated { .. } | Event::DegradedBegan { .. } | Event::DegradedEnded { .. }
+            Event::Violated { .. }
+                | Event::Mended { .. }
+                | Event::DegradedBegan { .. }
+                | Event::DegradedEnded { .. }
         )
     }
 
@@ -74,6 +77,13 @@ fn message(record: &Record) -> Option<(String, String)> {
                 incident.policy, incident.limit
             ),
             serde_json::to_value(incident).ok()?,
+        ),
+        What::Mended { ahead } => (
+            "tollgate: an entry from the future was rewritten as used up".to_owned(),
+            json!({
+                "id": id, "at": record.at.to_string(), "event": "mended", "policy": record.policy,
+                "subject": record.subject, "ahead": ahead.to_string(),
+            }),
         ),
         What::DegradedBegan { error } => (
             "tollgate: decisions are made without the store".to_owned(),

@@ -195,12 +195,17 @@ async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
     let incident = report_violation(&gate, &recorder, &*telemetry, &clock, &violation).await;
     let error = Error::new(ErrorKind::Unavailable, "redis: connection refused");
     telemetry.observe(&Event::DegradedBegan { error: &error });
+    let ahead = Span::from_hours(1);
+    telemetry.observe(&Event::Mended { policy: &policy, subject: "project-7", ahead });
     assert!(tasks.drain(Span::from_secs(60)).await);
 
-    let mut messages = vec![delivered.recv().await.unwrap(), delivered.recv().await.unwrap()];
-    // Deliveries of two messages may overtake each other.
+    let mut messages = Vec::new();
+    for _ in 0..3 {
+        messages.push(delivered.recv().await.unwrap());
+    }
+    // Deliveries may overtake each other.
     messages.sort_by_key(|message| message["Subject"].as_str().map(str::to_owned));
-    let [incident_message, degraded] = messages.as_slice() else { unreachable!() };
+    let [incident_message, mended, degraded] = messages.as_slice() else { unreachable!() };
     let subject = incident_message["Subject"].as_str().unwrap();
     assert_eq!(subject, "tollgate incident: gemini refused by the provider (rpm)");
     assert!(subject.len() <= SUBJECT_MAX);
@@ -208,6 +213,10 @@ async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
     let told: Incident = serde_json::from_str(body).unwrap();
     assert_eq!(told, incident.unwrap());
     assert_eq!((told.in_flight, told.acquisitions.len(), told.limits.len()), (1, 1, 2));
+    assert_eq!(mended["Subject"], "tollgate: an entry from the future was rewritten as used up");
+    let body: serde_json::Value =
+        serde_json::from_str(mended["Message"].as_str().unwrap()).unwrap();
+    assert_eq!((&body["subject"], &body["ahead"]), (&"project-7".into(), &"1h".into()));
     assert_eq!(degraded["Subject"], "tollgate: decisions are made without the store");
     assert!(degraded["Message"].as_str().unwrap().contains("connection refused"));
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Gate as _, Limit, ManualClock, Policy, Span, Timestamp, TokenBucket};
+use tollgate::{
+    Ask, Event, Gate as _, Limit, ManualClock, Observer as _, Policy, Span, Timestamp, TokenBucket,
+};
 use tollgate_telemetry::{Meters, OTHER, POLICIES_MAX, Value};
 
 use crate::{a_busy_minute, admitted, gate, gemini};
@@ -144,6 +146,9 @@ async fn errors_and_debts_are_counted() {
     gate.acquire(&Ask::new(&policy, "")).await.unwrap_err();
     gate.charge(&Ask::new(&policy, "alice").cost("tokens", 300)).await.unwrap();
     assert_eq!(number(&meters, "tollgate_errors", &["gemini"]), Some(1));
+    let ahead = Span::from_hours(1);
+    meters.observe(&Event::Mended { policy: &gemini(), subject: "p", ahead });
+    assert_eq!(number(&meters, "tollgate_entries_mended", &["gemini"]), Some(1));
     assert_eq!(number(&meters, "tollgate_tokens_acquired", &["gemini", "tpm"]), Some(300));
 }
 

@@ -41,9 +41,9 @@ fn all_or_nothing() -> Result<Story, Error> {
     let why = "the third limit denies, so none of the three is charged";
     Ok(Story::new("ask-all-or-nothing", why, &gemini()?)
         .acquire(at(0), &[("requests", 5), ("tokens", 100_000)])
-        .acquire(at(60), &[("requests", 2), ("tokens", 100_000)])
-        .acquire(at(60), &[("tokens", 250_000)])
-        .acquire(at(60), &[("tokens", 1)]))
+        .acquire(at(61), &[("requests", 2), ("tokens", 100_000)])
+        .acquire(at(61), &[("tokens", 250_000)])
+        .acquire(at(61), &[("tokens", 1)]))
 }
 
 fn binding() -> Result<Story, Error> {

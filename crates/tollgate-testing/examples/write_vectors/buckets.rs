@@ -17,6 +17,10 @@ pub(crate) fn all() -> Result<Vec<Story>, Error> {
         large_prime()?,
         giving_back()?,
         trap()?,
+        slow_calls()?,
+        lowered()?,
+        many_lows()?,
+        after_empty()?,
         interval_giving_back()?,
         derived()?,
         debt()?,
@@ -185,4 +189,62 @@ fn debt() -> Result<Story, Error> {
         .look(at(17))
         .acquire(at(28) - 1, &REQUEST)
         .acquire(at(28), &REQUEST))
+}
+
+fn slow() -> Result<Policy, Error> {
+    policy([Limit::new("burst", "requests", TokenBucket::per_second(10).burst(100))])
+}
+
+fn slow_calls() -> Result<Story, Error> {
+    let why = "giving back after a while: the bucket stands where it would stand without the charge, refill included";
+    Ok(Story::new("bucket-slow-calls", why, &slow()?)
+        .acquire(at(0), &[("requests", 50)])
+        .acquire(at(0), &[("requests", 30)])
+        .acquire(at(0), &[("requests", 20)])
+        .release(at(2), 2)
+        .settle(at(3), 0, &[("requests", 20)])
+        .settle(at(3), 1, &[("requests", 45)])
+        .look(at(3)))
+}
+
+fn lowered() -> Result<Story, Error> {
+    let why = "two releases do not give back the same room: each is judged on the history that the other corrected";
+    let bucket = TokenBucket::per_second(1).burst(20);
+    Ok(Story::new("bucket-lows-lowered", why, &policy([Limit::new("burst", "requests", bucket)])?)
+        .acquire(at(0), &[("requests", 10)])
+        .acquire(at(0), &[("requests", 10)])
+        .acquire(at(8), &[("requests", 6)])
+        .acquire(at(9), &[("requests", 2)])
+        .release(at(10), 0)
+        .release(at(11), 1)
+        .release(at(11), 3)
+        .release(at(12), 2)
+        .look(at(12)))
+}
+
+fn many_lows() -> Result<Story, Error> {
+    let why =
+        "more lows than are kept: the closest merge to the strict side, and the others stay exact";
+    let bucket = TokenBucket::per(1, Span::from_hours(1)).burst(100_000);
+    let mut story =
+        Story::new("bucket-many-lows", why, &policy([Limit::new("burst", "requests", bucket)])?);
+    for number in 0..70u64 {
+        story = story.acquire(at(number), &[("requests", 1 + (number * 37) % 23)]);
+    }
+    for permit in (0..70).map(|number| (number * 29) % 70) {
+        story = story.release(at(100 + permit as u64), permit);
+    }
+    Ok(story.look(at(200)))
+}
+
+fn after_empty() -> Result<Story, Error> {
+    let why = "what was charged before the bucket was empty gives nothing back, and what came after gives back all";
+    Ok(Story::new("bucket-after-empty", why, &slow()?)
+        .acquire(at(0), &[("requests", 30)])
+        .acquire(at(3), &[("requests", 40)])
+        .acquire(at(4), &[("requests", 50)])
+        .release(at(5), 0)
+        .release(at(5), 1)
+        .settle(at(6), 2, &[("requests", 60)])
+        .look(at(6)))
 }

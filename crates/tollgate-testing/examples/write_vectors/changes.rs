@@ -9,7 +9,17 @@ use crate::story::{Story, at, policy};
 const REQUEST: [(&str, u64); 1] = [("requests", 1)];
 
 pub(crate) fn all() -> Result<Vec<Story>, Error> {
-    Ok(vec![bucket()?, slower()?, window()?, calendar()?, kind()?, limits()?, slots()?])
+    Ok(vec![
+        bucket()?,
+        slower()?,
+        capacity()?,
+        window()?,
+        to_grid()?,
+        calendar()?,
+        kind()?,
+        limits()?,
+        slots()?,
+    ])
 }
 
 fn rate(refill: u64, seconds: u64, capacity: u64) -> Result<Policy, Error> {
@@ -97,13 +107,14 @@ fn limits() -> Result<Story, Error> {
     let rpm = || Limit::new("rpm", "requests", RollingWindow::new(5, Span::from_secs(60)));
     let tpm = Limit::new("tpm", "tokens", TokenBucket::per_minute(60));
     Ok(Story::new("change-limits", why, &policy([tpm, rpm()])?)
-        .acquire_as(at(0), "a", &[("requests", 2), ("tokens", 60)])
+        .acquire_as(at(0), "a", &REQUEST)
+        .acquire(at(0), &[("requests", 1), ("tokens", 60)])
         .close(at(0), "rpm", at(5))
         .change(&policy([
             rpm(),
             Limit::new("rph", "requests", RollingWindow::new(9, Span::from_hours(1))),
         ])?)
-        .acquire_as(at(1), "a", &[("requests", 2)])
+        .acquire_as(at(1), "a", &REQUEST)
         .acquire(at(1), &REQUEST)
         .acquire(at(5), &[("requests", 3)])
         .acquire(at(5), &REQUEST))
@@ -124,4 +135,36 @@ fn slots() -> Result<Story, Error> {
         .acquire(at(4), &[("jobs", 1)])
         .release(at(5), 2)
         .acquire(at(5), &[("jobs", 1)]))
+}
+
+fn capacity() -> Result<Story, Error> {
+    let why = "another capacity at the same rate keeps what is known for giving back";
+    Ok(Story::new("change-bucket-capacity", why, &rate(10, 1, 100)?)
+        .acquire(at(0), &[("requests", 60)])
+        .acquire(at(1), &[("requests", 30)])
+        .change(&rate(10, 1, 200)?)
+        .acquire(at(2), &[("requests", 100)])
+        .release(at(4), 0)
+        .change(&rate(10, 1, 50)?)
+        .release(at(5), 1)
+        .look(at(5)))
+}
+
+fn to_grid() -> Result<Story, Error> {
+    let why = "an exact log that becomes a grid, and a grid that becomes another: entries move to the end of their slot there";
+    Ok(Story::new("change-window-grid", why, &rolling(100, 60)?)
+        .acquire(at(1), &[("requests", 50)])
+        .acquire(at(2) + 500_000, &[("requests", 20)])
+        .change(&rolling(6_400, 64)?)
+        .acquire(at(3), &REQUEST)
+        .look(at(66) - 1)
+        .look(at(66))
+        .change(&rolling(12_800, 128)?)
+        .acquire(at(66), &REQUEST)
+        .release(at(66), 2)
+        .look(at(132) - 1)
+        .look(at(132))
+        .look(at(196))
+        .change(&rolling(100, 60)?)
+        .acquire(at(120), &REQUEST))
 }

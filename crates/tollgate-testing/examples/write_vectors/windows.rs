@@ -7,7 +7,17 @@ use crate::story::{HOUR, SECOND, Story, at, policy};
 const REQUEST: [(&str, u64); 1] = [("requests", 1)];
 
 pub(crate) fn all() -> Result<Vec<Story>, Error> {
-    Ok(vec![quota()?, frees()?, over_full()?, coarse()?, settle()?, left()?, derived()?])
+    Ok(vec![
+        quota()?,
+        frees()?,
+        over_full()?,
+        coarse()?,
+        settle()?,
+        left()?,
+        derived()?,
+        grid()?,
+        grid_of_a_fast_limit()?,
+    ])
 }
 
 fn five_a_day() -> Result<Policy, Error> {
@@ -121,4 +131,36 @@ fn derived() -> Result<Story, Error> {
         .acquire(at(65) - 1, &REQUEST)
         .acquire(at(65), &REQUEST)
         .look(at(65) + SECOND / 2))
+}
+
+fn grid() -> Result<Story, Error> {
+    let why = "beyond 128 a window has a grid of 64 slots: an amount counts until the end of its slot plus the window, and \
+               gives back out of its slot";
+    let limit = Limit::new("tpm", "tokens", RollingWindow::new(6_400, Span::from_secs(64)));
+    Ok(Story::new("window-grid", why, &policy([limit])?)
+        .acquire(at(0) + SECOND / 2, &[("tokens", 6_000)])
+        .acquire(at(1) - 1, &[("tokens", 300)])
+        .acquire(at(1), &[("tokens", 100)])
+        .acquire(at(2), &[("tokens", 1)])
+        .settle(at(3), 0, &[("tokens", 5_000)])
+        .acquire(at(3), &[("tokens", 1_001)])
+        .acquire(at(3), &[("tokens", 1_000)])
+        .acquire(at(65) - 1, &[("tokens", 5_300)])
+        .acquire(at(65), &[("tokens", 5_300)])
+        .release(at(65), 2)
+        .release(at(66), 1)
+        .look(at(67)))
+}
+
+fn grid_of_a_fast_limit() -> Result<Story, Error> {
+    let why = "more than 10 per second have a grid as well, however few; with a margin its slots are of the longer window";
+    let limit = Limit::new("rps", "requests", RollingWindow::new(20, Span::from_secs(1)));
+    let limit = limit.margin(Span::from_millis(280));
+    Ok(Story::new("window-grid-fast", why, &policy([limit])?)
+        .acquire(at(0) + 1, &[("requests", 12)])
+        .acquire(at(0) + 19_999, &[("requests", 8)])
+        .acquire(at(1), &REQUEST)
+        .acquire(at(1) + 299_999, &REQUEST)
+        .acquire(at(1) + 300_000, &[("requests", 20)])
+        .look(at(1) + 300_000))
 }

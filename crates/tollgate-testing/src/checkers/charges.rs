@@ -59,8 +59,9 @@ pub fn once(policy: &Policy, history: &[Record]) -> Result<(), String> {
             }
             _ => {}
         }
-        let (Did::Acquire { id: Some(id), costs } | Did::Charge { id: Some(id), costs }) =
-            &record.did
+        let (Did::Acquire { id: Some(id), costs }
+        | Did::Charge { id: Some(id), costs }
+        | Did::Post { id: Some(id), costs }) = &record.did
         else {
             continue;
         };
@@ -80,8 +81,9 @@ pub fn once(policy: &Policy, history: &[Record]) -> Result<(), String> {
                 ));
             }
             (Answer::Repeated(given), Some((_, _, permit, first))) => {
-                let (Did::Acquire { costs: before, .. } | Did::Charge { costs: before, .. }) =
-                    &first.did
+                let (Did::Acquire { costs: before, .. }
+                | Did::Charge { costs: before, .. }
+                | Did::Post { costs: before, .. }) = &first.did
                 else {
                     continue;
                 };

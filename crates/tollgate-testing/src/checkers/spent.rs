@@ -31,7 +31,11 @@ pub(super) fn spent(policy: &Policy, history: &[Record]) -> Vec<Spent> {
             clock = clock.max(record.now);
         }
         match (&record.did, &record.answer) {
-            (Did::Acquire { .. }, Answer::Shadowed(..)) => of_permit.push(None),
+            // How much of what is posted still counts is not in the record.
+            (Did::Acquire { .. }, Answer::Shadowed(..))
+            | (Did::Post { .. }, Answer::Charged(_)) => {
+                of_permit.push(None);
+            }
             (
                 Did::Acquire { costs, .. } | Did::Charge { costs, .. },
                 Answer::Admitted(given) | Answer::Charged(given),

@@ -22,8 +22,8 @@ pub use contention::{
     admits_exactly_the_limit, charges_a_shared_id_once, keeps_subjects_apart, loses_no_slot,
 };
 pub use promises::{
-    bad_asks_change_nothing, charges_again_after_release, gives_back_once, is_all_or_nothing,
-    keeps_use_when_numbers_change, recognises_repeats, refuses_what_never_fits,
+    bad_asks_change_nothing, charges_again_after_release, charges_arrears, gives_back_once,
+    is_all_or_nothing, keeps_use_when_numbers_change, recognises_repeats, refuses_what_never_fits,
     refuses_without_charging, waits_honestly,
 };
 
@@ -41,11 +41,13 @@ pub struct Capabilities {
     pub stories: u32,
     /// How many tasks ask at once in the contention tests.
     pub tasks: usize,
+    /// Whether arrears are charged limit by limit; otherwise the costs are charged by unit.
+    pub arrears: bool,
 }
 
 impl Default for Capabilities {
     fn default() -> Self {
-        Self { stories: 200, tasks: 64 }
+        Self { stories: 200, tasks: 64, arrears: true }
     }
 }
 
@@ -136,6 +138,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("is_all_or_nothing", is_all_or_nothing),
     ("recognises_repeats", recognises_repeats),
     ("charges_again_after_release", charges_again_after_release),
+    ("charges_arrears", charges_arrears),
     ("gives_back_once", gives_back_once),
     ("refuses_what_never_fits", refuses_what_never_fits),
     ("bad_asks_change_nothing", bad_asks_change_nothing),

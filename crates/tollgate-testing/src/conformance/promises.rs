@@ -1,9 +1,10 @@
 //! The promises of a gate, one function each, on numbers that a person can follow.
 
-use tollgate::Gate;
+use tollgate::{Clock, Gate};
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Costs, Decision, Denial, Limit, Period, Permit, Policy,
-    RollingWindow, Rule, Span, TokenBucket, Wait,
+    Arrears, Ask, CalendarWindow, Concurrency, Costs, Decision, Denial, Entry, Known, Limit,
+    Operation, Period, Permit, Policy, RollingWindow, Rule, Span, TokenBucket, Wait, apply,
+    standings,
 };
 
 use super::{Fixture, ensure};
@@ -70,13 +71,13 @@ pub fn waits_honestly(fixture: &Fixture) -> Result<(), String> {
                 admit(gate, &Ask::new(&policy, subject.as_str())).await?;
             }
             let ask = Ask::new(&policy, subject.as_str());
-            let Wait::Until(until) = deny(gate, &ask).await?.wait else {
+            let Wait::Until(until) = deny(gate, &ask).await?.bound() else {
                 return Err(format!("{}: never, though one would fit later", policy.name()));
             };
             fixture.clock.set(until - Span::from_micros(1));
             let early = deny(gate, &ask).await?;
-            ensure(early.wait == Wait::Until(until), || {
-                format!("{}: promised {until:?}, then {:?}", policy.name(), early.wait)
+            ensure(early.bound() == Wait::Until(until), || {
+                format!("{}: promised {until:?}, then {:?}", policy.name(), early.bound())
             })?;
             fixture.clock.set(until);
             admit(gate, &ask).await.map(drop)
@@ -211,6 +212,92 @@ pub fn gives_back_once(fixture: &Fixture) -> Result<(), String> {
         }
         Ok(())
     })
+}
+
+/// What was spent without the store is charged limit by limit, once: a rolling window files it under its own times, a
+/// bucket becomes empty at most, a calendar window counts all of it.
+///
+/// # Errors
+/// The limit that was charged something else.
+pub fn charges_arrears(fixture: &Fixture) -> Result<(), String> {
+    let (gate, subject) = (&*fixture.gate, fixture.subject());
+    let policy = Policy::new(
+        "arrears",
+        [
+            Limit::new("rate", "requests", TokenBucket::per_second(1).burst(10)),
+            Limit::new("minute", "requests", RollingWindow::new(40, MINUTE)),
+            Limit::new("month", "requests", CalendarWindow::new(100, Period::Month)),
+            Limit::new("tokens", "tokens", RollingWindow::new(1_000, MINUTE)),
+        ],
+    )
+    .map_err(|error| error.to_string())?;
+    let secs = Span::from_secs;
+    let ask = Ask::new(&policy, subject.as_str()).cost("requests", 12).cost("tokens", 300);
+    let post = |id: &'static str, rate: u64, shift: u64| {
+        let arrears: Arrears = [
+            ("rate", vec![(Span::ZERO, rate)]),
+            ("minute", vec![(secs(70), 5), (secs(50 + shift), 3), (secs(10 + shift), 4)]),
+            ("month", vec![(Span::ZERO, 12)]),
+            ("tokens", vec![(secs(20 + shift), 300)]),
+        ]
+        .into_iter()
+        .collect();
+        ask.clone().id_for(id, Span::from_hours(1)).with_arrears(arrears)
+    };
+    let used = async |when: &str, expected: [u64; 4], by_unit: [u64; 4]| {
+        let expected = if fixture.capabilities.arrears { expected } else { by_unit };
+        let standings =
+            gate.standing(&policy, &subject).await.map_err(|error| error.to_string())?;
+        let used: Vec<u64> = standings.iter().map(|standing| standing.used).collect();
+        ensure(used == expected, || format!("{when}: {used:?} used, not {expected:?}"))
+    };
+    fixture.block_on(async {
+        admit(gate, &Ask::new(&policy, subject.as_str()).cost("requests", 6)).await?;
+        fixture.clock.advance(secs(40));
+        let first = gate.charge(&post("first", 8, 0)).await.map_err(|error| error.to_string())?;
+        used("posted", [8, 13, 18, 300], [12, 18, 18, 300]).await?;
+        fixture.clock.advance(secs(5));
+        // Sent again it is older, and the same.
+        let again = gate.charge(&post("first", 3, 5)).await.map_err(|error| error.to_string())?;
+        ensure(first.grant() == again.grant(), || format!("{first:?} came back as {again:?}"))?;
+        used("posted again", [3, 13, 18, 300], [7, 18, 18, 300]).await?;
+        fixture.clock.advance(secs(5));
+        used("the oldest left", [0, 10, 18, 300], [2, 18, 18, 300]).await?;
+        for (id, rate) in [("second", 8), ("third", 8)] {
+            gate.charge(&post(id, rate, 0)).await.map_err(|error| error.to_string())?;
+        }
+        used("a bucket is not in debt", [10, 24, 42, 900], [26, 42, 42, 900]).await?;
+        gate.charge(&post("debt", 13, 0)).await.map_err(|error| error.to_string())?;
+        used("but for what it never had", [13, 31, 54, 1_200], [38, 54, 54, 1_200]).await
+    })?;
+    if fixture.capabilities.arrears { charges_arrears_as_the_core_does(fixture) } else { Ok(()) }
+}
+
+/// Arrears of a subject that the store does not know, and of one that it knows, under every rule.
+fn charges_arrears_as_the_core_does(fixture: &Fixture) -> Result<(), String> {
+    let (gate, clock) = (&*fixture.gate, &fixture.clock);
+    for policy in each_rule()? {
+        let subject = fixture.subject();
+        let mut entry = Entry::fresh(&policy, clock.now());
+        for step in 0..12_u64 {
+            let ages = [50, 31, 12, 3, 0].map(|age| (Span::from_secs(age), 1 + step % 3));
+            let arrears: Arrears = [("only", ages.to_vec())].into_iter().collect();
+            let ask = Ask::new(&policy, subject.as_str()).cost("requests", 5).with_arrears(arrears);
+            if step % 4 == 0 {
+                fixture.block_on(gate.charge(&ask)).map_err(|error| error.to_string())?;
+                apply(&Operation::Charge(&ask), &mut entry, Known::New, clock.now())
+                    .map_err(|error| error.to_string())?;
+            }
+            let seen = fixture.block_on(gate.standing(&policy, &subject));
+            let seen = seen.map_err(|error| error.to_string())?;
+            let expected = standings(&entry, clock.now());
+            ensure(seen == expected, || {
+                format!("{}, step {step}: {seen:?}, not {expected:?}", policy.name())
+            })?;
+            clock.advance(Span::from_secs(7));
+        }
+    }
+    Ok(())
 }
 
 /// A cost above the limit is denied for ever, before anything else, and changes nothing.

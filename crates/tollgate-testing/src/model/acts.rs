@@ -1,5 +1,7 @@
 //! What can be done to a subject of the model, and how it changes its history.
 
+use std::collections::BTreeMap;
+
 use tollgate_core::bounds::{ID_HORIZON, NUMBER_MAX, PERMIT_TTL};
 use tollgate_core::{Costs, ErrorKind, Limit, Span, Timestamp};
 
@@ -80,9 +82,11 @@ impl Model {
     ) -> Result<Option<Given>, ErrorKind> {
         let alive = |known: &&Known| Some(known.id.as_str()) == id && now < known.until;
         let Some(known) = self.ids.iter().find(alive) else { return Ok(None) };
-        let same =
-            |meter: &Meter| cost_of(&known.costs, &meter.unit) == cost_of(costs, &meter.unit);
-        if self.meters.iter().all(same) {
+        let named = |costs: &Costs| -> BTreeMap<String, u64> {
+            let counted = costs.iter().filter(|(_, amount)| *amount != 0);
+            counted.map(|(unit, amount)| (unit.to_owned(), amount)).collect()
+        };
+        if named(&known.costs) == named(&full_costs(&self.policy, costs)) {
             Ok(Some(Given { permit: known.ticket, ..known.given.clone() }))
         } else {
             Err(ErrorKind::Conflict)

@@ -92,7 +92,9 @@ impl Model {
                     other => other,
                 })
             }
-            Did::Charge { costs, id } => self.charge(now, costs, id.as_deref()),
+            Did::Charge { costs, id } | Did::Post { costs, id } => {
+                self.charge(now, costs, id.as_deref())
+            }
             Did::Settle { permit, actual } => self.settle(now, *permit, Some(actual)),
             Did::Release { permit } => self.settle(now, *permit, None),
             Did::Renew { permit } => self.renew(now, *permit),

@@ -28,6 +28,13 @@ pub enum Did {
         /// An id, if the charge may come again.
         id: Option<String>,
     },
+    /// Is charged for what was spent earlier, of which some may not count any more. In a script all of it counts.
+    Post {
+        /// What the charge is recognised by.
+        costs: Costs,
+        /// The id of the charge, if it may come again.
+        id: Option<String>,
+    },
     /// Replaces the estimate of a permit by the actual cost.
     Settle {
         /// The permit, by the order in which permits were given.

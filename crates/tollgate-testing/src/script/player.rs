@@ -59,7 +59,7 @@ impl Player {
             Did::Acquire { costs, id } => {
                 run(now, &Operation::Acquire(&ask(&policy, &subject, costs, id.as_deref())))
             }
-            Did::Charge { costs, id } => {
+            Did::Charge { costs, id } | Did::Post { costs, id } => {
                 run(now, &Operation::Charge(&ask(&policy, &subject, costs, id.as_deref())))
             }
             Did::Settle { permit, actual } => match self.permits.get(*permit) {
@@ -109,11 +109,11 @@ impl Player {
         match outcome {
             Err(error) => Answer::Failed(error.kind()),
             Ok(Outcome::Decided(Decision::Denied(denial))) => {
-                Answer::Denied(refused(&denial.limit, denial.wait))
+                Answer::Denied(refused(&denial.limit, denial.bound()))
             }
             Ok(Outcome::Decided(Decision::Admitted(permit))) => match &permit.shadow_denied {
                 Some(denial) => {
-                    let refused = refused(&denial.limit, denial.wait);
+                    let refused = refused(&denial.limit, denial.bound());
                     Answer::Shadowed(self.keep(permit).0, refused)
                 }
                 None => match self.keep(permit) {

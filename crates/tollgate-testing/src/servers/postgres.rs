@@ -64,7 +64,13 @@ impl Postgres {
     /// Where `database` is, for the superuser.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgresql://postgres@{}/{database}", self.process.address())
+        self.url_as("postgres", database)
+    }
+
+    /// Where `database` is, for `role`.
+    #[must_use]
+    pub fn url_as(&self, role: &str, database: &str) -> String {
+        format!("postgresql://{role}@{}/{database}", self.process.address())
     }
 
     /// Makes a database that no other test has, and returns its name.
@@ -82,9 +88,17 @@ impl Postgres {
     /// # Errors
     /// If `psql` is missing or a statement fails, with what it said.
     pub fn psql(&self, database: &str, sql: &str) -> Result<String, Fault> {
+        self.psql_as("postgres", database, sql)
+    }
+
+    /// Runs `sql` as [`psql`](Self::psql) does, but as `role`.
+    ///
+    /// # Errors
+    /// If `psql` is missing or a statement fails, with what it said.
+    pub fn psql_as(&self, role: &str, database: &str, sql: &str) -> Result<String, Fault> {
         let psql = Program::new(self.programs.join("psql"))
             .args("-X -q -A -t -v ON_ERROR_STOP=1 -v VERBOSITY=verbose")
-            .arg(self.url(database))
+            .arg(self.url_as(role, database))
             .arg("-c")
             .arg(sql);
         run(&psql).map(|text| text.trim_end().to_owned())

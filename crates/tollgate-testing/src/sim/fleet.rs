@@ -8,14 +8,14 @@ use tollgate::{
     OptimisticOptions, Resend,
 };
 use tollgate_core::Span;
-use tollgate_sim::{Machine, SimStore, World};
+use tollgate_sim::{Link, Machine, SimStore, World};
 
 use super::caller::Desk;
 use super::judge::{Judged, judge};
 use super::ledger::Ledger;
 use super::recorder::Recorder;
 use super::scenario::Scenario;
-use super::{Setup, Strategy, faults};
+use super::{Sabotage, Setup, Strategy, faults};
 
 /// How long after the last fault everything may take to come to rest: the longest retries and the longest slow trip.
 const REST: Span = Span::from_secs(60);
@@ -134,11 +134,13 @@ impl Fleet {
     /// The gate that runs on `machine`: the real one.
     fn gate(&self, machine: &Machine) -> Arc<dyn Gate> {
         let store = Atomic::new(machine.link());
-        if let Some(sabotage) = self.setup.sabotage {
-            return sabotage.gate(store, machine, &self.world);
-        }
         let clock: Arc<dyn Clock> = Arc::new(machine.clock().clone());
         let resend = |store| Resend::new(store, self.attempts(), Arc::clone(&clock));
+        match self.setup.sabotage {
+            Some(Sabotage::WholeShares) => return self.fallback(resend(store), 1, clock),
+            Some(sabotage) => return sabotage.gate(store, machine, &self.world),
+            None => {}
+        }
         match (self.setup.strategy, self.scenario.resends) {
             (Strategy::Atomic, false) => Arc::new(store),
             (Strategy::Atomic, true) => Arc::new(resend(store)),
@@ -148,18 +150,22 @@ impl Fleet {
             (Strategy::Optimistic, true) => {
                 Arc::new(self.optimistic(resend(store), Arc::clone(&clock)))
             }
-            (Strategy::Fallback, _) => {
-                let settings = FallbackSettings {
-                    probe_min: Span::from_millis(200),
-                    probe_max: Span::from_secs(2),
-                    ..FallbackSettings::new(self.scenario.machines)
-                };
-                match Fallback::new(resend(store), settings, Arc::clone(&clock)) {
-                    Ok(gate) => Arc::new(gate),
-                    Err(_) => Arc::new(Atomic::new(machine.link())),
-                }
-            }
+            (Strategy::Fallback, _) => self.fallback(resend(store), self.scenario.machines, clock),
         }
+    }
+
+    fn fallback(
+        &self,
+        store: Resend<Atomic<Link>>,
+        instances: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<dyn Gate> {
+        let settings = FallbackSettings {
+            probe_min: Span::from_millis(200),
+            probe_max: Span::from_secs(2),
+            ..FallbackSettings::new(instances)
+        };
+        Arc::new(Fallback::new(store, settings, clock).expect("there is a machine"))
     }
 
     fn attempts(&self) -> Attempts {

@@ -106,7 +106,7 @@ impl Run<'_> {
                     .collect();
                 alone.sort_unstable();
                 alone.dedup();
-                Widening::Times { alone: alone.len() as u64, of: machines }
+                Widening::Shares { cut_off: alone.len() as u64, instances: machines }
             }
         }
     }
@@ -126,13 +126,15 @@ impl Run<'_> {
         for unit in self.policy().units() {
             let sum = |asked: &Asked| asked.costs.get(unit).unwrap_or(0);
             let charged = history.charged().iter().map(|costs| of(costs, unit)).sum::<u64>();
+            // What was admitted without the store is posted as far as it still counts.
             let admitted = of_subject()
-                .filter(|asked| matches!(asked.ended, Ended::Admitted(_)))
+                .filter(|asked| matches!(asked.ended, Ended::Admitted(_)) && !asked.is_degraded())
                 .map(sum)
                 .sum::<u64>();
-            // A first request may come after a second was refused, or was admitted and given back.
+            // A first request may come after a second was refused, or was admitted and given back, or after the machine
+            // decided by itself.
             let unknown = of_subject()
-                .filter(|asked| asked.resent || self.resends(asked))
+                .filter(|asked| asked.resent || asked.is_degraded() || self.resends(asked))
                 .map(sum)
                 .sum::<u64>();
             // Blocks are charged before they are spent, and what is left of them is given back.
@@ -162,7 +164,7 @@ impl Run<'_> {
     }
 
     const fn resends_itself(&self) -> bool {
-        self.scenario.resends && self.setup.sabotage.is_none()
+        self.scenario.resends && matches!(self.setup.sabotage, None | Some(Sabotage::WholeShares))
     }
 
     /// Every ask of a machine that lives is answered within its deadline.

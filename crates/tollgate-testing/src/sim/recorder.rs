@@ -73,7 +73,7 @@ impl Watch for Recorder {
 fn forget_short_ids(mut did: Did, call: &Call) -> Did {
     let (Call::Acquire(ask) | Call::Charge(ask)) = call else { return did };
     if ask.id_ttl() < HORIZON
-        && let Did::Acquire { id, .. } | Did::Charge { id, .. } = &mut did
+        && let Did::Acquire { id, .. } | Did::Charge { id, .. } | Did::Post { id, .. } = &mut did
     {
         *id = None;
     }
@@ -91,7 +91,7 @@ impl History {
         self.permits.contains(&(stamp, at))
     }
 
-    /// What was charged under each permit, before anything was given back.
+    /// What was charged under each permit, before anything was given back; nothing for what was posted later.
     pub(super) fn charged(&self) -> Vec<Costs> {
         let charges =
             self.records.iter().filter_map(|record| match (&record.did, &record.answer) {
@@ -138,6 +138,9 @@ impl History {
         let (costs, id) = (Ask::costs, |ask: &Ask<'_>| ask.id_text().map(str::to_owned));
         Some(match call {
             Call::Acquire(ask) => Did::Acquire { costs: costs(ask), id: id(ask) },
+            Call::Charge(ask) if ask.arrears().is_some() => {
+                Did::Post { costs: costs(ask), id: id(ask) }
+            }
             Call::Charge(ask) => Did::Charge { costs: costs(ask), id: id(ask) },
             Call::Settle(permit, actual) => {
                 Did::Settle { permit: self.number(permit.grant())?, actual: actual.clone() }
@@ -154,7 +157,7 @@ impl History {
         match outcome {
             Err(_) => Answer::Failed(tollgate_core::ErrorKind::Contended),
             Ok(Outcome::Decided(Decision::Denied(denial))) => {
-                let until = match denial.wait {
+                let until = match denial.bound() {
                     Wait::Until(until) => Some(until),
                     Wait::Never => None,
                 };

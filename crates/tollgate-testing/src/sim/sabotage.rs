@@ -20,6 +20,8 @@ pub enum Sabotage {
     LifeFromAnswer,
     /// Gives back all that is left of a leased block, as if no time had restored any of it.
     FullCredit,
+    /// Takes the whole limit for its share while the store is away.
+    WholeShares,
 }
 
 impl Sabotage {
@@ -43,7 +45,8 @@ impl Sabotage {
             waited: Arc::clone(&waited),
         };
         match self {
-            Self::ReadThenWrite | Self::NewIds => Arc::new(wrong),
+            // Whole shares are a setting of the fleet.
+            Self::ReadThenWrite | Self::NewIds | Self::WholeShares => Arc::new(wrong),
             Self::LifeFromAnswer | Self::FullCredit => {
                 let clock = Forgetful::new(machine.clock().clone(), waited);
                 Arc::new(Leased::new(wrong, LeasedOptions::default(), Arc::new(clock)))
@@ -110,7 +113,7 @@ impl Gate for Wrong {
                 Sabotage::ReadThenWrite => self.read_then_write(ask).await,
                 Sabotage::NewIds => self.resend(ask).await,
                 Sabotage::LifeFromAnswer => self.lease(ask).await,
-                Sabotage::FullCredit => self.store.acquire(ask).await,
+                Sabotage::FullCredit | Sabotage::WholeShares => self.store.acquire(ask).await,
             }
         })
     }
@@ -124,7 +127,9 @@ impl Gate for Wrong {
             return self.store.settle(permit, actual);
         }
         Box::pin(async move {
-            let grant = Grant { at: self.world.now(), ..*permit.grant() };
+            // Charged after everything there is, so nothing was lower since.
+            let stamp = permit.grant().stamp + (1 << 52);
+            let grant = Grant { at: self.world.now(), stamp, ..*permit.grant() };
             self.store.settle(&permit.clone().with_grant(grant), actual).await
         })
     }

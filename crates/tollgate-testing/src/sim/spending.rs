@@ -3,7 +3,9 @@
 //! The store's history says what was charged. This says what went out of the door, and when: an ask that was admitted
 //! and then not made was never spent, whether or not the store heard of it.
 
-use tollgate_core::{Costs, Limit, Policy, Rule, Timestamp};
+use tollgate_core::{
+    CalendarWindow, Costs, Headroom, Limit, Policy, RollingWindow, Rule, Timestamp, TokenBucket,
+};
 
 use super::ledger::{Asked, Ended, Spending};
 use super::recorder::History;
@@ -15,8 +17,8 @@ use crate::script::{Answer, Did, Given, Record};
 pub(super) enum Widening {
     /// So much in any window.
     By(u64),
-    /// Everything, as often as one plus `alone` of `of`.
-    Times { alone: u64, of: u64 },
+    /// The worst case of fallback while `cut_off` of `instances` decide alone.
+    Shares { cut_off: u64, instances: u64 },
 }
 
 /// Spending of one subject as a history: what the store decided at the time of its charge, what a machine decided at the
@@ -96,34 +98,26 @@ pub(super) fn over(policy: &Policy, history: &[Record], most: u64) -> u64 {
 /// The limits as a person configured them, each widened: no time to live of blocks taken off. Places are left out, since
 /// only the store knows whether they are free. Nothing if nothing is left.
 fn widened(policy: &Policy, widening: Widening) -> Result<Option<Policy>, String> {
-    let (more, times, of) = match widening {
-        Widening::By(more) => (more, 1, 1),
-        Widening::Times { alone, of } => (0, of + alone, of),
+    let (cut_off, instances) = match widening {
+        Widening::By(_) => (0, 1),
+        Widening::Shares { cut_off, instances } => (cut_off, instances),
     };
-    let wide = |limit: u64| (limit * times).div_ceil(of) + more;
     let mut limits = Vec::new();
-    for limit in policy.limits() {
+    for (limit, worst) in policy.limits().zip(policy.worst_case(instances, cut_off)) {
+        let (most, headroom) = match widening {
+            Widening::By(more) => (limit.rule().limit() + more, limit.headroom_setting()),
+            Widening::Shares { .. } => (worst, Headroom::Units(0)),
+        };
         let rule: Rule = match limit.rule() {
             Rule::TokenBucket(rule) => {
-                let mut rule = *rule;
-                (rule.capacity, rule.refill) =
-                    (wide(rule.capacity), (rule.refill * times).div_ceil(of));
-                rule.into()
+                let refill = (rule.refill * (instances + cut_off)).div_ceil(instances);
+                TokenBucket { capacity: most, refill, ..*rule }.into()
             }
-            Rule::RollingWindow(rule) => {
-                let mut rule = *rule;
-                rule.limit = wide(rule.limit);
-                rule.into()
-            }
-            Rule::CalendarWindow(rule) => {
-                let mut rule = rule.clone();
-                rule.limit = wide(rule.limit);
-                rule.into()
-            }
+            Rule::RollingWindow(rule) => RollingWindow { limit: most, ..*rule }.into(),
+            Rule::CalendarWindow(rule) => CalendarWindow { limit: most, ..rule.clone() }.into(),
             _ => continue,
         };
-        limits
-            .push(Limit::new(limit.name(), limit.unit(), rule).headroom(limit.headroom_setting()));
+        limits.push(Limit::new(limit.name(), limit.unit(), rule).headroom(headroom));
     }
     if limits.is_empty() {
         return Ok(None);

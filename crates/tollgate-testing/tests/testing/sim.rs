@@ -62,6 +62,12 @@ fn r000_10_fallback_stays_within_its_worst_case_part_two() {
     passes(Strategy::Fallback, 1);
 }
 
+/// R000.10: the bound says something: whoever takes more than its share breaks it.
+#[test]
+fn r000_10_whole_limits_taken_for_shares_are_found() {
+    finds(Strategy::Fallback, Sabotage::WholeShares, "callers spent too much");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for strategy in Strategy::ALL {

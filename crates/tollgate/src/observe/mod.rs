@@ -139,6 +139,15 @@ pub enum Event<'a> {
         /// The most that this instance lets them become: its share of the possible over-issue.
         unposted_max: u64,
     },
+    /// A stored entry was from the future, written by a wrong clock, and was rewritten as used up at the present.
+    Mended {
+        /// The policy.
+        policy: &'a Policy,
+        /// For whom.
+        subject: &'a str,
+        /// How far its time was ahead.
+        ahead: Span,
+    },
     /// A provider refused what was admitted.
     Violated {
         /// The policy.

@@ -1,12 +1,19 @@
 //! Waiting for room, first come first served.
 //!
 //! [`Queue`] wraps a gate and adds [`Queue::acquire_within`]: wait until the ask is admitted or a deadline passes.
-//! Nobody polls. The first of a line sleeps until exactly the time that its denial promised, or until something is
-//! given back through this gate, and asks again. An ask that does not wait never overtakes one that does: unless there
-//! is room for all of them it is denied, and its wait includes those in front.
+//! The first of a line sleeps until exactly the time that its denial promised, or until something is given back through
+//! this gate, and asks again. An ask that does not wait never overtakes one that does: unless there is room for all of
+//! them it is denied, and its wait includes those in front.
+//!
+//! The wait for slots of a concurrency limit is an estimate, since it depends on their holders. The queue observes how
+//! long permits hold slots, and estimates the waits of its denials from that. A slot that is released through this gate
+//! goes to the first of the line at once. One that is released through another process shows only when the store is
+//! asked, so the first of the line polls, every [`SLOT_POLL_MIN`] to [`SLOT_POLL_MAX`].
 
+mod holding;
 mod line;
 
+pub use holding::{HOLDING_POLICIES_MAX, HOLDING_TIMES_MAX};
 pub use line::WAITERS_MAX;
 
 use std::future::{Future, poll_fn};
@@ -25,7 +32,14 @@ use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::sync::{AtomicUsize, Mutex, lock};
 
+use holding::HoldingTimes;
 use line::{LineKey, Lines};
+
+/// The shortest pause between two asks for a slot by the first of a line.
+pub const SLOT_POLL_MIN: Span = Span::from_millis(50);
+
+/// The longest pause between two asks for a slot by the first of a line, if no other limit binds.
+pub const SLOT_POLL_MAX: Span = Span::from_secs(1);
 
 /// A gate at which asks can wait their turn. First come, first served, per (policy, subject) and process.
 ///
@@ -56,6 +70,7 @@ pub struct Queue<G> {
     clock: Arc<dyn Clock>,
     jitter: Span,
     lines: Mutex<Lines>,
+    holding: Mutex<HoldingTimes>,
     /// How many wait in all lines, so that a gate at which nobody waits costs one load.
     waiting: AtomicUsize,
 }
@@ -68,6 +83,7 @@ impl<G: Gate> Queue<G> {
             clock,
             jitter: Span::ZERO,
             lines: Mutex::new(Lines::default()),
+            holding: Mutex::new(HoldingTimes::default()),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -102,7 +118,9 @@ impl<G: Gate> Queue<G> {
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
         let place = self.join(ask)?;
-        let mut denial = match self.first_answer(&place, ask).await? {
+        let left = deadline.since(self.clock.now());
+        let due = self.clock.monotonic().plus(left);
+        let mut denial = match self.ask(ask, place.in_front()).await? {
             Decision::Denied(denial) => denial,
             admitted => return Ok(admitted),
         };
@@ -111,15 +129,19 @@ impl<G: Gate> Queue<G> {
                 return Ok(Decision::Denied(denial));
             }
             let promised = if place.is_first() { self.wake_at(&denial) } else { deadline };
-            let alarm = promised.min(deadline);
-            let woken = place.called_or(self.clock.sleep_until(alarm)).await;
-            // A clock that was set back must not keep anybody beyond the deadline it went to sleep with.
-            let slept = woken == Woken::ByAlarm && alarm == deadline;
-            let late = slept || deadline <= self.clock.now();
-            if late && !place.is_first() {
-                return self.gate.acquire(&ask.clone().behind(place.in_front())).await;
+            // A wall clock that was set back must not keep anybody beyond the deadline.
+            let left = due.as_micros().saturating_sub(self.clock.monotonic().as_micros());
+            let alarm = promised.min(deadline).min(self.clock.now() + Span::from_micros(left));
+            place.called_or(self.clock.sleep_until(alarm)).await;
+            let late = due <= self.clock.monotonic() || deadline <= self.clock.now();
+            let in_front = place.in_front();
+            if !in_front.is_empty() {
+                if late {
+                    return self.ask(ask, in_front).await;
+                }
+                continue;
             }
-            denial = match self.gate.acquire(ask).await? {
+            denial = match self.ask(ask, Vec::new()).await? {
                 Decision::Denied(denial) if late => return Ok(Decision::Denied(denial)),
                 Decision::Denied(denial) => denial,
                 admitted => return Ok(admitted),
@@ -127,13 +149,48 @@ impl<G: Gate> Queue<G> {
         }
     }
 
-    /// The first of a line asks for itself; the others learn how long those in front will take.
-    async fn first_answer(&self, place: &Place<'_, G>, ask: &Ask<'_>) -> Result<Decision, Error> {
-        let in_front = place.in_front();
-        if in_front.is_empty() {
-            return self.gate.acquire(ask).await;
+    /// Asks the gate behind `in_front`, and estimates the wait of a denial.
+    async fn ask(&self, ask: &Ask<'_>, in_front: Vec<Amounts>) -> Result<Decision, Error> {
+        let mut decided = if in_front.is_empty() {
+            self.gate.acquire(ask).await
+        } else {
+            self.gate.acquire(&ask.clone().behind(in_front)).await
+        };
+        self.estimate(ask.policy(), &mut decided);
+        decided
+    }
+
+    /// Replaces the waits for slots by estimates from the holding times that were observed.
+    fn estimate(&self, policy: &Policy, decided: &mut Result<Decision, Error>) {
+        let denial = match decided {
+            Ok(Decision::Denied(denial)) => denial,
+            Ok(Decision::Admitted(permit)) => {
+                let at = permit.grant().at;
+                let tells_time = permit.expires_at().is_some() && !permit.degraded;
+                let Some(denial) = permit.shadow_denied.as_deref_mut() else {
+                    if tells_time {
+                        lock(&self.holding).admitted_at(at, self.clock.monotonic());
+                    }
+                    return;
+                };
+                denial
+            }
+            Err(_) => return,
+        };
+        if denial.slots.is_some() {
+            let mut holding = lock(&self.holding);
+            if !denial.degraded {
+                holding.denied_at(denial.decided_at, self.clock.monotonic());
+            }
+            denial.estimate(|limit| holding.mean(policy, limit));
         }
-        self.gate.acquire(&ask.clone().behind(in_front)).await
+    }
+
+    /// Observes how long `permit` held its slots, if giving it back `changed` anything.
+    fn given_back(&self, permit: &Permit, changed: bool) {
+        if changed && permit.expires_at().is_some() {
+            lock(&self.holding).released(permit, self.clock.monotonic());
+        }
     }
 
     fn join(&self, ask: &Ask<'_>) -> Result<Place<'_, G>, Error> {
@@ -144,16 +201,27 @@ impl<G: Gate> Queue<G> {
         Ok(Place { queue: self, key, ticket })
     }
 
-    /// Time alone will not admit the ask before the deadline, and nobody can release what it waits for.
+    /// Time alone will not admit the ask before the deadline, and no release of slots would.
     fn is_hopeless(&self, ask: &Ask<'_>, denial: &Denial, deadline: Timestamp) -> bool {
-        let binding = ask.policy().limits().find(|limit| limit.name() == &*denial.limit);
-        let slots = binding.is_some_and(|limit| matches!(limit.rule(), Rule::Concurrency(_)));
-        !slots && denial.retry_after().is_some_and(|wait| deadline < self.clock.now() + wait)
+        let wait = if denial.is_estimated() {
+            Some(denial.not_before().since(denial.decided_at))
+        } else {
+            // A broker of an older version does not mark a wait for slots.
+            let binding = ask.policy().limits().find(|limit| limit.name() == &*denial.limit);
+            let slots = binding.is_some_and(|limit| matches!(limit.rule(), Rule::Concurrency(_)));
+            denial.retry_after().filter(|_| !slots)
+        };
+        wait.is_some_and(|wait| deadline < self.clock.now() + wait)
     }
 
-    /// The promised time, by this process's clock.
+    /// The promised time by this process's clock, or the time to look for a slot that another process released.
     fn wake_at(&self, denial: &Denial) -> Timestamp {
-        let wait = denial.retry_after().unwrap_or_default();
+        let mut wait = denial.retry_after().unwrap_or_default();
+        if let Some(expires_at) = denial.expires_at {
+            let least = denial.not_before().since(denial.decided_at);
+            let most = expires_at.since(denial.decided_at);
+            wait = wait.clamp(SLOT_POLL_MIN, SLOT_POLL_MAX).max(least).min(most);
+        }
         let jitter = Backoff {
             base: self.jitter,
             max: self.jitter,
@@ -189,13 +257,6 @@ impl<G: Gate> Queue<G> {
     }
 }
 
-/// What ended a waiter's sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
-    ByCall,
-    ByAlarm,
-}
-
 /// Calls the next in line when it is dropped: something may have been given back even where the caller went away
 /// before it heard of it.
 struct CallNext<'a, G: Gate> {
@@ -228,15 +289,15 @@ impl<G: Gate> Place<'_, G> {
     }
 
     /// Resolves when this place is first and was called, or when `alarm` does.
-    async fn called_or(&self, alarm: impl Future<Output = ()>) -> Woken {
+    async fn called_or(&self, alarm: impl Future<Output = ()>) {
         let mut alarm = std::pin::pin!(alarm);
         poll_fn(|context| {
             if lock(&self.queue.lines).is_called(&self.key, self.ticket, context.waker()) {
-                return Poll::Ready(Woken::ByCall);
+                return Poll::Ready(());
             }
-            alarm.as_mut().poll(context).map(|()| Woken::ByAlarm)
+            alarm.as_mut().poll(context)
         })
-        .await
+        .await;
     }
 }
 
@@ -250,21 +311,22 @@ impl<G: Gate> Drop for Place<'_, G> {
 
 impl<G: Gate> Gate for Queue<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        if self.waiting() == 0 {
+        if self.waiting() == 0 && !ask.policy().has_slots() {
             return self.gate.acquire(ask);
         }
-        Box::pin(async move {
-            let in_front = self.in_front_of(ask);
-            if in_front.is_empty() {
-                return self.gate.acquire(ask).await;
-            }
-            self.gate.acquire(&ask.clone().behind(in_front)).await
-        })
+        Box::pin(self.ask(ask, self.in_front_of(ask)))
     }
 
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
         // Whoever waits comes first, which takes a look at the line.
-        if self.waiting() == 0 { self.gate.acquire_at_once(ask) } else { None }
+        if self.waiting() != 0 {
+            return None;
+        }
+        let mut decided = self.gate.acquire_at_once(ask)?;
+        if ask.policy().has_slots() {
+            self.estimate(ask.policy(), &mut decided);
+        }
+        Some(decided)
     }
 
     fn settle<'a>(
@@ -274,14 +336,18 @@ impl<G: Gate> Gate for Queue<G> {
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             let _call = self.after(permit.policy(), permit.subject());
-            self.gate.settle(permit, actual).await
+            let changed = self.gate.settle(permit, actual).await?;
+            self.given_back(permit, changed);
+            Ok(changed)
         })
     }
 
     fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             let _call = self.after(permit.policy(), permit.subject());
-            self.gate.release(permit).await
+            let changed = self.gate.release(permit).await?;
+            self.given_back(permit, changed);
+            Ok(changed)
         })
     }
 

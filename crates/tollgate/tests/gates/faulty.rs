@@ -28,9 +28,18 @@ pub(crate) type Gated = Fallback<Resend<Store>>;
 
 /// A fallback for one of ten instances, and what it says.
 pub(crate) fn fallback(store: &Store, clock: &ManualClock) -> (Arc<Gated>, Arc<Heard>) {
+    fallback_with(store, clock, FallbackSettings::new(10))
+}
+
+/// A fallback with these settings, and what it says.
+pub(crate) fn fallback_with(
+    store: &Store,
+    clock: &ManualClock,
+    settings: FallbackSettings,
+) -> (Arc<Gated>, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let inner = resend(store, clock).observer(heard.clone());
-    let gate = Fallback::new(inner, FallbackSettings::new(10), Arc::new(clock.clone())).unwrap();
+    let gate = Fallback::new(inner, settings, Arc::new(clock.clone())).unwrap();
     (Arc::new(gate.chance(chance()).observer(heard.clone())), heard)
 }
 

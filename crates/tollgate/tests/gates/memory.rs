@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::{
-    Ask, CalendarWindow, Clock, ErrorKind, Limit, ManualClock, Memory, Period, Policy, Span,
-    TokenBucket, Verdict,
+    Ask, CalendarWindow, Clock, Costs, ErrorKind, Gate, Limit, ManualClock, Memory, Period, Policy,
+    RollingWindow, Span, TokenBucket, Verdict,
 };
 
 use crate::policy;
@@ -153,4 +153,47 @@ fn the_synchronous_path_allocates_nothing_once_a_key_is_known() {
     );
     let counted = allocation_counter::measure(|| drop(vec![1]));
     assert_eq!(counted.count_total, 1, "the counter counts");
+}
+
+/// In any order of settling each of 100,000 permits in flight gives back what it should, once.
+#[tokio::test]
+async fn a_hundred_thousand_permits_in_flight_settle_exactly() {
+    let (memory, _clock) = with_keys(1);
+    let policy = policy(RollingWindow::new(10_000_000, Span::from_hours(1)));
+    let ask = Ask::new(&policy, "hot").cost("requests", 10);
+    let mut permits = Vec::new();
+    for _ in 0..100_000 {
+        permits.push(memory.acquire(&ask).await.unwrap().permit().unwrap());
+    }
+    // A stride that shares no factor with the number visits each once, far apart.
+    for step in 0..permits.len() {
+        let number = step * 7_919 % permits.len();
+        let actual = Costs::new().with("requests", if number % 2 == 0 { 0 } else { 15 });
+        assert!(memory.settle(&permits[number], &actual).await.unwrap(), "{number}");
+    }
+    assert_eq!(memory.standing(&policy, "hot").unwrap()[0].used, 50_000 * 15);
+    assert!(!memory.release(&permits[7]).await.unwrap(), "it is settled");
+}
+
+/// Four callers on a nearly full bucket that take and give back are never refused.
+#[tokio::test]
+async fn threads_that_take_and_give_back_below_the_limit_are_never_refused() {
+    let memory = Arc::new(Memory::new());
+    let policy = policy(TokenBucket::per_second(10).burst(100));
+    memory.acquire(&Ask::new(&policy, "hot").cost("requests", 90)).await.unwrap();
+    let callers = (0..4).map(|_| {
+        let (memory, policy) = (Arc::clone(&memory), policy.clone());
+        tokio::spawn(async move {
+            for _ in 0..5_000 {
+                let ask = Ask::new(&policy, "hot").cost("requests", 2);
+                let permit = memory.acquire(&ask).await.unwrap().permit().expect("there is room");
+                tokio::task::yield_now().await;
+                assert!(memory.release(&permit).await.unwrap());
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    assert!(Memory::standing(&memory, &policy, "hot").unwrap()[0].used <= 90);
 }

@@ -165,7 +165,7 @@ fn fields_of(found: &Found, rule: &EnvoyRule, now: Timestamp) -> Vec<HeaderValue
     };
     let reset = found.reset_secs(now);
     let mut pairs = vec![
-        ("ratelimit", text(fields::rate_limit(&found.standings, now))),
+        ("ratelimit", text(fields::rate_limit(&found.standings, now, found.denial.as_ref()))),
         ("ratelimit-policy", text(fields::rate_limit_policy(&found.policy))),
         ("retry-after", reset.filter(|_| found.is_over).map(|secs| secs.to_string())),
     ];

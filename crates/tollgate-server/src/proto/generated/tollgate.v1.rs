@@ -96,6 +96,16 @@ pub struct Denied {
     /// What binds, and until when, in a sentence.
     #[prost(string, tag = "11")]
     pub detail: ::prost::alloc::string::String,
+    /// Whether reset_at and retry_after_ms are estimates, because slots of a concurrency limit bind, which their holders
+    /// may release at any time.
+    #[prost(bool, tag = "12")]
+    pub estimated: bool,
+    /// If estimated: the instant at which enough slots have expired, if none is released before.
+    #[prost(message, optional, tag = "13")]
+    pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// How many asks wait ahead of this one. The wait includes theirs.
+    #[prost(uint64, tag = "14")]
+    pub waiting_ahead: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitStanding {

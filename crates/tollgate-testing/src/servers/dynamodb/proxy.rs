@@ -66,6 +66,7 @@ struct Desk {
     counts: Counts,
     next: VecDeque<(String, Misbehaviour)>,
     always: Option<(String, Misbehaviour)>,
+    date: Option<String>,
     held: Vec<Message>,
 }
 
@@ -126,6 +127,13 @@ impl Proxy {
     /// Misbehaves to every request of `operation` that nothing else was planned for; nothing ends that.
     pub fn always(&self, how: Option<(&str, Misbehaviour)>) {
         self.shared.desk().always = how.map(|(operation, how)| (operation.to_owned(), how));
+    }
+}
+
+impl Proxy {
+    /// Replies carry this `Date` from now on, unless something else was planned; `None` leaves them as they are.
+    pub fn date_replies(&self, date: Option<String>) {
+        self.shared.desk().date = date;
     }
 }
 
@@ -194,7 +202,10 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
                 reply
             }
             Some(Misbehaviour::Date(date)) => reply.dated(&date),
-            _ => reply,
+            _ => match shared.desk().date.as_deref() {
+                Some(date) => reply.dated(date),
+                None => reply,
+            },
         };
         let mut client = client;
         client.write_all(&reply.to_bytes())?;

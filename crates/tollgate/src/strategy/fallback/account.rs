@@ -8,7 +8,7 @@ use tollgate_core::{
     Refusal, Standing, Timestamp, Wait, standings,
 };
 
-use super::owed::{Job, Owed};
+use super::owed::{By, Job, Owed};
 use crate::error::{Error, ErrorKind};
 use crate::ids::Ids;
 use crate::strategy::chance::Chance;
@@ -46,7 +46,7 @@ impl Account {
             opened: began,
             began,
             used_at: began,
-            owed: Owed::default(),
+            owed: Owed::new(policy, instances, began),
             posting: None,
         }
     }
@@ -55,6 +55,7 @@ impl Account {
     pub(super) fn refresh(&mut self, policy: &Policy, instances: u64, began: Timestamp) {
         if self.policy != *policy {
             (self.policy, self.rules) = (policy.clone(), rules_of(policy, instances));
+            self.owed.change_policy(policy, instances);
         }
         if self.began != began {
             self.began = began;
@@ -94,7 +95,7 @@ impl Account {
         };
         if let Decision::Admitted(permit) = &decision {
             self.used_at = permit.grant().at;
-            self.owed.admit(permit, ask, in_doubt, chance);
+            self.owed.add(permit, ask, By::Admission, in_doubt, chance)?;
         }
         Ok(decision)
     }
@@ -149,7 +150,7 @@ impl Account {
         ask.check()?;
         let permit = self.count(ask, now)?;
         self.used_at = permit.grant().at;
-        self.owed.admit(&permit, ask, in_doubt, chance);
+        self.owed.add(&permit, ask, By::Charge, in_doubt, chance)?;
         Ok(permit)
     }
 
@@ -178,7 +179,7 @@ impl Account {
                 let wanted = actual.map_or(Some(0), |actual| actual.get(unit));
                 is.set(unit, wanted.or(was.get(unit)).unwrap_or(0));
             }
-            self.owed.settle(permit.grant().stamp, &was, &is);
+            self.owed.settle(permit.grant(), (&was, &is), now)?;
         }
         Ok(done)
     }

@@ -1,9 +1,10 @@
 //! Answering while the store cannot: by this instance's share, openly, or not at all, as each policy says.
 //!
 //! One failed call opens it: the gate inside has tried often enough by then ([`Resend`](crate::Resend)). From there on the
-//! store is left alone but for one probe every few seconds. What was admitted meanwhile is owed to the store; a subject
-//! that owes nothing goes back to it at once, and one that does as soon as that is posted. Nothing of it outlives the
-//! process: a crash in an outage forgets what was owed, which is at most the shares.
+//! store is left alone but for one probe every few seconds. What was admitted meanwhile is owed to the store, as far as it
+//! still counts when it is posted; a subject that owes nothing goes back to it at once, and one that does as soon as that
+//! is posted. Nothing of it outlives the process: a crash in an outage forgets what was owed, which is at most the shares,
+//! and everything that was admitted where a policy is open.
 
 mod account;
 mod answer;

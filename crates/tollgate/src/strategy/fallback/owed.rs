@@ -1,11 +1,12 @@
-//! What one subject owes to the store: a sum that still changes as permits are settled, and calls in the order they are
-//! to be posted. A sum that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
+//! What one subject owes to the store: an account that still changes as permits are settled, and calls in the order they
+//! are to be posted. An account that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
 
 use std::collections::VecDeque;
 
 use tollgate_core::bounds::NUMBER_MAX;
-use tollgate_core::{Ask, Costs, Permit, Span, Timestamp};
+use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Timestamp};
 
+use crate::error::Error;
 use crate::strategy::chance::Chance;
 
 /// How long the store recognises a posted debt that is sent again.
@@ -16,28 +17,73 @@ const POSTED_TTL: Span = Span::from_hours(1);
 pub(super) enum Job {
     Settle(Permit, Costs),
     Release(Permit),
-    Close { limit: String, until: Timestamp },
-    Charge { id: String, ttl: Span, costs: Costs },
+    Close {
+        limit: String,
+        until: Timestamp,
+    },
+    /// `costs` is what the store recognises a repeat by; `spent` says how much still counts when it is sent.
+    Charge {
+        id: String,
+        ttl: Span,
+        costs: Costs,
+        spent: Box<LocalSpending>,
+    },
+}
+
+/// How something came to be spent here.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    /// It was admitted.
+    Admission,
+    /// It was charged without deciding.
+    Charge,
+}
+
+impl By {
+    fn count(self, spent: &mut LocalSpending, costs: &Costs, grant: &Grant) -> Result<(), Error> {
+        Ok(match self {
+            Self::Admission => spent.admit(costs, grant),
+            Self::Charge => spent.charge(costs, grant.at),
+        }?)
+    }
 }
 
 /// What the store is still to be told of one subject.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Owed {
     last_stamp: u64,
     /// What was admitted here and is not in a job yet.
     sum: Costs,
+    /// How much of `sum` still counts.
+    spent: LocalSpending,
     /// Admissions with a stamp below this are in a job, or posted: they cannot shrink any more.
     frozen_below: u64,
     jobs: VecDeque<Job>,
 }
 
 impl Owed {
+    /// Owes nothing of `policy`, whose limits `instances` share.
+    pub(super) fn new(policy: &Policy, instances: u64, now: Timestamp) -> Self {
+        Self {
+            last_stamp: 0,
+            sum: Costs::new(),
+            spent: LocalSpending::new(policy, instances, now),
+            frozen_below: 0,
+            jobs: VecDeque::new(),
+        }
+    }
+
+    /// Goes on in the numbers of `policy`.
+    pub(super) fn change_policy(&mut self, policy: &Policy, instances: u64) {
+        self.spent.change_policy(policy, instances);
+    }
+
     pub(super) fn is_any(&self) -> bool {
         !self.jobs.is_empty() || self.has_sum()
     }
 
     fn has_sum(&self) -> bool {
-        self.sum.iter().any(|(_, amount)| 0 < amount)
+        is_any(&self.sum)
     }
 
     pub(super) fn jobs(&self) -> usize {
@@ -58,38 +104,57 @@ impl Owed {
         closed.max_by_key(|(_, until)| *until)
     }
 
-    /// Owes what was admitted, once. What the store may have charged already is posted under its own id.
-    pub(super) fn admit(
+    /// Owes what `permit` was given for, once. What the store may have charged already is posted under its own id.
+    pub(super) fn add(
         &mut self,
         permit: &Permit,
         ask: &Ask<'_>,
+        by: By,
         in_doubt: bool,
         chance: &Chance,
-    ) {
-        let stamp = permit.grant().stamp;
-        if stamp <= self.last_stamp {
-            return;
+    ) -> Result<(), Error> {
+        let (grant, costs) = (permit.grant(), ask.costs());
+        if grant.stamp <= self.last_stamp {
+            return Ok(());
         }
-        self.last_stamp = stamp;
+        self.last_stamp = grant.stamp;
         match ask.id_text().filter(|_| in_doubt) {
             Some(id) => {
-                self.freeze(chance);
-                let (id, ttl) = (id.to_owned(), ask.id_ttl());
-                self.jobs.push_back(Job::Charge { id, ttl, costs: ask.costs() });
-                self.frozen_below = stamp + 1;
+                self.freeze(grant.at, chance);
+                self.frozen_below = grant.stamp + 1;
+                let mut spent = self.spent.emptied(grant.at);
+                by.count(&mut spent, &costs, grant)?;
+                let (id, spent) = (id.to_owned(), Box::new(spent));
+                self.jobs.push_back(Job::Charge { id, ttl: ask.id_ttl(), costs, spent });
             }
-            None => change(&mut self.sum, &Costs::new(), &ask.costs()),
+            None => {
+                change(&mut self.sum, &Costs::new(), &costs);
+                by.count(&mut self.spent, &costs, grant)?;
+            }
         }
+        Ok(())
     }
 
     /// Has an admission cost `is` instead of `was`.
-    pub(super) fn settle(&mut self, stamp: u64, was: &Costs, is: &Costs) {
-        if stamp < self.frozen_below {
+    pub(super) fn settle(
+        &mut self,
+        grant: &Grant,
+        (was, is): (&Costs, &Costs),
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if grant.stamp < self.frozen_below {
             // What is posted, or on its way, stays; what the call cost beyond it is owed.
-            change(&mut self.sum, &Costs::new(), &beyond(is, was));
-        } else {
-            change(&mut self.sum, was, is);
+            let more = beyond(is, was);
+            change(&mut self.sum, &Costs::new(), &more);
+            self.spent.charge(&more, now)?;
+            return Ok(());
         }
+        change(&mut self.sum, was, is);
+        if self.spent.settle((was, is), grant, now).is_err() {
+            // What cannot be given back stays counted.
+            self.spent.charge(&beyond(is, was), now)?;
+        }
+        Ok(())
     }
 
     /// Keeps a call for the store.
@@ -98,9 +163,9 @@ impl Owed {
     }
 
     /// The next call that the store is to get; the same until it is [`done`](Self::done).
-    pub(super) fn next_job(&mut self, chance: &Chance) -> Option<Job> {
+    pub(super) fn next_job(&mut self, now: Timestamp, chance: &Chance) -> Option<Job> {
         if self.jobs.is_empty() {
-            self.freeze(chance);
+            self.freeze(now, chance);
         }
         self.jobs.front().cloned()
     }
@@ -109,14 +174,24 @@ impl Owed {
         self.jobs.pop_front();
     }
 
-    /// Makes one job of the sum. From now on it has an id and does not change.
-    fn freeze(&mut self, chance: &Chance) {
-        if self.has_sum() {
-            let costs = std::mem::take(&mut self.sum);
-            self.jobs.push_back(Job::Charge { id: chance.id(), ttl: POSTED_TTL, costs });
-            self.frozen_below = self.last_stamp + 1;
+    /// Makes one job of what was spent and still counts. From now on it has an id and does not change.
+    fn freeze(&mut self, now: Timestamp, chance: &Chance) {
+        if !self.has_sum() {
+            return;
+        }
+        self.sum = Costs::new();
+        self.frozen_below = self.last_stamp + 1;
+        let empty = self.spent.emptied(now);
+        let spent = Box::new(std::mem::replace(&mut self.spent, empty));
+        let costs = spent.costs(now);
+        if is_any(&costs) {
+            self.jobs.push_back(Job::Charge { id: chance.id(), ttl: POSTED_TTL, costs, spent });
         }
     }
+}
+
+fn is_any(costs: &Costs) -> bool {
+    costs.iter().any(|(_, amount)| 0 < amount)
 }
 
 /// `sum` with `was` replaced by `is`.

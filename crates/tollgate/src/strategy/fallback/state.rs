@@ -162,9 +162,14 @@ impl State {
     }
 
     /// The next call for the store that `key` owes, with its policy.
-    pub(super) fn next_job(&mut self, key: &Key, chance: &Chance) -> Option<(Policy, Job)> {
+    pub(super) fn next_job(
+        &mut self,
+        key: &Key,
+        now: Timestamp,
+        chance: &Chance,
+    ) -> Option<(Policy, Job)> {
         self.counted(key, |account| {
-            account.owed.next_job(chance).map(|job| (account.policy().clone(), job))
+            account.owed.next_job(now, chance).map(|job| (account.policy().clone(), job))
         })?
     }
 

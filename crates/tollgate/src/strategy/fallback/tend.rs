@@ -152,7 +152,8 @@ impl<G: Gate> Shared<G> {
         }
         let _posting = Posting { shared: self, key };
         loop {
-            let Some((policy, job)) = self.state().next_job(key, &self.chance) else {
+            let now = self.clock.now();
+            let Some((policy, job)) = self.state().next_job(key, now, &self.chance) else {
                 return Ok(());
             };
             let posted = match &job {
@@ -162,8 +163,9 @@ impl<G: Gate> Shared<G> {
                     let ask = Ask::new(&policy, key.1.as_str());
                     self.gate.close_until(&ask, limit, *until).await.map(drop)
                 }
-                Job::Charge { id, ttl, costs } => {
+                Job::Charge { id, ttl, costs, spent } => {
                     let ask = Ask::new(&policy, key.1.as_str()).with_costs(costs);
+                    let ask = ask.with_arrears(spent.arrears(now));
                     self.gate.charge(&ask.id_for(id.as_str(), *ttl)).await.map(drop)
                 }
             };

@@ -2,9 +2,9 @@
 
 use tollgate_core::{Amounts, Ask, Decision, Policy, Timestamp, Wait};
 
+use super::Optimistic;
 use super::account::{Account, Sums};
 use super::view::{self, Seen};
-use super::{Optimistic, has_slots};
 use crate::error::Error;
 use crate::gate::Gate;
 
@@ -16,7 +16,7 @@ impl<G: Gate> Optimistic<G> {
     /// Asks the store, after it was told everything that this instance admitted.
     pub(super) async fn ask_store(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
         let (policy, subject) = (ask.policy(), ask.subject());
-        if has_slots(policy) {
+        if policy.has_slots() {
             return self.shared.gate.acquire(ask).await;
         }
         let caps = self.shared.options.caps(policy);

@@ -9,10 +9,10 @@ use tollgate_core::{
     Ask, Costs, Decision, Entry, Permit, Policy, Standing, Timestamp, release, settle,
 };
 
+use super::Optimistic;
 use super::account::{Settled, Sums};
 use super::stamp::Giver;
 use super::view::Seen;
-use super::{Optimistic, has_slots};
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::strategy::elsewhere::charge_extra;
@@ -175,7 +175,7 @@ impl<G: Gate> Gate for Optimistic<G> {
         subject: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
         Box::pin(async move {
-            if !has_slots(policy) {
+            if !policy.has_slots() {
                 self.flush(policy, subject).await?;
             }
             self.shared.gate.standing(policy, subject).await

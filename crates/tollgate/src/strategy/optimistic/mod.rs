@@ -25,8 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tollgate_core::{
-    Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Rule, Timestamp, Verdict,
-    standings,
+    Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Timestamp, Verdict, standings,
 };
 
 use crate::clock::Clock;
@@ -247,9 +246,4 @@ impl<G: Gate> Optimistic<G> {
         let sums = self.shared.ledger.with(policy, subject, |account| account.unposted());
         policy.units().zip(sums.unwrap_or_default()).collect()
     }
-}
-
-/// A slot is held, not spent: nobody can hold one that the store has not given.
-fn has_slots(policy: &Policy) -> bool {
-    policy.limits().any(|limit| matches!(limit.rule(), Rule::Concurrency(_)))
 }

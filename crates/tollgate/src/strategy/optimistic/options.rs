@@ -40,8 +40,7 @@ pub struct OptimisticOptions {
     pub unposted_max_of: Costs,
     /// How long admitted asks gather before they are posted together. Half of `unposted_max` is posted sooner.
     pub post_every: Span,
-    /// How long the store remembers the id of a post, so that it is charged once however often it is sent. Every live id
-    /// counts towards [`IDS_MAX`](tollgate_core::bounds::IDS_MAX): keep instances × posts per second × `resend_for` below it.
+    /// How long the store remembers the id of a post, so that it is charged once however often it is sent.
     pub resend_for: Span,
     /// How long one try of a post may take before it counts as failed.
     pub attempt_timeout: Span,

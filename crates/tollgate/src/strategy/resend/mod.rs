@@ -4,15 +4,12 @@
 //! One layer does this. A store that resends by itself is told not to, or this layer is told to try once
 //! ([`Attempts::once`]); otherwise three attempts become nine.
 
-mod crowd;
-
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
 use tollgate_core::{Ask, Backoff, Costs, Decision, Permit, Policy, Span, Standing, Timestamp};
 
-use self::crowd::Crowd;
 use super::chance::Chance;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -84,9 +81,9 @@ const PAUSES: Backoff = Backoff {
 
 /// A gate that tries again while its store fails.
 ///
-/// An ask without an id gets one, which lives as long as the deadline. If an entry has no room for more ids, asks for it go
-/// without one for that long; such an ask is sent once, and when its reply is lost although the store answers otherwise,
-/// the answer is [`Contended`](ErrorKind::Contended). A reset is never sent twice: it would forget what came between.
+/// An ask without an id gets one, which lives as long as the deadline. Its permit does not carry that id, so releasing it
+/// leaves the id remembered, and an attempt that arrives late is not charged. A reset is never sent twice: it would
+/// forget what came between.
 #[derive(Debug)]
 pub struct Resend<G> {
     gate: G,
@@ -94,14 +91,12 @@ pub struct Resend<G> {
     attempts: Attempts,
     chance: Chance,
     observer: Option<Arc<dyn Observer>>,
-    crowd: Crowd,
 }
 
 impl<G: Gate> Resend<G> {
     /// Tries `gate` again as `attempts` says, timed by `clock`.
     pub fn new(gate: G, attempts: Attempts, clock: Arc<dyn Clock>) -> Self {
-        let (chance, crowd) = (Chance::default(), Crowd::default());
-        Self { gate, clock, attempts, chance, observer: None, crowd }
+        Self { gate, clock, attempts, chance: Chance::default(), observer: None }
     }
 
     /// The same with another source of jitter and ids.
@@ -182,45 +177,25 @@ impl<G: Gate> Resend<G> {
         answer
     }
 
-    /// Asks `ask` under an id: the caller's, or one that is made here.
+    /// Asks `ask` under an id: the caller's, or one that is made here and [taken off](Permit::with_id) the answer.
     async fn recognisably<'a, T>(
         &'a self,
         ask: &'a Ask<'a>,
         call: impl Fn(&'a G, Ask<'a>) -> BoxFuture<'a, Result<T, Error>>,
+        take_id_off: impl Fn(T) -> T,
     ) -> Result<T, Error> {
-        let deadline = self.deadline();
+        let (policy, deadline) = (ask.policy(), self.deadline());
         if ask.id_text().is_some() || self.attempts.is_once() {
-            return Ok(self.run(ask.policy(), deadline, || call(&self.gate, ask.clone())).await?.0);
+            return Ok(self.run(policy, deadline, || call(&self.gate, ask.clone())).await?.0);
         }
-        if !self.crowd.is_crowded(ask, self.clock.now()) {
-            let named = ask.clone().id_for(self.chance.id(), self.attempts.deadline);
-            match self.run(ask.policy(), deadline, || call(&self.gate, named.clone())).await {
-                Err(error) if error.kind() == ErrorKind::Contended => {
-                    self.crowd.crowd_until(ask, self.clock.now() + self.attempts.deadline);
-                }
-                answer => return Ok(answer?.0),
-            }
-        }
-        self.unrecognisably(ask, deadline, call(&self.gate, ask.clone())).await
+        let named = ask.clone().id_for(self.chance.id(), self.attempts.deadline);
+        let (answer, _) = self.run(policy, deadline, || call(&self.gate, named.clone())).await?;
+        Ok(take_id_off(answer))
     }
+}
 
-    /// Asks once. If the reply is lost, finds out whether the store is there at all.
-    async fn unrecognisably<'a, T>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        deadline: Timestamp,
-        call: BoxFuture<'a, Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let lost = match self.attempt(ask.policy(), 1, deadline, call).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => error,
-            answer => return answer,
-        };
-        let alive = || self.gate.standing(ask.policy(), ask.subject());
-        self.run(ask.policy(), deadline, alive).await?;
-        let text = "a reply of the store was lost, and the subject has too many asks at once for an id on each; ask \
-                    again, and give an id to be charged once";
-        Err(Error::new(ErrorKind::Contended, text).caused_by(lost))
-    }
+fn without_id(permit: Permit) -> Permit {
+    permit.with_id(None::<&str>)
 }
 
 /// What `work` comes to, or nothing if `alarm` comes first.
@@ -238,9 +213,14 @@ pub(crate) async fn within<T>(
 
 impl<G: Gate> Gate for Resend<G> {
     fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(
-            self.recognisably(ask, |gate, ask| Box::pin(async move { gate.acquire(&ask).await })),
-        )
+        Box::pin(self.recognisably(
+            ask,
+            |gate, ask| Box::pin(async move { gate.acquire(&ask).await }),
+            |decision| match decision {
+                Decision::Admitted(permit) => Decision::Admitted(without_id(permit)),
+                denied @ Decision::Denied(_) => denied,
+            },
+        ))
     }
 
     /// After a lost reply a permit that is settled already was settled by this call, as far as anybody can tell.
@@ -273,9 +253,11 @@ impl<G: Gate> Gate for Resend<G> {
     }
 
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(
-            self.recognisably(ask, |gate, ask| Box::pin(async move { gate.charge(&ask).await })),
-        )
+        Box::pin(self.recognisably(
+            ask,
+            |gate, ask| Box::pin(async move { gate.charge(&ask).await }),
+            without_id,
+        ))
     }
 
     fn close_until<'a>(

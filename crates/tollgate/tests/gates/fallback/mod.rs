@@ -5,6 +5,7 @@ mod balance;
 mod crowd;
 mod outage;
 mod permits;
+mod resume;
 
 use std::sync::Arc;
 

@@ -188,6 +188,43 @@ async fn the_worst_case_is_reached_and_never_passed() {
     assert_eq!((u64::try_from(most).unwrap(), bound), (130, 130));
 }
 
+/// All instances are cut off at once and come back one after the other: the first of them is admitted by the store while
+/// the others still spend their shares. That is more than all shares together, and within the worst case.
+#[tokio::test]
+async fn instances_that_come_back_apart_stay_within_the_worst_case() {
+    let (store, clock) = store();
+    let policy = hourly(100, OnStoreFailure::Fallback);
+    let links: Vec<_> = (0..10)
+        .map(|_| {
+            let link = Arc::new(tollgate_testing::faulty::Faulty::new(store.inner().clone()));
+            link.always(Trouble::Down);
+            (fallback(&link, &clock).0, link)
+        })
+        .collect();
+    let ask = Ask::new(&policy, "p");
+    for (gate, _) in &links {
+        assert!(!drive(&clock, gate.acquire(&ask)).await.unwrap().is_admitted());
+    }
+    leap(&clock, HOUR).await;
+    let mut issued = 0;
+    for (gate, _) in &links {
+        while gate.acquire(&ask).await.unwrap().is_admitted() {
+            issued += 1;
+        }
+    }
+    assert_eq!(issued, 100, "all shares");
+    for (gate, link) in &links {
+        link.always(Trouble::None);
+        pass(&clock, Span::from_secs(30)).await;
+        assert!(!gate.is_degraded());
+        while drive(&clock, gate.acquire(&ask)).await.unwrap().is_admitted() {
+            issued += 1;
+        }
+    }
+    assert!(issued <= policy.worst_case(10, 10).next().unwrap());
+    assert_eq!(issued, 190, "the store knew of 10 when the first came back");
+}
+
 /// Time is up at the deadline even where a subject owes something to a store that hangs again.
 #[tokio::test]
 async fn what_is_owed_holds_nobody_up() {

@@ -1,5 +1,6 @@
 //! Waiting in line: first come first served, at exactly the promised time, leaving without a trace.
 
+mod slots;
 mod slow;
 
 use std::sync::Arc;

@@ -94,7 +94,9 @@ impl Gate for Road {
             }
             let mut permit = permit.clone();
             if self.fault == Fault::FullCredit {
-                let grant = Grant { at: self.truth.now(), ..*permit.grant() };
+                // Charged after everything there is, so nothing was lower since.
+                let stamp = permit.grant().stamp + (1 << 52);
+                let grant = Grant { at: self.truth.now(), stamp, ..*permit.grant() };
                 permit = permit.with_grant(grant);
             }
             self.carried(self.store.settle(&permit, actual)).await

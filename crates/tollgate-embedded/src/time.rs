@@ -1,0 +1,133 @@
+//! The store's time: the machine's wall clock while it runs steadily, else the last good time plus boot time.
+//!
+//! A wall clock that is set for a moment must not leave times in entries that lock their subjects for as long as it was
+//! ahead. There is no server to ask for the true time, so a step counts only after [`STEP_STABLE_AFTER`]; until then
+//! decisions go on at the time before the step plus what passed since on the boot-time clock. The readings are kept with
+//! every commit, so that short commands see a step that happened between two of them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use tollgate::steps::{Checked, Reading, STEP_STABLE_AFTER, StepDetector};
+use tollgate::{Clock, Span, Timestamp};
+
+use crate::sync::lock;
+
+/// How far a stored time may be ahead of the clock. Below it the entry decides at its own time; beyond it a wrong clock
+/// wrote it.
+pub const AHEAD_MAX: Span = Span::from_mins(5);
+
+/// The clock that decides.
+#[derive(Debug)]
+pub(crate) struct Time {
+    clock: Arc<dyn Clock>,
+    /// Nothing if the clock is trusted whatever it shows.
+    detector: Option<Mutex<StepDetector>>,
+}
+
+/// The readings of a clock as the database keeps them: boot id, last good reading, reading after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Saved {
+    boot_id: u128,
+    pub(crate) good: Reading,
+    pending: Option<Reading>,
+}
+
+impl Time {
+    /// The time of a store that last saved `saved`.
+    pub(crate) fn new(clock: Arc<dyn Clock>, is_checked: bool, saved: Option<Saved>) -> Self {
+        let detector = is_checked.then(|| {
+            let detector = StepDetector::new().stable_after(STEP_STABLE_AFTER);
+            let same_boot = saved.filter(|saved| {
+                clock.boot_id() == Some(saved.boot_id) && saved.good.boot <= clock.boot_time()
+            });
+            Mutex::new(match same_boot {
+                Some(saved) => detector.resume(saved.good, saved.pending),
+                None => detector,
+            })
+        });
+        Self { clock, detector }
+    }
+
+    /// The time to decide at.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.check().0
+    }
+
+    /// The time to decide at, and whether a step was noticed or accepted just now.
+    pub(crate) fn check(&self) -> (Timestamp, bool) {
+        let reading = Reading::take(&*self.clock);
+        let Some(detector) = &self.detector else { return (reading.wall, false) };
+        let mut detector = lock(detector);
+        match detector.check(reading) {
+            Checked::Steady => (reading.wall, false),
+            Checked::Accepted(step) => {
+                tracing::warn!(%step, now = %reading.wall, "clock step accepted");
+                (reading.wall, true)
+            }
+            Checked::Stepped { step, is_new } => {
+                let now = detector.good().unwrap_or(reading).wall_at(reading.boot);
+                if is_new {
+                    tracing::warn!(
+                        %step, %now,
+                        "clock stepped; the time goes on from before the step until the clock has run steadily for {}",
+                        STEP_STABLE_AFTER
+                    );
+                }
+                (now, is_new)
+            }
+        }
+    }
+
+    /// How far `at` is ahead of `now`, if only a wrong clock can have written it.
+    #[inline]
+    pub(crate) fn beyond(&self, at: Timestamp, now: Timestamp) -> Option<Span> {
+        let ahead = at.since(now);
+        (AHEAD_MAX < ahead && self.detector.is_some()).then_some(ahead)
+    }
+
+    /// What to keep with a commit; nothing where boots cannot be told apart.
+    pub(crate) fn saved(&self) -> Option<Saved> {
+        let detector = lock(self.detector.as_ref()?);
+        let (boot_id, pending) = (self.clock.boot_id()?, detector.pending());
+        Some(Saved { boot_id, good: detector.good()?, pending })
+    }
+}
+
+impl fmt::Display for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.boot_id)?;
+        for reading in [Some(self.good), self.pending].into_iter().flatten() {
+            write!(f, " {} {}", reading.wall.as_micros(), reading.boot.as_micros())?;
+        }
+        Ok(())
+    }
+}
+
+impl Saved {
+    /// The readings that `text` says, or nothing if it says none: they are only a means to notice a step.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let boot_id = u128::from_str_radix(words.next()?, 16).ok()?;
+        let mut reading = || {
+            let (wall, boot) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            Some(Reading { wall: Timestamp::from_micros(wall), boot: Span::from_micros(boot) })
+        };
+        Some(Self { boot_id, good: reading()?, pending: reading() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_readings_come_back() {
+        let reading = |secs| Reading { wall: Timestamp::from_secs(secs), boot: Span::from_secs(7) };
+        for pending in [None, Some(reading(9))] {
+            let saved = Saved { boot_id: u128::MAX - 1, good: reading(5), pending };
+            assert_eq!(Saved::parse(&saved.to_string()), Some(saved));
+        }
+        assert_eq!(["", "x 1 2", "1f 3"].map(Saved::parse), [None; 3]);
+    }
+}

@@ -1,0 +1,118 @@
+//! Clocks that jump: the server's, which decides, and those that wrote entries before.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, Repair};
+use tollgate::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
+use tollgate::{
+    Ask, Clock, ErrorKind, Event, Gate, ManualClock, Observer, Policy, Span, SystemClock,
+};
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::servers;
+
+use crate::{acquire, connect, daily, server, slow_bucket, told, used};
+
+const HOUR: Span = Span::from_hours(1);
+
+/// A server whose time jumps between two replies is an error, whatever the answer; it is believed once it has been steady
+/// for a minute. Drift and a time that falls back are no errors.
+#[tokio::test]
+async fn a_server_that_jumps_ahead_is_an_error() {
+    let (server, clock) = (server(), ManualClock::new());
+    let gate = told(Options::single(server.url()), &clock).await;
+    let policy = daily(2);
+    assert!(acquire(&gate, &policy, "s").await.unwrap());
+    clock.step(clock.now() + SERVER_AHEAD_MAX);
+    assert!(acquire(&gate, &policy, "s").await.unwrap());
+    clock.step(clock.now() - HOUR);
+    assert!(!acquire(&gate, &policy, "s").await.unwrap());
+    clock.step(clock.now() + HOUR);
+    assert_eq!(used(&gate, &policy, "s").await, 2);
+
+    clock.step(clock.now() + Span::from_hours(48));
+    for subject in ["s", "fresh"] {
+        let error = acquire(&gate, &policy, subject).await.unwrap_err();
+        assert!(error.is_unavailable() && error.to_string().contains("jumped ahead"), "{error}");
+        gate.standing(&policy, subject).await.unwrap_err();
+    }
+    clock.advance(STEP_STABLE_AFTER);
+    assert!(acquire(&gate, &policy, "other").await.unwrap());
+}
+
+#[derive(Debug, Default)]
+struct Mended(Mutex<Vec<String>>);
+
+impl Observer for Mended {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Mended { subject, ahead, .. } = event {
+            assert!(Span::from_mins(59) < *ahead && *ahead <= HOUR, "{ahead}");
+            self.0.lock().unwrap().push((*subject).to_owned());
+        }
+    }
+}
+
+/// Writes an entry an hour ahead of the true time.
+async fn write_ahead(options: Options, policy: &Policy, subject: &str) {
+    let ahead = ManualClock::at(SystemClock.now() + HOUR);
+    assert!(acquire(&told(options, &ahead).await, policy, subject).await.unwrap());
+}
+
+/// An entry from the future is used up at the server's time, and people are told; until then it would decide at its own.
+#[tokio::test]
+async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
+    let (server, mended) = (server(), Arc::new(Mended::default()));
+    let observer = Arc::clone(&mended) as Arc<dyn Observer>;
+    let gate = connect(Options::single(server.url()).observer(observer)).await;
+    for (policy, asks) in [(daily(1), 1), (daily(9), 1), (slow_bucket(9), 1)] {
+        write_ahead(Options::single(server.url()), &policy, "s").await;
+        let ask = Ask::new(&policy, "s").cost("requests", asks);
+        let error = gate.acquire(&ask).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        assert!(denial.retry_after() <= Some(Span::from_hours(24)), "{denial:?}");
+        assert_eq!(std::mem::take(&mut *mended.0.lock().unwrap()), ["s"]);
+        gate.reset(&policy, "s").await.unwrap();
+    }
+}
+
+async fn repairs(gate: &Redis, options: impl Fn() -> Options) {
+    let policy = slow_bucket(5);
+    for number in 0..20 {
+        let subject = format!("s{number}");
+        assert!(acquire(gate, &policy, &subject).await.unwrap());
+        if number < 3 {
+            write_ahead(options(), &policy, &subject).await;
+        }
+    }
+    let listed = gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+    let names = |listed: &[FutureEntry]| -> Vec<String> {
+        listed.iter().map(|entry| format!("{}/{}", entry.policy, entry.subject)).collect()
+    };
+    assert_eq!(names(&listed), ["bucket/s0", "bucket/s1", "bucket/s2"]);
+    assert!(listed.iter().all(|entry| Span::from_mins(59) < entry.ahead && entry.ahead <= HOUR));
+    for entry in &listed {
+        assert!(gate.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!gate.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(!acquire(gate, &policy, &entry.subject).await.unwrap());
+    }
+    assert_eq!(gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
+    assert_eq!(used(gate, &policy, "s7").await, 1);
+}
+
+#[tokio::test]
+async fn entries_from_the_future_are_listed_and_mended() {
+    let server = server();
+    // What would be a pattern is taken as it is.
+    let options = || Options::single(server.url()).prefix("t*[g]?");
+    acquire(&connect(Options::single(server.url())).await, &daily(1), "s").await.unwrap();
+    let gate = connect(options()).await;
+    gate.permit_key([7; 32]).await.unwrap();
+    repairs(&gate, options).await;
+}
+
+#[tokio::test]
+async fn entries_from_the_future_are_found_on_every_node() {
+    let cluster = servers::RedisCluster::start().unwrap();
+    let options = || Options::cluster(cluster.urls());
+    repairs(&connect(options()).await, options).await;
+}
