@@ -16,7 +16,7 @@ use tollgate_testing::servers;
 use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
 
 const CONNECTIONS: usize = 50;
-/// So short that the ids of one key stay within their bound of 1,024 at 200,000 asks a second.
+/// So short that ids expire during a run, as they do in a long one.
 const ID_TTL: Span = Span::from_millis(5);
 
 /// A busy machine may stop a program for longer than an attempt takes by default.

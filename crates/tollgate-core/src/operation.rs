@@ -200,7 +200,10 @@ fn run(
         }
         Operation::Release(permit) => {
             let done = settle::release(entry, now, &permit.charged())?;
-            if done && permit.id().is_some() {
+            // By now the id may belong to a later permit, if the slots of this one were gone.
+            let is_own =
+                matches!(known, Known::Before(given) if given.charge.stamp == permit.grant().stamp);
+            if done && is_own {
                 id = IdChange::Forget;
             }
             (Outcome::Settled(done), done)

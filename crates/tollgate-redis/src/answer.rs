@@ -1,10 +1,10 @@
 //! What a script answers, and the entry it decided on.
 
-use tollgate::core::{Charge, Entry};
+use tollgate::core::{Charge, Entry, Known};
 use tollgate::{Error, Policy, Timestamp};
 
 use crate::args::{WORD, first_word};
-use crate::entry::{self, Fields, VERSION, corrupt, remembered};
+use crate::entry::{self, Fields, VERSION, corrupt, known};
 use crate::msgpack::read;
 
 /// What a script answered.
@@ -90,26 +90,21 @@ impl Answer {
         Ok((parts.into_entry(policy)?, charge))
     }
 
-    /// The entry that was decided on, with what is remembered of `id`; a fresh one if there is none.
-    pub(crate) fn entry(&self, policy: &Policy, id: &str) -> Result<Entry, Error> {
+    /// The entry that was decided on; a fresh one if there is none.
+    pub(crate) fn entry(&self, policy: &Policy) -> Result<Entry, Error> {
         if self.body().is_empty() {
             return Ok(Entry::fresh(policy, self.now));
         }
-        let mut parts = entry::parts(policy, self.body())?;
-        if !id.is_empty() && !self.extra().is_empty() {
-            parts.ids.push(remembered(id, self.extra(), policy)?);
-        }
-        Ok(parts.into_entry(policy)?)
+        Ok(entry::parts(policy, self.body())?.into_entry(policy)?)
+    }
+
+    /// What is known of the ask's id, where that is why the script went no further.
+    pub(crate) fn known(&self) -> Result<Known, Error> {
+        known(self.extra())
     }
 
     /// Everything that is stored, field by field.
     pub(crate) fn fields(&self) -> Result<Fields, Error> {
         read(self.extra()).ok_or_else(|| corrupt("its fields are unreadable")).and_then(Fields::of)
-    }
-
-    /// The entry that was read whole, in the numbers it was written with; a fresh one if there is none.
-    pub(crate) fn stored(&self, policy: &Policy) -> Result<Entry, Error> {
-        let stored = self.fields()?.entry(policy)?;
-        Ok(stored.unwrap_or_else(|| Entry::fresh(policy, self.now)))
     }
 }

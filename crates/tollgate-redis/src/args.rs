@@ -99,8 +99,9 @@ pub(crate) fn limits(
 }
 
 /// The first argument for a script that does not look at limits.
-pub(crate) fn bare(times: Times, number: u64) -> Vec<u8> {
-    words([times.told.map_or(0, Timestamp::as_micros), number, 0, 0, 0])
+pub(crate) fn bare(times: Times, numbers: [u64; 3]) -> Vec<u8> {
+    let [first, second, third] = numbers;
+    words([times.told.map_or(0, Timestamp::as_micros), first, second, third, 0])
 }
 
 /// Numbers as a script reads them.

@@ -3,20 +3,29 @@
 //! The layout is described in `lua/head.lua`. Everything that is answered comes from the core, on an entry put together
 //! here, so a script only has to decide what to write.
 
-use tollgate::core::{Amounts, Derived, Entry, IdPart, Part, Parts, SlotPart, bounds};
-use tollgate::{Costs, Error, ErrorKind, Policy, Timestamp};
+use tollgate::core::{
+    Charge, Derived, Entry, Known, Part, Parts, Remembered, SettledPart, SlotPart, bounds,
+};
+use tollgate::{Error, ErrorKind, Policy, Timestamp};
 
 use crate::args::{self, WORD, first_word, words};
-use crate::msgpack::{Value, numbers, read};
+use crate::msgpack::{Value, read};
 
 /// The version of the layout that is written. It is the first byte of an entry.
-pub(crate) const VERSION: u8 = 3;
-/// The bytes of how often it was written, of how many ids it has and when they are looked through, and of when its key goes; other numbers are words.
+pub(crate) const VERSION: u8 = 4;
+/// The version before, which is read: it had no lows, its settled permits in msgpack, and ids in fields that are ignored.
+const VERSION_BEFORE: u8 = 3;
+/// The bytes of how often it was written and of when its key goes; other numbers are words.
 const WRITES: usize = 4;
-const IDS: usize = 2 + 2;
 const GOES: usize = 6;
-/// Where the first of these begins: behind the version and two words.
+/// Where these begin: behind the version and two words, and until when the entry stays behind that.
 const WRITES_AT: usize = 1 + 2 * WORD;
+const STAYS_AT: usize = WRITES_AT + WRITES;
+/// The bytes that version 3 had of ids, behind the writes.
+const IDS_BEFORE: usize = 2 + 2 + 2 * WORD;
+/// From how many runs of settled permits on the older ones are in fields of their own, and how many each gets at first.
+const RUNS_SPLIT: usize = 128;
+const RUNS_MOVED: usize = RUNS_SPLIT / 2;
 
 /// What was stored for an entry, field by field.
 #[derive(Debug, Default)]
@@ -39,8 +48,8 @@ impl Fields {
         Ok(Self { fields })
     }
 
-    fn get(&self, name: &str) -> Option<&[u8]> {
-        let found = self.fields.iter().find(|(field, _)| field == name.as_bytes());
+    fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
+        let found = self.fields.iter().find(|(field, _)| field == name.as_ref());
         found.map(|(_, value)| value.as_slice())
     }
 
@@ -63,45 +72,65 @@ impl Fields {
             Policy::from_shape_bytes(policy.name(), shape)?
         };
         let mut parts = parts(&known, hot)?;
-        if let Some(settled) = self.get("s") {
-            let settled = read(settled).and_then(|settled| settled.numbers());
-            let settled = settled.ok_or_else(|| corrupt("its settled permits are unreadable"))?;
-            let (floor, runs) = settled.split_first().unwrap_or((&0, &[]));
-            parts.settled.floor = *floor;
-            parts.settled.runs = runs
-                .as_chunks()
-                .0
-                .iter()
-                .map(|[first, last, at]| (*first, *last, Timestamp::from_micros(*at)))
-                .collect();
-        }
-        for (name, value) in &self.fields {
-            if let Some(id) = name.strip_prefix(b"i") {
-                parts.ids.push(remembered(&String::from_utf8_lossy(id), value, &known)?);
-            }
-        }
-        parts.ids.sort_by_key(|id| id.stamp);
+        parts.settled = self.settled(hot)?;
         Ok(Some(parts.into_entry(&known)?))
     }
 
-    /// `entry` as it is stored until the millisecond `goes`, after `writes` writes before it.
-    pub(crate) fn from_entry(entry: &Entry, writes: u32, goes: u64) -> Self {
+    /// What is known of the id that was asked for.
+    pub(crate) fn known(&self) -> Result<Known, Error> {
+        known(self.get("k").unwrap_or_default())
+    }
+
+    /// The settled permits of an entry whose field `e` is `hot`.
+    fn settled(&self, hot: &[u8]) -> Result<SettledPart, Error> {
+        let Some(settled) = self.get("s").filter(|settled| !settled.is_empty()) else {
+            return Ok(SettledPart::default());
+        };
+        let unreadable = || corrupt("its settled permits are unreadable");
+        let mut all = SettledPart::default();
+        let mut put = |[first, last, at]: [u64; 3]| {
+            all.runs.push((first, last, Timestamp::from_micros(at)));
+        };
+        if hot.first() == Some(&VERSION_BEFORE) {
+            let numbers = read(settled).and_then(|settled| settled.numbers());
+            let numbers = numbers.ok_or_else(unreadable)?;
+            let (floor, runs) = numbers.split_first().unwrap_or((&0, &[]));
+            runs.as_chunks().0.iter().copied().for_each(put);
+            all.floor = *floor;
+            return Ok(all);
+        }
+        let mut settled = Words(settled);
+        let [floor] = settled.take()?;
+        settled.skip(COUNT)?;
+        let [_oldest] = settled.take()?;
+        for [_first, name] in settled.log()? {
+            let runs = self.get(older_runs(name)).ok_or_else(unreadable)?;
+            Words(runs).all()?.into_iter().for_each(&mut put);
+        }
+        settled.all()?.into_iter().for_each(put);
+        all.floor = floor;
+        Ok(all)
+    }
+
+    /// `entry` in place of `old`: it is stored until the millisecond `goes`, and stays until `stays` at least.
+    pub(crate) fn from_entry(entry: &Entry, old: &Self, stays: Timestamp, goes: u64) -> Self {
         let (policy, parts) = (entry.policy(), entry.parts());
         let micros = Timestamp::as_micros;
-        let ids_end = || parts.ids.iter().map(|id| micros(id.expires_at));
-        let settled = parts.settled.runs.iter().map(|run| micros(run.2 + bounds::PERMIT_TTL)).max();
+        let runs = &parts.settled.runs;
+        let settled = runs.iter().map(|run| run.2 + bounds::PERMIT_TTL).max();
+        let stays = settled.unwrap_or_default().max(old.stays()).max(stays);
+        let full = runs.first().filter(|_| bounds::SETTLED_RUNS_MAX_SHARED <= runs.len());
+        let full = full.map_or(0, |oldest| micros(oldest.2 + bounds::ABANDONED_AFTER));
         let (changed, changed_at) = parts.changed.map_or((0, 0), |(stamp, at)| (stamp, micros(at)));
-        let ids = u16::try_from(parts.ids.len()).unwrap_or(u16::MAX);
         let mut hot = vec![VERSION];
         hot.extend(words([micros(parts.at), parts.next_stamp]));
-        hot.extend(writes.wrapping_add(1).to_le_bytes());
-        hot.extend(ids.to_le_bytes());
-        hot.extend(ids.to_le_bytes());
-        hot.extend(words([ids_end().min().unwrap_or(0), ids_end().max().unwrap_or(0)]));
-        hot.extend(words([settled.unwrap_or(0), changed, changed_at]));
+        hot.extend(old.writes().wrapping_add(1).to_le_bytes());
+        hot.extend(words([micros(stays), full, changed, changed_at]));
         hot.extend(goes.to_le_bytes().iter().take(GOES));
         hot.extend(words([args::digest(policy)]));
-        for (place, part) in parts.states.iter().enumerate() {
+        let mut lows_of_all = Vec::new();
+        let kinds = policy.derived().map(|derived| matches!(derived, Derived::Continuous { .. }));
+        for (place, (part, continuous)) in parts.states.iter().zip(kinds).enumerate() {
             let closed = parts.closed.iter().find(|(closed, _)| *closed == place);
             let closed = closed.map_or(0, |(_, until)| micros(*until));
             let mut put = |used, rest: &[u8]| {
@@ -109,7 +138,13 @@ impl Fields {
                 hot.extend(rest);
             };
             match part {
-                Part::Bucket(used) => put(*used, &[]),
+                Part::Bucket { used, lows } if continuous => {
+                    let lows = words(lows.iter().flat_map(|(stamp, used)| [*stamp, *used]));
+                    let length = u16::try_from(lows.len()).unwrap_or(u16::MAX);
+                    put(*used, &length.to_le_bytes());
+                    lows_of_all.extend(lows);
+                }
+                Part::Bucket { used, .. } => put(*used, &[]),
                 Part::Window(entries) => {
                     let log = words(entries.iter().flat_map(|(at, amount)| [micros(*at), *amount]));
                     put(entries.iter().map(|(_, amount)| amount).sum(), &measured(&log));
@@ -122,19 +157,9 @@ impl Fields {
                 }
             }
         }
+        hot.extend(lows_of_all);
         let mut fields = vec![(b"e".to_vec(), hot), (b"p".to_vec(), policy.shape_bytes().to_vec())];
-        if parts.settled != Default::default() {
-            let mut all = vec![parts.settled.floor];
-            let runs = parts.settled.runs.iter();
-            all.extend(runs.flat_map(|(first, last, at)| [*first, *last, micros(*at)]));
-            fields.push((b"s".to_vec(), numbers(&all)));
-        }
-        for id in &parts.ids {
-            let times = [id.stamp, micros(id.admitted_at), micros(id.expires_at)];
-            let amounts = (0..policy.units().len()).map(|place| id.amounts.at(place));
-            let record = words(times.into_iter().chain(amounts));
-            fields.push((format!("i{}", id.id).into_bytes(), record));
-        }
+        fields.extend(stored_runs(&parts.settled));
         Self { fields }
     }
 
@@ -142,11 +167,50 @@ impl Fields {
         self.fields.iter()
     }
 
+    /// Until when the entry stays at least.
+    pub(crate) fn stays(&self) -> Timestamp {
+        let hot = self.hot();
+        let stays = hot.get(STAYS_AT..).filter(|_| hot.first() == Some(&VERSION));
+        Timestamp::from_micros(stays.and_then(first_word).map_or(0, |(stays, _)| stays))
+    }
+
     /// How often the entry was written, modulo 2^32.
     pub(crate) fn writes(&self) -> u32 {
         let writes = self.hot().get(WRITES_AT..).and_then(<[u8]>::first_chunk);
         writes.map_or(0, |writes| u32::from_le_bytes(*writes))
     }
+}
+
+/// The bytes of the number of runs.
+const COUNT: usize = 4;
+
+/// The name of a field with older runs.
+fn older_runs(name: u64) -> Vec<u8> {
+    [b"s".to_vec(), words([name])].concat()
+}
+
+/// The fields of settled permits.
+fn stored_runs(settled: &SettledPart) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let Some(oldest) = settled.runs.first() else { return Vec::new() };
+    let run = |run: &(u64, u64, Timestamp)| [run.0, run.1, run.2.as_micros()];
+    let moved = settled.runs.len().saturating_sub(RUNS_MOVED) / RUNS_MOVED * RUNS_MOVED;
+    let moved = if settled.runs.len() <= RUNS_SPLIT { 0 } else { moved };
+    let (older, newest) = settled.runs.split_at(moved);
+    let (mut fields, mut directory) = (Vec::new(), Vec::new());
+    for (number, runs) in older.chunks(RUNS_MOVED).enumerate() {
+        // The scripts name theirs by how often the entry was written, which is less.
+        let name = (1 << 32) + number as u64;
+        directory.extend(words(runs.first().into_iter().flat_map(|first| [first.0, name])));
+        fields.push((older_runs(name), words(runs.iter().flat_map(run))));
+    }
+    let count = u32::try_from(settled.runs.len()).unwrap_or(u32::MAX);
+    let mut all = words([settled.floor]);
+    all.extend(count.to_le_bytes());
+    all.extend(words([oldest.2.as_micros()]));
+    all.extend(measured(&directory));
+    all.extend(words(newest.iter().flat_map(run)));
+    fields.push((b"s".to_vec(), all));
+    fields
 }
 
 /// A log behind its length.
@@ -167,6 +231,13 @@ impl Words<'_> {
         Ok(all)
     }
 
+    /// A number of two bytes.
+    fn short(&mut self) -> Result<u16, Error> {
+        let (short, rest) = self.0.split_first_chunk().ok_or_else(|| corrupt("it is cut"))?;
+        self.0 = rest;
+        Ok(u16::from_le_bytes(*short))
+    }
+
     fn skip(&mut self, bytes: usize) -> Result<(), Error> {
         self.0 = self.0.get(bytes..).ok_or_else(|| corrupt("it is cut"))?;
         Ok(())
@@ -180,22 +251,28 @@ impl Words<'_> {
         });
         let (log, rest) = cut.ok_or_else(|| corrupt("a log is cut"))?;
         self.0 = rest;
-        let mut log = Words(log);
-        (0..log.0.len() / (WORD * N)).map(|_| log.take()).collect()
+        Words(log).all()
+    }
+
+    /// All that is left, as entries of `N` numbers.
+    fn all<const N: usize>(mut self) -> Result<Vec<[u64; N]>, Error> {
+        (0..self.0.len() / (WORD * N)).map(|_| self.take()).collect()
     }
 }
 
-/// The parts of an entry of `policy`, without ids and settled permits, from its field `e`.
+/// The parts of an entry of `policy`, without settled permits, from its field `e`. An answer of a script leaves out the lows.
 pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
     let (version, rest) = hot.split_first().ok_or_else(|| corrupt("it is empty"))?;
-    if *version != VERSION {
+    let before = *version == VERSION_BEFORE;
+    if *version != VERSION && !before {
         return Err(unknown_version(*version));
     }
     let mut hot = Words(rest);
     let [at, next_stamp] = hot.take()?;
-    hot.skip(WRITES + IDS)?;
-    let [_ids_first, _ids_until, _settled_until, changed, changed_at] = hot.take()?;
+    hot.skip(WRITES + if before { IDS_BEFORE } else { WORD })?;
+    let [_stays_or_full, changed, changed_at] = hot.take()?;
     hot.skip(GOES + WORD)?;
+    let mut lengths = Vec::new();
     let mut parts = Parts {
         at: Timestamp::from_micros(at),
         next_stamp,
@@ -206,7 +283,12 @@ pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
     for (place, derived) in policy.derived().enumerate() {
         let [used, closed] = hot.take()?;
         parts.states.push(match derived {
-            Derived::Continuous { .. } | Derived::Interval { .. } => Part::Bucket(used),
+            Derived::Continuous { .. } | Derived::Interval { .. } => {
+                if matches!(derived, Derived::Continuous { .. }) && !before {
+                    lengths.push((place, usize::from(hot.short()?)));
+                }
+                Part::Bucket { used, lows: Vec::new() }
+            }
             Derived::Window { .. } => {
                 let log = hot.log()?.into_iter();
                 Part::Window(log.map(|[at, amount]| (Timestamp::from_micros(at), amount)).collect())
@@ -229,26 +311,36 @@ pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
             parts.closed.push((place, Timestamp::from_micros(closed)));
         }
     }
+    if hot.0.is_empty() {
+        return Ok(parts);
+    }
+    for (place, length) in lengths {
+        let cut = hot.0.split_at_checked(length).ok_or_else(|| corrupt("its lows are cut"))?;
+        hot.0 = cut.1;
+        if let Some(Part::Bucket { lows, .. }) = parts.states.get_mut(place) {
+            *lows = Words(cut.0).all()?.into_iter().map(|[stamp, used]| (stamp, used)).collect();
+        }
+    }
     if hot.0.is_empty() { Ok(parts) } else { Err(corrupt("it is too long")) }
 }
 
-/// What was given for an id.
-pub(crate) fn remembered(id: &str, record: &[u8], policy: &Policy) -> Result<IdPart, Error> {
-    let mut record = Words(record);
-    let [stamp, admitted_at, expires_at] = record.take()?;
-    let mut costs = Costs::new();
-    for unit in policy.units() {
-        let [amount] = record.take()?;
-        costs.set(unit, amount);
+/// What is known of an id whose value is `record`; empty if it has none.
+pub(crate) fn known(record: &[u8]) -> Result<Known, Error> {
+    if record.is_empty() {
+        return Ok(Known::New);
     }
-    let amounts: Amounts = policy.amounts(&costs)?;
-    Ok(IdPart {
-        id: id.to_owned(),
-        amounts,
-        admitted_at: Timestamp::from_micros(admitted_at),
-        stamp,
+    let [stamp, at, expires_at, digest] = Words(record).take()?;
+    Ok(Known::Before(Remembered {
+        charge: Charge { at: Timestamp::from_micros(at), stamp },
+        digest,
         expires_at: Timestamp::from_micros(expires_at),
-    })
+    }))
+}
+
+/// The value of an id.
+pub(crate) fn record(given: &Remembered) -> Vec<u8> {
+    let Remembered { charge, digest, expires_at } = given;
+    words([charge.stamp, charge.at.as_micros(), expires_at.as_micros(), *digest])
 }
 
 pub(crate) fn corrupt(why: &str) -> Error {

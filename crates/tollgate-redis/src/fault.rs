@@ -144,7 +144,7 @@ fn wrong_password(here: &str) -> String {
 
 fn no_permission(here: &str) -> String {
     format!(
-        "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +hget +hgetall \
-         +hmget +hset +hdel +del +pexpireat +ping +wait, and on a cluster +cluster|slots +asking"
+        "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +get +set +hget \
+         +hmget +hset +hdel +del +pexpireat +ping +wait, and on a cluster +hlen +hscan +cluster|slots +asking"
     )
 }

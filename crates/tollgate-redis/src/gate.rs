@@ -6,13 +6,15 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tollgate::core::{Amounts, Change, Entry, Operation, Outcome, apply, bounds, standings};
+use tollgate::core::{
+    Amounts, Change, Entry, IdChange, Operation, Outcome, apply, bounds, standings,
+};
 use tollgate::steps::ServerTime;
 use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
 
 use crate::answer::{Answer, Status};
 use crate::args::{self, Times};
-use crate::entry::{Fields, corrupt, unknown_version};
+use crate::entry::{Fields, corrupt, record, unknown_version};
 use crate::link::{Link, Repeat};
 use crate::options::{CARRIES_MAX, Options, WINDOW_TRIES_MAX};
 use crate::script::{self, Script};
@@ -51,6 +53,21 @@ impl Redis {
         format!("{}:{{{policy}/{subject}}}", self.options.prefix)
     }
 
+    /// Where the id of an ask is remembered.
+    fn place_of_id(&self, policy: &Policy, subject: &str, id: Option<&str>) -> IdPlace {
+        match id {
+            None => IdPlace::Nowhere,
+            Some(id) if self.options.cluster => IdPlace::Field(format!("k{id}")),
+            // The length of the subject keeps two pairs of a subject and an id apart.
+            Some(id) => IdPlace::Key(format!(
+                "{}:id{}:{{{}/{subject}}}{id}",
+                self.options.prefix,
+                subject.len(),
+                policy.name()
+            )),
+        }
+    }
+
     /// Thirty-two bytes that every program on these servers shares, to seal permits with: `fresh` if there are none
     /// yet. Whoever can read them can write quotas anyway.
     ///
@@ -58,9 +75,9 @@ impl Redis {
     /// [`Unavailable`](ErrorKind::Unavailable) if the server does not answer.
     pub async fn permit_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], Error> {
         let key = format!("{}:{{permit-key}}", self.options.prefix);
-        let args = args::bare(self.times(None), 0);
+        let args = args::bare(self.times(None), [0; 3]);
         let all: [&[u8]; 3] = [&args, b"", &fresh];
-        let answer = self.link.run(&script::PERMIT_KEY, &key, &all, Repeat::Safe).await?;
+        let answer = self.link.run(&script::PERMIT_KEY, &[&key], &all, Repeat::Safe).await?;
         let answer = Answer::read(answer)?;
         if answer.status == Status::Done {
             self.link.replicated(&key).await?;
@@ -87,11 +104,14 @@ impl Redis {
     /// Runs `script`, again with other windows while the server's clock is in another one.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer, Error> {
         let (key, shape) = (self.key(call.policy, call.subject), call.policy.shape_bytes());
+        let id = self.place_of_id(call.policy, call.subject, call.id);
         let mut times = self.times(call.given_at);
         for _ in 0..WINDOW_TRIES_MAX {
             let args = args::limits(call.policy, &call.amounts, times, call.numbers);
-            let all: [&[u8]; 4] = [&args, shape, call.id_field.as_bytes(), &call.list];
-            let answer = self.link.run(call.script, &key, &all, call.repeat).await?;
+            let mut all: Vec<&[u8]> = vec![&args, shape];
+            all.extend(call.list.as_deref());
+            all.extend(id.field());
+            let answer = self.link.run(call.script, &id.keys(&key), &all, call.repeat).await?;
             let answer = Answer::read(answer)?;
             self.check_time(call, &key, &answer).await?;
             self.learn_clock(answer.now);
@@ -124,17 +144,19 @@ impl Redis {
         first: Answer,
     ) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
-        let key = self.key(policy, subject);
+        let (key, id) = (self.key(policy, subject), self.place_of(&operation));
         let mut answer = first;
         for _ in 0..CARRIES_MAX {
             let fields = answer.fields()?;
             let stored = fields.entry(policy)?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
-            let (outcome, change) = apply(&operation, &mut entry, answer.now)?;
-            if change == Change::Nothing || self.replace(&key, &fields, &entry).await? {
-                return Ok(outcome);
+            let applied = apply(&operation, &mut entry, fields.known()?, answer.now)?;
+            if applied.change == Change::Nothing
+                || self.replace(&key, &id, &fields, &entry, applied.id).await?
+            {
+                return Ok(applied.outcome);
             }
-            answer = self.whole(&key).await?;
+            answer = self.whole(&key, &id).await?;
         }
         Err(Error::new(
             ErrorKind::Contended,
@@ -144,29 +166,50 @@ impl Redis {
         ))
     }
 
-    pub(crate) async fn whole(&self, key: &str) -> Result<Answer, Error> {
-        let args = args::bare(self.times(None), 0);
-        let answer = self.link.run(&script::WHOLE, key, &[&args, b""], Repeat::Safe).await?;
+    /// Everything that is stored for an entry, and what is known of one id.
+    pub(crate) async fn whole(&self, key: &str, id: &IdPlace) -> Result<Answer, Error> {
+        let args = args::bare(self.times(None), [0; 3]);
+        let all = [&args, b"".as_slice(), b"", id.field().unwrap_or_default()];
+        let answer = self.link.run(&script::WHOLE, &id.keys(key), &all, Repeat::Safe).await?;
         Answer::read(answer)
     }
 
-    /// Writes `entry` if what is stored is still `old`; whether it did.
+    pub(crate) fn place_of(&self, operation: &Operation<'_>) -> IdPlace {
+        self.place_of_id(operation.policy(), operation.subject(), operation.id())
+    }
+
+    /// Writes `entry` and what is to be done with the id if what is stored is still `old`; whether it did.
     pub(crate) async fn replace(
         &self,
         key: &str,
+        id: &IdPlace,
         old: &Fields,
         entry: &Entry,
+        change: IdChange,
     ) -> Result<bool, Error> {
         let times = self.times(None);
-        // A carried entry stays a while longer than it has to; the next write sets its true end.
-        let stays = if times.told.is_some() { 0 } else { self.stays_until(entry) };
-        let args = args::bare(times, stays);
-        let new = Fields::from_entry(entry, old.writes(), stays);
-        let mut all: Vec<&[u8]> = vec![&args, b"", old.hot()];
+        let (remembered, value, act) = match &change {
+            IdChange::Nothing => (Timestamp::EPOCH, Vec::new(), 0),
+            IdChange::Remember(given) => (given.expires_at, record(given), 1),
+            IdChange::Forget => (Timestamp::EPOCH, Vec::new(), 2),
+        };
+        // A field of an id lives no longer than the entry.
+        let stays = if id.field().is_some() { remembered } else { Timestamp::EPOCH };
+        let [goes, id_goes] = if times.told.is_some() {
+            [0; 2]
+        } else {
+            // A carried entry stays a while longer than it has to; the next write sets its true end.
+            let goes = self.stays_until(entry).max(old.stays()).max(stays);
+            [goes, remembered].map(|end| end.as_micros().div_ceil(1_000))
+        };
+        let args = args::bare(times, [goes, id_goes, act]);
+        let new = Fields::from_entry(entry, old, stays, goes);
+        let field = id.field().unwrap_or_default();
+        let mut all: Vec<&[u8]> = vec![&args, b"", old.hot(), field, &value];
         for (name, value) in new.iter() {
             all.extend([name.as_slice(), value.as_slice()]);
         }
-        let answer = self.link.run(&script::REPLACE, key, &all, Repeat::Unsafe).await?;
+        let answer = self.link.run(&script::REPLACE, &id.keys(key), &all, Repeat::Unsafe).await?;
         let done = Answer::read(answer)?.status == Status::Done;
         if done {
             self.link.replicated(key).await?;
@@ -174,26 +217,44 @@ impl Redis {
         Ok(done)
     }
 
-    /// A time, in milliseconds, from which on the entry says what an absent one says.
-    fn stays_until(&self, entry: &Entry) -> u64 {
+    /// A time from which on the entry says what an absent one says.
+    fn stays_until(&self, entry: &Entry) -> Timestamp {
         let standings = standings(entry, entry.at());
         let full = standings.iter().filter_map(|standing| standing.full_at);
         let parts = entry.parts();
-        let ids = parts.ids.iter().map(|id| id.expires_at);
         let closed = parts.closed.iter().map(|(_, until)| *until);
         let settled = parts.settled.runs.iter().map(|run| run.2 + bounds::PERMIT_TTL);
         let changed = parts.changed.map(|(_, at)| at + bounds::PERMIT_TTL);
         // A calendar's late part counts in its next window, and a slot or a window may end after its limit is full.
         let borders = entry.policy().windows_at(entry.at()).flatten().map(|[_, next]| next.end);
         let stamps = [Timestamp::from_micros(parts.next_stamp)];
-        let all = full
-            .chain(ids)
-            .chain(closed)
-            .chain(settled)
-            .chain(borders)
-            .chain(stamps)
-            .chain(changed);
-        all.max().unwrap_or(entry.at()).as_micros().div_ceil(1_000)
+        let all = full.chain(closed).chain(settled).chain(borders).chain(stamps).chain(changed);
+        all.max().unwrap_or(entry.at())
+    }
+}
+
+/// Where an id is remembered: in a key of its own, or on a cluster in a field of its entry.
+#[derive(Debug)]
+pub(crate) enum IdPlace {
+    Nowhere,
+    Key(String),
+    Field(String),
+}
+
+impl IdPlace {
+    fn field(&self) -> Option<&[u8]> {
+        match self {
+            Self::Field(field) => Some(field.as_bytes()),
+            Self::Nowhere | Self::Key(_) => None,
+        }
+    }
+
+    /// The keys of a script on the entry `key`.
+    fn keys<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
+        match self {
+            Self::Key(id) => vec![key, id.as_str()],
+            Self::Nowhere | Self::Field(_) => vec![key],
+        }
     }
 }
 
@@ -205,12 +266,12 @@ pub(crate) struct Call<'a> {
     pub(crate) amounts: Amounts,
     /// When the permit was given that is to be settled.
     pub(crate) given_at: Option<Timestamp>,
-    /// The field under which the ask's id is remembered; empty without one.
-    pub(crate) id_field: String,
+    /// The id that the call may remember, recognise or forget.
+    pub(crate) id: Option<&'a str>,
     pub(crate) repeat: Repeat,
-    /// Four numbers whose meaning is the verb's, and as many more as there are units or limits.
+    /// Four numbers whose meaning is the verb's, and for some verbs one more per limit.
     pub(crate) numbers: [u64; 4],
-    pub(crate) list: Vec<u8>,
+    pub(crate) list: Option<Vec<u8>>,
 }
 
 impl<'a> Call<'a> {
@@ -222,10 +283,10 @@ impl<'a> Call<'a> {
             subject,
             amounts: Amounts::default(),
             given_at: None,
-            id_field: String::new(),
+            id: None,
             repeat: Repeat::Safe,
             numbers: [0; 4],
-            list: Vec::new(),
+            list: None,
         }
     }
 }

@@ -69,18 +69,18 @@ impl Link {
         Ok(Self { connection, servers, timeout, attempts_max, wait_replicas })
     }
 
-    /// Runs `script` on `key` and returns what it answered.
+    /// Runs `script` on `keys`, all of one slot, and returns what it answered.
     pub(crate) async fn run(
         &self,
         script: &Script,
-        key: &str,
+        keys: &[&str],
         args: &[&[u8]],
         repeat: Repeat,
     ) -> Result<Vec<u8>, Error> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match within(&SystemClock, self.timeout, self.attempt(script, key, args)).await {
+            match within(&SystemClock, self.timeout, self.attempt(script, keys, args)).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error))
                     if attempts < self.attempts_max
@@ -92,12 +92,17 @@ impl Link {
         }
     }
 
-    async fn attempt(&self, script: &Script, key: &str, args: &[&[u8]]) -> RedisResult<Vec<u8>> {
-        let known = self.send(command("EVALSHA", &script.sha, key, args)).await;
+    async fn attempt(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[&[u8]],
+    ) -> RedisResult<Vec<u8>> {
+        let known = self.send(command("EVALSHA", &script.sha, keys, args)).await;
         match known {
             // After a start, a failover or SCRIPT FLUSH. It was not run, so sending it whole is no repeat.
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(command("EVAL", &script.source, key, args)).await
+                self.send(command("EVAL", &script.source, keys, args)).await
             }
             other => other,
         }
@@ -232,9 +237,9 @@ impl fmt::Debug for Link {
     }
 }
 
-fn command(name: &str, script: &str, key: &str, args: &[&[u8]]) -> Cmd {
+fn command(name: &str, script: &str, keys: &[&str], args: &[&[u8]]) -> Cmd {
     let mut command = redis::cmd(name);
-    command.arg(script).arg(1).arg(key);
+    command.arg(script).arg(keys.len()).arg(keys);
     args.iter().for_each(|arg| {
         command.arg(*arg);
     });

@@ -1,7 +1,7 @@
-//! The little of msgpack that scripts and this crate speak: whole numbers, bytes, lists.
+//! The little of msgpack that scripts answer and stored: whole numbers, bytes, lists.
 //!
-//! Redis carries `cmsgpack` in every version, so one argument and one reply hold everything without a number ever
-//! becoming text.
+//! Redis carries `cmsgpack` in every version, so one reply holds all fields of an entry. Up to version 3 of the layout the
+//! settled permits were stored so, too.
 
 /// A value that a script answered or stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,44 +33,6 @@ impl Value {
     pub(crate) fn numbers(&self) -> Option<Vec<u64>> {
         self.list()?.iter().map(Self::number).collect()
     }
-}
-
-/// Appends a number.
-pub(crate) fn number(bytes: &mut Vec<u8>, number: u64) {
-    match (u8::try_from(number), u32::try_from(number)) {
-        (Ok(small @ 0..=0x7f), _) => bytes.push(small),
-        (_, Ok(number)) => {
-            bytes.push(0xce);
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
-        _ => {
-            bytes.push(0xcf);
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
-    }
-}
-
-/// Appends the head of a list; its values follow.
-pub(crate) fn list(bytes: &mut Vec<u8>, length: usize) {
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(short @ 0..=0x0f), _) => bytes.push(0x90 | short),
-        (_, Ok(length)) => {
-            bytes.push(0xdc);
-            bytes.extend_from_slice(&length.to_be_bytes());
-        }
-        _ => {
-            bytes.push(0xdd);
-            bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-        }
-    }
-}
-
-/// A list of numbers as bytes.
-pub(crate) fn numbers(values: &[u64]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(3 + 9 * values.len());
-    list(&mut bytes, values.len());
-    values.iter().for_each(|value| number(&mut bytes, *value));
-    bytes
 }
 
 /// How deep lists may nest in what is read.
@@ -145,11 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
-        let all = [0, 1, 127, 128, 255, 256, 65_535, 65_536, u64::from(u32::MAX), (1 << 53) - 1];
-        assert_eq!(read(&numbers(&all)).unwrap().numbers().unwrap(), all);
-        let many: Vec<u64> = (0..70_000).collect();
-        assert_eq!(read(&numbers(&many)).unwrap().numbers().unwrap(), many);
+    fn numbers_of_every_width_are_read() {
+        let head = [0x95, 0x00, 0x7f];
+        let rest =
+            [0xcc, 0xff, 0xcd, 0x01, 0x00, 0xd3, 0, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        let bytes = [head.as_slice(), &rest].concat();
+        let numbers = read(&bytes).unwrap().numbers().unwrap();
+        assert_eq!(numbers, [0, 127, 255, 256, (1 << 53) - 1]);
+        let many = [&[0xdc, 0x01, 0x00][..], &[7; 256]].concat();
+        assert_eq!(read(&many).unwrap().numbers().unwrap(), [7; 256]);
     }
 
     #[test]

@@ -25,8 +25,7 @@ pub const REPLICA_SHARE: u64 = 2;
 pub const CARRIES_MAX: usize = 16;
 
 /// How many attempts long an id lives that this crate gives to an ask without one, because the client of a cluster sends
-/// what it has no answer to again, within one attempt. An entry remembers at most
-/// [`IDS_MAX`](tollgate::core::bounds::IDS_MAX) ids, these included.
+/// what it has no answer to again, within one attempt.
 pub const OWN_ID_ATTEMPTS: u64 = 2;
 
 /// How often the calendar windows are sent again because the server's clock is in another one.

@@ -1,12 +1,13 @@
 //! The server's time, and entries from the future.
 
+use tollgate::core::IdChange;
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Clock, Error, ErrorKind, Event, Span, SystemClock, Timestamp};
 
 use crate::answer::Answer;
 use crate::args::first_word;
-use crate::gate::{Call, Redis};
+use crate::gate::{Call, IdPlace, Redis};
 use crate::link::slot;
 use crate::options::CARRIES_MAX;
 
@@ -31,7 +32,7 @@ impl Redis {
         let (ours, mut clock) = (self.ours(), answer.now);
         if answer.is_charge() && self.time.is_ahead(clock, ours.boot_time()) {
             // The entry may be from the future although the server's clock is right, which may be unknown yet.
-            clock = self.whole(key).await?.now;
+            clock = self.whole(key, &IdPlace::Nowhere).await?.now;
         }
         let is_steady = self.time.check("redis", clock, ours.boot_time())?;
         let Some(at) = answer.entry_at() else { return Ok(()) };
@@ -65,7 +66,7 @@ impl Redis {
         ahead_max: Span,
     ) -> Result<Option<Span>, Error> {
         for _ in 0..CARRIES_MAX {
-            let answer = self.whole(key).await?;
+            let answer = self.whole(key, &IdPlace::Nowhere).await?;
             let fields = answer.fields()?;
             let Some(policy) = fields.policy(policy)? else { return Ok(None) };
             let Some(entry) = fields.entry(&policy)? else { return Ok(None) };
@@ -73,7 +74,8 @@ impl Redis {
             if ahead <= ahead_max {
                 return Ok(None);
             }
-            if self.replace(key, &fields, &entry.mended(answer.now)).await? {
+            let (mended, nowhere) = (entry.mended(answer.now), IdPlace::Nowhere);
+            if self.replace(key, &nowhere, &fields, &mended, IdChange::Nothing).await? {
                 return Ok(Some(ahead));
             }
         }
@@ -119,7 +121,7 @@ impl Repair for Redis {
                         if at.since(self.ours().now()) <= Span::ZERO {
                             continue;
                         }
-                        let ahead = at.since(self.whole(&key).await?.now);
+                        let ahead = at.since(self.whole(&key, &IdPlace::Nowhere).await?.now);
                         if ahead_max < ahead && found.len() < LISTED_MAX {
                             let (policy, subject) = (policy.to_owned(), subject.to_owned());
                             found.push(FutureEntry { policy, subject, at, ahead });

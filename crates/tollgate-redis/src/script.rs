@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use tollgate::Policy;
+use tollgate::core::bounds::LOWS_MAX;
 
 use crate::args::{self, LIMITS_AT};
 
@@ -23,12 +24,29 @@ impl fmt::Debug for Script {
 }
 
 const HEAD: &str = include_str!("lua/head.lua");
+const FIELDS: &str = include_str!("lua/fields.lua");
 const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
+// The scripts have it as a number, and others that follow from it.
+const _: () = assert!(LOWS_MAX == 64);
+
+/// Merges lows; the loop over them is written out.
+static MERGE_LOWS: LazyLock<String> = LazyLock::new(|| {
+    let names: Vec<String> = (1..=LOWS_MAX).map(|number| format!("_, u{number}")).collect();
+    let step = |number: usize| {
+        let difference = format!("u{number} - u{}", number - 1);
+        format!("  if {difference} < least then least, merged = {difference}, {number} end\n")
+    };
+    include_str!("lua/merge_lows.lua")
+        .replace("LOWS_NAMES", &names.join(", "))
+        .replace("LOWS_STEPS\n", &(2..=LOWS_MAX).map(step).collect::<String>())
+        .replace("LOWS_LAYOUT", &"I7I7".repeat(LOWS_MAX))
+});
+
 fn script(verb: &'static str, parts: &[&str]) -> Script {
-    let source = parts.concat();
+    let source = parts.concat().replace("$fields", FIELDS).replace("MERGE_LOWS", &MERGE_LOWS);
     let sha = redis::Script::new(&source).get_hash().to_owned();
     Script { verb, source, sha }
 }
@@ -71,7 +89,8 @@ pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
 /// How the state of a limit is kept: its locals, what they are at first, their layout, and what is packed.
 type Kept = [&'static str; 4];
 
-const BUCKET: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
+const CONTINUOUS: Kept = ["used$, closed$, lows$", "0, 0, 0", "I7I7I2", "used$, closed$, lows$"];
+const INTERVAL: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
 const LOG: Kept = ["used$, closed$, log$", "0, 0, ''", "I7I7I4c0", "used$, closed$, #log$, log$"];
 const WINDOW: Kept =
     ["used$, closed$, ends$, late$", "0, 0, 0, 0", "I7I7I7I7", "used$, closed$, ends$, late$"];
@@ -79,14 +98,15 @@ const WINDOW: Kept =
 fn acquire_source(kinds: &[u8]) -> String {
     let mut kept: [Vec<String>; 4] = Default::default();
     let (mut limits, mut held, mut place) = (String::new(), String::new(), LIMITS_AT);
+    let (mut declared, mut tails) = (String::new(), String::new());
     for (number, kind) in kinds.iter().enumerate() {
         let (rule, keeps) = match kind {
-            1 => (include_str!("lua/acquire/continuous.lua"), BUCKET),
-            2 => (include_str!("lua/acquire/interval.lua"), BUCKET),
+            1 => (include_str!("lua/acquire/continuous.lua"), CONTINUOUS),
+            2 => (include_str!("lua/acquire/interval.lua"), INTERVAL),
             3 => (include_str!("lua/acquire/window.lua"), LOG),
             4 => (include_str!("lua/acquire/calendar.lua"), WINDOW),
             5 => (include_str!("lua/acquire/slots.lua"), LOG),
-            _ => (include_str!("lua/acquire/unknown.lua"), BUCKET),
+            _ => (include_str!("lua/acquire/unknown.lua"), INTERVAL),
         };
         // Lua counts from one, and the kind comes first.
         let numbers = (place + 2).to_string();
@@ -94,6 +114,10 @@ fn acquire_source(kinds: &[u8]) -> String {
             |text: &str| text.replace("$place", &numbers).replace('$', &(number + 1).to_string());
         kept.iter_mut().zip(keeps).for_each(|(all, text)| all.push(own(text)));
         limits += &own(&include_str!("lua/acquire/limit.lua").replace("$rule", rule));
+        if *kind == 1 {
+            declared += &own("local kept$, middle$, rest$, low$ = '', '', '', ''\n");
+            tails += &own(" .. kept$ .. middle$ .. rest$ .. low$");
+        }
         if *kind == 5 {
             held += &own(include_str!("lua/acquire/held.lua"));
         }
@@ -107,6 +131,8 @@ fn acquire_source(kinds: &[u8]) -> String {
         ("$values", values.join(", ")),
         ("$limits", limits),
         ("$held", held),
+        ("$declared", declared),
+        ("$tails", tails),
         ("$shorten", SHORTEN.to_owned()),
     ];
     let begin = include_str!("lua/acquire/acquire.lua").to_owned();

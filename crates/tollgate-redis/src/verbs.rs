@@ -1,6 +1,8 @@
 //! The verbs of the gate.
 
-use tollgate::core::{Amounts, Change, Entry, Grant, Operation, Outcome, apply, bounds, standings};
+use tollgate::core::{
+    Amounts, Change, Entry, Grant, Known, Operation, Outcome, apply, bounds, standings,
+};
 use tollgate::edge::random;
 use tollgate::{
     Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing,
@@ -89,25 +91,30 @@ impl Redis {
             // The client of a cluster sends what it has no answer to again, so each ask has an id there.
             let id = format!("\0{:08x}{:08x}{:08x}", random(), random(), random());
             let ttl = Span::from_micros(self.options.attempt_timeout.as_micros() * OWN_ID_ATTEMPTS);
-            return Box::pin(self.decide(&ask.clone().id_for(id, ttl), force)).await;
+            let outcome = Box::pin(self.decide(&ask.clone().id_for(id, ttl), force)).await?;
+            return Ok(without_id(outcome));
         }
         let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
         let (policy, amounts) = (ask.policy(), ask.amounts());
         if force && ask.arrears().is_some() {
             // The script charges by unit, so the core works out the entry. Where others change it too fast, charging by
             // unit errs on the strict side.
-            let whole = self.whole(&self.key(policy, ask.subject())).await?;
+            let key = self.key(policy, ask.subject());
+            let whole = self.whole(&key, &self.place_of(&operation)).await?;
             match self.carried(operation, whole).await {
                 Err(error) if error.kind() == ErrorKind::Contended => {}
                 answer => return answer,
             }
         }
         if !force && !ask.in_front().is_empty() {
-            let whole = self.whole(&self.key(policy, ask.subject())).await?;
-            let mut entry = whole.stored(policy)?;
-            let (outcome, change) = apply(&operation, &mut entry, whole.now)?;
-            if change == Change::Nothing {
-                return Ok(outcome);
+            let key = self.key(policy, ask.subject());
+            let whole = self.whole(&key, &self.place_of(&operation)).await?;
+            let fields = whole.fields()?;
+            let stored = fields.entry(policy)?;
+            let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, whole.now));
+            let applied = apply(&operation, &mut entry, fields.known()?, whole.now)?;
+            if applied.change == Change::Nothing {
+                return Ok(applied.outcome);
             }
             // There is room for everybody in front too, so it asks as if it stood alone.
             return Box::pin(self.decide(&ask.clone().behind(Vec::new()), false)).await;
@@ -116,14 +123,15 @@ impl Redis {
         if !force && costs.any(|(place, most)| most < amounts.at(place)) {
             return self.look(operation).await;
         }
-        let id = ask.id_text().unwrap_or("");
         let script = script::acquire(policy);
+        let mode = u64::from(force) + 2 * u64::from(ask.is_refundable());
+        let (id, id_ttl) = (ask.id_text(), ask.id_ttl().as_micros());
+        let asked = if id.is_some() { ask.digest() } else { 0 };
         let call = Call {
             amounts: *amounts,
-            id_field: if id.is_empty() { String::new() } else { format!("i{id}") },
-            repeat: if id.is_empty() { Repeat::Unsafe } else { Repeat::Safe },
-            numbers: [ask.id_ttl().as_micros(), u64::from(force), args::digest(policy), 0],
-            list: words((0..policy.units().len()).map(|place| amounts.at(place))),
+            id,
+            repeat: if id.is_some() { Repeat::Safe } else { Repeat::Unsafe },
+            numbers: [id_ttl, mode, args::digest(policy), asked],
             ..Call::new(&script, policy, ask.subject())
         };
         let answer = self.call(&call).await?;
@@ -143,19 +151,19 @@ impl Redis {
                 })
             }
             Status::Same => {
-                let mut entry = answer.entry(policy, id)?;
-                let (outcome, change) = apply(&operation, &mut entry, answer.now)?;
-                if change != Change::Nothing && !force {
+                let mut entry = answer.entry(policy)?;
+                let applied = apply(&operation, &mut entry, answer.known()?, answer.now)?;
+                if applied.change != Change::Nothing {
                     return Err(corrupt("the script refused what the core admits"));
                 }
-                Ok(outcome)
+                Ok(applied.outcome)
             }
             Status::OtherShape => self.carried(operation, answer).await,
             Status::Contended => Err(Error::new(
                 ErrorKind::Contended,
                 format!(
-                    "{} ids are remembered for this subject; ask again later or without an id",
-                    bounds::IDS_MAX
+                    "more than {} permits of this subject wait to be settled; settle or release them, or ask again later",
+                    bounds::SETTLED_RUNS_MAX_SHARED
                 ),
             )),
             _ => Err(odd(&answer)),
@@ -169,8 +177,8 @@ impl Redis {
         let answer = self.call(&call).await?;
         match answer.status {
             Status::Same => {
-                let mut entry = answer.entry(policy, "")?;
-                Ok(apply(&operation, &mut entry, answer.now)?.0)
+                let mut entry = answer.entry(policy)?;
+                Ok(apply(&operation, &mut entry, Known::New, answer.now)?.outcome)
             }
             Status::OtherShape => self.carried(operation, answer).await,
             _ => Err(odd(&answer)),
@@ -185,9 +193,9 @@ impl Redis {
         let (policy, charged) = (permit.policy(), permit.charged());
         // Whatever is wrong with the costs is wrong on any entry, and a permit of the shadow mode changes none.
         let mut fresh = Entry::fresh(policy, permit.grant().at);
-        let (outcome, change) = apply(&operation, &mut fresh, permit.grant().at)?;
-        if change == Change::Nothing {
-            return flag(outcome);
+        let applied = apply(&operation, &mut fresh, Known::New, permit.grant().at)?;
+        if applied.change == Change::Nothing {
+            return flag(applied.outcome);
         }
         let wanted = match actual {
             Some(actual) => {
@@ -202,8 +210,9 @@ impl Redis {
         let call = Call {
             amounts: *charged.amounts,
             given_at: Some(grant.at),
+            id: operation.id(),
             numbers: [grant.at.as_micros(), grant.stamp, flags[0], flags[1]],
-            list: words(policy.places().map(|place| wanted.at(place))),
+            list: Some(words(policy.places().map(|place| wanted.at(place)))),
             ..Call::new(&script::SETTLE, policy, permit.subject())
         };
         let answer = self.call(&call).await?;
@@ -254,7 +263,8 @@ impl Redis {
         let (policy, subject) = (ask.policy(), ask.subject());
         let operation = Operation::Close { policy, subject, limit, until };
         // A limit that is not there is missing on any entry.
-        apply(&operation, &mut Entry::fresh(policy, Timestamp::EPOCH), Timestamp::EPOCH)?;
+        let mut fresh = Entry::fresh(policy, Timestamp::EPOCH);
+        apply(&operation, &mut fresh, Known::New, Timestamp::EPOCH)?;
         let place = policy.limits().position(|known| known.name() == limit).unwrap_or(0);
         let call = Call {
             numbers: [place as u64 + 1, until.as_micros(), 0, 0],
@@ -276,6 +286,18 @@ impl Redis {
 
 fn odd(answer: &Answer) -> Error {
     corrupt(&format!("a script answered another question: {:?}", answer.status))
+}
+
+/// The outcome for an ask without an id.
+fn without_id(outcome: Outcome) -> Outcome {
+    let plain = |permit: Permit| permit.with_id(None::<&str>);
+    match outcome {
+        Outcome::Decided(Decision::Admitted(permit)) => {
+            Outcome::Decided(Decision::Admitted(plain(permit)))
+        }
+        Outcome::Permitted(permit) => Outcome::Permitted(plain(permit)),
+        other => other,
+    }
 }
 
 fn flag(outcome: Outcome) -> Result<bool, Error> {

@@ -2,8 +2,10 @@
 //! Method: short stories up to every edge of the horizon and of the bound.
 
 use tollgate_core::bounds::ID_HORIZON;
-use tollgate_core::{ErrorKind, TokenBucket};
-use tollgate_testing::script::{Answer, Did};
+use tollgate_core::{
+    Ask, Concurrency, ErrorKind, Limit, Operation, Outcome, Policy, Span, TokenBucket,
+};
+use tollgate_testing::script::{Answer, Did, Single};
 
 use crate::desk::{Desk, at, just_before, one};
 
@@ -82,4 +84,27 @@ fn an_id_outlives_its_entry() {
     desk.forget_entry();
     assert_eq!(desk.ask_as(just_before(at(120)), 1, "a"), Answer::Repeated(first));
     assert_eq!(desk.entry(), None, "nothing was charged");
+}
+
+/// The slot of the first permit expired, so that the id got another one: releasing the first does not forget it.
+#[test]
+fn releasing_an_older_permit_of_an_id_keeps_the_id_of_the_newer_one() {
+    let limit = Limit::new("slots", "requests", Concurrency::new(2, Span::from_secs(10)));
+    let policy = Policy::new("calls", [limit]).unwrap();
+    let ask = Ask::new(&policy, "alice").id("a");
+    let mut store = Single::default();
+    let acquire = |store: &mut Single, secs| {
+        let Outcome::Decided(decision) = store.run(at(secs), &Operation::Acquire(&ask)).unwrap()
+        else {
+            unreachable!("an ask is decided");
+        };
+        decision.permit().unwrap()
+    };
+    let first = acquire(&mut store, 0);
+    let second = acquire(&mut store, 20);
+    assert_ne!(first.grant(), second.grant());
+    assert_eq!(store.run(at(21), &Operation::Release(&first)).unwrap(), Outcome::Settled(true));
+    assert_eq!(acquire(&mut store, 22).grant(), second.grant());
+    assert_eq!(store.run(at(23), &Operation::Release(&second)).unwrap(), Outcome::Settled(true));
+    assert_ne!(acquire(&mut store, 24).grant(), second.grant());
 }

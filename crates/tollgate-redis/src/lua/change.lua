@@ -5,18 +5,25 @@ local function file(l, at)
   return (floor(at / l.y) + 1) * l.y
 end
 
--- Halves a log: each pair becomes one entry at the later time, so that nothing leaves the window early.
-local function merge(log)
-  local out = {}
-  for pos = 1, #log, 28 do
-    local t, amount = read('<I7I7', log, pos)
-    if pos + 14 <= #log then
-      local later, more = read('<I7I7', log, pos + 14)
-      t, amount = later, amount + more
-    end
-    out[#out + 1] = pack('<I7I7', t, amount)
+-- Records in the lows of a bucket what is used just before a charge with the entry's next stamp.
+local function record(s)
+  local lows, stamp, before, newest, used = s.lows, E.stamp, s.used, 0, 0
+  if lows == '' then return end
+  local past = #lows
+  while past > 0 do
+    newest, used = read('<I7I7', lows, past - 13)
+    if used < before then break end
+    newest, past = 0, past - 14
   end
-  return table.concat(out)
+  if newest == stamp then
+    s.lows = sub(lows, 1, past)
+  elseif past < LOWS_BYTES_MAX then
+    s.lows = sub(lows, 1, past) .. pack('<I7I7', stamp, before)
+  else
+    local from, kept, middle, rest, low = 1, '', '', '', ''
+MERGE_LOWS
+    s.lows = kept .. middle .. rest .. low
+  end
 end
 
 -- Puts a slot behind those that expire no later.
@@ -26,11 +33,12 @@ local function place_slot(held, expires, stamp, places)
   return sub(held, 1, pos - 1) .. pack('<I7I7I7', expires, stamp, places) .. sub(held, pos)
 end
 
--- Charges `cost` to anything but slots, whether it fits or not.
+-- Charges `cost` to anything but slots, whether it fits or not, so that it cannot be given back.
 local function add(i, cost)
   if cost == 0 then return end
   local l, s = L[i], S[i]
   if l.kind == 1 then
+    record(s)
     s.used = min(MAX, s.used + cost * l.x)
   elseif l.kind == 2 then
     s.used = min(MAX, s.used + cost)
@@ -45,7 +53,11 @@ local function add(i, cost)
       W[i] = sub(log, 1, #log - 7) .. pack('<I7', amount + cost)
     else
       log = log .. pack('<I7I7', t, cost)
-      if LOG_BYTES_MAX < #log then log = merge(log) end
+      if LOG_BYTES_MAX < #log then
+        -- The newest two become one at the later time, so that the older ones leave when they would have.
+        local _, before, later, newest = read('<I7I7I7I7', log, #log - 27)
+        log = sub(log, 1, #log - 28) .. pack('<I7I7', later, before + newest)
+      end
       W[i] = log
     end
   elseif l.kind == 4 then
@@ -54,26 +66,9 @@ local function add(i, cost)
   end
 end
 
--- Looks through all ids: the fields of those that are too old or belong to the charge `forget`. Counts the others.
-local function look_at_ids(forget)
-  local all, dead = redis.call('HGETALL', KEY), {}
-  E.ids, E.ids_first, E.ids_until = 0, MAX, 0
-  for j = 1, #all, 2 do
-    if sub(all[j], 1, 1) == 'i' then
-      local stamp, _, last = read('<I7I7I7', all[j + 1])
-      if last <= now or stamp == forget then
-        dead[#dead + 1] = all[j]
-      else
-        E.ids, E.ids_first, E.ids_until = E.ids + 1, min(E.ids_first, last), max(E.ids_until, last)
-      end
-    end
-  end
-  return dead
-end
-
 -- When the entry says what an absent one says.
 local function absent_at()
-  local due = max(E.stamp, E.ids_until, E.settled_until)
+  local due = max(E.stamp, E.stays)
   if E.changed > 0 then due = max(due, E.changed_at + PERMIT_TTL) end
   for i, l in ipairs(L) do
     local s, idle = S[i], 0
@@ -97,16 +92,20 @@ end
 local function write(...)
   local was = E.goes
   if told == 0 then E.goes = ceil(absent_at() / 1000) end
-  local e = pack('<BI7I7I4I2I2I7I7I7I7I7I6I7', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.ids, E.ids_look,
-    E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at, E.goes, E.digest)
+  local e = pack('<BI7I7I4I7I7I7I7I6I7', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.stays, E.full, E.changed,
+    E.changed_at, E.goes, E.digest)
+  local lows = ''
   for i, s in ipairs(S) do
     e = e .. pack('<I7I7', s.used, s.closed)
-    if L[i].kind == 4 then
+    if L[i].kind == 1 then
+      e = e .. pack('<I2', #s.lows)
+      lows = lows .. s.lows
+    elseif L[i].kind == 4 then
       e = e .. pack('<I7I7', s.ends, s.late)
     elseif W[i] then
       e = e .. pack('<I4', #W[i]) .. W[i]
     end
   end
-  redis.call('HSET', KEY, 'e', e, 'p', SHAPE, ...)
+  redis.call('HSET', KEY, 'e', e .. lows, 'p', SHAPE, ...)
   if E.goes ~= was then redis.call('PEXPIREAT', KEY, E.goes) end
 end

@@ -10,14 +10,13 @@ local function load()
   local _, from
   if e then
     present = true
-    _, E.at, E.stamp, E.writes, E.ids, E.ids_look, E.ids_first, E.ids_until, E.settled_until, E.changed, E.changed_at,
-      E.goes, E.digest, from = read('<BI7I7I4I2I2I7I7I7I7I7I6I7', e)
+    _, E.at, E.stamp, E.writes, E.stays, E.full, E.changed, E.changed_at, E.goes, E.digest, from =
+      read('<BI7I7I4I7I7I7I7I6I7', e)
     now = max(now, E.at)
     -- Every permit from before the change is too old to be settled.
     if E.changed_at + PERMIT_TTL <= now then E.changed, E.changed_at = 0, 0 end
   else
-    E.at, E.stamp, E.writes, E.ids, E.ids_look, E.ids_first, E.ids_until = now, max(now, 1), 0, 0, 32, 0, 0
-    E.settled_until, E.changed, E.changed_at, E.goes, E.digest = 0, 0, 0, 0, 0
+    E.at, E.stamp, E.writes, E.stays, E.full, E.changed, E.changed_at, E.goes, E.digest = now, max(now, 1), 0, 0, 0, 0, 0, 0, 0
   end
   local place = 36
   while place <= #ARGV[1] do
@@ -26,6 +25,8 @@ local function load()
     L[i], S[i] = l, s
     if present then s.used, s.closed, from = read('<I7I7', e, from) end
     if l.kind == 1 then
+      s.lows = 0
+      if present then s.lows, from = read('<I2', e, from) end
       s.used = max(0, s.used - l.y * (now - E.at))
     elseif l.kind == 2 then
       s.used = max(0, s.used - l.x * (floor(now / l.y) - floor(E.at / l.y)))
@@ -59,6 +60,15 @@ local function load()
       end
     else
       return redis.error_reply('ERR this script does not know the rule of a limit')
+    end
+  end
+  for i, l in ipairs(L) do
+    local s = S[i]
+    if l.kind == 1 then
+      local length = s.lows
+      -- A bucket that was empty starts anew.
+      s.lows = (length > 0 and s.used > 0) and sub(e, from, from + length - 1) or ''
+      if length > 0 then from = from + length end
     end
   end
   E.at = now

@@ -1,8 +1,8 @@
 -- The states of an answer with long logs, brought to `now` and cut down to what the core needs to say when there is room:
--- what stands behind that is one entry.
+-- what stands behind that is one entry. The lows of buckets are left out.
 local function shortened(e, now)
   local args, read, pack, sub = ARGV[1], struct.unpack, struct.pack, string.sub
-  local out, place, from = sub(e, 1, 71), 36, 72
+  local out, place, from = sub(e, 1, 60), 36, 61
   now = math.max(now, (read('<I7', e, 2)))
   while place <= #args do
     local kind, cost, most, x, _
@@ -28,7 +28,7 @@ local function shortened(e, now)
       from = past
     else
       local length = 14
-      if kind == 4 then place, length = place + 35, 28 end
+      if kind == 4 then place, length = place + 35, 28 elseif kind == 1 then length = 16 end
       out = out .. sub(e, from, from + length - 1)
       from = from + length
     end

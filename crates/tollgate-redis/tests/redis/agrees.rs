@@ -1,27 +1,31 @@
 //! Every answer is the core's, step by step, also where an entry is at one of its bounds.
 
-use tollgate::core::{Change, Operation, apply};
+use tollgate::core::{Change, Known, Operation, apply};
 use tollgate::{
-    Ask, Clock, Concurrency, Costs, Decision, ErrorKind, Gate, Limit, ManualClock, Outcome, Permit,
-    Policy, RollingWindow, Span, Timestamp, TokenBucket,
+    Ask, Clock, Concurrency, Costs, Decision, Error, ErrorKind, Gate, Limit, ManualClock, Outcome,
+    Permit, Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
 use tollgate_redis::{Options, Redis};
 use tollgate_testing::script::Single;
-use tollgate_testing::servers;
+use tollgate_testing::servers::{self, RedisCluster};
 
 use crate::{admitted, server, slow_bucket, told};
 
 /// A core on the client's side, to compare with step by step.
 pub(crate) struct Both {
-    gate: Redis,
+    pub(crate) gate: Redis,
     pub(crate) clock: ManualClock,
-    core: Single,
+    pub(crate) core: Single,
 }
 
 impl Both {
     pub(crate) async fn new(redis: &servers::Redis) -> Self {
+        Self::on(Options::single(redis.url())).await
+    }
+
+    async fn on(options: Options) -> Self {
         let clock = ManualClock::new();
-        let gate = told(Options::single(redis.url()), &clock).await;
+        let gate = told(options, &clock).await;
         Self { gate, clock, core: Single::default() }
     }
 
@@ -41,40 +45,36 @@ impl Both {
         }
     }
 
-    async fn settle(&mut self, permit: &Permit) {
-        let (got, actual) = (self.gate.settle(permit, &Costs::new()).await, Costs::new());
-        let expected = self.core.run(self.clock.now(), &Operation::Settle(permit, &actual));
-        match (got, expected) {
-            (Ok(got), Ok(Outcome::Settled(expected))) => assert_eq!(got, expected),
+    pub(crate) async fn settle(&mut self, permit: &Permit, actual: &Costs) {
+        let got = self.gate.settle(permit, actual).await;
+        self.same(got.map(Outcome::Settled), &Operation::Settle(permit, actual));
+    }
+
+    pub(crate) async fn release(&mut self, permit: &Permit) {
+        let got = self.gate.release(permit).await;
+        self.same(got.map(Outcome::Settled), &Operation::Release(permit));
+    }
+
+    pub(crate) async fn standing(&mut self, policy: &Policy) {
+        let got = self.gate.standing(policy, "p").await;
+        self.same(got.map(Outcome::Stands), &Operation::Standing { policy, subject: "p" });
+    }
+
+    /// Checks what the gate answered to `operation` against the core.
+    pub(crate) fn same(&mut self, got: Result<Outcome, Error>, operation: &Operation<'_>) {
+        match (got, self.core.run(self.clock.now(), operation)) {
+            (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{operation:?}"),
             (Err(got), Err(expected)) => assert_eq!(got.to_string(), expected.to_string()),
-            (got, expected) => panic!("{got:?} instead of {expected:?}"),
+            (got, expected) => panic!("{operation:?}: {got:?} instead of {expected:?}"),
         }
     }
 }
 
-/// At the bound of the log neighbours merge, as in the core.
-#[tokio::test]
-async fn a_long_log_merges_as_in_the_core() {
-    let redis = server();
-    let mut both = Both::new(&redis).await;
-    let rule = RollingWindow::new(2_500, Span::from_millis(3));
-    let policy = Policy::new("log", [Limit::new("only", "requests", rule)]).unwrap();
-    let mut permits = Vec::new();
-    for number in 0..3_500_u64 {
-        both.clock.advance(Span::from_micros(1 + number % 2));
-        permits.extend(both.acquire(&Ask::new(&policy, "p")).await.unwrap().permit());
-        // Some of these were merged with a younger one by then, and give nothing back.
-        if number % 17 == 16
-            && let Some(permit) =
-                permits.iter().rev().nth(usize::try_from(number * 37 % 900).unwrap())
-        {
-            let got = both.gate.release(permit).await.unwrap();
-            let expected = both.core.run(both.clock.now(), &Operation::Release(permit)).unwrap();
-            assert_eq!(Outcome::Settled(got), expected);
-        }
-        if number % 500 == 499 {
-            both.acquire(&Ask::new(&policy, "p").cost("requests", 2_400)).await.unwrap();
-        }
+/// Numbers below a bound, the same for the same seed.
+pub(crate) fn draws(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
     }
 }
 
@@ -91,12 +91,12 @@ async fn settled_permits_are_remembered_as_in_the_core() {
     }
     for step in [2, 3, 2, 1] {
         for permit in permits.iter().step_by(step) {
-            both.settle(permit).await;
+            both.settle(permit, &Costs::new()).await;
         }
     }
     both.clock.advance(Span::from_secs(3_300));
     for permit in permits.iter().rev() {
-        both.settle(permit).await;
+        both.settle(permit, &Costs::new()).await;
     }
 }
 
@@ -117,17 +117,26 @@ async fn an_ask_behind_others_is_admitted_if_all_have_room() {
     assert_eq!(first.grant(), again.grant(), "a repeat is recognised behind others too");
     assert!(!both.acquire(&ask.id("y").behind(vec![one; 3])).await.unwrap().is_admitted());
     let entry = both.core.entry.as_mut().unwrap();
-    let looked =
-        apply(&Operation::Standing { policy: &policy, subject: "p" }, entry, both.clock.now());
-    assert_eq!(looked.unwrap().1, Change::Nothing);
+    let looks = Operation::Standing { policy: &policy, subject: "p" };
+    let looked = apply(&looks, entry, Known::New, both.clock.now());
+    assert_eq!(looked.unwrap().change, Change::Nothing);
     assert!(Timestamp::EPOCH < both.clock.now());
 }
 
-/// Ids, slots and numbers that change to and fro: every answer is the core's.
 #[tokio::test]
 async fn ids_and_changed_numbers_are_as_in_the_core() {
     let redis = server();
-    let mut both = Both::new(&redis).await;
+    ids_and_changed_numbers(Both::new(&redis).await, 6_000).await;
+}
+
+#[tokio::test]
+async fn ids_and_changed_numbers_on_a_cluster_are_as_in_the_core() {
+    let cluster = RedisCluster::start().unwrap();
+    ids_and_changed_numbers(Both::on(Options::cluster(cluster.urls())).await, 3_000).await;
+}
+
+/// Ids, slots and numbers that change to and fro: every answer is the core's.
+async fn ids_and_changed_numbers(mut both: Both, steps: usize) {
     let policies = [(10, 30), (12, 30), (10, 45)].map(|(limit, secs)| {
         let span = Span::from_secs(secs);
         Policy::new(
@@ -141,13 +150,9 @@ async fn ids_and_changed_numbers_are_as_in_the_core() {
         )
         .unwrap()
     });
-    let mut seed = 7_u64;
-    let mut draw = |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % below
-    };
+    let mut draw = draws(7);
     let mut permits: Vec<Permit> = Vec::new();
-    for step in 0..6_000_u64 {
+    for _ in 0..steps {
         let wait = [0, 1, 900_000, 7_000_000, 50_000_000][usize::try_from(draw(5)).unwrap()];
         both.clock.advance(Span::from_micros(wait));
         if draw(300) == 0 {
@@ -201,15 +206,11 @@ async fn ids_and_changed_numbers_are_as_in_the_core() {
                 (got.map(Outcome::Stands), Operation::Standing { policy, subject })
             }
         };
-        let expected = both.core.run(both.clock.now(), &operation);
-        match (&got, &expected) {
-            (Ok(got), Ok(expected)) => assert_eq!(got, expected, "step {step}: {operation:?}"),
-            (Err(got), Err(expected)) => {
-                assert_eq!(got.to_string(), expected.to_string(), "step {step}: {operation:?}");
-            }
-            _ => panic!("step {step}: {operation:?}: {got:?} instead of {expected:?}"),
-        }
-        if let Ok(Outcome::Decided(Decision::Admitted(permit)) | Outcome::Permitted(permit)) = got {
+        let given = got.as_ref().ok().cloned();
+        both.same(got, &operation);
+        if let Some(Outcome::Decided(Decision::Admitted(permit)) | Outcome::Permitted(permit)) =
+            given
+        {
             permits.push(if draw(8) == 0 { permit.under_other_numbers() } else { permit });
         }
     }

@@ -90,11 +90,14 @@ async fn moving_slots_admit_exactly_the_limit() {
     assert_eq!(cluster.command(1, &["exists", &key]).unwrap(), "1\n");
 }
 
-/// On a cluster a user needs two permissions more: to ask who has which slots, and to follow a slot that is being moved.
+/// On a cluster a user needs more permissions: to find expired ids, to ask who has which slots, and to follow a slot that
+/// is being moved.
 #[tokio::test]
 async fn an_acl_user_of_a_cluster_needs_the_documented_permissions() {
     let cluster = RedisCluster::start().unwrap();
-    for (user, more) in [("full", "+cluster|slots +asking"), ("less", "+cluster|slots")] {
+    for (user, more) in
+        [("full", "+hlen +hscan +cluster|slots +asking"), ("less", "+hlen +hscan +cluster|slots")]
+    {
         let words = ["acl", "setuser", user].into_iter();
         let words: Vec<&str> = words.chain(RULES.split(' ')).chain(more.split(' ')).collect();
         for node in 0..3 {
@@ -109,6 +112,9 @@ async fn an_acl_user_of_a_cluster_needs_the_documented_permissions() {
     let full = connect(Options::cluster(urls("full"))).await;
     for number in 0..30 {
         assert!(acquire(&full, &policy, &format!("spread-{number}")).await.unwrap());
+    }
+    for _ in 0..40 {
+        assert!(acquire(&full, &daily(100), "often").await.unwrap());
     }
     // A slot that is on its way: the old node sends whoever asks for a new key to the new one.
     let key = full.key(&policy, &subject);

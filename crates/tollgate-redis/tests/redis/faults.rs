@@ -2,11 +2,11 @@
 
 use std::error::Error as _;
 
-use tollgate::{Clock, Error, ErrorKind, Gate, Span, SystemClock};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Span, SystemClock};
 use tollgate_redis::{CONNECT_TIMEOUT, Options, Redis};
 use tollgate_testing::servers::{self, Append, Port};
 
-use crate::{acquire, connect, connect_hasty, daily, server, used, used_once_back};
+use crate::{acquire, admitted, connect, connect_hasty, daily, server, used, used_once_back};
 
 /// Scripts are loaded again when the server forgot them (stores note 3.1: the most repeated incident of its kind).
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn each_way_to_misconnect_has_its_own_text() {
 }
 
 /// What the README says that a user needs.
-pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +hget +hgetall +hmget +hset +hdel +del +pexpireat +ping +wait";
+pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +get +set +hget +hmget +hset +hdel +del +pexpireat +ping +wait";
 
 /// A user who may run nothing but what the README lists can do everything; one who lacks a permission is told.
 #[tokio::test]
@@ -127,7 +127,10 @@ async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
     }
     let (policy, gate) =
         (daily(5), connect(Options::single(format!("redis://full:s3cret@{place}"))).await);
+    let permit = admitted(gate.acquire(&Ask::new(&policy, "p").id("x")).await.unwrap());
+    assert!(gate.release(&permit).await.unwrap());
     assert!(acquire(&gate, &policy, "p").await.unwrap());
+    assert!(acquire(&gate, &daily(6), "p").await.unwrap());
     assert!(gate.reset(&policy, "p").await.unwrap());
     let gate = connect(Options::single(format!("redis://less:s3cret@{place}"))).await;
     let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());

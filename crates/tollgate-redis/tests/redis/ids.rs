@@ -1,63 +1,132 @@
-//! How many ids are remembered, and that those of long ago are forgotten in time.
+//! Ids, and how many limits there may be.
 
 use tollgate::core::bounds;
 use tollgate::{
     Ask, CalendarWindow, Concurrency, ErrorKind, Gate, Limit, ManualClock, Period, Policy,
     RollingWindow, Rule, Span, TokenBucket,
 };
-use tollgate_redis::Options;
+use tollgate_redis::{Options, Redis};
+use tollgate_testing::servers::RedisCluster;
 
 use crate::agrees::Both;
-use crate::{server, slow_bucket, told};
+use crate::{acquire, admitted, server, slow_bucket, told, used};
 
-/// As many ids as an entry remembers; then Contended, until they expire.
-#[tokio::test]
-async fn too_many_ids_are_contended_until_they_expire() {
-    let redis = server();
-    let mut both = Both::new(&redis).await;
+/// 2,000 ids on one subject: each is recognised, a conflict is one, and when they expire they are new.
+async fn two_thousand_ids(gate: &Redis, clock: &ManualClock) {
     let policy = slow_bucket(10_000);
-    for number in 0..bounds::IDS_MAX {
-        let ask = Ask::new(&policy, "p").id(format!("id-{number}"));
-        assert!(both.acquire(&ask).await.unwrap().is_admitted());
-        if number == 499 {
-            both.clock.advance(Span::from_secs(60));
-        }
+    let ask = |number: u64| Ask::new(&policy, "p").id(format!("id-{number}"));
+    let mut permits = Vec::new();
+    for number in 0..2_000 {
+        permits.push(admitted(gate.acquire(&ask(number)).await.unwrap()));
     }
-    let one_more = Ask::new(&policy, "p").id("one-more");
-    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
-    assert!(both.acquire(&Ask::new(&policy, "p").id("id-700")).await.unwrap().is_admitted());
-    assert!(both.acquire(&Ask::new(&policy, "p")).await.unwrap().is_admitted());
-    both.clock.advance(Span::from_secs(60));
-    for number in 0..500 {
-        let ask = Ask::new(&policy, "p").id(format!("late-{number}"));
-        assert!(both.acquire(&ask).await.unwrap().is_admitted());
+    clock.advance(Span::from_secs(119));
+    for number in 0..2_000 {
+        let again = admitted(gate.acquire(&ask(number)).await.unwrap());
+        assert_eq!(again.grant(), permits[usize::try_from(number).unwrap()].grant());
     }
-    assert_eq!(both.acquire(&one_more).await.unwrap_err(), ErrorKind::Contended);
+    assert_eq!(used(gate, &policy, "p").await, 2_000);
+    let other = gate.acquire(&ask(1_500).cost("requests", 2)).await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Conflict);
+    assert!(gate.release(&permits[1_500]).await.unwrap());
+    assert_ne!(admitted(gate.acquire(&ask(1_500)).await.unwrap()).grant(), permits[1_500].grant());
+    clock.advance(Span::from_secs(1));
+    for number in [0, 8, 1_999] {
+        let again = admitted(gate.acquire(&ask(number)).await.unwrap());
+        assert_ne!(again.grant(), permits[usize::try_from(number).unwrap()].grant());
+    }
+    assert_eq!(used(gate, &policy, "p").await, 2_003);
+    // A reset makes those from before it new, and no others.
+    assert!(gate.reset(&policy, "p").await.unwrap());
+    let after = admitted(gate.acquire(&ask(8)).await.unwrap());
+    assert_eq!(admitted(gate.acquire(&ask(8)).await.unwrap()).grant(), after.grant());
+    assert_eq!(used(gate, &policy, "p").await, 1);
 }
 
-/// However many asks come, as long as fewer ids than the bound live at a time none is Contended: 900 of them, for ten times
-/// as many asks as are remembered, then ten, and a number that grows and shrinks.
 #[tokio::test]
-async fn ids_that_are_over_make_room_in_time() {
+async fn two_thousand_ids_of_one_subject_are_recognised() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
-    let policy = slow_bucket(20_000);
-    let ttl = Span::from_millis(900);
-    let (most, some) = (10 * bounds::IDS_MAX, 2 * bounds::IDS_MAX);
-    for (subject, asks, step) in [
-        ("many", most, 1_000..1_001),
-        ("few", some, 90_000..90_001),
-        ("changing", some, 900..30_000),
-    ] {
-        let mut wait = step.start;
-        for number in 0..asks {
-            // No two of the steps are alike, and they come to their start again.
-            wait = if wait + 37 < step.end { wait + 37 } else { step.start };
-            clock.advance(Span::from_micros(wait));
-            let ask = Ask::new(&policy, subject).id_for(format!("id-{number}"), ttl);
-            assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "{subject}: {number}");
+    two_thousand_ids(&told(Options::single(redis.url()), &clock).await, &clock).await;
+}
+
+#[tokio::test]
+async fn two_thousand_ids_of_one_subject_are_recognised_on_a_cluster() {
+    let (cluster, clock) = (RedisCluster::start().unwrap(), ManualClock::new());
+    two_thousand_ids(&told(Options::cluster(cluster.urls()), &clock).await, &clock).await;
+}
+
+/// On a cluster ids are fields of their entry. Those that expired go while others come, so that few are kept.
+#[tokio::test]
+async fn expired_ids_leave_the_entry_on_a_cluster() {
+    let (cluster, clock) = (RedisCluster::start().unwrap(), ManualClock::new());
+    let gate =
+        told(Options::cluster(cluster.urls()).attempt_timeout(Span::from_millis(500)), &clock);
+    let (gate, policy) = (gate.await, slow_bucket(50_000));
+    let key = gate.key(&policy, "p");
+    let fields = || -> u64 {
+        let count = |node| cluster.command(node, &["hlen", &key]).ok()?.trim().parse().ok();
+        (0..3).find_map(count).unwrap()
+    };
+    let ask = Ask::new(&policy, "p");
+    let mut most = 0;
+    for number in 0..6_000 {
+        clock.advance(Span::from_millis(20));
+        let ask = ask.clone().id_for(format!("id-{number}"), Span::from_secs(4));
+        assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+        if number % 100 == 0 {
+            most = most.max(fields());
         }
     }
+    // 200 live at a time.
+    assert!(most <= 400, "{most} fields");
+    clock.advance(Span::from_secs(5));
+    for _ in 0..400 {
+        assert!(acquire(&gate, &policy, "p").await.unwrap());
+        clock.advance(Span::from_mins(1));
+    }
+    assert!(fields() <= 40, "{} fields", fields());
+}
+
+/// The id is remembered though its entry is gone, and nothing is charged then; with slots it is a new ask.
+#[tokio::test]
+async fn an_id_outlives_its_entry() {
+    let (redis, clock) = (server(), ManualClock::new());
+    let gate = told(Options::single(redis.url()), &clock).await;
+    let policy = slow_bucket(100);
+    let ask = Ask::new(&policy, "p").id("x");
+    let first = admitted(gate.acquire(&ask).await.unwrap());
+    redis.command(&["del", &gate.key(&policy, "p")]).unwrap();
+    assert_eq!(admitted(gate.acquire(&ask).await.unwrap()).grant(), first.grant());
+    assert_eq!(used(&gate, &policy, "p").await, 0);
+    let slots = Limit::new("calls", "requests", Concurrency::new(2, Span::from_mins(1)));
+    let policy = Policy::new("slots", [slots]).unwrap();
+    let ask = Ask::new(&policy, "p").id("x");
+    admitted(gate.acquire(&ask).await.unwrap());
+    redis.command(&["del", &gate.key(&policy, "p")]).unwrap();
+    clock.advance(Span::from_secs(1));
+    admitted(gate.acquire(&ask).await.unwrap());
+    assert_eq!(used(&gate, &policy, "p").await, 1);
+}
+
+/// Pairs of a subject and an id that would read alike are apart.
+#[tokio::test]
+async fn ids_of_subjects_with_braces_are_apart() {
+    let (redis, clock) = (server(), ManualClock::new());
+    let gate = told(Options::single(redis.url()), &clock).await;
+    let policy = slow_bucket(100);
+    let pairs = [("a", "}b"), ("a}", "b"), ("a}}b", "b"), ("a", "}}bb"), ("1:{bucket/a", "}b")];
+    for (subject, id) in pairs {
+        for _ in 0..2 {
+            admitted(gate.acquire(&Ask::new(&policy, subject).id(id)).await.unwrap());
+        }
+    }
+    let total = async {
+        let mut sum = 0;
+        for (subject, _) in &pairs[1..] {
+            sum += used(&gate, &policy, subject).await;
+        }
+        sum
+    };
+    assert_eq!(total.await, 5);
 }
 
 /// The script is put together for the limits of a policy: as many as there may be, of every rule.

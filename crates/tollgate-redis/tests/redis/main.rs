@@ -10,10 +10,14 @@ mod contention;
 mod faults;
 mod ids;
 mod keeps;
+mod layout;
 mod lost;
 mod overrides;
+mod refunds;
 mod sabotage;
+mod settled;
 mod tls;
+mod windows;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use tollgate::core::{Change, Entry, Operation, Outcome, apply, codec};
+use tollgate::core::{Change, Entry, Known, Operation, Outcome, apply, codec};
 use tollgate::{BoxFuture, Clock, Error, Store, SystemClock};
 
 /// The core on the client's side, without a condition on the write.
@@ -33,13 +33,13 @@ impl Store for ReadThenWrite {
                 Some(bytes) => codec::decode(&bytes, operation.policy())?,
                 None => Entry::fresh(operation.policy(), SystemClock.now()),
             };
-            let (outcome, change) = apply(&operation, &mut entry, SystemClock.now())?;
-            if change == Change::Entry {
+            let applied = apply(&operation, &mut entry, Known::New, SystemClock.now())?;
+            if applied.change == Change::Entry {
                 let mut bytes = Vec::new();
                 codec::encode(&entry, &mut bytes);
                 let () = connection.set(&key, bytes).await.unwrap();
             }
-            Ok(outcome)
+            Ok(applied.outcome)
         })
     }
 }

@@ -4,18 +4,18 @@
 -- stand here once more, on locals, with one string read and one written; and what is written is the answer. The suite
 -- compares both with the core.
 --
--- The layout of arguments, entry and answer is in head.lua. Of the numbers of the verb, the first is how long the id is
--- remembered, and the second 1 to charge without deciding, and the
--- third the digest of the shape. ARGV[4] is what is asked for by unit. In what is put together,
--- names with a dollar stand for what
--- depends on the limits: the locals of all of them, their values at first, how they are packed, and what each does.
-local KEY, args, SHAPE, ID = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+-- The layout of arguments, entry and answer is in head.lua, but for ARGV[3], which is the field of the id here. The numbers of
+-- the verb are how long the id is remembered, 1 to charge without deciding and 2 more if the charge may be given back, the
+-- digest of the shape, and that of the ask. In what is put together, names with a dollar stand for what depends on the limits:
+-- the locals of all of them, their values at first, how they are packed, their lows, and what each does.
+local KEY, args, SHAPE, ID, FIELD = KEYS[1], ARGV[1], ARGV[2], KEYS[2], ARGV[3]
 local call, read, pack, sub = redis.call, struct.unpack, struct.pack, string.sub
 local MAX = 9007199254740991
 -- Logs that are longer than this are shortened in an answer.
 local SHORT = 256
 
-local told, id_ttl, force, digest = read('<I7I7I7I7', args)
+local told, id_ttl, mode, digest, asked = read('<I7I7I7I7I7', args)
+local force, refundable = mode % 2 == 1, mode > 1
 local now = told
 if told == 0 then
   local time = call('TIME')
@@ -24,28 +24,32 @@ end
 local clock = now
 
 local e, known
-if ID == '' then
-  e = call('HGET', KEY, 'e')
-else
-  local got = call('HMGET', KEY, 'e', ID)
+if ID then
+  e, known = call('HGET', KEY, 'e'), call('GET', ID)
+elseif FIELD then
+  local got = call('HMGET', KEY, 'e', FIELD)
   e, known = got[1], got[2]
+else
+  e = call('HGET', KEY, 'e')
 end
 
-local at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes =
-  now, now, 0, 0, 32, 0, 0, 0, 0, 0, 0
+local at, stamp, writes, stays, full, changed, changed_at, goes = now, now, 0, 0, 0, 0, 0, 0
+-- Where the lows begin in e, behind the states.
+local lows_at = 1
 local $names = $zeros
 if e then
   -- The digest stands for the version and the shape; other scripts may have left it out.
-  if read('<I7', e, 65) ~= digest then
-    if e:byte() ~= 3 then return pack('<BI7I4B', 107, clock, 1, e:byte()) end
-    if call('HGET', KEY, 'p') ~= SHAPE then
-      local all = cmsgpack.pack(call('HGETALL', KEY))
+  if read('<I7', e, 54) ~= digest then
+    local version = e:byte()
+    if version ~= 4 and version ~= 3 then return pack('<BI7I4B', 107, clock, 1, version) end
+    if version == 3 or call('HGET', KEY, 'p') ~= SHAPE then
+$fields
+      local all = whole(known)
       return pack('<BI7I4', 103, clock, #all) .. all
     end
   end
   local _
-  _, at, stamp, writes, ids, ids_look, ids_first, ids_until, settled_until, changed, changed_at, goes, _, $names =
-    read('<BI7I7I4I2I2I7I7I7I7I7I6I7$layout', e)
+  _, at, stamp, writes, stays, full, changed, changed_at, goes, _, $names, lows_at = read('<BI7I7I4I7I7I7I7I6I7$layout', e)
   if now < at then now = at end
   if changed > 0 and changed_at + 3600000000 <= now then changed, changed_at = 0, 0 end
 elseif now < 1 then
@@ -54,77 +58,81 @@ end
 
 -- What is known of the id. The core says what follows from it, also that it was used with other costs.
 if known then
-  local given, _, stands_until = read('<I7I7I7', known)
-  if now < stands_until then
+  local given, _, expires, before = read('<I7I7I7I7', known)
+  local stands = now < expires
+  if stands then
+    -- A reset since then makes it a new ask: its run of settled permits starts at 0.
+    local settled = call('HGET', KEY, 's')
+    if settled and read('<I7', settled, 23) == 0 then
+      local length = read('<I4', settled, 19)
+      local runs = (length == 0) and sub(settled, 23, 43) or call('HGET', KEY, 's' .. sub(settled, 30, 36))
+      stands = read('<I7', runs, 8) < given
+    end
+  end
+  if stands then
     -- A repeat that took slots is worth nothing once they are gone: then it is a new ask.
     local took, held = false, false
-    if force == 0 and sub(known, 22) == ARGV[4] then
+    if not force and asked == before then
 $held
     end
-    if held or not took then return pack('<BI7I4', 102, clock, #known) .. known .. e end
+    if held or not took then
+      return pack('<BI7I4', 102, clock, #known) .. known .. (e and sub(e, 1, lows_at - 1) or '')
+    end
   end
 end
 
--- When the entry says what an absent one says; what is known of ids comes to it below.
-local due, refused = stamp + 1, false
-if due < settled_until then due = settled_until end
+-- When the entry says what an absent one says.
+local due, refused, low_at = stamp + 1, false, lows_at
+if due < stays then due = stays end
 if changed > 0 and due < changed_at + 3600000000 then due = changed_at + 3600000000 end
+$declared
 $limits
 
-local answer = e or ''
-if refused and force == 0 then
+local answer
+if refused and not force then
   -- A refusal writes nothing and answers with what is there; the core brings it to now, and says what binds.
+  answer = e or ''
+  if lows_at <= #answer then answer = sub(answer, 1, lows_at - 1) end
   if #answer <= SHORT then return pack('<BI7I4', 102, clock, 0) .. answer end
 else
-  local record
-  if ID ~= '' then
-    local remembered_until = now + id_ttl
-    if ids_look <= ids and ids_first <= now then
-      -- Forgets what is too old. The next look is due when there are four times as many as stay, so that an id is looked
-      -- at little more than once in its life.
-      local all, dead, count = call('HGETALL', KEY), {}, 0
-      ids, ids_first, ids_until = 0, MAX, 0
-      for j = 1, #all, 2 do
-        -- Every other field has a name of one letter.
-        if #all[j] > 1 then
-          local last = read('<I7', all[j + 1], 15)
-          if last <= now then
-            count = count + 1
-            dead[count] = all[j]
-            if all[j] == ID then known = false end
-          else
-            ids = ids + 1
-            if last < ids_first then ids_first = last end
-            if ids_until < last then ids_until = last end
-          end
-        end
-      end
-      ids_look = (ids < 8) and 32 or 4 * ids
-      if 1024 < ids_look then ids_look = 1024 end
-      if count > 0 and ids < 1024 then call('HDEL', KEY, unpack(dead)) end
+  -- Too many others are not settled yet.
+  if now < full and refundable and not force then return pack('<BI7I4', 106, clock, 0) end
+  local record, remembered_until
+  if ID or FIELD then
+    remembered_until = now + id_ttl
+    record = pack('<I7I7I7I7', stamp, now, remembered_until, asked)
+    if FIELD then
+      if stays < remembered_until then stays = remembered_until end
+      if due < stays then due = stays end
     end
-    if 1024 <= ids then return pack('<BI7I4', 106, clock, 0) end
-    record = pack('<I7I7I7c0', stamp, now, remembered_until, ARGV[4])
-    if ids == 0 or remembered_until < ids_first then ids_first = remembered_until end
-    if not known then ids = ids + 1 end
-    if ids_until < remembered_until then ids_until = remembered_until end
   end
-  if due < ids_until then due = ids_until end
-
   local ends = goes
   if told == 0 then ends = math.ceil(due / 1000) end
-  answer = pack('<BI7I7I4I2I2I7I7I7I7I7I6I7$layout', 3, now, stamp + 1, (writes + 1) % 4294967296, ids, ids_look, ids_first,
-    ids_until, settled_until, changed, changed_at, ends, digest, $values)
-  if not e then
-    if record then
-      call('HSET', KEY, 'e', answer, 'p', SHAPE, ID, record)
-    else
-      call('HSET', KEY, 'e', answer, 'p', SHAPE)
-    end
-  elseif record then
-    call('HSET', KEY, 'e', answer, ID, record)
+  answer = pack('<BI7I7I4I7I7I7I7I6I7$layout', 4, now, stamp + 1, (writes + 1) % 4294967296, stays, full, changed, changed_at,
+    ends, digest, $values)
+  if e then
+    call('HSET', KEY, 'e', answer$tails)
   else
-    call('HSET', KEY, 'e', answer)
+    call('HSET', KEY, 'e', answer$tails, 'p', SHAPE)
+  end
+  if ID then
+    if told == 0 then
+      call('SET', ID, record, 'PXAT', math.ceil(remembered_until / 1000))
+    else
+      call('SET', ID, record)
+    end
+  elseif FIELD then
+    if 32 < call('HLEN', KEY) then
+      -- Looks at a few fields with each ask, so that expired ids go in time and no ask pays for all of them.
+      local scan = call('HSCAN', KEY, call('HGET', KEY, 'o') or '0', 'COUNT', 8)
+      local found = scan[2]
+      for j = 1, #found, 2 do
+        if found[j]:byte() == 107 and read('<I7', found[j + 1], 15) <= now then call('HDEL', KEY, found[j]) end
+      end
+      call('HSET', KEY, FIELD, record, 'o', scan[1])
+    else
+      call('HSET', KEY, FIELD, record)
+    end
   end
   -- With windows and calendars the end seldom moves.
   if ends ~= goes then call('PEXPIREAT', KEY, ends) end
@@ -134,5 +142,5 @@ end
 -- Only an answer with long logs comes here.
 $shorten
 answer = shortened(answer, now)
-if refused and force == 0 then return pack('<BI7I4', 102, clock, 0) .. answer end
+if refused and not force then return pack('<BI7I4', 102, clock, 0) .. answer end
 return answer

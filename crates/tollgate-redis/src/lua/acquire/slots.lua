@@ -8,7 +8,7 @@
   if 1 < first then log$ = sub(log$, first) end
   if #log$ > 0 then idle = read('<I7', log$, #log$ - 20) end
   -- Nobody holds a slot by a charge without a decision.
-  if cost > 0 and force == 0 then
+  if cost > 0 and not force then
     if most < used$ + cost then refused = true end
     used$ = used$ + cost
     local expires, behind = now + x, #log$ + 1
