@@ -12,7 +12,8 @@ impl Entry {
     pub(crate) fn forgotten(&self, now: Timestamp) -> Self {
         let now = self.effective(now);
         let mut empty = Self::fresh(&self.policy, now);
-        empty.next_stamp = empty.next_stamp.max(self.next_stamp);
+        // One stamp is left free, so that no run of later permits joins the one of the reset.
+        empty.next_stamp = empty.next_stamp.max(self.next_stamp + 1);
         empty.extra_mut().settled = Settled::all_before(self.next_stamp, now);
         empty
     }

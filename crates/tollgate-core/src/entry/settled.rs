@@ -106,7 +106,7 @@ impl Settled {
             && let Some(oldest) = self.runs.first_entry()
             && oldest.get().is_abandoned(now)
             // What was settled just now must be known if it comes again.
-            && *oldest.key() != stamp
+            && !(oldest.get().first..=oldest.get().last).contains(&stamp)
         {
             self.floor = self.floor.max(oldest.remove().last);
         }

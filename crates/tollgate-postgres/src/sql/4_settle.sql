@@ -117,7 +117,7 @@ BEGIN
             SELECT s.first, s.last, s.admitted_us INTO v_run FROM @schema@.settled s
              WHERE s.policy = p_policy AND s.subject = p_subject ORDER BY s.first LIMIT 1;
             -- What was settled just now must be known if it comes again.
-            IF v_run.admitted_us + abandoned_after <= v_now AND v_run.first <> p_stamp THEN
+            IF v_run.admitted_us + abandoned_after <= v_now AND NOT p_stamp BETWEEN v_run.first AND v_run.last THEN
                 DELETE FROM @schema@.settled s
                  WHERE s.policy = p_policy AND s.subject = p_subject AND s.first = v_run.first;
                 UPDATE @schema@.entries e

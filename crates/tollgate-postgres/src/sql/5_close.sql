@@ -80,7 +80,7 @@ BEGIN
         taken := @schema@.take(NULL, v_now, v_now, p_numbers, p_none, 0, false, false);
         IF taken.states IS NULL THEN RETURN result; END IF;
         UPDATE @schema@.entries e
-           SET revision = e.revision + 1, at_us = v_now, next_stamp = greatest(row.next_stamp, v_now, 1),
+           SET revision = e.revision + 1, at_us = v_now, next_stamp = greatest(row.next_stamp + 1, v_now),
                states = taken.states, settled_runs = 1, settled_floor = 0, closed = '{}', changed = '{}',
                absent_at_us = greatest(row.next_stamp, v_now + permit_ttl)
          WHERE e.policy = p_policy AND e.subject = p_subject AND e.revision = row.revision;

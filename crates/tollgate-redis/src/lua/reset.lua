@@ -10,7 +10,7 @@ for i, l in ipairs(L) do
 end
 if not busy then return answer(SAME) end
 local last = E.stamp - 1
-E.stamp, E.stays, E.full, E.changed, E.changed_at, E.goes = max(E.stamp, now, 1), now + PERMIT_TTL, 0, 0, 0, 0
+E.stamp, E.stays, E.full, E.changed, E.changed_at, E.goes = max(E.stamp + 1, now), now + PERMIT_TTL, 0, 0, 0, 0
 for i in ipairs(S) do
   S[i] = {used = 0, closed = 0, ends = 0, late = 0, lows = ''}
   if W[i] then W[i] = '' end
