@@ -36,6 +36,8 @@ struct State {
     /// What is added to the machine's clock, in microseconds.
     offset: i64,
     has_evidence: bool,
+    /// How many replies had a `Date`.
+    dates: u64,
 }
 
 impl State {
@@ -101,6 +103,11 @@ impl Guarded {
         true
     }
 
+    /// How many replies had a `Date`.
+    pub(crate) fn dates(&self) -> u64 {
+        self.state().dates
+    }
+
     /// How often the clock was found to be off.
     pub(crate) fn corrections(&self) -> u64 {
         self.corrections.load(Ordering::Relaxed)
@@ -130,6 +137,7 @@ impl Guarded {
         let now = state.now(reading);
         let was_set = state.detector.pending().is_some();
         state.has_evidence = true;
+        state.dates += 1;
         if was_set {
             state.detector.trust(reading);
             // Set right, a clock needs no correction any more.

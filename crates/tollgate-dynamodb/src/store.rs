@@ -16,6 +16,9 @@ use crate::send::Wire;
 use crate::skew::Guarded;
 use crate::tries::Tries;
 
+/// How often the service's time is read for one operation, if the clock is set again meanwhile.
+const EVIDENCE_READS_MAX: u32 = 3;
+
 /// tollgate on a DynamoDB table. [`Atomic`](tollgate::Atomic) makes a gate of it.
 ///
 /// ```no_run
@@ -132,21 +135,27 @@ impl DynamoDb {
 
     /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.
     pub(crate) async fn await_evidence(&self) -> Result<(), Error> {
-        if !self.clock.is_suspect() {
-            return Ok(());
+        for _ in 0..EVIDENCE_READS_MAX {
+            if !self.clock.is_suspect() {
+                return Ok(());
+            }
+            let dates = self.clock.dates();
+            let read = self.wire.read(&mut self.wire.watch.call(None), SHARED).await;
+            if self.clock.dates() == dates {
+                read?;
+                if self.clock.do_without_evidence() {
+                    return Ok(());
+                }
+                break;
+            }
         }
-        let read = self.wire.read(&mut self.wire.watch.call(None), SHARED).await;
         if !self.clock.is_suspect() {
-            return Ok(());
-        }
-        read?;
-        if self.clock.do_without_evidence() {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            "dynamodb: the clock of this machine was set, and replies have no Date header to check it against; set the \
-             clock right, or restart",
+            "dynamodb: the clock of this machine was set, and no Date header of a reply confirms its time; set the clock \
+             right, or restart",
         ))
     }
 

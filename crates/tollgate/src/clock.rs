@@ -34,6 +34,12 @@ pub trait Clock: Debug + Send + Sync + 'static {
         None
     }
 
+    /// The wall clock and [`boot_time`](Self::boot_time), both read now: unlike [`now`](Self::now), never from a reading
+    /// that this thread kept.
+    fn wall_and_boot(&self) -> (Timestamp, Span) {
+        (self.now(), self.boot_time())
+    }
+
     /// Both at once, for those who need both and often.
     fn both(&self) -> (Timestamp, Span) {
         (self.now(), self.monotonic())

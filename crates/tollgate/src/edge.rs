@@ -80,6 +80,11 @@ impl Clock for SystemClock {
         Span::from_micros(secs.saturating_mul(1_000_000).saturating_add(nanos / 1_000))
     }
 
+    fn wall_and_boot(&self) -> (Timestamp, Span) {
+        // Threads that kept readings from before and after a step would disagree for a while.
+        (Timestamp::from_micros(wall_micros()), self.boot_time())
+    }
+
     #[cfg(target_os = "linux")]
     fn boot_id(&self) -> Option<u128> {
         static ID: LazyLock<Option<u128>> = LazyLock::new(|| {

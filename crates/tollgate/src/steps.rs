@@ -34,7 +34,8 @@ impl Reading {
     /// Reads both clocks.
     #[must_use]
     pub fn take(clock: &dyn Clock) -> Self {
-        Self { wall: clock.now(), boot: clock.boot_time() }
+        let (wall, boot) = clock.wall_and_boot();
+        Self { wall, boot }
     }
 
     /// The wall clock when the boot-time clock shows `boot`, if neither is set in between.
