@@ -211,40 +211,27 @@ async fn an_item_stays_small() {
     assert!(attributes < 80, "{attributes} attributes: {:?}", items.items()[0].keys());
 }
 
-/// A reset with very many ids writes the whole item at once, and is known when its reply is lost too.
+/// A reset of very many slots writes the whole item at once, and is known when its reply is lost too.
 #[tokio::test]
 async fn a_large_reset_is_one_write() {
     let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, single(TokenBucket::per_minute(100)));
+    let gate = desk.gate().await;
+    let limits = (0..3).map(|place| {
+        let rule = RollingWindow::new(1_000, Span::from_secs(64)).resolution(64);
+        Limit::new(format!("w{place}"), "requests", rule)
+    });
+    let policy = Policy::new("windows", limits).unwrap();
     let mut first = None;
-    for number in 0..60 {
-        let ask = Ask::new(&policy, "p").id(format!("id-{number}"));
-        first.get_or_insert(admit(&gate, &ask).await);
+    for _ in 0..60 {
+        desk.clock.advance(Span::from_secs(1));
+        first.get_or_insert(admit(&gate, &Ask::new(&policy, "p")).await);
     }
     desk.server.proxy().reset_counts();
     desk.server.proxy().next("PutItem", 1, &Misbehaviour::DropReply);
     assert!(gate.reset(&policy, "p").await.unwrap());
     let counts = desk.server.proxy().counts();
     assert_eq!((counts.of("PutItem"), counts.of("UpdateItem")), (2, 0), "{counts:?}");
-    assert_eq!(remaining(&gate, &policy, "p").await, [100]);
+    assert_eq!(remaining(&gate, &policy, "p").await, [1_000; 3]);
     assert!(!gate.release(&first.unwrap()).await.unwrap(), "the reset gave it back");
     assert!(!gate.reset(&policy, "p").await.unwrap());
-}
-
-/// An id that is used again while there is hardly room is never charged twice; beyond the bound the answer is Contended.
-#[tokio::test]
-async fn too_many_ids_are_contended() {
-    let desk = Desk::new().await;
-    let (gate, other) = (desk.gate().await, desk.gate().await);
-    let policy = single(TokenBucket::per_minute(5_000));
-    let max = u64::try_from(tollgate::core::bounds::IDS_MAX).unwrap();
-    for number in 0..max {
-        admit(&gate, &Ask::new(&policy, "p").id(format!("id-{number}"))).await;
-    }
-    for gate in [&gate, &other] {
-        let error = gate.acquire(&Ask::new(&policy, "p").id("one more")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
-        admit(gate, &Ask::new(&policy, "p").id("id-7")).await;
-    }
-    assert_eq!(remaining(&gate, &policy, "p").await, [5_000 - max]);
 }
