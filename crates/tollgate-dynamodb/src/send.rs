@@ -30,7 +30,7 @@ pub const ATTEMPTS_MAX: u32 = 3;
 pub const THROTTLE_RETRIES_MAX: u32 = 5;
 
 /// How often a request is sent again because a transaction has the item at the same time.
-pub const CONFLICT_RETRIES_MAX: u32 = 20;
+pub const CONFLICT_RETRIES_MAX: u32 = 12;
 
 /// The pauses between attempts.
 const PAUSE: Backoff = Backoff {
@@ -149,6 +149,8 @@ impl Wire {
         let table = self.target.table.as_str();
         let entry = put_in_transaction(table, attributes.clone(), condition)?;
         let id_key = AttributeValue::S(id.key.clone());
+        // A transaction needs the permissions of its parts.
+        let action = if id.item.is_some() { "PutItem" } else { "DeleteItem" };
         let id = match &id.item {
             Some(item) => {
                 let mut item = item.clone();
@@ -184,11 +186,11 @@ impl Wire {
                                 let codes = reasons.iter().filter_map(|reason| reason.code());
                                 let code = codes.filter(|code| *code != "None").last();
                                 let code = code.unwrap_or("TransactionConflict").to_owned();
-                                Err(self.target.refused("TransactWriteItems", &code, error))
+                                Err(self.target.refused(action, &code, error))
                             }
                         }
                     }
-                    _ => Err(self.target.trouble("TransactWriteItems", error)),
+                    _ => Err(self.target.trouble(action, error)),
                 },
             }
         })

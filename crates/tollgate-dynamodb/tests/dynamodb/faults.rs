@@ -18,16 +18,13 @@ async fn a_lost_reply_is_charged_once() {
         let gate = desk.gate().await;
         let subject = format!("{name}-subject");
         for (round, id) in [None, Some("given")].into_iter().enumerate() {
-            desk.server.proxy().next("UpdateItem", 2, &Misbehaviour::DropReply);
+            let write = if id.is_some() { "TransactWriteItems" } else { "UpdateItem" };
+            desk.server.proxy().next(write, 2, &Misbehaviour::DropReply);
             let ask = Ask::new(&policy, subject.as_str());
             let ask = id.map_or_else(|| ask.clone(), |id| ask.clone().id(id));
             desk.server.proxy().reset_counts();
             let permit = admit(&gate, &ask).await;
-            assert_eq!(
-                desk.server.proxy().counts().of("UpdateItem"),
-                3,
-                "{name}: sent three times"
-            );
+            assert_eq!(desk.server.proxy().counts().of(write), 3, "{name}: sent three times");
             let left = 4 - u64::try_from(round).unwrap();
             assert_eq!(remaining(&gate, &policy, &subject).await[0], left, "{name}, {id:?}");
             // The permit is the one that was charged: it gives back exactly that, once.
@@ -78,7 +75,8 @@ async fn a_release_keeps_the_mark_of_a_late_write() {
     let policy = gemini();
     for (subject, id) in [("p", None), ("q", Some("given"))] {
         let gate = desk.gate().await;
-        desk.server.proxy().next("UpdateItem", 1, &Misbehaviour::DropReply);
+        let write = if id.is_some() { "TransactWriteItems" } else { "UpdateItem" };
+        desk.server.proxy().next(write, 1, &Misbehaviour::DropReply);
         let ask = Ask::new(&policy, subject);
         let permit = admit(&gate, &id.map_or_else(|| ask.clone(), |id| ask.clone().id(id))).await;
         let marks = marks(&desk, subject).await;
@@ -102,7 +100,7 @@ async fn a_write_that_arrives_after_the_release_is_not_charged() {
         let other = admit(&gate, &Ask::new(&policy, subject).id("other")).await;
         let ask = Ask::new(&policy, subject).id("given");
         desk.clock.advance(Span::from_millis(10));
-        desk.server.proxy().next("UpdateItem", 3, &Misbehaviour::Hold);
+        desk.server.proxy().next("TransactWriteItems", 3, &Misbehaviour::Hold);
         let error = gate.acquire(&ask).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         desk.clock.advance(Span::from_millis(100));
