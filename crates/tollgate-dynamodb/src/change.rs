@@ -15,6 +15,7 @@ use crate::fast;
 use crate::id::{self, IdWrite};
 use crate::item::{Item, STAMP};
 use crate::layout::Layout;
+use crate::refund::Sight;
 use crate::send::{Written, pause};
 use crate::store::DynamoDb;
 use crate::swap::swap;
@@ -93,7 +94,7 @@ impl DynamoDb {
                 tries.ended(delivered.took, Tried::Answered);
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
-            let answer = run(&operation, item.as_deref(), Known::New, now);
+            let answer = run(&operation, item.as_deref(), &[], Known::New, now);
             if !matches!(&answer, Ok((applied, _)) if applied.change == Change::Entry) {
                 tries.ended(delivered.took, Tried::Answered);
                 return answer.map(|(applied, _)| applied.outcome);
@@ -125,7 +126,8 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
-            let answer = run(operation, seen.as_deref(), id.known(), now);
+            let sights = self.hints.sights(key);
+            let answer = run(operation, seen.as_deref(), &sights, id.known(), now);
             // Only what was just seen may be answered from.
             let (applied, entry) = match answer {
                 Ok((applied, entry)) if applied.change == Change::Entry => (applied, entry),
@@ -243,7 +245,9 @@ impl IdState {
             }
             // An id that was given anew since belongs to another permit.
             (IdChange::Forget, Some(stamp))
-                if self.read.is_none_or(|read| read.is_some_and(|given| given.charge.stamp == stamp)) =>
+                if self
+                    .read
+                    .is_none_or(|read| read.is_some_and(|given| given.charge.stamp == stamp)) =>
             {
                 Some(IdWrite::forget(key, stamp))
             }
@@ -252,15 +256,16 @@ impl IdState {
     }
 }
 
-/// Runs `operation` at `now` on the entry that `item` says, or on a fresh one.
+/// Runs `operation` at `now` on the entry that `item` says, of which there were earlier `sights`, or on a fresh one.
 pub(crate) fn run(
     operation: &Operation<'_>,
     item: Option<&Item>,
+    sights: &[Sight],
     known: Known,
     now: Timestamp,
 ) -> Result<(Applied, Entry), Error> {
     let mut entry = match item {
-        Some(item) => item.entry(operation)?,
+        Some(item) => item.entry(operation, sights)?,
         None => Entry::fresh(operation.policy(), now),
     };
     let applied = apply(operation, &mut entry, known, now)?;
@@ -280,7 +285,7 @@ pub(crate) fn run(
 }
 
 fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {
-    let entry = item.entry_with(ask.policy(), None)?;
+    let entry = item.entry_with(ask.policy(), None, &[])?;
     let grant = Grant::of(charge, ask.policy(), ask.amounts());
     let permit = Permit::of(ask, grant, standings(&entry, now));
     Ok(Outcome::Decided(Decision::Admitted(permit)))

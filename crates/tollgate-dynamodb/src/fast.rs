@@ -22,12 +22,13 @@
 
 use tollgate::core::{Ask, Borders, Policy, Span, Timestamp};
 
-use crate::expression::{Expression, to_number};
+use crate::expression::{Expression, to_bytes, to_number};
 use crate::item::{AT, FULL_UNTIL, Item, SHAPE, STAMP, TTL, VERSION, shape_of};
 use crate::layout::{
     Grid, Kind, Layout, Level, calendar_name, closed_name, first_name, index_of, level_name,
-    log_name, slot_name, sum_name,
+    log_name, refunds_name, slot_name, sum_name,
 };
+use crate::refund::Left;
 use crate::token;
 
 /// The most operators of an expression.
@@ -124,6 +125,15 @@ impl Plan {
         at: Timestamp,
     ) {
         let (name, now, cost) = (level_name(place), level.of(at), level.cost(cost));
+        let refunds = refunds_name(place);
+        if level.is_continuous && seen.is_none_or(|item| !item.attributes.contains_key(&refunds)) {
+            // The charge that creates the item is the first one.
+            let next_stamp = at.as_micros().max(1);
+            let left = Left { next_stamp, at, used: 0, lows: Vec::new() }.write();
+            let (path, left) =
+                (self.expression.name(&refunds), self.expression.value(to_bytes(left)));
+            self.expression.set_to(&refunds, &format!("if_not_exists({path},{left})"));
+        }
         let full_at = seen.and_then(|item| item.number(&name));
         match full_at.filter(|full_at| now < *full_at) {
             Some(full_at) => {

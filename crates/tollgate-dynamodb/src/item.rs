@@ -28,7 +28,7 @@ use crate::layout::{
     log_name, refunds_name, slot_name, slots_name,
 };
 use crate::packed::{Width, read_changed, read_log, read_settled, read_slots};
-use crate::refund::{Left, refine};
+use crate::refund::{Left, Sight, refine};
 
 pub(crate) const KEY: &str = "pk";
 pub(crate) const SHAPE: &str = "sh";
@@ -111,13 +111,31 @@ impl Item {
         }
     }
 
-    /// The entry that the item says, for `operation`: a permit that is given back proves something about its bucket.
-    pub(crate) fn entry(&self, operation: &Operation<'_>) -> Result<Entry, Error> {
+    /// The entry that the item says, for `operation`: a permit that is given back proves something about its bucket, and so
+    /// do earlier `sights` of the item.
+    pub(crate) fn entry(
+        &self,
+        operation: &Operation<'_>,
+        sights: &[Sight],
+    ) -> Result<Entry, Error> {
         let permit = match operation {
             Operation::Settle(permit, _) | Operation::Release(permit) => Some(*permit),
             _ => None,
         };
-        self.entry_with(operation.policy(), permit)
+        self.entry_with(operation.policy(), permit, sights)
+    }
+
+    /// The buckets of the item.
+    pub(crate) fn sight(&self) -> Sight {
+        let full_at = self.attributes.keys().filter_map(|name| {
+            let place = name.strip_prefix('t')?.parse().ok()?;
+            Some((place, self.number(name)?))
+        });
+        Sight {
+            next_stamp: self.small(STAMP).unwrap_or(1),
+            at: self.at(),
+            full_at: full_at.collect(),
+        }
     }
 
     /// The entry that the item says.
@@ -125,11 +143,13 @@ impl Item {
         &self,
         policy: &Policy,
         permit: Option<&Permit>,
+        sights: &[Sight],
     ) -> Result<Entry, Error> {
         let permit = permit.filter(|permit| self.has_shape_of(permit.policy()));
         let policy = self.policy(policy)?;
         let (layout, at, width) = (Layout::of(&policy), self.at(), self.width());
-        let next_stamp = self.small(STAMP).unwrap_or(1);
+        let now = self.sight();
+        let next_stamp = now.next_stamp;
         let mut windows = policy.windows_at(at);
         let states = layout.kinds.iter().zip(policy.places()).enumerate();
         let states = states.map(|(place, (kind, unit))| {
@@ -140,7 +160,7 @@ impl Item {
                     let mut lows = Vec::new();
                     if level.is_continuous {
                         let left = self.bytes(&refunds_name(place)).map(Left::read).transpose()?;
-                        lows = Left::lows_at(left.as_ref(), level, at, used, next_stamp);
+                        lows = Left::lows_at(left.as_ref(), level, place, sights, &now);
                         if let Some(permit) = permit {
                             let cost = permit.charged().amounts.at(unit);
                             refine(&mut lows, level, permit, cost, at);
@@ -178,10 +198,7 @@ impl Item {
             states,
             settled: read_settled(self.bytes(SETTLED).unwrap_or_default(), width)?,
             closed: closed.collect(),
-            changed: self
-                .bytes(CHANGED)
-                .map(|changed| read_changed(changed, width))
-                .transpose()?,
+            changed: self.bytes(CHANGED).map(|changed| read_changed(changed, width)).transpose()?,
         };
         Ok(parts.into_entry(&policy)?)
     }

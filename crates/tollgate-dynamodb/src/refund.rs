@@ -2,8 +2,8 @@
 //!
 //! Giving back must not make room twice, so the core credits at most the lowest `used` since the charge, taken just before
 //! every later charge (its *lows*). A charge by expression adds to the full-at level `t` and cannot record what it found. A
-//! swap can: it stores the lows with the next stamp `n` and the level `t` that it leaves behind. From those two numbers a lower
-//! bound follows for every charge since.
+//! swap can: it stores the lows with the next stamp `n` and the level `t` that it leaves behind, and so does the write that creates
+//! an item. From those two numbers a lower bound follows for every charge since.
 //!
 //! Let a swap leave `(n0, t0)`, and let a later reader find the item with the next stamp `n`, last written at `a`. A charge
 //! by expression only raises `t`: the busy branch adds its cost, and the idle branch sets `t` to now plus the cost, where
@@ -12,6 +12,10 @@
 //! of them, in the terms of the core: a permit from before the last of these charges gets at most `t0 - a` back, the permit of
 //! the last one is bound by the present level alone. If the bucket was empty in between, then `t0 <= a`, and the low is 0:
 //! earlier permits get nothing, as they must.
+//!
+//! An instance also remembers what it saw of the item after each of its own charges ([`Sight`]). A sight with a stamp above `n0`
+//! is from after the swap, so that nothing but charges came between: it cuts the charges `n0..n` into shorter stretches, each
+//! with a bound of its own. One instance that charges and settles alone is as exact as the core.
 //!
 //! A bound below the true low credits less, never more, so the store is never looser than the core. How much it loses depends
 //! on what was charged by expression between two swaps. Two facts about the permit itself narrow that:
@@ -71,31 +75,73 @@ impl Left {
         Ok(Self { next_stamp: *next_stamp, at, used: *used, lows })
     }
 
-    /// The lows of a bucket with `used` at `at`, whose next charge has the stamp `next_stamp`, after a swap that left this.
+    /// The lows of the bucket at `place` as `now` has it, after a swap that left this; `sights` are of the same item.
     pub(crate) fn lows_at(
         left: Option<&Self>,
         level: &Level,
-        at: Timestamp,
-        used: u64,
-        next_stamp: u64,
+        place: usize,
+        sights: &[Sight],
+        now: &Sight,
     ) -> Vec<(u64, u64)> {
-        if used == 0 {
+        if now.full_at(place) <= level.of(now.at) {
             return Vec::new();
         }
-        let Some(left) = left.filter(|left| left.next_stamp <= next_stamp) else {
-            return vec![(next_stamp.saturating_sub(1), 0)];
+        let Some(left) = left.filter(|left| left.next_stamp <= now.next_stamp) else {
+            return vec![(now.next_stamp.saturating_sub(1), 0)];
         };
         let mut lows = left.lows.clone();
-        if left.next_stamp == next_stamp {
+        if left.next_stamp == now.next_stamp {
             return lows;
         }
+        let mut last = left.next_stamp;
+        let mut full_at = level.of(left.at) + u128::from(left.used);
         if lows.is_empty() {
             // What was charged before the swap gets nothing back.
-            lows.push((left.next_stamp, 0));
+            lows.push((last, 0));
         }
-        let lowest = (level.of(left.at) + u128::from(left.used)).saturating_sub(level.of(at));
-        record(&mut lows, next_stamp - 1, u64::try_from(lowest).unwrap_or(u64::MAX));
+        let between = sights.iter().filter(|sight| sight.next_stamp < now.next_stamp);
+        for sight in between.chain([now]) {
+            if last < sight.next_stamp {
+                let lowest = full_at.saturating_sub(level.of(sight.at));
+                record(&mut lows, sight.next_stamp - 1, u64::try_from(lowest).unwrap_or(u64::MAX));
+                (last, full_at) = (sight.next_stamp, sight.full_at(place));
+            }
+        }
         lows
+    }
+}
+
+/// The buckets of an item as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) next_stamp: u64,
+    /// When the item was written.
+    pub(crate) at: Timestamp,
+    /// When each bucket is full again, by place.
+    pub(crate) full_at: Vec<(usize, u128)>,
+}
+
+impl Sight {
+    fn full_at(&self, place: usize) -> u128 {
+        self.full_at.iter().find(|(other, _)| *other == place).map_or(0, |(_, full_at)| *full_at)
+    }
+
+    /// Adds `sight` to the `sights` of an item, in order of stamps. Of too many every second one goes, which only makes the
+    /// stretches between them longer.
+    pub(crate) fn add_to(self, sights: &mut Vec<Self>) {
+        if self.full_at.is_empty()
+            || sights.last().is_some_and(|last| self.next_stamp <= last.next_stamp)
+        {
+            return;
+        }
+        if LOWS_MAX <= sights.len() {
+            let mut index = 0;
+            sights.retain(|_| {
+                index += 1;
+                index % 2 == 0
+            });
+        }
+        sights.push(self);
     }
 }
 

@@ -116,7 +116,7 @@ impl DynamoDb {
         key: &str,
     ) -> Result<Outcome, Error> {
         let item = self.read(tries, key).await?;
-        Ok(run(operation, item.as_deref(), Known::New, self.clock.now())?.0.outcome)
+        Ok(run(operation, item.as_deref(), &[], Known::New, self.clock.now())?.0.outcome)
     }
 
     pub(crate) async fn read(

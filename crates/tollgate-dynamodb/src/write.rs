@@ -49,9 +49,11 @@ fn write_part(
     next_stamp: u64,
 ) {
     match (kind, part) {
-        (Kind::Level(level), Part::Bucket { used, lows }) if 0 < *used => {
-            let full_at = level.of(entry.at()) + u128::from(*used);
-            all.insert(level_name(place), to_number(full_at));
+        (Kind::Level(level), Part::Bucket { used, lows }) => {
+            if 0 < *used {
+                let full_at = level.of(entry.at()) + u128::from(*used);
+                all.insert(level_name(place), to_number(full_at));
+            }
             if level.is_continuous {
                 let left = Left { next_stamp, at: entry.at(), used: *used, lows: lows.clone() };
                 all.insert(refunds_name(place), to_bytes(left.write()));
@@ -60,7 +62,8 @@ fn write_part(
         (Kind::Grid(grid), Part::Window(log)) if !log.is_empty() => {
             let Some(slots) = by_slot(grid, log) else { return insert_log(all, place, log) };
             let sum: u64 = slots.iter().map(|(_, amount)| *amount).sum();
-            let first = slots.iter().map(|(slot, _)| *slot).fold(grid.first_at(entry.at()), u64::min);
+            let first =
+                slots.iter().map(|(slot, _)| *slot).fold(grid.first_at(entry.at()), u64::min);
             all.insert(sum_name(place), to_number(sum.into()));
             all.insert(first_name(place), to_number(first.into()));
             for (slot, amount) in slots {
@@ -98,4 +101,122 @@ fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
 
 fn insert_log(all: &mut Attributes, place: usize, log: &[(Timestamp, u64)]) {
     all.insert(log_name(place), to_bytes(write_log(log)));
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::core::bounds::{ABANDONED_AFTER, PERMIT_TTL, SETTLED_RUNS_MAX_SHARED};
+    use tollgate::core::{Charge, Grant, Known, Operation, Permit, Policy, apply};
+    use tollgate::{Ask, Costs, Limit, RollingWindow, Span};
+
+    use super::*;
+    use crate::change::run;
+    use crate::item::Item;
+    use crate::packed::SETTLED_BYTES_MAX;
+
+    fn policy() -> Policy {
+        let rule = RollingWindow::new(1_000_000, Span::from_hours(1));
+        Policy::new("p", [Limit::new("only", "requests", rule)]).unwrap()
+    }
+
+    /// An entry with so many permits in flight, admitted every 100 µs.
+    fn in_flight(policy: &Policy, permits: u64) -> (Entry, Vec<Permit>, Timestamp) {
+        let start = Timestamp::from_secs(1_800_000_000);
+        let mut entry = Entry::fresh(policy, start);
+        let ask = Ask::new(policy, "s");
+        let admit = |number: u64| {
+            let now = start + Span::from_micros(100 * number);
+            let stamp = entry.parts().next_stamp;
+            apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
+            let grant = Grant::of(Charge { at: now, stamp }, policy, ask.amounts());
+            Permit::of(&ask, grant, Vec::new())
+        };
+        let permits: Vec<Permit> = (0..permits).map(admit).collect();
+        let now = start + Span::from_micros(100 * permits.len() as u64);
+        (entry, permits, now)
+    }
+
+    fn stored(entry: &Entry) -> Item {
+        Item { attributes: attributes_of(entry) }
+    }
+
+    fn settled_bytes(item: &Item) -> usize {
+        item.attributes[SETTLED].as_b().unwrap().as_ref().len()
+    }
+
+    /// 10,000 in flight, settled in random order through the item now and then: exact, each once, and small.
+    #[test]
+    fn ten_thousand_in_flight_settle_exactly() {
+        let policy = policy();
+        let (mut entry, mut permits, now) = in_flight(&policy, 10_000);
+        let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+        for place in (1..permits.len()).rev() {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            permits.swap(place, usize::try_from(dice >> 33).unwrap() % (place + 1));
+        }
+        let (nothing, mut largest) = (Costs::new().with("requests", 0), 0);
+        for (number, permit) in permits.iter().enumerate() {
+            if number % 50 == 0 {
+                let item = stored(&entry);
+                assert_eq!(item.entry_with(&policy, None, &[]).unwrap(), entry);
+                if 0 < number {
+                    largest = largest.max(settled_bytes(&item));
+                }
+                let again = run(
+                    &Operation::Release(&permits[number / 2]),
+                    Some(&item),
+                    &[],
+                    Known::New,
+                    now,
+                );
+                let settled = again.unwrap().0.outcome == tollgate::Outcome::Settled(false);
+                assert_eq!(settled, 0 < number);
+            }
+            let operation = Operation::Settle(permit, &nothing);
+            let outcome = apply(&operation, &mut entry, Known::New, now).unwrap().outcome;
+            assert_eq!(outcome, tollgate::Outcome::Settled(true));
+        }
+        assert_eq!(tollgate::core::standings(&entry, now)[0].used, 0);
+        assert!(largest < 32 * 1_024, "{largest} bytes");
+    }
+
+    /// At the bound a new permit is refused until the oldest is abandoned; what is settled beyond it never exceeds the item.
+    #[test]
+    fn runs_beyond_the_bound_stop_new_permits_and_fit_the_item() {
+        let policy = policy();
+        let (mut entry, permits, now) = in_flight(&policy, 60_000);
+        let ask = Ask::new(&policy, "s");
+        let acquire =
+            |item: &Item, now| run(&Operation::Acquire(&ask), Some(item), &[], Known::New, now);
+        for (number, permit) in permits.iter().step_by(2).enumerate() {
+            if number == SETTLED_RUNS_MAX_SHARED - 1 {
+                assert!(acquire(&stored(&entry), now).is_ok(), "below the bound");
+            }
+            let nothing = Costs::new().with("requests", 0);
+            apply(&Operation::Settle(permit, &nothing), &mut entry, Known::New, now).unwrap();
+            if number == SETTLED_RUNS_MAX_SHARED - 1 {
+                let item = stored(&entry);
+                let oldest = permits[0].grant().at;
+                let error = acquire(&item, oldest + ABANDONED_AFTER - Span::from_micros(1));
+                assert_eq!(error.unwrap_err().kind(), tollgate::ErrorKind::Contended);
+                assert!(acquire(&item, oldest + ABANDONED_AFTER).is_ok());
+                let free = ask.clone().without_refund();
+                assert!(run(&Operation::Acquire(&free), Some(&item), &[], Known::New, now).is_ok());
+            }
+        }
+        let item = stored(&entry);
+        assert!(settled_bytes(&item) <= SETTLED_BYTES_MAX, "{}", settled_bytes(&item));
+        // The oldest permits get nothing back any more, but what they cost beyond the estimate is charged.
+        let settle = |permit: &Permit, actual| {
+            let actual = Costs::new().with("requests", actual);
+            run(&Operation::Settle(permit, &actual), Some(&item), &[], Known::New, now)
+        };
+        let used = |entry: &Entry| tollgate::core::standings(entry, now)[0].used;
+        assert_eq!(settle(&permits[1], 0).unwrap_err().kind(), tollgate::ErrorKind::Expired);
+        let (_, after) = settle(&permits[1], 3).unwrap();
+        assert_eq!(used(&after), used(&entry) + 2);
+        let (_, after) = settle(&permits[59_999], 0).unwrap();
+        assert_eq!(used(&after), used(&entry) - 1);
+        assert!(now < permits[0].grant().at + PERMIT_TTL);
+    }
 }

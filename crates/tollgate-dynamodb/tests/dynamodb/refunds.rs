@@ -40,6 +40,26 @@ async fn a_slow_call_gets_back_what_it_did_not_use() {
     assert_eq!(remaining(&one, &policy, "q").await, [60]);
 }
 
+/// A run of charges without a settle between them is given back whole, by the instance that charged them.
+#[tokio::test]
+async fn a_run_of_charges_is_given_back_whole() {
+    let desk = Desk::new().await;
+    let gate = desk.gate().await;
+    let policy = single(TokenBucket::per_second(10).burst(1_000));
+    let mut permits = Vec::new();
+    for _ in 0..40 {
+        desk.clock.advance(Span::from_millis(100));
+        permits.push(admit(&gate, &Ask::new(&policy, "p").cost("requests", 20)).await);
+    }
+    desk.clock.advance(Span::from_secs(10));
+    assert_eq!(remaining(&gate, &policy, "p").await, [339]);
+    for permit in permits.iter().rev() {
+        assert!(gate.settle(permit, &Costs::new().with("requests", 15)).await.unwrap());
+    }
+    // Had 15 been charged each time, 600 less 139 of refill would be used.
+    assert_eq!(remaining(&gate, &policy, "p").await, [539]);
+}
+
 /// Callers that take and give back from 90 used find room, though charges by expression come between.
 #[tokio::test]
 async fn taking_and_giving_back_below_the_limit_is_never_refused() {
@@ -104,7 +124,8 @@ async fn credits_are_never_looser_than_the_core() {
                     credits += 1;
                 }
             }
-            let (here, there) = (standing(gate, &policy, &subject).await, stands(&mut core, &policy, now));
+            let (here, there) =
+                (standing(gate, &policy, &subject).await, stands(&mut core, &policy, now));
             let (here, there) = (used_for(&here, now), used_for(&there, now));
             assert!(there <= here, "seed {seed}: {here} here, {there} by the core");
             less += u64::from(there < here);
@@ -125,10 +146,11 @@ fn used_for(standings: &[Standing], now: Timestamp) -> u64 {
     standings[0].full_at.map_or(0, |full_at| full_at.since(now).as_micros())
 }
 
-/// Permits in flight that are settled in random order are settled exactly, each once, and the item stays within its bound.
+/// Permits in flight that are settled in random order by many tasks are settled exactly, each once. Ten times as many go through
+/// the same item in the unit tests of the crate, without the round trips.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_in_flight_settle_in_any_order() {
-    const PERMITS: usize = 10_000;
+    const PERMITS: usize = 1_000;
     const AT_ONCE: usize = 64;
     let desk = Desk::new().await;
     let gate = Arc::new(desk.gate().await);
@@ -143,7 +165,7 @@ async fn many_in_flight_settle_in_any_order() {
             permits.push(ask.await.unwrap());
         }
     }
-    assert_eq!(remaining(&gate, &policy, "p").await, [10_000]);
+    assert_eq!(remaining(&gate, &policy, "p").await, [19_000]);
     let mut dice = Dice(7);
     for place in (1..permits.len()).rev() {
         permits.swap(place, usize::try_from(dice.roll(place as u64 + 1)).unwrap());
@@ -160,7 +182,7 @@ async fn many_in_flight_settle_in_any_order() {
         }
     }
     assert_eq!(remaining(&gate, &policy, "p").await, [20_000]);
-    for permit in permits.iter().step_by(997) {
+    for permit in permits.iter().step_by(97) {
         assert!(!gate.release(permit).await.unwrap(), "settled before");
     }
 }
