@@ -25,7 +25,7 @@ use tollgate::{Error, ErrorKind};
 use crate::expression::to_bytes;
 use crate::layout::{
     Grid, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
-    log_name, refunds_name, slot_name, slots_name,
+    log_name, refunds_name, slot_in, slot_name, slots_name,
 };
 use crate::packed::{Width, read_changed, read_log, read_settled, read_slots};
 use crate::refund::{Left, Sight, refine};
@@ -210,7 +210,7 @@ impl Item {
 
     /// The slots of a grid that hold something, in order.
     pub(crate) fn slots(&self, place: usize) -> Vec<(u64, u64)> {
-        let known = self.attributes.keys().filter_map(|name| index_of(name, 'j', place));
+        let known = self.attributes.keys().filter_map(|name| slot_in(name, place));
         let amount = |slot: u64| self.small(&slot_name(place, slot)).unwrap_or(0);
         let mut slots: Vec<(u64, u64)> = known.map(|slot| (slot, amount(slot))).collect();
         slots.sort_unstable();

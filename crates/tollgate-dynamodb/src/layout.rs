@@ -213,8 +213,26 @@ pub(crate) fn first_name(place: usize) -> String {
     format!("f{place}")
 }
 
+/// The digits of slots in names, six bits each: a full grid then stays below 1 KB, which is one write unit.
+const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-";
+
 pub(crate) fn slot_name(place: usize, slot: u64) -> String {
-    format!("j{place}.{slot}")
+    let digits = (64 - slot.leading_zeros()).div_ceil(6).max(1);
+    let digit =
+        |place: u32| char::from(DIGITS[usize::from((slot >> (6 * place)).to_le_bytes()[0] & 63)]);
+    format!("j{place}.{}", (0..digits).rev().map(digit).collect::<String>())
+}
+
+/// The slot in `name`, if it is one of the limit at `place`.
+pub(crate) fn slot_in(name: &str, place: usize) -> Option<u64> {
+    let (head, digits) = name.strip_prefix('j')?.split_once('.')?;
+    if head.parse() != Ok(place) {
+        return None;
+    }
+    digits.bytes().try_fold(0_u64, |slot, digit| {
+        let value = DIGITS.iter().position(|other| *other == digit)?;
+        slot.checked_mul(64)?.checked_add(u64::try_from(value).ok()?)
+    })
 }
 
 /// A counter of format 1.
@@ -242,4 +260,18 @@ pub(crate) fn closed_name(place: usize) -> String {
 pub(crate) fn index_of(name: &str, letter: char, place: usize) -> Option<u64> {
     let (head, index) = name.strip_prefix(letter)?.split_once('.')?;
     (head.parse() == Ok(place)).then(|| index.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_found_by_their_names() {
+        for slot in [0, 1, 36, 63, 64, 4_095, 4_096, 11_520_000_123, u64::MAX / 64] {
+            let name = slot_name(3, slot);
+            assert_eq!((slot_in(&name, 3), slot_in(&name, 13)), (Some(slot), None), "{name}");
+        }
+        assert_eq!(slot_in("j3.!", 3), None);
+    }
 }

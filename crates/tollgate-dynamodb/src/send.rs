@@ -183,8 +183,8 @@ impl Wire {
                         match refused_by(reasons) {
                             Some(written) => Ok(written),
                             None => {
-                                let codes = reasons.iter().filter_map(|reason| reason.code());
-                                let code = codes.filter(|code| *code != "None").last();
+                                let mut codes = reasons.iter().filter_map(|reason| reason.code());
+                                let code = codes.rfind(|code| *code != "None");
                                 let code = code.unwrap_or("TransactionConflict").to_owned();
                                 Err(self.target.refused(action, &code, error))
                             }
