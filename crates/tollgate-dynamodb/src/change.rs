@@ -57,9 +57,9 @@ impl DynamoDb {
             }
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
             let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
-            if is_fresh && !plan.fits {
+            if plan.needs_swap || (is_fresh && !plan.fits) {
                 // The core admits what the expression cannot say, so it takes a swap.
-                return self.swap(tries, &operation, key, Some(seen)).await;
+                return self.swap(tries, &operation, key, is_fresh.then_some(seen)).await;
             }
             let token = tokens.next(at);
             plan.stamp_into(&token, at);

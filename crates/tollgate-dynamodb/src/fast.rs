@@ -18,7 +18,7 @@
 //! slots have expired. Of the writers that take off expired slots at the same time one succeeds; the others are refused, see
 //! that it is done, and add. Between two such moments writers never conflict. A writer whose clock is behind never adds to a slot
 //! below the first one, so that nothing stays in the sum after its slot is gone. If more slots expired than an expression can
-//! compare, the write is a compare-and-swap on the version instead.
+//! compare, the write is a compare-and-swap on the version instead, and if they are more than it can name, a swap.
 
 use tollgate::core::{Ask, Borders, Policy, Span, Timestamp};
 
@@ -37,6 +37,9 @@ const OPERATORS_MAX: usize = 300;
 /// The operators of a condition that every charge has, and of those that each limit has at most.
 const OPERATORS_FIXED: usize = 40;
 const OPERATORS_PER_LIMIT: usize = 14;
+
+/// The most slots that one write removes: an expression may have 4 KB.
+const REMOVED_SLOTS_MAX: usize = 150;
 
 /// How many slots may expire before a write takes them off the sum, unless it needs the room.
 const EXPIRED_SLOTS_MAX: u64 = 8;
@@ -59,8 +62,12 @@ pub(crate) struct Plan {
     pub(crate) expression: Expression,
     /// Whether the item that was seen meets every condition; true if none was seen.
     pub(crate) fits: bool,
+    /// Whether it is too long for an expression.
+    pub(crate) needs_swap: bool,
     /// How many slots it may still check one by one.
-    slots_left: u64,
+    checks_left: u64,
+    /// How many slots it may still remove.
+    removals_left: usize,
 }
 
 /// Whether `ask` charges only limits that are kept as absolute numbers, and has no id to be remembered with it.
@@ -79,8 +86,13 @@ pub(crate) fn plan(ask: &Ask<'_>, layout: &Layout, seen: Option<&Item>, at: Time
     let policy = ask.policy();
     // To check one slot takes two operators.
     let operators = OPERATORS_FIXED + OPERATORS_PER_LIMIT * layout.kinds.len();
-    let slots_left = OPERATORS_MAX.saturating_sub(operators) as u64 / 2;
-    let mut plan = Plan { expression: Expression::default(), fits: true, slots_left };
+    let mut plan = Plan {
+        expression: Expression::default(),
+        fits: true,
+        needs_swap: false,
+        checks_left: OPERATORS_MAX.saturating_sub(operators) as u64 / 2,
+        removals_left: REMOVED_SLOTS_MAX,
+    };
     let mut windows = policy.windows_at(at);
     for (place, (kind, unit)) in layout.kinds.iter().zip(policy.places()).enumerate() {
         let borders = windows.next().flatten();
@@ -207,9 +219,9 @@ impl Plan {
         let first = first_name(place);
         self.expression.only_if_is(&first, seen_first.into());
         self.expression.set(&first, to_number(counts_from.into()));
-        match self.slots_left.checked_sub(counts_from - seen_first) {
+        match self.checks_left.checked_sub(counts_from - seen_first) {
             Some(left) => {
-                self.slots_left = left;
+                self.checks_left = left;
                 for slot in seen_first..counts_from {
                     let name = slot_name(place, slot);
                     match item.number(&name) {
@@ -219,6 +231,10 @@ impl Plan {
                 }
             }
             None => self.expression.only_if_is(VERSION, item.version().into()),
+        }
+        match self.removals_left.checked_sub(expired().count()) {
+            Some(left) => self.removals_left = left,
+            None => self.needs_swap = true,
         }
         for (slot, _) in expired() {
             self.expression.remove(&slot_name(place, *slot));
@@ -314,4 +330,50 @@ pub(crate) fn ttl_of(at: Timestamp, lives_until: Timestamp) -> u64 {
 /// Where the stamps and versions of an item that is created at `at` begin: after those of any item before it.
 fn first_stamp(at: Timestamp) -> u128 {
     at.as_micros().max(1).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::core::{Entry, Known, Operation, apply};
+    use tollgate::{Limit, RollingWindow};
+
+    use super::*;
+    use crate::write::attributes_of;
+
+    /// Whatever expired in however many windows, no expression is longer than the service takes.
+    #[test]
+    fn expressions_stay_within_the_bounds_of_the_service() {
+        let start = Timestamp::from_secs(1_800_000_000);
+        for windows in [1, 2, 3, 8, 16] {
+            let limits = (0..windows).map(|number| {
+                let rule = RollingWindow::new(1_000_000, Span::from_secs(6_400 + number));
+                Limit::new(format!("w{number}"), "requests", rule)
+            });
+            let policy = Policy::new("windows", limits).unwrap();
+            let ask = Ask::new(&policy, "p");
+            let mut entry = Entry::fresh(&policy, start);
+            for slot in 0..66 {
+                let now = start + Span::from_secs(100 * slot);
+                apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
+            }
+            let mut item = Item { attributes: attributes_of(&entry) };
+            item.attributes.insert(VERSION.to_owned(), to_number(7));
+            let mut most = [0; 3];
+            for idle in (0..200).step_by(9) {
+                let at = start + Span::from_secs(6_500 + 100 * idle);
+                let mut plan = plan(&ask, &Layout::of(&policy), Some(&item), at);
+                if plan.needs_swap {
+                    continue;
+                }
+                plan.stamp_into("o0123456789abc.0123456789abcdef", at);
+                let (condition, update) = (plan.expression.condition(), plan.expression.update());
+                let words = ["AND", "OR", "=", "attribute_not_exists", "BETWEEN"];
+                let operators = words.map(|word| condition.matches(word).count()).iter().sum();
+                let sizes = [condition.len(), update.len(), operators];
+                most = [0, 1, 2].map(|index| sizes[index].max(most[index]));
+            }
+            assert!(most[0] <= 4_096 && most[1] <= 4_096, "{windows}: {most:?}");
+            assert!(most[2] <= OPERATORS_MAX, "{windows}: {most:?}");
+        }
+    }
 }

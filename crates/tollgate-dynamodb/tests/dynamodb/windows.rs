@@ -119,13 +119,14 @@ async fn expired_slots_are_subtracted_once() {
     let policy = single(RollingWindow::new(1_000, Span::from_millis(640)));
     let late = Arc::new(tollgate::ManualClock::at(desk.clock.now()));
     let gates = [desk.gate().await, desk.gate().await, desk.gate().await];
-    let behind = crate::connect(desk.options().clock(late.clone())).await;
     for round in 0..200_u64 {
         desk.clock.advance(Span::from_micros(7_013));
-        late.set(desk.clock.now() - Span::from_millis(round % 7 * 130));
+        // One that has seen nothing yet decides at its own time, in a slot that expires or has expired.
+        late.set(desk.clock.now() - Span::from_millis(580 + round % 8 * 20));
+        let behind = crate::connect(desk.options().clock(late.clone())).await;
+        behind.acquire(&Ask::new(&policy, "p").cost("requests", 2)).await.unwrap();
         let gate = &gates[usize::try_from(round % 3).unwrap()];
         gate.acquire(&Ask::new(&policy, "p").cost("requests", 3)).await.unwrap();
-        behind.acquire(&Ask::new(&policy, "p").cost("requests", 2)).await.unwrap();
         if round % 50 == 49 {
             desk.clock.advance(Span::from_secs(5));
             late.set(desk.clock.now());
