@@ -184,6 +184,10 @@ impl DynamoDb {
                 }
                 Written::IdRefused(item) => {
                     tries.ended(delivered.took, Tried::Raced);
+                    let item = match (item, &id.key) {
+                        (None, Some(key)) => self.wire.read(tries, key).await?,
+                        (item, _) => item,
+                    };
                     id.see(item.as_deref())?;
                 }
             }
