@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tollgate::{Ask, Costs, Decision, Gate, Operation, Outcome, Permit, Policy};
+use aws_sdk_dynamodb::types::AttributeValue;
+use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, Operation, Outcome, Permit, Policy};
 use tollgate::{Clock, RollingWindow, Span, Standing, Timestamp, TokenBucket};
 use tollgate_testing::script::Single;
 
@@ -185,4 +186,33 @@ async fn many_in_flight_settle_in_any_order() {
     for permit in permits.iter().step_by(97) {
         assert!(!gate.release(permit).await.unwrap(), "settled before");
     }
+}
+
+/// Where too many permits wait to be settled, an ask that may be given back is Contended and charges nothing; one that never
+/// is goes through.
+#[tokio::test]
+async fn too_many_in_flight_are_contended_when_they_ask() {
+    let desk = Desk::new().await;
+    let (one, other) = (desk.gate().await, desk.gate().await);
+    let policy = single(TokenBucket::per_minute(5));
+    admit(&one, &Ask::new(&policy, "p")).await;
+    // What a settle writes at the bound.
+    let until = (desk.clock.now() + Span::from_secs(2)).as_micros();
+    let write = desk.client().update_item().table_name(crate::TABLE);
+    let write = write.key("pk", AttributeValue::S("single/p".to_owned()));
+    let write = write.update_expression("SET u = :u");
+    let write = write.expression_attribute_values(":u", AttributeValue::N(until.to_string()));
+    write.send().await.unwrap();
+    for gate in [&one, &other] {
+        for ask in [Ask::new(&policy, "p"), Ask::new(&policy, "p").id("given")] {
+            let error = gate.acquire(&ask).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+            assert!(error.to_string().contains("10000 permits"), "{error}");
+        }
+    }
+    assert_eq!(remaining(&other, &policy, "p").await, [4]);
+    admit(&one, &Ask::new(&policy, "p").without_refund()).await;
+    desk.clock.advance(Span::from_secs(2));
+    admit(&other, &Ask::new(&policy, "p")).await;
+    assert_eq!(remaining(&one, &policy, "p").await, [2]);
 }
