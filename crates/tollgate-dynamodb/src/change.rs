@@ -1,19 +1,24 @@
-//! The two ways to change an item: an expression over absolute numbers, and a swap of what was seen.
+//! The two ways to change an item: an expression over absolute numbers, and a compare-and-swap of what was seen.
 
 use std::sync::Arc;
 
-use tollgate::core::{Change, Charge, Entry, Grant, apply, standings};
+use tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
+use tollgate::core::{
+    Applied, Change, Charge, Entry, Grant, IdChange, Known, Remembered, apply, standings,
+};
 use tollgate::edge::random;
 use tollgate::{
     Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp, Tried,
 };
 
 use crate::fast;
+use crate::id::{self, IdWrite};
 use crate::item::{Item, STAMP};
 use crate::layout::Layout;
+use crate::refund::Sight;
 use crate::send::{Written, pause};
 use crate::store::DynamoDb;
-use crate::swap::{Swap, swap};
+use crate::swap::swap;
 use crate::token::{TOKEN_TTL, Tokens};
 use crate::tries::Tries;
 
@@ -39,10 +44,7 @@ impl DynamoDb {
     ) -> Result<Outcome, Error> {
         let operation = Operation::Acquire(ask);
         let mut seen = self.hints.seen(key);
-        let needs_swap = |item: &Arc<Item>| {
-            !item.has_shape_of(ask.policy()) || (ask.id_text().is_some() && !item.has_room_for_id())
-        };
-        if seen.as_ref().is_some_and(needs_swap) {
+        if seen.as_ref().is_some_and(|item| !item.has_shape_of(ask.policy())) {
             return self.swap(tries, &operation, key, None).await;
         }
         let give_up_at = self.clock.now() + TRYING_MAX;
@@ -56,11 +58,10 @@ impl DynamoDb {
             seen = self.mended(tries, ask.policy(), key, seen).await?;
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
             let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
-            if is_fresh && !plan.fits {
+            if plan.needs_swap || (is_fresh && !plan.fits) {
                 // The core admits what the expression cannot say, so it takes a swap.
-                return self.swap(tries, &operation, key, seen).await;
+                return self.swap(tries, &operation, key, is_fresh.then_some(seen)).await;
             }
-            // An id is no mark of the write: a release forgets it, perhaps before a late resend arrives.
             let token = tokens.next(at);
             plan.stamp_into(&token, at);
             for name in tokens.names() {
@@ -82,7 +83,7 @@ impl DynamoDb {
                     let stamp = item.small(STAMP).unwrap_or(1).saturating_sub(1);
                     return admitted(ask, &item, Charge { at, stamp }, now);
                 }
-                Written::Refused(item) => item,
+                Written::Refused(item) | Written::IdRefused(item) => item,
             };
             for name in finished {
                 self.hints.finish(key, name);
@@ -95,11 +96,10 @@ impl DynamoDb {
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
             let item = self.mended(tries, ask.policy(), key, item).await?;
-            let answer = entry_of(item.as_deref(), ask.policy(), now)
-                .and_then(|mut entry| Ok(apply(&operation, &mut entry, now)?));
-            if !matches!(answer, Ok((_, Change::Entry))) {
+            let answer = run(&operation, item.as_deref(), &[], Known::New, now);
+            if !matches!(&answer, Ok((applied, _)) if applied.change == Change::Entry) {
                 tries.ended(delivered.took, Tried::Answered);
-                return answer.map(|(outcome, _)| outcome);
+                return answer.map(|(applied, _)| applied.outcome);
             }
             tries.ended(delivered.took, Tried::Raced);
             (seen, is_fresh) = (item, true);
@@ -107,18 +107,19 @@ impl DynamoDb {
         Err(contended(key))
     }
 
-    /// Runs `operation` on the entry and swaps the item, as often as somebody else is faster. `fresh` is the item if it
-    /// was seen just now.
+    /// Runs `operation` on the entry and swaps the item, as often as another writer is faster. `fresh` is what there was
+    /// under `key` if it was seen just now.
     pub(crate) async fn swap(
         &self,
         tries: &mut Tries<'_>,
         operation: &Operation<'_>,
         key: &str,
-        fresh: Option<Arc<Item>>,
+        fresh: Option<Option<Arc<Item>>>,
     ) -> Result<Outcome, Error> {
         let _turn = self.hints.turn(key).await;
         let mut is_fresh = fresh.is_some();
-        let mut seen = fresh.or_else(|| self.hints.seen(key));
+        let mut seen = fresh.unwrap_or_else(|| self.hints.seen(key));
+        let mut id = IdState::new(operation);
         let mut tokens = Tokens::new(random);
         let mut outcomes: Vec<Outcome> = Vec::new();
         let give_up_at = self.clock.now() + TRYING_MAX;
@@ -128,31 +129,42 @@ impl DynamoDb {
                 break;
             }
             seen = self.mended(tries, operation.policy(), key, seen).await?;
-            let answer =
-                entry_of(seen.as_deref(), operation.policy(), now).and_then(|mut entry| {
-                    let (outcome, change) = apply(operation, &mut entry, now)?;
-                    Ok((outcome, change, entry))
-                });
+            let sights = self.hints.sights(key);
+            let answer = run(operation, seen.as_deref(), &sights, id.known(), now);
             // Only what was just seen may be answered from.
-            let (outcome, entry) = match answer {
-                Ok((outcome, Change::Entry, entry)) => (outcome, entry),
-                Ok((outcome, Change::Nothing, _)) if is_fresh => return Ok(outcome),
-                Err(error) if is_fresh => return Err(error),
+            let (applied, entry) = match answer {
+                Ok((applied, entry)) if applied.change == Change::Entry => (applied, entry),
+                Ok((applied, _)) if is_fresh && id.is_read() => return Ok(applied.outcome),
+                Err(error) if is_fresh && id.is_read() => return Err(error),
                 _ => {
-                    seen = self.read(tries, key).await?;
-                    is_fresh = true;
+                    if let Some(key) = id.unread_key() {
+                        id.see(self.wire.read(tries, key).await?.as_deref())?;
+                    }
+                    if !is_fresh {
+                        seen = self.read(tries, key).await?;
+                        is_fresh = true;
+                    }
                     continue;
                 }
             };
             let token = tokens.next(entry.at());
-            outcomes.resize(tokens.names().count() - 1, outcome.clone());
-            outcomes.push(outcome);
+            outcomes.resize(tokens.names().count() - 1, applied.outcome.clone());
+            outcomes.push(applied.outcome);
             let names: Vec<String> = tokens.names().map(str::to_owned).collect();
             let finished = self.hints.take_finished(key);
-            let delivered = match swap(&entry, seen.as_deref(), &names, &finished) {
-                Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
-                Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
+            let swap = swap(&entry, seen.as_deref(), &names, &finished);
+            let delivered = match (id.write(applied.id, entry.at()), &swap.update) {
+                (Some(id), _) => {
+                    self.wire.transact(tries, key, swap.item, &swap.condition, &id).await?
+                }
+                (None, Some(update)) => self.wire.update(tries, key, update).await?,
+                (None, None) => self.wire.put(tries, key, swap.item, &swap.condition).await?,
             };
+            if !matches!(delivered.written, Written::Applied(_)) {
+                for name in finished {
+                    self.hints.finish(key, name);
+                }
+            }
             match delivered.written {
                 Written::Applied(item) => {
                     tries.ended(delivered.took, Tried::Answered);
@@ -163,9 +175,6 @@ impl DynamoDb {
                     return outcomes.pop().ok_or_else(nothing_returned);
                 }
                 Written::Refused(item) => {
-                    for name in finished {
-                        self.hints.finish(key, name);
-                    }
                     self.saw(key, item.as_ref());
                     if let Some(item) = &item
                         && let Some((place, ..)) = tokens.applied_in(item)
@@ -175,6 +184,14 @@ impl DynamoDb {
                     }
                     tries.ended(delivered.took, Tried::Raced);
                     (seen, is_fresh) = (item, true);
+                }
+                Written::IdRefused(item) => {
+                    tries.ended(delivered.took, Tried::Raced);
+                    let item = match (item, &id.key) {
+                        (None, Some(key)) => self.wire.read(tries, key).await?,
+                        (item, _) => item,
+                    };
+                    id.see(item.as_deref())?;
                 }
             }
             // The first loser goes again at once; those who keep losing spread out.
@@ -218,14 +235,15 @@ impl DynamoDb {
             if ahead <= ahead_max {
                 return Ok((item, is_replaced));
             }
-            let entry = found.entry(policy, now)?.mended(now);
-            let delivered = match swap(&entry, Some(found), &[], &[]) {
-                Swap::Update(expression) => self.wire.update(tries, key, &expression).await?,
-                Swap::Put(item, expression) => self.wire.put(tries, key, item, &expression).await?,
+            let entry = found.entry_with(policy, None, &[])?.mended(now);
+            let swap = swap(&entry, Some(found), &[], &[]);
+            let delivered = match &swap.update {
+                Some(update) => self.wire.update(tries, key, update).await?,
+                None => self.wire.put(tries, key, swap.item, &swap.condition).await?,
             };
             let (written, result) = match delivered.written {
                 Written::Applied(written) => (written, Tried::Answered),
-                Written::Refused(found) => (found, Tried::Raced),
+                Written::Refused(found) | Written::IdRefused(found) => (found, Tried::Raced),
             };
             tries.ended(delivered.took, result);
             // Of a write that was sent twice, the second is refused.
@@ -241,20 +259,96 @@ impl DynamoDb {
     }
 }
 
-/// The entry that `item` says, or a fresh one.
-pub(crate) fn entry_of(
-    item: Option<&Item>,
-    policy: &Policy,
-    now: Timestamp,
-) -> Result<Entry, Error> {
-    match item {
-        Some(item) => item.entry(policy, now),
-        None => Ok(Entry::fresh(policy, now)),
+/// The id of an operation, and what is known of it.
+#[derive(Debug)]
+struct IdState {
+    key: Option<String>,
+    /// Whether what is remembered matters to the answer. A release only forgets it.
+    decides: bool,
+    /// The stamp of the permit that is released.
+    released: Option<u64>,
+    /// What its item says; nothing if it was not read.
+    read: Option<Option<Remembered>>,
+}
+
+impl IdState {
+    fn new(operation: &Operation<'_>) -> Self {
+        let released = match operation {
+            Operation::Release(permit) => Some(permit.grant().stamp),
+            _ => None,
+        };
+        Self { key: id::key_of(operation), decides: released.is_none(), released, read: None }
+    }
+
+    fn known(&self) -> Known {
+        self.read.flatten().map_or(Known::New, Known::Before)
+    }
+
+    /// Whether an answer may rely on [`known`](Self::known).
+    fn is_read(&self) -> bool {
+        self.unread_key().is_none()
+    }
+
+    fn unread_key(&self) -> Option<&str> {
+        self.key.as_deref().filter(|_| self.decides && self.read.is_none())
+    }
+
+    fn see(&mut self, item: Option<&Item>) -> Result<(), Error> {
+        self.read = Some(item.map(id::remembered).transpose()?);
+        Ok(())
+    }
+
+    /// What to write for `change`, at `now`.
+    fn write(&self, change: IdChange, now: Timestamp) -> Option<IdWrite> {
+        let key = self.key.clone()?;
+        match (change, self.released) {
+            (IdChange::Remember(given), _) => {
+                let known = self.read.flatten();
+                Some(IdWrite::remember(key, &given, known.as_ref(), now))
+            }
+            // An id that was given anew since belongs to another permit.
+            (IdChange::Forget, Some(stamp))
+                if self
+                    .read
+                    .is_none_or(|read| read.is_some_and(|given| given.charge.stamp == stamp)) =>
+            {
+                Some(IdWrite::forget(key, stamp))
+            }
+            _ => None,
+        }
     }
 }
 
+/// Runs `operation` at `now` on the entry that `item` says, of which there were earlier `sights`, or on a fresh one.
+pub(crate) fn run(
+    operation: &Operation<'_>,
+    item: Option<&Item>,
+    sights: &[Sight],
+    known: Known,
+    now: Timestamp,
+) -> Result<(Applied, Entry), Error> {
+    let mut entry = match item {
+        Some(item) => item.entry(operation, sights)?,
+        None => Entry::fresh(operation.policy(), now),
+    };
+    let applied = apply(operation, &mut entry, known, now)?;
+    if let (Operation::Acquire(ask), Change::Entry) = (operation, applied.change)
+        && ask.is_refundable()
+        && item.is_some_and(|item| item.is_full_at(now))
+    {
+        return Err(Error::new(
+            ErrorKind::Contended,
+            format!(
+                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject wait to be settled; settle or release \
+                 them, or ask again later"
+            ),
+        ));
+    }
+    Ok((applied, entry))
+}
+
 fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {
-    let entry = item.entry(ask.policy(), now)?;
+    let entry = item.entry_with(ask.policy(), None, &[])?;
     let grant = Grant::of(charge, ask.policy(), ask.amounts());
     let permit = Permit::of(ask, grant, standings(&entry, now));
     Ok(Outcome::Decided(Decision::Admitted(permit)))

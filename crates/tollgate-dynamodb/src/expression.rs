@@ -57,8 +57,9 @@ impl Expression {
     }
 
     /// Adds `amount` to the number `name`, which counts as zero where it is missing.
-    pub(crate) fn add(&mut self, name: &str, amount: u128) {
-        let (name, amount) = (self.name(name), self.number(amount));
+    pub(crate) fn add(&mut self, name: &str, amount: i128) {
+        let amount = AttributeValue::N(amount.to_string());
+        let (name, amount) = (self.name(name), self.value(amount));
         self.adds.push(format!("{name} {amount}"));
     }
 
@@ -84,6 +85,12 @@ impl Expression {
     pub(crate) fn only_if_at_most(&mut self, name: &str, most: u128) {
         let (name, most) = (self.name(name), self.number(most));
         self.only_if(format!("(attribute_not_exists({name}) OR {name}<={most})"));
+    }
+
+    /// Only if `name` is this number.
+    pub(crate) fn only_if_is(&mut self, name: &str, number: u128) {
+        let (name, number) = (self.name(name), self.number(number));
+        self.only_if(format!("{name}={number}"));
     }
 
     /// Only if there is no `name`.

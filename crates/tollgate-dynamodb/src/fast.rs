@@ -5,19 +5,44 @@
 //! busy  SET t = t + cost        IF t BETWEEN now AND now + capacity - cost
 //! idle  SET t = now + cost      IF t is missing or t <= now
 //! ```
-//! A wrong guess is refused and returns the item, so the second try is right. Counters need no guess. Two busy writers, or
-//! two on the same counters, both succeed in any order as long as there is room for both.
+//! A wrong guess is refused and returns the item, so the second try is right. Two busy writers both succeed in any order as
+//! long as there is room for both.
+//!
+//! A rolling window on a grid adds to its sum and to the present slot:
+//! ```text
+//! ADD sum cost - expired, slot cost
+//! IF sum <= limit - cost + expired AND first = seen AND each expired slot is as seen
+//! SET first = the first slot that counts now   REMOVE expired slots
+//! ```
+//! `expired` is 0, and neither `first` nor the slots are compared or removed, unless the sum has no room without them or a few
+//! slots have expired. Of the writers that take off expired slots at the same time one succeeds; the others are refused, see
+//! that it is done, and add. Between two such moments writers never conflict. A writer whose clock is behind never adds to a slot
+//! below the first one, so that nothing stays in the sum after its slot is gone. If more slots expired than an expression can
+//! compare, the write is a compare-and-swap on the version instead, and if they are more than it can name, a swap.
 
 use tollgate::core::{Ask, Borders, Policy, Span, Timestamp};
 
-use crate::expression::{Expression, to_number};
-use crate::item::{AT, IdNames, Item, SHAPE, STAMP, TTL, VERSION, shape_of};
+use crate::expression::{Expression, to_bytes, to_number};
+use crate::item::{AT, FULL_UNTIL, Item, SHAPE, STAMP, TTL, VERSION, shape_of};
 use crate::layout::{
-    Counters, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
-    log_name,
+    Grid, Kind, Layout, Level, calendar_name, closed_name, first_name, index_of, level_name,
+    log_name, refunds_name, slot_name, sum_name,
 };
-use crate::packed::record_of;
+use crate::refund::Left;
 use crate::token;
+
+/// The most operators of an expression.
+const OPERATORS_MAX: usize = 300;
+
+/// The operators of a condition that every charge has, and of those that each limit has at most.
+const OPERATORS_FIXED: usize = 40;
+const OPERATORS_PER_LIMIT: usize = 14;
+
+/// The most slots that one write removes: an expression may have 4 KB.
+const REMOVED_SLOTS_MAX: usize = 150;
+
+/// How many slots may expire before a write takes them off the sum, unless it needs the room.
+const EXPIRED_SLOTS_MAX: u64 = 8;
 
 /// How long an item lives after its last write, and longer if it still says something by then (R000.9).
 pub(crate) const IDLE_TTL: Span = Span::from_hours(7 * 24);
@@ -37,20 +62,37 @@ pub(crate) struct Plan {
     pub(crate) expression: Expression,
     /// Whether the item that was seen meets every condition; true if none was seen.
     pub(crate) fits: bool,
+    /// Whether it is too long for an expression.
+    pub(crate) needs_swap: bool,
+    /// How many slots it may still check one by one.
+    checks_left: u64,
+    /// How many slots it may still remove.
+    removals_left: usize,
 }
 
-/// Whether `ask` charges only limits that are kept as absolute numbers.
+/// Whether `ask` charges only limits that are kept as absolute numbers, and has no id to be remembered with it.
 pub(crate) fn is_fast(layout: &Layout, ask: &Ask<'_>) -> bool {
+    if ask.id_text().is_some() {
+        return false;
+    }
     let mut kinds = layout.kinds.iter().zip(ask.policy().places());
     kinds.all(|(kind, place)| {
-        ask.amounts().at(place) == 0 || !matches!(kind, Kind::Log | Kind::Slots)
+        ask.amounts().at(place) == 0 || !matches!(kind, Kind::Log | Kind::Slots { .. })
     })
 }
 
 /// The write that charges `ask` at `at`, as `seen` suggests.
 pub(crate) fn plan(ask: &Ask<'_>, layout: &Layout, seen: Option<&Item>, at: Timestamp) -> Plan {
     let policy = ask.policy();
-    let mut plan = Plan { expression: Expression::default(), fits: true };
+    // To check one slot takes two operators.
+    let operators = OPERATORS_FIXED + OPERATORS_PER_LIMIT * layout.kinds.len();
+    let mut plan = Plan {
+        expression: Expression::default(),
+        fits: true,
+        needs_swap: false,
+        checks_left: OPERATORS_MAX.saturating_sub(operators) as u64 / 2,
+        removals_left: REMOVED_SLOTS_MAX,
+    };
     let mut windows = policy.windows_at(at);
     for (place, (kind, unit)) in layout.kinds.iter().zip(policy.places()).enumerate() {
         let borders = windows.next().flatten();
@@ -60,20 +102,22 @@ pub(crate) fn plan(ask: &Ask<'_>, layout: &Layout, seen: Option<&Item>, at: Time
         }
         match kind {
             Kind::Level(level) => plan.charge_level(place, level, cost, seen, at),
-            Kind::Counters(counters) => plan.charge_counters(place, counters, cost, seen, at),
+            Kind::Grid(grid) => plan.charge_grid(place, grid, cost, seen, at),
             Kind::Calendar { limit, margin } => {
                 let Some(borders) = borders else { continue };
                 let late = borders[0].end - Span::from_micros(*margin) <= at;
                 plan.charge_calendar(place, *limit, cost, seen, &borders[..=usize::from(late)]);
             }
-            Kind::Log | Kind::Slots => plan.fits = false,
+            Kind::Log | Kind::Slots { .. } => plan.fits = false,
         }
         let now = u128::from(at.as_micros());
         plan.at_most(&closed_name(place), now, seen);
     }
-    plan.charge_id(ask, seen, at);
+    if ask.is_refundable() {
+        plan.at_most(FULL_UNTIL, at.as_micros().into(), seen);
+    }
     plan.bookkeeping(policy, layout, seen, at);
-    plan.prune(layout, ask, seen, at);
+    plan.prune(layout, seen, at);
     plan
 }
 
@@ -93,6 +137,15 @@ impl Plan {
         at: Timestamp,
     ) {
         let (name, now, cost) = (level_name(place), level.of(at), level.cost(cost));
+        let refunds = refunds_name(place);
+        if level.is_continuous && seen.is_none_or(|item| !item.attributes.contains_key(&refunds)) {
+            // The charge that creates the item is the first one.
+            let next_stamp = at.as_micros().max(1);
+            let left = Left { next_stamp, at, used: 0, lows: Vec::new() }.write();
+            let (path, left) =
+                (self.expression.name(&refunds), self.expression.value(to_bytes(left)));
+            self.expression.set_to(&refunds, &format!("if_not_exists({path},{left})"));
+        }
         let full_at = seen.and_then(|item| item.number(&name));
         match full_at.filter(|full_at| now < *full_at) {
             Some(full_at) => {
@@ -113,24 +166,80 @@ impl Plan {
         }
     }
 
-    fn charge_counters(
+    fn charge_grid(
         &mut self,
         place: usize,
-        counters: &Counters,
+        grid: &Grid,
         cost: u64,
         seen: Option<&Item>,
         at: Timestamp,
     ) {
-        let room = u128::from(counters.limit.saturating_sub(cost));
-        for slot in counters.around(at) {
-            let name = counter_name(place, slot);
-            self.at_most(&name, room, seen);
-            self.expression.add(&name, cost.into());
-        }
+        let (sum, first) = (sum_name(place), first_name(place));
+        let (counts_from, slot) = (grid.first_at(at), grid.slot_of(at));
+        let room = u128::from(grid.limit.saturating_sub(cost));
+        let needs_room = |item: &Item| item.number(&sum).is_some_and(|used| room < used);
+        let seen_first = seen.and_then(|item| Some((item, item.small(&first)?)));
+        let expired = match seen_first {
+            Some((item, seen_first))
+                if seen_first + EXPIRED_SLOTS_MAX <= counts_from
+                    || (seen_first < counts_from && needs_room(item)) =>
+            {
+                self.subtract_expired(place, item, seen_first, counts_from)
+            }
+            _ => {
+                let path = self.expression.name(&first);
+                let number = self.expression.number(counts_from.into());
+                self.expression.set_to(&first, &format!("if_not_exists({path},{number})"));
+                self.at_most(&first, slot.into(), seen);
+                0
+            }
+        };
+        let room = room + expired;
+        self.at_most(&sum, room, seen);
+        let expired = i128::try_from(expired).unwrap_or(i128::MAX);
+        self.expression.add(&sum, i128::from(cost) - expired);
+        self.expression.add(&slot_name(place, slot), cost.into());
         // A log from older numbers counts too, and only a swap can weigh it.
         let log = log_name(place);
         self.expression.only_if_missing(&log);
         self.fits &= seen.is_none_or(|item| !item.attributes.contains_key(&log));
+    }
+
+    /// Takes the slots from `seen_first` up to `counts_from` off the sum, if they still are as `item` has them, and returns
+    /// their total.
+    fn subtract_expired(
+        &mut self,
+        place: usize,
+        item: &Item,
+        seen_first: u64,
+        counts_from: u64,
+    ) -> u128 {
+        let slots = item.slots(place);
+        let expired = || slots.iter().filter(|(slot, _)| *slot < counts_from);
+        let first = first_name(place);
+        self.expression.only_if_is(&first, seen_first.into());
+        self.expression.set(&first, to_number(counts_from.into()));
+        match self.checks_left.checked_sub(counts_from - seen_first) {
+            Some(left) => {
+                self.checks_left = left;
+                for slot in seen_first..counts_from {
+                    let name = slot_name(place, slot);
+                    match item.number(&name) {
+                        Some(amount) => self.expression.only_if_is(&name, amount),
+                        None => self.expression.only_if_missing(&name),
+                    }
+                }
+            }
+            None => self.expression.only_if_is(VERSION, item.version().into()),
+        }
+        match self.removals_left.checked_sub(expired().count()) {
+            Some(left) => self.removals_left = left,
+            None => self.needs_swap = true,
+        }
+        for (slot, _) in expired() {
+            self.expression.remove(&slot_name(place, *slot));
+        }
+        expired().map(|(_, amount)| u128::from(*amount)).sum()
     }
 
     /// Charges the open window, and the next one too if `windows` has it.
@@ -149,16 +258,6 @@ impl Plan {
             }
             self.expression.add(&name, cost.into());
         }
-    }
-
-    fn charge_id(&mut self, ask: &Ask<'_>, seen: Option<&Item>, at: Timestamp) {
-        let Some(id) = ask.id_text() else { return };
-        let names = IdNames::of(id);
-        self.at_most(&names.expires, at.as_micros().into(), seen);
-        let expires_at = at + ask.id_ttl();
-        self.expression.set(&names.expires, to_number(expires_at.as_micros().into()));
-        self.expression.set(&names.record, record_of(at, &ask.costs()));
-        self.stamp_into(&names.stamp, at);
     }
 
     /// Writes the stamp of this charge into `name`.
@@ -202,21 +301,11 @@ impl Plan {
     }
 
     /// Removes what was seen and means nothing any more, some at a time.
-    fn prune(&mut self, layout: &Layout, ask: &Ask<'_>, seen: Option<&Item>, at: Timestamp) {
+    fn prune(&mut self, layout: &Layout, seen: Option<&Item>, at: Timestamp) {
         let Some(seen) = seen else { return };
         let dead = seen.attributes.keys().filter(|name| is_dead(layout, name, at));
         for name in dead.take(PRUNED_MAX) {
             self.expression.remove(name);
-        }
-        let horizon = at - PRUNE_SLACK;
-        let forgotten = seen.forgotten_ids(horizon).filter(|id| ask.id_text() != Some(*id));
-        for id in forgotten.take(PRUNED_MAX / 3) {
-            // Somebody may have used the id again since.
-            let names = IdNames::of(id);
-            self.expression.only_if_at_most(&names.expires, horizon.as_micros().into());
-            for name in [&names.expires, &names.stamp, &names.record] {
-                self.expression.remove(name);
-            }
         }
     }
 }
@@ -227,8 +316,6 @@ pub(crate) fn is_dead(layout: &Layout, name: &str, at: Timestamp) -> bool {
         return token::is_dead(name, at);
     }
     layout.kinds.iter().enumerate().any(|(place, kind)| match kind {
-        Kind::Counters(counters) => index_of(name, 'w', place)
-            .is_some_and(|slot| counters.dead_at(slot) + PRUNE_SLACK <= at),
         Kind::Calendar { .. } => index_of(name, 'c', place)
             .is_some_and(|end| Timestamp::from_micros(end) + PRUNE_SLACK <= at),
         _ => false,
@@ -243,4 +330,50 @@ pub(crate) fn ttl_of(at: Timestamp, lives_until: Timestamp) -> u64 {
 /// Where the stamps and versions of an item that is created at `at` begin: after those of any item before it.
 fn first_stamp(at: Timestamp) -> u128 {
     at.as_micros().max(1).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::core::{Entry, Known, Operation, apply};
+    use tollgate::{Limit, RollingWindow};
+
+    use super::*;
+    use crate::write::attributes_of;
+
+    /// Whatever expired in however many windows, no expression is longer than the service takes.
+    #[test]
+    fn expressions_stay_within_the_bounds_of_the_service() {
+        let start = Timestamp::from_secs(1_800_000_000);
+        for windows in [1, 2, 3, 8, 16] {
+            let limits = (0..windows).map(|number| {
+                let rule = RollingWindow::new(1_000_000, Span::from_secs(6_400 + number));
+                Limit::new(format!("w{number}"), "requests", rule)
+            });
+            let policy = Policy::new("windows", limits).unwrap();
+            let ask = Ask::new(&policy, "p");
+            let mut entry = Entry::fresh(&policy, start);
+            for slot in 0..66 {
+                let now = start + Span::from_secs(100 * slot);
+                apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
+            }
+            let mut item = Item { attributes: attributes_of(&entry) };
+            item.attributes.insert(VERSION.to_owned(), to_number(7));
+            let mut most = [0; 3];
+            for idle in (0..200).step_by(9) {
+                let at = start + Span::from_secs(6_500 + 100 * idle);
+                let mut plan = plan(&ask, &Layout::of(&policy), Some(&item), at);
+                if plan.needs_swap {
+                    continue;
+                }
+                plan.stamp_into("o0123456789abc.0123456789abcdef", at);
+                let (condition, update) = (plan.expression.condition(), plan.expression.update());
+                let words = ["AND", "OR", "=", "attribute_not_exists", "BETWEEN"];
+                let operators = words.map(|word| condition.matches(word).count()).iter().sum();
+                let sizes = [condition.len(), update.len(), operators];
+                most = [0, 1, 2].map(|index| sizes[index].max(most[index]));
+            }
+            assert!(most[0] <= 4_096 && most[1] <= 4_096, "{windows}: {most:?}");
+            assert!(most[2] <= OPERATORS_MAX, "{windows}: {most:?}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ use tollgate::{Error, ErrorKind, Tried};
 pub(crate) enum Trouble {
     /// The service is too busy; nothing was written.
     Throttled(Error),
+    /// A transaction has the item at the same time; nothing was written.
+    Conflict(Error),
     /// Nobody knows whether it was written.
     Ambiguous(Error),
     /// Trying again will not help.
@@ -17,13 +19,17 @@ pub(crate) enum Trouble {
 impl Trouble {
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::Throttled(error) | Self::Ambiguous(error) | Self::Final(error) => error,
+            Self::Throttled(error)
+            | Self::Conflict(error)
+            | Self::Ambiguous(error)
+            | Self::Final(error) => error,
         }
     }
 
     pub(crate) const fn tried(&self) -> Tried {
         match self {
             Self::Throttled(_) => Tried::Throttled,
+            Self::Conflict(_) => Tried::Raced,
             Self::Ambiguous(_) | Self::Final(_) => Tried::Failed,
         }
     }
@@ -78,7 +84,7 @@ impl Target {
         }
     }
 
-    fn refused(
+    pub(crate) fn refused(
         &self,
         action: &str,
         code: &str,
@@ -115,15 +121,23 @@ impl Target {
             "ProvisionedThroughputExceededException"
             | "ThrottlingException"
             | "RequestLimitExceeded"
-            | "ReplicatedWriteConflictException"
-            | "TransactionConflictException" => Trouble::Throttled(self.error(
+            | "ThrottlingError"
+            | "ProvisionedThroughputExceeded"
+            | "ReplicatedWriteConflictException" => Trouble::Throttled(self.error(
                 ErrorKind::Throttled,
                 &format!(
                     "is throttling table {table:?} ({code}); raise its capacity, or ask less often for one subject"
                 ),
                 cause,
             )),
-            "ValidationException" | "SerializationException" => Trouble::Final(self.error(
+            "TransactionConflictException" | "TransactionConflict" | "TransactionInProgressException" => {
+                Trouble::Conflict(self.error(
+                    ErrorKind::Contended,
+                    "has too many transactions on one subject; ask again later, or ask without ids",
+                    cause,
+                ))
+            }
+            "ValidationException" | "ValidationError" | "SerializationException" => Trouble::Final(self.error(
                 ErrorKind::Corrupt,
                 "does not accept what this program wrote; check that the table has the key `pk` of type S",
                 cause,

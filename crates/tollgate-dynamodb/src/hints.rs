@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::item::Item;
+use crate::refund::Sight;
 
 /// The most items that are remembered; beyond it the older half is forgotten.
 pub const HINTS_MAX: usize = 10_000;
@@ -22,6 +23,7 @@ type Map<T> = HashMap<String, T, foldhash::fast::RandomState>;
 struct Hint {
     item: Option<Arc<Item>>,
     finished: Vec<String>,
+    sights: Vec<Sight>,
 }
 
 /// Hints of the younger and of the older half.
@@ -48,13 +50,24 @@ impl Hints {
             let newer = hint.item.as_ref().is_some_and(|known| item.version() < known.version());
             if !newer {
                 hint.item = Some(Arc::clone(item));
+                item.sight().add_to(&mut hint.sights);
             }
         });
     }
 
+    /// What was seen of the buckets of `key`, in order of stamps.
+    pub(crate) fn sights(&self, key: &str) -> Vec<Sight> {
+        let halves = self.halves();
+        let hint = halves.iter().find_map(|half| half.get(key));
+        hint.map(|hint| hint.sights.clone()).unwrap_or_default()
+    }
+
     /// There is no item under `key`.
     pub(crate) fn miss(&self, key: &str) {
-        self.change(key, |hint| hint.item = None);
+        self.change(key, |hint| {
+            hint.item = None;
+            hint.sights.clear();
+        });
     }
 
     /// The write marked `token` was answered, so that its mark can go.

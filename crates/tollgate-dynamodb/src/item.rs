@@ -4,27 +4,31 @@
 //! pk   policy/subject              v    version: every write adds one
 //! sh   format and shape            n    the stamp of the next charge
 //! ttl  when it may be deleted, s   a    when it was last written, µs
-//! t, w, c, g, h                    what each limit remembers (see the layout)
+//! t, q, j, f, c, g, h              what each limit remembers (see the layout)
+//! b<place>                         what a continuous bucket records for giving back (see the refunds)
 //! k<place>                         until when a limit is closed, µs
-//! x:<id> s:<id> r:<id>             an id: until when (the present, once it is free again), its stamp, its charge
 //! o<time>.<token>                  a write that may be sent again, and its stamp
 //! z                                which permits are settled
+//! u                                until when no permit is given because too many are not settled, µs
 //! y                                the last change of numbers: the next stamp and the time of the last write before it
 //! ```
+//!
+//! Ask ids have [items of their own](crate::id). Format 1 had them in the item (`x:`, `s:`, `r:`), where they are ignored; it
+//! had overlapping counters (`w`) instead of `q`, `j` and `f`, no `b` and no `u`, and lists of fixed width.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use tollgate::core::bounds::IDS_MAX;
-use tollgate::core::{Entry, IdPart, Part, Parts, Policy, Timestamp};
+use tollgate::core::{Entry, Operation, Part, Parts, Permit, Policy, Timestamp};
 use tollgate::{Error, ErrorKind};
 
 use crate::expression::to_bytes;
 use crate::layout::{
-    Counters, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
-    log_name, slots_name,
+    Grid, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
+    log_name, refunds_name, slot_in, slot_name, slots_name,
 };
-use crate::packed::{read_changed, read_log, read_record, read_settled, read_slots};
+use crate::packed::{Width, read_changed, read_log, read_settled, read_slots};
+use crate::refund::{Left, Sight, refine};
 
 pub(crate) const KEY: &str = "pk";
 pub(crate) const SHAPE: &str = "sh";
@@ -33,35 +37,16 @@ pub(crate) const STAMP: &str = "n";
 pub(crate) const AT: &str = "a";
 pub(crate) const TTL: &str = "ttl";
 pub(crate) const SETTLED: &str = "z";
+pub(crate) const FULL_UNTIL: &str = "u";
 pub(crate) const CHANGED: &str = "y";
 
 /// The format of items, in front of the shape.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
-/// In front of an id, in the name of the attribute that says until when it is used.
-pub(crate) const ID_EXPIRES: &str = "x:";
-
-/// How many ids below the bound an acquire turns to swaps, which count them exactly.
-const IDS_SPARE: usize = 128;
+/// The format before.
+const FORMAT_OLD: u8 = 1;
 
 pub(crate) type Attributes = HashMap<String, AttributeValue>;
-
-/// The names of the three attributes of an id.
-pub(crate) struct IdNames {
-    pub(crate) expires: String,
-    pub(crate) stamp: String,
-    pub(crate) record: String,
-}
-
-impl IdNames {
-    pub(crate) fn of(id: &str) -> Self {
-        Self {
-            expires: format!("{ID_EXPIRES}{id}"),
-            stamp: format!("s:{id}"),
-            record: format!("r:{id}"),
-        }
-    }
-}
 
 /// An item as the service returned it.
 #[derive(Clone, Debug)]
@@ -98,9 +83,14 @@ impl Item {
     /// The shape of the policy that the numbers are in, if it is of the format that is read here.
     pub(crate) fn shape(&self) -> Option<&[u8]> {
         match self.bytes(SHAPE) {
-            Some([FORMAT, shape @ ..]) => Some(shape),
+            Some([FORMAT | FORMAT_OLD, shape @ ..]) => Some(shape),
             _ => None,
         }
+    }
+
+    /// Whether no permit is given at `now`, because too many are not settled.
+    pub(crate) fn is_full_at(&self, now: Timestamp) -> bool {
+        self.time(FULL_UNTIL).is_some_and(|until| now.max(self.at()) < until)
     }
 
     pub(crate) fn has_shape_of(&self, policy: &Policy) -> bool {
@@ -111,26 +101,87 @@ impl Item {
     pub(crate) fn policy(&self, policy: &Policy) -> Result<Policy, Error> {
         match self.bytes(SHAPE) {
             Some([FORMAT, shape @ ..]) if shape == policy.shape_bytes() => Ok(policy.clone()),
-            Some([FORMAT, shape @ ..]) => Ok(Policy::from_shape_bytes(policy.name(), shape)?),
+            Some([FORMAT | FORMAT_OLD, shape @ ..]) => {
+                Ok(Policy::from_shape_bytes(policy.name(), shape)?)
+            }
             Some([format, ..]) => Err(corrupt(&format!(
-                "its format is {format} and this program reads {FORMAT}; a newer program may have written it"
+                "its format is {format} and this program reads up to {FORMAT}; a newer program may have written it"
             ))),
             _ => Err(corrupt("it has no shape; another program may have written it")),
         }
     }
 
-    /// The entry that the item says, without ids that are forgotten at `now`.
-    pub(crate) fn entry(&self, policy: &Policy, now: Timestamp) -> Result<Entry, Error> {
+    /// The width of the item's lists.
+    fn width(&self) -> Width {
+        match self.bytes(SHAPE) {
+            Some([FORMAT_OLD, ..]) => Width::Fixed,
+            _ => Width::Packed,
+        }
+    }
+
+    /// The entry that the item says, for `operation`: a permit that is given back proves something about its bucket, and so
+    /// do earlier `sights` of the item.
+    pub(crate) fn entry(
+        &self,
+        operation: &Operation<'_>,
+        sights: &[Sight],
+    ) -> Result<Entry, Error> {
+        let permit = match operation {
+            Operation::Settle(permit, _) | Operation::Release(permit) => Some(*permit),
+            _ => None,
+        };
+        self.entry_with(operation.policy(), permit, sights)
+    }
+
+    /// The buckets of the item.
+    pub(crate) fn sight(&self) -> Sight {
+        let full_at = self.attributes.keys().filter_map(|name| {
+            let place = name.strip_prefix('t')?.parse().ok()?;
+            Some((place, self.number(name)?))
+        });
+        Sight {
+            next_stamp: self.small(STAMP).unwrap_or(1),
+            at: self.at(),
+            full_at: full_at.collect(),
+        }
+    }
+
+    /// The entry that the item says.
+    pub(crate) fn entry_with(
+        &self,
+        policy: &Policy,
+        permit: Option<&Permit>,
+        sights: &[Sight],
+    ) -> Result<Entry, Error> {
+        let permit = permit.filter(|permit| self.has_shape_of(permit.policy()));
         let policy = self.policy(policy)?;
-        let (layout, at) = (Layout::of(&policy), self.at());
+        let (layout, at, width) = (Layout::of(&policy), self.at(), self.width());
+        let now = self.sight();
+        let next_stamp = now.next_stamp;
         let mut windows = policy.windows_at(at);
-        let states = layout.kinds.iter().enumerate().map(|(place, kind)| {
+        let states = layout.kinds.iter().zip(policy.places()).enumerate();
+        let states = states.map(|(place, (kind, unit))| {
             let borders = windows.next().flatten();
             match kind {
-                Kind::Level(level) => Ok(Part::Bucket(self.level(place, level, at))),
-                Kind::Counters(counters) => match self.bytes(&log_name(place)) {
-                    Some(log) => read_log(log),
-                    None => Ok(Part::Window(self.slots_used(place, counters))),
+                Kind::Level(level) => {
+                    let used = self.level(place, level, at);
+                    let mut lows = Vec::new();
+                    if level.is_continuous {
+                        let left = self.bytes(&refunds_name(place)).map(Left::read).transpose()?;
+                        lows = Left::lows_at(left.as_ref(), level, place, sights, &now);
+                        if let Some(permit) = permit {
+                            let cost = permit.charged().amounts.at(unit);
+                            refine(&mut lows, level, permit, cost, at);
+                        }
+                    }
+                    Ok(Part::Bucket { used, lows })
+                }
+                Kind::Grid(grid) => match self.bytes(&log_name(place)) {
+                    Some(log) => read_log(log, width),
+                    None if width == Width::Fixed => {
+                        Ok(Part::Window(self.overlapping_used(place, grid)))
+                    }
+                    None => Ok(Part::Window(self.slots_used(place, grid))),
                 },
                 Kind::Calendar { .. } => Ok(match borders {
                     Some([open, next]) => Part::Calendar {
@@ -140,8 +191,10 @@ impl Item {
                     },
                     None => Part::Calendar { end: Timestamp::EPOCH, used: 0, late: 0 },
                 }),
-                Kind::Log => read_log(self.bytes(&log_name(place)).unwrap_or_default()),
-                Kind::Slots => read_slots(self.bytes(&slots_name(place)).unwrap_or_default()),
+                Kind::Log => read_log(self.bytes(&log_name(place)).unwrap_or_default(), width),
+                Kind::Slots { .. } => {
+                    read_slots(self.bytes(&slots_name(place)).unwrap_or_default(), width)
+                }
             }
         });
         let states = states.collect::<Result<_, _>>()?;
@@ -149,12 +202,11 @@ impl Item {
             .filter_map(|place| Some((place, self.time(&closed_name(place))?)));
         let parts = Parts {
             at,
-            next_stamp: self.small(STAMP).unwrap_or(1),
+            next_stamp,
             states,
-            ids: self.ids(&policy, at.max(now))?,
-            settled: read_settled(self.bytes(SETTLED).unwrap_or_default())?,
+            settled: read_settled(self.bytes(SETTLED).unwrap_or_default(), width)?,
             closed: closed.collect(),
-            changed: self.bytes(CHANGED).map(read_changed).transpose()?,
+            changed: self.bytes(CHANGED).map(|changed| read_changed(changed, width)).transpose()?,
         };
         Ok(parts.into_entry(&policy)?)
     }
@@ -164,59 +216,30 @@ impl Item {
         u64::try_from(full_at.saturating_sub(level.of(at))).unwrap_or(u64::MAX)
     }
 
-    /// What was charged in each slot: the difference of neighbouring counters, as far back as the newest one reaches.
-    fn slots_used(&self, place: usize, counters: &Counters) -> Vec<(Timestamp, u64)> {
+    /// The slots of a grid that hold something, in order.
+    pub(crate) fn slots(&self, place: usize) -> Vec<(u64, u64)> {
+        let known = self.attributes.keys().filter_map(|name| slot_in(name, place));
+        let amount = |slot: u64| self.small(&slot_name(place, slot)).unwrap_or(0);
+        let mut slots: Vec<(u64, u64)> = known.map(|slot| (slot, amount(slot))).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    fn slots_used(&self, place: usize, grid: &Grid) -> Vec<(Timestamp, u64)> {
+        let slots = self.slots(place).into_iter().filter(|(_, amount)| 0 < *amount);
+        slots.map(|(slot, amount)| (grid.end_of(slot), amount)).collect()
+    }
+
+    /// What was charged in each slot by overlapping counters, each of which counts what was charged from its slot on for one
+    /// window: the difference of neighbours, as far back as the newest one reaches.
+    fn overlapping_used(&self, place: usize, grid: &Grid) -> Vec<(Timestamp, u64)> {
         let known = self.attributes.keys().filter_map(|name| index_of(name, 'w', place));
         let Some(newest) = known.max() else { return Vec::new() };
         let count = |slot: u64| self.small(&counter_name(place, slot)).unwrap_or(0);
-        (newest.saturating_sub(counters.span)..=newest)
-            .map(|slot| {
-                let end = Timestamp::from_micros((slot + 1).saturating_mul(counters.slot));
-                (end, count(slot).saturating_sub(count(slot + 1)))
-            })
+        (newest.saturating_sub(grid.span())..=newest)
+            .map(|slot| (grid.end_of(slot), count(slot).saturating_sub(count(slot + 1))))
             .filter(|(_, amount)| 0 < *amount)
             .collect()
-    }
-
-    /// The ids that are remembered at `at`, oldest first.
-    fn ids(&self, policy: &Policy, at: Timestamp) -> Result<Vec<IdPart>, Error> {
-        let names = self.attributes.keys().filter_map(|name| name.strip_prefix(ID_EXPIRES));
-        let mut ids = Vec::new();
-        for id in names {
-            let of = IdNames::of(id);
-            let expires_at = self.time(&of.expires).unwrap_or_default();
-            if expires_at <= at {
-                continue;
-            }
-            let record = self.attributes.get(&of.record).and_then(|record| record.as_s().ok());
-            let record = record.and_then(|record| read_record(record, policy));
-            let (admitted_at, amounts) =
-                record.ok_or_else(|| corrupt("one of its ids is broken"))?;
-            let stamp = self.small(&of.stamp).unwrap_or(0);
-            ids.push(IdPart { id: id.to_owned(), amounts, admitted_at, stamp, expires_at });
-        }
-        if IDS_MAX < ids.len() {
-            return Err(Error::new(
-                ErrorKind::Contended,
-                format!("{} ids are remembered for this subject; ask again later", ids.len()),
-            ));
-        }
-        ids.sort_by_key(|known| known.stamp);
-        Ok(ids)
-    }
-
-    /// Whether there is room for one more id, and for those that others write at the same time.
-    pub(crate) fn has_room_for_id(&self) -> bool {
-        let ids = self.attributes.keys().filter(|name| name.starts_with(ID_EXPIRES)).count();
-        ids < IDS_MAX - IDS_SPARE
-    }
-
-    /// The ids that are forgotten since `at`, whose attributes can go.
-    pub(crate) fn forgotten_ids(&self, at: Timestamp) -> impl Iterator<Item = &str> {
-        self.attributes
-            .keys()
-            .filter_map(|name| name.strip_prefix(ID_EXPIRES))
-            .filter(move |id| self.time(&IdNames::of(id).expires).is_some_and(|end| end <= at))
     }
 }
 

@@ -32,7 +32,7 @@ impl DynamoDb {
         let mut tries = self.wire.watch.call(None);
         match self.wire.update(&mut tries, SHARED, &expression).await?.written {
             Written::Applied(Some(item)) | Written::Refused(Some(item)) => key_of(&item),
-            Written::Applied(None) | Written::Refused(None) => Err(unreadable()),
+            _ => Err(unreadable()),
         }
     }
 }

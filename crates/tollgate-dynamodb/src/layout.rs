@@ -1,37 +1,65 @@
 //! Which attributes a policy's limits have, and what a charge does to them.
 //!
-//! It follows from the numbers of the policy alone, so every instance that has the same numbers reads and writes the
+//! The layout follows from the numbers of the policy alone, so every instance with the same numbers reads and writes the
 //! same attributes.
 //!
 //! | rule | attributes | a charge |
 //! |---|---|---|
 //! | token bucket | `t<place>`: when it is full again, in fine units | adds to it, or starts from now |
-//! | rolling window with `resolution` | `w<place>.<slot>`: what is used in the window that begins with this slot | adds to each window that the present slot is in |
+//! | rolling window with a grid | `q<place>`: the sum; `j<place>.<slot>`: what was charged in this slot; `f<place>`: the first slot that is in the sum | adds to the sum and to the present slot, and takes expired slots off the sum |
 //! | calendar window | `c<place>.<end>`: what is used in the window with this end | adds to it |
 //! | rolling window, exact | `g<place>`: the log | rewrites it |
 //! | concurrency | `h<place>`: who holds a slot | rewrites it |
 //!
-//! The first three are absolute: two charges in any order are the same, so writers do not disturb each other.
+//! The first three are additions: two charges in any order are the same, so writers do not disturb each other.
+//!
+//! The slots of a grid keep three invariants, whatever the order of writes: the sum is the total of the slots; no slot
+//! below `f` exists; nothing is ever added to a slot below `f`. An expired slot that nobody has subtracted yet makes the sum
+//! too large, never too small, so a charge within the sum is always within the limit.
+//!
+//! Items of format 1 have overlapping counters instead, `w<place>.<slot>`: what was charged from this slot on for one window.
 
+use tollgate::core::bounds::{LOG_ENTRIES_MAX, LOWS_MAX};
 use tollgate::core::{Derived, Policy, Timestamp};
+use tollgate::{Error, ErrorKind};
 
-/// The most counters that the rolling windows of one policy have together; a window beyond it keeps a log. A condition
-/// may have 300 operators, and each counter takes four.
-pub const COUNTERS_MAX: u64 = 40;
+/// The most slots that a rolling window may be cut into on this store.
+pub const SLOTS_PER_WINDOW_MAX: u64 = 64;
+
+/// The most bytes that the states of one policy may take in an item, at worst. The service takes 400 KB, of which the
+/// settled permits take at most `packed::SETTLED_BYTES_MAX`.
+const STATE_BYTES_MAX: u64 = 288 * 1_024;
 
 /// How one limit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A bucket, by the time at which it is full again.
     Level(Level),
-    /// Overlapping counters.
-    Counters(Counters),
+    /// A sum and a counter for each slot.
+    Grid(Grid),
     /// A counter named by its window.
     Calendar { limit: u64, margin: u64 },
     /// A log.
     Log,
-    /// A list of slots.
-    Slots,
+    /// A list of slots, at most so many.
+    Slots { limit: u64 },
+}
+
+impl Kind {
+    /// The most bytes that the attributes of such a limit take.
+    const fn bytes_max(&self) -> u64 {
+        match self {
+            // A level of 38 digits, three numbers, and pairs of packed numbers.
+            Self::Level(_) => 64 + 20 * LOWS_MAX as u64,
+            // A name of 20 bytes and a number of 16 digits for each slot, the sum and the first slot.
+            Self::Grid(grid) => 32 * (grid.span() + 12),
+            Self::Calendar { .. } => 2 * 32,
+            // Packed pairs of a time and an amount.
+            Self::Log => 32 + 16 * LOG_ENTRIES_MAX as u64,
+            // Packed differences of stamps and of times, and a small number.
+            Self::Slots { limit } => 32 + 14 * *limit,
+        }
+    }
 }
 
 /// A bucket whose level falls by `rate` per microsecond, or by `rate` at each boundary of `period`.
@@ -39,8 +67,10 @@ pub(crate) enum Kind {
 pub(crate) struct Level {
     pub(crate) capacity: u64,
     pub(crate) token: u64,
-    rate: u64,
+    pub(crate) rate: u64,
     period: u64,
+    /// Whether it refills with time, and not only at boundaries.
+    pub(crate) is_continuous: bool,
 }
 
 impl Level {
@@ -60,29 +90,33 @@ impl Level {
     }
 }
 
-/// A rolling window of slots. The counter of slot j counts what was charged in the slots j to j + `span`.
+/// A rolling window on a grid of slots. An amount counts until `window` after the end of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counters {
+pub(crate) struct Grid {
     pub(crate) limit: u64,
     pub(crate) slot: u64,
-    pub(crate) span: u64,
+    pub(crate) window: u64,
 }
 
-impl Counters {
+impl Grid {
     /// The slot that `at` is in.
     pub(crate) const fn slot_of(&self, at: Timestamp) -> u64 {
         at.as_micros() / self.slot
     }
 
-    /// The counters of every window that the slot of `at` is in.
-    pub(crate) fn around(&self, at: Timestamp) -> std::ops::RangeInclusive<u64> {
-        let slot = self.slot_of(at);
-        slot.saturating_sub(self.span)..=slot
+    /// The first slot that counts at `at`: the first whose end plus the window is after it.
+    pub(crate) const fn first_at(&self, at: Timestamp) -> u64 {
+        at.as_micros().saturating_sub(self.window) / self.slot
     }
 
-    /// When nobody needs the counter of `slot` any more.
-    pub(crate) const fn dead_at(&self, slot: u64) -> Timestamp {
-        Timestamp::from_micros((slot + self.span + 1).saturating_mul(self.slot))
+    /// The end of `slot`, under which the core files its amount.
+    pub(crate) const fn end_of(&self, slot: u64) -> Timestamp {
+        Timestamp::from_micros((slot + 1).saturating_mul(self.slot))
+    }
+
+    /// The number of slots in a window.
+    pub(crate) const fn span(&self) -> u64 {
+        self.window.div_ceil(self.slot)
     }
 }
 
@@ -94,44 +128,69 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut counters_left = COUNTERS_MAX;
         let kinds = policy.derived().map(|derived| match derived {
             Derived::Continuous { capacity, token, rate } => {
-                Kind::Level(Level { capacity, token, rate, period: 1 })
+                Kind::Level(Level { capacity, token, rate, period: 1, is_continuous: true })
             }
             Derived::Interval { capacity, refill, period } => Kind::Level(Level {
                 capacity,
                 token: 1,
                 rate: refill,
                 period: period.as_micros().max(1),
+                is_continuous: false,
             }),
             Derived::Window { limit, window, slot } if !slot.is_zero() => {
-                let slot = slot.as_micros();
-                let span = window.as_micros().div_ceil(slot);
-                match counters_left.checked_sub(span + 1) {
-                    Some(left) => {
-                        counters_left = left;
-                        Kind::Counters(Counters { limit, slot, span })
-                    }
-                    None => Kind::Log,
-                }
+                let (slot, window) = (slot.as_micros(), window.as_micros());
+                Kind::Grid(Grid { limit, slot, window })
             }
             Derived::Calendar { limit, margin } => {
                 Kind::Calendar { limit, margin: margin.as_micros() }
             }
-            Derived::Slots { .. } => Kind::Slots,
+            Derived::Slots { limit, .. } => Kind::Slots { limit },
             // The exact log, and whatever a later version of the core may add.
             _ => Kind::Log,
         });
         Self { kinds: kinds.collect() }
     }
 
+    /// Reports what this store cannot keep of `policy`, whose layout this is.
+    pub(crate) fn check(&self, policy: &Policy) -> Result<(), Error> {
+        for (kind, limit) in self.kinds.iter().zip(policy.limits()) {
+            if let Kind::Grid(grid) = kind
+                && SLOTS_PER_WINDOW_MAX < grid.span()
+            {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "dynamodb: limit {:?} of policy {:?} cuts its window into {} slots, and this store takes at most \
+                         {SLOTS_PER_WINDOW_MAX}; set resolution = {SLOTS_PER_WINDOW_MAX} or less",
+                        limit.name(),
+                        policy.name(),
+                        grid.span()
+                    ),
+                ));
+            }
+        }
+        let bytes: u64 = self.kinds.iter().map(Kind::bytes_max).sum();
+        if STATE_BYTES_MAX < bytes {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "dynamodb: policy {:?} may need {bytes} bytes per subject, and an item has room for {STATE_BYTES_MAX}; \
+                     lower its concurrency limits, or split the policy",
+                    policy.name()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
     /// The longest time, in microseconds, for which a charge that fits matters to a limit without a calendar.
     pub(crate) fn memory_micros(&self) -> u64 {
         let memory = |kind: &Kind| match kind {
             Kind::Level(level) => level.micros_to_full(),
-            Kind::Counters(counters) => (counters.span + 2).saturating_mul(counters.slot),
-            Kind::Calendar { .. } | Kind::Log | Kind::Slots => 0,
+            Kind::Grid(grid) => (grid.span() + 2).saturating_mul(grid.slot),
+            Kind::Calendar { .. } | Kind::Log | Kind::Slots { .. } => 0,
         };
         self.kinds.iter().map(memory).max().unwrap_or(0)
     }
@@ -141,6 +200,42 @@ pub(crate) fn level_name(place: usize) -> String {
     format!("t{place}")
 }
 
+/// What a continuous bucket records for giving back.
+pub(crate) fn refunds_name(place: usize) -> String {
+    format!("b{place}")
+}
+
+pub(crate) fn sum_name(place: usize) -> String {
+    format!("q{place}")
+}
+
+pub(crate) fn first_name(place: usize) -> String {
+    format!("f{place}")
+}
+
+/// The digits of slots in names, six bits each: a full grid then stays below 1 KB, which is one write unit.
+const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-";
+
+pub(crate) fn slot_name(place: usize, slot: u64) -> String {
+    let digits = (64 - slot.leading_zeros()).div_ceil(6).max(1);
+    let digit =
+        |place: u32| char::from(DIGITS[usize::from((slot >> (6 * place)).to_le_bytes()[0] & 63)]);
+    format!("j{place}.{}", (0..digits).rev().map(digit).collect::<String>())
+}
+
+/// The slot in `name`, if it is one of the limit at `place`.
+pub(crate) fn slot_in(name: &str, place: usize) -> Option<u64> {
+    let (head, digits) = name.strip_prefix('j')?.split_once('.')?;
+    if head.parse() != Ok(place) {
+        return None;
+    }
+    digits.bytes().try_fold(0_u64, |slot, digit| {
+        let value = DIGITS.iter().position(|other| *other == digit)?;
+        slot.checked_mul(64)?.checked_add(u64::try_from(value).ok()?)
+    })
+}
+
+/// A counter of format 1.
 pub(crate) fn counter_name(place: usize, slot: u64) -> String {
     format!("w{place}.{slot}")
 }
@@ -165,4 +260,18 @@ pub(crate) fn closed_name(place: usize) -> String {
 pub(crate) fn index_of(name: &str, letter: char, place: usize) -> Option<u64> {
     let (head, index) = name.strip_prefix(letter)?.split_once('.')?;
     (head.parse() == Ok(place)).then(|| index.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_found_by_their_names() {
+        for slot in [0, 1, 36, 63, 64, 4_095, 4_096, 11_520_000_123, u64::MAX / 64] {
+            let name = slot_name(3, slot);
+            assert_eq!((slot_in(&name, 3), slot_in(&name, 13)), (Some(slot), None), "{name}");
+        }
+        assert_eq!(slot_in("j3.!", 3), None);
+    }
 }

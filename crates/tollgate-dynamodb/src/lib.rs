@@ -5,12 +5,14 @@ mod expression;
 mod fast;
 mod fault;
 mod hints;
+mod id;
 mod item;
 mod key;
 mod layout;
 mod options;
 mod overrides;
 mod packed;
+mod refund;
 mod repair;
 mod send;
 mod skew;
@@ -23,10 +25,10 @@ mod write;
 
 pub use change::{GUESSES_MAX, SWAPS_MAX, TRYING_MAX};
 pub use hints::HINTS_MAX;
-pub use layout::COUNTERS_MAX;
+pub use layout::SLOTS_PER_WINDOW_MAX;
 pub use options::{
     ATTEMPT_TIMEOUT_DEFAULT, ATTEMPT_TIMEOUT_MAX, CONNECT_TIMEOUT, Options, SKEW_MAX_DEFAULT,
 };
-pub use send::{ATTEMPTS_MAX, THROTTLE_RETRIES_MAX};
+pub use send::{ATTEMPTS_MAX, CONFLICT_RETRIES_MAX, THROTTLE_RETRIES_MAX};
 pub use store::DynamoDb;
 pub use table::create_table;

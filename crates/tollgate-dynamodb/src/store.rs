@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate::core::{Change, apply};
-use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Store};
+use tollgate::core::{Known, apply};
+use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Policy, Store};
 
-use crate::change::entry_of;
+use crate::change::run;
 use crate::fast;
 use crate::hints::Hints;
 use crate::item::Item;
@@ -64,6 +64,15 @@ impl DynamoDb {
         Ok(Self { wire, clock, hints: Hints::default() })
     }
 
+    /// Reports what this store cannot keep of `policy`: a rolling window of more than
+    /// [`SLOTS_PER_WINDOW_MAX`](crate::SLOTS_PER_WINDOW_MAX) slots, or limits that do not fit into one item.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) with what would be right. Every operation under such a policy gets the same answer.
+    pub fn check(policy: &Policy) -> Result<(), Error> {
+        Layout::of(policy).check(policy)
+    }
+
     /// What is added to the machine's clock because the service's says otherwise, in microseconds.
     #[must_use]
     pub fn clock_offset_micros(&self) -> i64 {
@@ -75,6 +84,8 @@ impl DynamoDb {
         tries: &mut Tries<'_>,
         operation: &Operation<'_>,
     ) -> Result<Outcome, Error> {
+        let layout = Layout::of(operation.policy());
+        layout.check(operation.policy())?;
         let key = format!("{}/{}", operation.policy().name(), operation.subject());
         match operation {
             Operation::Standing { .. } => self.look(tries, operation, &key).await,
@@ -86,9 +97,11 @@ impl DynamoDb {
                     return self.look(tries, operation, &key).await;
                 }
                 if !ask.in_front().is_empty() {
-                    return self.acquire_behind(tries, operation, &key).await;
+                    // It is mostly denied, so the item is read first. An expression cannot weigh those in front, so it
+                    // takes a swap if all of them have room.
+                    let item = self.read(tries, &key).await?;
+                    return self.swap(tries, operation, &key, Some(item)).await;
                 }
-                let layout = Layout::of(ask.policy());
                 if fast::is_fast(&layout, ask) {
                     return self.acquire_fast(tries, ask, &layout, &key).await;
                 }
@@ -107,30 +120,15 @@ impl DynamoDb {
     ) -> Result<Outcome, Error> {
         let item = self.read(tries, key).await?;
         let now = self.clock.now();
-        let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
-        if self.clock.apart_max().is_some_and(|most| most < entry.at().since(now)) {
+        let future = item.as_ref().map(|item| item.at().since(now)).unwrap_or_default();
+        if self.clock.apart_max().is_some_and(|most| most < future)
+            && let Some(item) = &item
+        {
             // What the next write will replace it by.
-            entry = entry.mended(now);
+            let mut entry = item.entry_with(operation.policy(), None, &[])?.mended(now);
+            return Ok(apply(operation, &mut entry, Known::New, now)?.outcome);
         }
-        Ok(apply(operation, &mut entry, now)?.0)
-    }
-
-    /// Answers an ask behind others. It is mostly denied, so the item is read first, and only if all of them have room
-    /// is it written; an expression cannot say so much, so that is a swap.
-    async fn acquire_behind(
-        &self,
-        tries: &mut Tries<'_>,
-        operation: &Operation<'_>,
-        key: &str,
-    ) -> Result<Outcome, Error> {
-        let item = self.read(tries, key).await?;
-        let item = self.mended(tries, operation.policy(), key, item).await?;
-        let now = self.clock.now();
-        let mut entry = entry_of(item.as_deref(), operation.policy(), now)?;
-        match apply(operation, &mut entry, now)? {
-            (outcome, Change::Nothing) => Ok(outcome),
-            (_, Change::Entry) => self.swap(tries, operation, key, item).await,
-        }
+        Ok(run(operation, item.as_deref(), &[], Known::New, now)?.0.outcome)
     }
 
     /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.

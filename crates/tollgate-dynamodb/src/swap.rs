@@ -6,8 +6,8 @@
 use tollgate::core::{Entry, Span, Timestamp, bounds::PERMIT_TTL, standings};
 
 use crate::expression::{Expression, to_number};
-use crate::fast::{PRUNE_SLACK, PRUNED_MAX, is_dead, ttl_of};
-use crate::item::{Attributes, ID_EXPIRES, IdNames, Item, KEY, TTL, VERSION};
+use crate::fast::{PRUNE_SLACK, is_dead, ttl_of};
+use crate::item::{Attributes, Item, KEY, TTL, VERSION};
 use crate::layout::Layout;
 use crate::token;
 use crate::write::attributes_of;
@@ -15,13 +15,15 @@ use crate::write::attributes_of;
 /// The most attributes that one expression changes; beyond it the whole item is written at once.
 const CHANGES_MAX: usize = 150;
 
-/// How a swap is written.
+/// A swap, in both of the ways in which it can be written.
 #[derive(Debug)]
-pub(crate) enum Swap {
-    /// What differs.
-    Update(Expression),
-    /// The whole item under the condition of the expression, when too much differs.
-    Put(Attributes, Expression),
+pub(crate) struct Swap {
+    /// What differs, if that is little enough for one expression.
+    pub(crate) update: Option<Expression>,
+    /// The whole item, but for its key.
+    pub(crate) item: Attributes,
+    /// The condition under which the whole item is written.
+    pub(crate) condition: Expression,
 }
 
 /// The write that turns `seen` into `entry`, marked with the last of `tokens` and without the marks that are `finished`.
@@ -41,10 +43,7 @@ pub(crate) fn swap(
 
     let mut condition = Expression::default();
     match seen {
-        Some(_) => {
-            let (path, seen) = (condition.name(VERSION), condition.number(version.into()));
-            condition.only_if(format!("{path}={seen}"));
-        }
+        Some(_) => condition.only_if_is(VERSION, version.into()),
         None => condition.only_if_missing(KEY),
     }
     for name in tokens {
@@ -65,11 +64,12 @@ pub(crate) fn swap(
             update.set(name, value.clone());
         }
     }
-    if update.writes() <= CHANGES_MAX { Swap::Update(update) } else { Swap::Put(wanted, condition) }
+    let update = (update.writes() <= CHANGES_MAX).then_some(update);
+    Swap { update, item: wanted, condition }
 }
 
-/// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, counters of windows that
-/// are over for us but perhaps not for an instance whose clock is behind, and until when an id was used that is free again.
+/// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, and counters of windows that
+/// are over for us but perhaps not for an instance whose clock is behind.
 fn keep_what_others_need(wanted: &mut Attributes, seen: &Item, entry: &Entry, finished: &[String]) {
     let layout = Layout::of(entry.policy());
     let same_shape = seen.has_shape_of(entry.policy());
@@ -82,23 +82,6 @@ fn keep_what_others_need(wanted: &mut Attributes, seen: &Item, entry: &Entry, fi
         };
         if kept && !wanted.contains_key(name) {
             wanted.insert(name.clone(), value.clone());
-        }
-    }
-    // An ask with an id that is free again may have been decided before and still be on its way: it is too late for it.
-    let [free_since, horizon] = [at, at - PRUNE_SLACK].map(|time| u128::from(time.as_micros()));
-    for name in seen.attributes.keys().filter(|name| name.starts_with(ID_EXPIRES)) {
-        if let Some(end) = seen.number(name).filter(|end| horizon < *end) {
-            wanted.entry(name.clone()).or_insert_with(|| to_number(end.min(free_since)));
-        }
-    }
-    // Ids that are forgotten go a few at a time, because each is three attributes.
-    let forgotten: Vec<&str> = seen.forgotten_ids(at).collect();
-    for id in forgotten.iter().skip(PRUNED_MAX) {
-        let names = IdNames::of(id);
-        for name in [names.expires, names.stamp, names.record] {
-            if let Some(value) = seen.attributes.get(&name) {
-                wanted.entry(name).or_insert_with(|| value.clone());
-            }
         }
     }
 }

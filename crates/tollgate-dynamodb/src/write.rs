@@ -3,35 +3,36 @@
 use tollgate::core::{Entry, Part, SettledPart, Timestamp};
 
 use crate::expression::{to_bytes, to_number};
-use crate::item::{AT, Attributes, CHANGED, IdNames, SETTLED, SHAPE, STAMP, shape_of};
+use crate::item::{AT, Attributes, CHANGED, FULL_UNTIL, SETTLED, SHAPE, STAMP, shape_of};
 use crate::layout::{
-    Counters, Kind, Layout, calendar_name, closed_name, counter_name, level_name, log_name,
-    slots_name,
+    Grid, Kind, Layout, calendar_name, closed_name, first_name, level_name, log_name, refunds_name,
+    slot_name, slots_name, sum_name,
 };
-use crate::packed::{pack, record_of, write_changed, write_settled};
+use crate::packed::{
+    full_until, trim_settled, write_changed, write_log, write_settled, write_slots,
+};
+use crate::refund::Left;
 
 /// The attributes of `entry`, without key, version and time to live.
 pub(crate) fn attributes_of(entry: &Entry) -> Attributes {
-    let (policy, parts) = (entry.policy(), entry.parts());
+    let (policy, mut parts) = (entry.policy(), entry.parts());
     let mut all = Attributes::new();
     all.insert(SHAPE.to_owned(), shape_of(policy));
     all.insert(STAMP.to_owned(), to_number(parts.next_stamp.into()));
     all.insert(AT.to_owned(), to_number(parts.at.as_micros().into()));
     let layout = Layout::of(policy);
     for (place, (kind, part)) in layout.kinds.iter().zip(&parts.states).enumerate() {
-        write_part(&mut all, place, kind, part, entry);
+        write_part(&mut all, place, kind, part, entry, parts.next_stamp);
     }
     for (place, until) in &parts.closed {
         all.insert(closed_name(*place), to_number(until.as_micros().into()));
     }
-    for known in &parts.ids {
-        let names = IdNames::of(&known.id);
-        all.insert(names.expires, to_number(known.expires_at.as_micros().into()));
-        all.insert(names.stamp, to_number(known.stamp.into()));
-        all.insert(names.record, record_of(known.admitted_at, &policy.costs(&known.amounts)));
-    }
+    trim_settled(&mut parts.settled, parts.at);
     if parts.settled != SettledPart::default() {
         all.insert(SETTLED.to_owned(), to_bytes(write_settled(&parts.settled)));
+    }
+    if let Some(until) = full_until(&parts.settled) {
+        all.insert(FULL_UNTIL.to_owned(), to_number(until.as_micros().into()));
     }
     if let Some(changed) = parts.changed {
         all.insert(CHANGED.to_owned(), to_bytes(write_changed(changed)));
@@ -39,27 +40,36 @@ pub(crate) fn attributes_of(entry: &Entry) -> Attributes {
     all
 }
 
-fn write_part(all: &mut Attributes, place: usize, kind: &Kind, part: &Part, entry: &Entry) {
+fn write_part(
+    all: &mut Attributes,
+    place: usize,
+    kind: &Kind,
+    part: &Part,
+    entry: &Entry,
+    next_stamp: u64,
+) {
     match (kind, part) {
-        (Kind::Level(level), Part::Bucket(used)) if 0 < *used => {
-            let full_at = level.of(entry.at()) + u128::from(*used);
-            all.insert(level_name(place), to_number(full_at));
-        }
-        (Kind::Counters(counters), Part::Window(log)) => match by_slot(counters, log) {
-            Some(slots) => {
-                let first = slots.first().map_or(0, |(slot, _)| slot.saturating_sub(counters.span));
-                let last = slots.last().map_or(0, |(slot, _)| *slot);
-                for slot in first..=last {
-                    let window = slot..=slot + counters.span;
-                    let inside = slots.iter().filter(|(other, _)| window.contains(other));
-                    let used: u64 = inside.map(|(_, amount)| *amount).sum();
-                    if 0 < used {
-                        all.insert(counter_name(place, slot), to_number(used.into()));
-                    }
-                }
+        (Kind::Level(level), Part::Bucket { used, lows }) => {
+            if 0 < *used {
+                let full_at = level.of(entry.at()) + u128::from(*used);
+                all.insert(level_name(place), to_number(full_at));
             }
-            None => write_log(all, place, log),
-        },
+            if level.is_continuous {
+                let left = Left { next_stamp, at: entry.at(), used: *used, lows: lows.clone() };
+                all.insert(refunds_name(place), to_bytes(left.write()));
+            }
+        }
+        (Kind::Grid(grid), Part::Window(log)) if !log.is_empty() => {
+            let Some(slots) = by_slot(grid, log) else { return insert_log(all, place, log) };
+            let sum: u64 = slots.iter().map(|(_, amount)| *amount).sum();
+            let first =
+                slots.iter().map(|(slot, _)| *slot).fold(grid.first_at(entry.at()), u64::min);
+            all.insert(sum_name(place), to_number(sum.into()));
+            all.insert(first_name(place), to_number(first.into()));
+            for (slot, amount) in slots {
+                all.insert(slot_name(place, slot), to_number(amount.into()));
+            }
+        }
         (Kind::Calendar { .. }, Part::Calendar { end, used, late }) => {
             let inside = *end - tollgate::Span::from_micros(1);
             let borders = entry.policy().windows_at(inside).nth(place).flatten();
@@ -70,31 +80,143 @@ fn write_part(all: &mut Attributes, place: usize, kind: &Kind, part: &Part, entr
                 }
             }
         }
-        (Kind::Log, Part::Window(log)) => write_log(all, place, log),
-        (Kind::Slots, Part::Slots(held)) if !held.is_empty() => {
-            let numbers =
-                held.iter().flat_map(|slot| [slot.stamp, slot.expires_at.as_micros(), slot.places]);
-            all.insert(slots_name(place), to_bytes(pack(numbers)));
+        (Kind::Log, Part::Window(log)) if !log.is_empty() => insert_log(all, place, log),
+        (Kind::Slots { .. }, Part::Slots(held)) if !held.is_empty() => {
+            all.insert(slots_name(place), to_bytes(write_slots(held)));
         }
         _ => {}
     }
 }
 
-/// The log by the number of its slots; nothing if it was not made of such slots, as after a change of numbers.
-fn by_slot(counters: &Counters, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
-    let newest = log.last().map_or(0, |(end, _)| end.as_micros() / counters.slot);
+/// The log by the number of its slots; nothing if an entry is not at the end of a slot.
+fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
     log.iter()
         .map(|(end, amount)| {
-            let number = end.as_micros() / counters.slot;
-            let whole = end.as_micros().is_multiple_of(counters.slot) && 0 < number;
-            (whole && newest - number <= counters.span).then(|| (number - 1, *amount))
+            let number = end.as_micros() / grid.slot;
+            let whole = end.as_micros().is_multiple_of(grid.slot) && 0 < number;
+            whole.then(|| (number - 1, *amount))
         })
         .collect()
 }
 
-fn write_log(all: &mut Attributes, place: usize, log: &[(Timestamp, u64)]) {
-    if !log.is_empty() {
-        let numbers = log.iter().flat_map(|(at, amount)| [at.as_micros(), *amount]);
-        all.insert(log_name(place), to_bytes(pack(numbers)));
+fn insert_log(all: &mut Attributes, place: usize, log: &[(Timestamp, u64)]) {
+    all.insert(log_name(place), to_bytes(write_log(log)));
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::core::bounds::{ABANDONED_AFTER, PERMIT_TTL, SETTLED_RUNS_MAX_SHARED};
+    use tollgate::core::{Charge, Grant, Known, Operation, Permit, Policy, apply};
+    use tollgate::{Ask, Costs, Limit, RollingWindow, Span};
+
+    use super::*;
+    use crate::change::run;
+    use crate::item::Item;
+    use crate::packed::SETTLED_BYTES_MAX;
+
+    fn policy() -> Policy {
+        let rule = RollingWindow::new(1_000_000, Span::from_hours(1));
+        Policy::new("p", [Limit::new("only", "requests", rule)]).unwrap()
+    }
+
+    /// An entry with so many permits in flight, admitted every 100 µs.
+    fn in_flight(policy: &Policy, permits: u64) -> (Entry, Vec<Permit>, Timestamp) {
+        let start = Timestamp::from_secs(1_800_000_000);
+        let mut entry = Entry::fresh(policy, start);
+        let ask = Ask::new(policy, "s");
+        let admit = |number: u64| {
+            let now = start + Span::from_micros(100 * number);
+            let stamp = entry.parts().next_stamp;
+            apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
+            let grant = Grant::of(Charge { at: now, stamp }, policy, ask.amounts());
+            Permit::of(&ask, grant, Vec::new())
+        };
+        let permits: Vec<Permit> = (0..permits).map(admit).collect();
+        let now = start + Span::from_micros(100 * permits.len() as u64);
+        (entry, permits, now)
+    }
+
+    fn stored(entry: &Entry) -> Item {
+        Item { attributes: attributes_of(entry) }
+    }
+
+    fn settled_bytes(item: &Item) -> usize {
+        item.attributes[SETTLED].as_b().unwrap().as_ref().len()
+    }
+
+    /// 10,000 in flight, settled in random order through the item now and then: exact, each once, and small.
+    #[test]
+    fn ten_thousand_in_flight_settle_exactly() {
+        let policy = policy();
+        let (mut entry, mut permits, now) = in_flight(&policy, 10_000);
+        let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+        for place in (1..permits.len()).rev() {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            permits.swap(place, usize::try_from(dice >> 33).unwrap() % (place + 1));
+        }
+        let (nothing, mut largest) = (Costs::new().with("requests", 0), 0);
+        for (number, permit) in permits.iter().enumerate() {
+            if number % 50 == 0 {
+                let item = stored(&entry);
+                assert_eq!(item.entry_with(&policy, None, &[]).unwrap(), entry);
+                if 0 < number {
+                    largest = largest.max(settled_bytes(&item));
+                }
+                let again = run(
+                    &Operation::Release(&permits[number / 2]),
+                    Some(&item),
+                    &[],
+                    Known::New,
+                    now,
+                );
+                let settled = again.unwrap().0.outcome == tollgate::Outcome::Settled(false);
+                assert_eq!(settled, 0 < number);
+            }
+            let operation = Operation::Settle(permit, &nothing);
+            let outcome = apply(&operation, &mut entry, Known::New, now).unwrap().outcome;
+            assert_eq!(outcome, tollgate::Outcome::Settled(true));
+        }
+        assert_eq!(tollgate::core::standings(&entry, now)[0].used, 0);
+        assert!(largest < 32 * 1_024, "{largest} bytes");
+    }
+
+    /// At the bound a new permit is refused until the oldest is abandoned; what is settled beyond it never exceeds the item.
+    #[test]
+    fn runs_beyond_the_bound_stop_new_permits_and_fit_the_item() {
+        let policy = policy();
+        let (mut entry, permits, now) = in_flight(&policy, 60_000);
+        let ask = Ask::new(&policy, "s");
+        let acquire =
+            |item: &Item, now| run(&Operation::Acquire(&ask), Some(item), &[], Known::New, now);
+        for (number, permit) in permits.iter().step_by(2).enumerate() {
+            if number == SETTLED_RUNS_MAX_SHARED - 1 {
+                assert!(acquire(&stored(&entry), now).is_ok(), "below the bound");
+            }
+            let nothing = Costs::new().with("requests", 0);
+            apply(&Operation::Settle(permit, &nothing), &mut entry, Known::New, now).unwrap();
+            if number == SETTLED_RUNS_MAX_SHARED - 1 {
+                let item = stored(&entry);
+                let oldest = permits[0].grant().at;
+                let error = acquire(&item, oldest + ABANDONED_AFTER - Span::from_micros(1));
+                assert_eq!(error.unwrap_err().kind(), tollgate::ErrorKind::Contended);
+                assert!(acquire(&item, oldest + ABANDONED_AFTER).is_ok());
+                let free = ask.clone().without_refund();
+                assert!(run(&Operation::Acquire(&free), Some(&item), &[], Known::New, now).is_ok());
+            }
+        }
+        let item = stored(&entry);
+        assert!(settled_bytes(&item) <= SETTLED_BYTES_MAX, "{}", settled_bytes(&item));
+        // The oldest permits get nothing back any more, but what they cost beyond the estimate is charged.
+        let settle = |permit: &Permit, actual| {
+            let actual = Costs::new().with("requests", actual);
+            run(&Operation::Settle(permit, &actual), Some(&item), &[], Known::New, now)
+        };
+        let used = |entry: &Entry| tollgate::core::standings(entry, now)[0].used;
+        assert_eq!(settle(&permits[1], 0).unwrap_err().kind(), tollgate::ErrorKind::Expired);
+        let (_, after) = settle(&permits[1], 3).unwrap();
+        assert_eq!(used(&after), used(&entry) + 2);
+        let (_, after) = settle(&permits[59_999], 0).unwrap();
+        assert_eq!(used(&after), used(&entry) - 1);
+        assert!(now < permits[0].grant().at + PERMIT_TTL);
     }
 }

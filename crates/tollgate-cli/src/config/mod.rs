@@ -139,6 +139,7 @@ impl Config {
         let store = StoreConfig::resolve(&text, &store, folder)?;
         let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
+        check_store_takes(&text, &store, &policies)?;
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
@@ -195,6 +196,25 @@ fn resolve_policies(
     Policies::new(policies).map_err(|error| Blame::whole(text.file(), error.to_string()))
 }
 
+/// Reports a policy that the configured store cannot keep.
+fn check_store_takes(
+    text: &Text<'_>,
+    store: &StoreConfig,
+    policies: &Policies,
+) -> Result<(), Blame> {
+    if !matches!(store, StoreConfig::DynamoDb(_)) {
+        return Ok(());
+    }
+    for (index, policy) in policies.iter().enumerate() {
+        for policy in std::iter::once(policy).chain(policy.overrides().map(|(_, other)| other)) {
+            tollgate_dynamodb::DynamoDb::check(policy).map_err(|error| {
+                text.blame_policy(index, &[Step::Field("name")], error.to_string())
+            })?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +232,20 @@ mod tests {
         assert_eq!(sample.jobs, bare.jobs);
         let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
         assert_eq!(names, ["gemini-free", "api", "video-requests"]);
+    }
+
+    #[test]
+    fn a_grid_that_the_store_cannot_keep_is_refused() {
+        let source = |kind: &str, slots: u32| {
+            format!(
+                "[store]\nkind = \"{kind}\"\n[[policy]]\nname = \"fine\"\nlimits = [{{ name = \"rpm\", unit = \"requests\", \
+                 rule = \"rolling-window\", limit = 500, window = \"1m\", resolution = {slots} }}]\n"
+            )
+        };
+        let error = Config::parse(None, &source("dynamodb", 100)).unwrap_err().to_string();
+        assert!(error.contains("100 slots") && error.contains("at most 64"), "{error}");
+        assert!(Config::parse(None, &source("dynamodb", 64)).is_ok());
+        assert!(Config::parse(None, &source("memory", 100)).is_ok());
     }
 
     #[test]

@@ -28,7 +28,9 @@ fn one_instance_conforms_on_ministack() {
 
 fn one_instance(runtime: &tokio::runtime::Runtime, desk: &Desk, capabilities: Capabilities) {
     let gate = Arc::new(runtime.block_on(desk.gate()));
-    let fixture = Fixture::new(gate, desk.clock.clone()).with_capabilities(capabilities);
+    let fixture = Fixture::new(gate, desk.clock.clone())
+        .with_capabilities(capabilities)
+        .with_bounded_refunds();
     conformance::run_all(&fixture).unwrap();
 }
 
@@ -43,7 +45,8 @@ fn instances_that_take_turns_conform() {
         gates.push(runtime.block_on(desk.gate()));
     }
     let gate = Arc::new(Atomic::new(Turns { gates, next: AtomicUsize::new(0) }));
-    let fixture = Fixture::new(gate, desk.clock.clone()).with_capabilities(FEW);
+    let fixture =
+        Fixture::new(gate, desk.clock.clone()).with_capabilities(FEW).with_bounded_refunds();
     for (name, test) in conformance::ALL.iter().filter(|(name, _)| *name != "agrees_with_core") {
         test(&fixture).unwrap_or_else(|why| panic!("{name}: {why}"));
     }

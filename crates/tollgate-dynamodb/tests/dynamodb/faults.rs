@@ -18,16 +18,13 @@ async fn a_lost_reply_is_charged_once() {
         let gate = desk.gate().await;
         let subject = format!("{name}-subject");
         for (round, id) in [None, Some("given")].into_iter().enumerate() {
-            desk.server.proxy().next("UpdateItem", 2, &Misbehaviour::DropReply);
+            let write = if id.is_some() { "TransactWriteItems" } else { "UpdateItem" };
+            desk.server.proxy().next(write, 2, &Misbehaviour::DropReply);
             let ask = Ask::new(&policy, subject.as_str());
             let ask = id.map_or_else(|| ask.clone(), |id| ask.clone().id(id));
             desk.server.proxy().reset_counts();
             let permit = admit(&gate, &ask).await;
-            assert_eq!(
-                desk.server.proxy().counts().of("UpdateItem"),
-                3,
-                "{name}: sent three times"
-            );
+            assert_eq!(desk.server.proxy().counts().of(write), 3, "{name}: sent three times");
             let left = 4 - u64::try_from(round).unwrap();
             assert_eq!(remaining(&gate, &policy, &subject).await[0], left, "{name}, {id:?}");
             // The permit is the one that was charged: it gives back exactly that, once.
@@ -78,7 +75,8 @@ async fn a_release_keeps_the_mark_of_a_late_write() {
     let policy = gemini();
     for (subject, id) in [("p", None), ("q", Some("given"))] {
         let gate = desk.gate().await;
-        desk.server.proxy().next("UpdateItem", 1, &Misbehaviour::DropReply);
+        let write = if id.is_some() { "TransactWriteItems" } else { "UpdateItem" };
+        desk.server.proxy().next(write, 1, &Misbehaviour::DropReply);
         let ask = Ask::new(&policy, subject);
         let permit = admit(&gate, &id.map_or_else(|| ask.clone(), |id| ask.clone().id(id))).await;
         let marks = marks(&desk, subject).await;
@@ -102,7 +100,7 @@ async fn a_write_that_arrives_after_the_release_is_not_charged() {
         let other = admit(&gate, &Ask::new(&policy, subject).id("other")).await;
         let ask = Ask::new(&policy, subject).id("given");
         desk.clock.advance(Span::from_millis(10));
-        desk.server.proxy().next("UpdateItem", 3, &Misbehaviour::Hold);
+        desk.server.proxy().next("TransactWriteItems", 3, &Misbehaviour::Hold);
         let error = gate.acquire(&ask).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         desk.clock.advance(Span::from_millis(100));
@@ -211,40 +209,27 @@ async fn an_item_stays_small() {
     assert!(attributes < 80, "{attributes} attributes: {:?}", items.items()[0].keys());
 }
 
-/// A reset with very many ids writes the whole item at once, and is known when its reply is lost too.
+/// A reset of very many slots writes the whole item at once, and is known when its reply is lost too.
 #[tokio::test]
 async fn a_large_reset_is_one_write() {
     let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, single(TokenBucket::per_minute(100)));
+    let gate = desk.gate().await;
+    let limits = (0..3).map(|place| {
+        let rule = RollingWindow::new(1_000, Span::from_secs(64)).resolution(64);
+        Limit::new(format!("w{place}"), "requests", rule)
+    });
+    let policy = Policy::new("windows", limits).unwrap();
     let mut first = None;
-    for number in 0..60 {
-        let ask = Ask::new(&policy, "p").id(format!("id-{number}"));
-        first.get_or_insert(admit(&gate, &ask).await);
+    for _ in 0..60 {
+        desk.clock.advance(Span::from_secs(1));
+        first.get_or_insert(admit(&gate, &Ask::new(&policy, "p")).await);
     }
     desk.server.proxy().reset_counts();
     desk.server.proxy().next("PutItem", 1, &Misbehaviour::DropReply);
     assert!(gate.reset(&policy, "p").await.unwrap());
     let counts = desk.server.proxy().counts();
     assert_eq!((counts.of("PutItem"), counts.of("UpdateItem")), (2, 0), "{counts:?}");
-    assert_eq!(remaining(&gate, &policy, "p").await, [100]);
+    assert_eq!(remaining(&gate, &policy, "p").await, [1_000; 3]);
     assert!(!gate.release(&first.unwrap()).await.unwrap(), "the reset gave it back");
     assert!(!gate.reset(&policy, "p").await.unwrap());
-}
-
-/// An id that is used again while there is hardly room is never charged twice; beyond the bound the answer is Contended.
-#[tokio::test]
-async fn too_many_ids_are_contended() {
-    let desk = Desk::new().await;
-    let (gate, other) = (desk.gate().await, desk.gate().await);
-    let policy = single(TokenBucket::per_minute(5_000));
-    let max = u64::try_from(tollgate::core::bounds::IDS_MAX).unwrap();
-    for number in 0..max {
-        admit(&gate, &Ask::new(&policy, "p").id(format!("id-{number}"))).await;
-    }
-    for gate in [&gate, &other] {
-        let error = gate.acquire(&Ask::new(&policy, "p").id("one more")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
-        admit(gate, &Ask::new(&policy, "p").id("id-7")).await;
-    }
-    assert_eq!(remaining(&gate, &policy, "p").await, [5_000 - max]);
 }

@@ -12,10 +12,13 @@ mod conforms;
 mod counts;
 mod errors;
 mod faults;
+mod ids;
 mod overrides;
+mod refunds;
 mod requirements;
 mod sabotage;
 mod tries;
+mod windows;
 
 use std::sync::Arc;
 

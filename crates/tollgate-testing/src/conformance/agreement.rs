@@ -2,12 +2,12 @@
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use tollgate_core::{Operation, Policy, Timestamp};
+use tollgate_core::{Operation, Policy, Standing, Timestamp};
 
 use super::Fixture;
 use crate::generate::{self, Move};
-use crate::script::{Record, Single};
-use crate::vectors;
+use crate::script::{Did, Record, Single};
+use crate::vectors::{self, Stand};
 
 /// How many moves a random story has at the most.
 const MOVES_MAX: usize = 24;
@@ -19,8 +19,12 @@ const MOVES_MAX: usize = 24;
 pub fn passes_vectors(fixture: &Fixture) -> Result<(), String> {
     let vectors = vectors::load_all()?;
     super::ensure(!vectors.is_empty(), || "there are no vectors".to_owned())?;
+    let run = match fixture.bounded_refunds {
+        true => vectors::run_with_bounded_refunds,
+        false => vectors::run,
+    };
     for vector in vectors {
-        vectors::run(&vector, &mut |now, operation| at(fixture, now, operation))?;
+        run(&vector, &mut |now, operation| at(fixture, now, operation))?;
     }
     Ok(())
 }
@@ -40,6 +44,7 @@ pub fn agrees_with_core(fixture: &Fixture) -> Result<(), String> {
             (on_core(&policy, start, &moves)?, on_gate(fixture, &policy, start, &moves)?);
         if let Some((place, (core, gate))) =
             expected.iter().zip(&got).enumerate().find(|(_, (core, gate))| core != gate)
+            && !(fixture.bounded_refunds && gave_back_less(core, gate))
         {
             return Err(format!(
                 "story {story}, step {place}, under {policy:?}:\n  the core says {core:?}\n  the gate says {gate:?}"
@@ -47,6 +52,15 @@ pub fn agrees_with_core(fixture: &Fixture) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether `gate` did what `core` did, but gave back less. The rest of the story then is another one.
+fn gave_back_less(core: &Record, gate: &Record) -> bool {
+    let stands = |standings: &[Standing]| standings.iter().map(Stand::of).collect::<Vec<_>>();
+    matches!(core.did, Did::Settle { .. } | Did::Release { .. })
+        && (core.now, &core.did, &core.answer) == (gate.now, &gate.did, &gate.answer)
+        && core.before == gate.before
+        && vectors::gave_back_less(&stands(&core.after), &stands(&gate.after), MOVES_MAX)
 }
 
 fn on_core(policy: &Policy, start: Timestamp, moves: &[Move]) -> Result<Vec<Record>, String> {

@@ -58,6 +58,7 @@ pub struct Fixture {
     clock: ManualClock,
     runtime: tokio::runtime::Runtime,
     capabilities: Capabilities,
+    bounded_refunds: bool,
     subjects: AtomicU64,
 }
 
@@ -71,13 +72,21 @@ impl Fixture {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().expect("two threads");
         let (capabilities, subjects) = (Capabilities::default(), AtomicU64::new(0));
-        Self { gate, clock, runtime, capabilities, subjects }
+        Self { gate, clock, runtime, capabilities, bounded_refunds: false, subjects }
     }
 
     /// The same gate with other capabilities.
     #[must_use]
     pub const fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;
+        self
+    }
+
+    /// The same gate, whose continuous buckets credit a lower bound of what the core credits: a standing after giving back
+    /// may be stricter than the core's, never looser.
+    #[must_use]
+    pub const fn with_bounded_refunds(mut self) -> Self {
+        self.bounded_refunds = true;
         self
     }
 

@@ -11,4 +11,5 @@ mod run;
 pub use format::{
     Expected, LimitForm, Operation, PolicyForm, RuleForm, Stand, Step, Vector, load_all,
 };
-pub use run::{fill, run, run_model};
+pub(crate) use run::gave_back_less;
+pub use run::{fill, run, run_model, run_with_bounded_refunds};

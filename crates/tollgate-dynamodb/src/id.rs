@@ -1,0 +1,88 @@
+//! Ask ids: an item each, under a key of its own, written in one transaction with the charge.
+//!
+//! ```text
+//! pk   /policy/length of subject/subject/id
+//! x    when the id is forgotten, µs     d    the digest of the ask
+//! s    the stamp of the charge          a    when it was charged, µs
+//! ttl  when it may be deleted, s
+//! ```
+//!
+//! Asks without an id stay a single write. An ask with one is a compare-and-swap of the entry together with the item of
+//! the id, which must be missing or expired: whichever of two repeats comes second is cancelled by that condition, reads the item,
+//! and is answered from it. Releasing a permit deletes the item in the same transaction, so that no repeat is ever answered with
+//! a permit that was given back.
+
+use tollgate::core::{Charge, Remembered, Timestamp};
+use tollgate::{Error, Operation};
+
+use crate::expression::{Expression, to_number};
+use crate::fast::PRUNE_SLACK;
+use crate::item::{AT, Attributes, Item, KEY, TTL, corrupt};
+
+const EXPIRES: &str = "x";
+const STAMP: &str = "s";
+const DIGEST: &str = "d";
+
+/// The key of the item of the id of `operation`, if it has one. No policy has an empty name, so no entry is there.
+pub(crate) fn key_of(operation: &Operation<'_>) -> Option<String> {
+    let (id, subject) = (operation.id()?, operation.subject());
+    Some(format!("/{}/{}/{subject}/{id}", operation.policy().name(), subject.len()))
+}
+
+/// What happens to the item of an id together with a swap.
+#[derive(Debug)]
+pub(crate) struct IdWrite {
+    pub(crate) key: String,
+    /// The whole item, but for its key; nothing deletes it.
+    pub(crate) item: Option<Attributes>,
+    pub(crate) condition: Expression,
+}
+
+impl IdWrite {
+    /// Remembers `given`, if the id is still as `known` at `now`.
+    pub(crate) fn remember(
+        key: String,
+        given: &Remembered,
+        known: Option<&Remembered>,
+        now: Timestamp,
+    ) -> Self {
+        let mut condition = Expression::default();
+        match known {
+            Some(known) => condition.only_if_is(STAMP, known.charge.stamp.into()),
+            None => condition.only_if_at_most(EXPIRES, now.as_micros().into()),
+        }
+        let ttl = (given.expires_at + PRUNE_SLACK).as_micros().div_ceil(1_000_000);
+        let numbers = [
+            (EXPIRES, given.expires_at.as_micros()),
+            (STAMP, given.charge.stamp),
+            (AT, given.charge.at.as_micros()),
+            (DIGEST, given.digest),
+            (TTL, ttl),
+        ];
+        let item = numbers.map(|(name, number)| (name.to_owned(), to_number(number.into())));
+        Self { key, item: Some(Attributes::from(item)), condition }
+    }
+
+    /// Forgets the id, if it still is that of the charge `stamp`.
+    pub(crate) fn forget(key: String, stamp: u64) -> Self {
+        let mut condition = Expression::default();
+        condition.only_if_is(STAMP, stamp.into());
+        Self { key, item: None, condition }
+    }
+}
+
+/// What the item of an id says.
+pub(crate) fn remembered(item: &Item) -> Result<Remembered, Error> {
+    let number = |name: &str| {
+        item.small(name).ok_or_else(|| corrupt(&format!("the id {:?} has no {name:?}", key(item))))
+    };
+    Ok(Remembered {
+        charge: Charge { at: Timestamp::from_micros(number(AT)?), stamp: number(STAMP)? },
+        digest: number(DIGEST)?,
+        expires_at: Timestamp::from_micros(number(EXPIRES)?),
+    })
+}
+
+fn key(item: &Item) -> &str {
+    item.attributes.get(KEY).and_then(|key| key.as_s().ok()).map_or("", String::as_str)
+}
