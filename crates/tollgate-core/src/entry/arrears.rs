@@ -82,13 +82,20 @@ impl LocalSpending {
     /// An account in which nothing is spent yet.
     #[must_use]
     pub fn new(policy: &Policy, instances: u64, now: Timestamp) -> Self {
-        Self(Entry::fresh(&policy.drained_by_share(instances), now))
+        Self::fresh(&policy.drained_by_share(instances), now)
     }
 
     /// An account of the same limits in which nothing is spent yet.
     #[must_use]
     pub fn emptied(&self, now: Timestamp) -> Self {
-        Self(Entry::fresh(&self.0.policy, now))
+        Self::fresh(&self.0.policy, now)
+    }
+
+    /// Stamps are those of the permits, so they start below them.
+    fn fresh(policy: &Policy, now: Timestamp) -> Self {
+        let mut entry = Entry::fresh(policy, now);
+        entry.next_stamp = 1;
+        Self(entry)
     }
 
     /// Goes on in the numbers of `policy`. What was spent stays spent.

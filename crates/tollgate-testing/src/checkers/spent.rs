@@ -59,14 +59,7 @@ pub(super) fn spent(policy: &Policy, history: &[Record]) -> Vec<Spent> {
                     all[index].costs = Costs::new();
                 }
             }
-            // Whoever repeats an ask goes ahead, so a repeat of what was released spends it after all.
-            (Did::Acquire { costs, .. }, Answer::Repeated(given)) => {
-                if let Some(index) = of_permit.get(given.permit).copied().flatten()
-                    && all[index].costs.is_empty()
-                {
-                    all[index] = Spent { at: clock, decided: true, costs: full(policy, costs) };
-                }
-            }
+            // A repeat of what was released is an attempt that arrived late: its caller has long been answered.
             _ => {}
         }
     }

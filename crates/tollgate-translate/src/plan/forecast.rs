@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use jiff::tz::TimeZone;
 use tollgate_core::bounds::NUMBER_MAX;
 use tollgate_core::{
-    Ask, CalendarWindow, Entry, Limit, Period, Policy, REQUESTS, RollingWindow, Rule, Span,
+    Ask, CalendarWindow, Entry, Known, Limit, Period, Policy, REQUESTS, RollingWindow, Rule, Span,
     Timestamp, TokenBucket, Verdict, Wait, acquire,
 };
 
@@ -75,7 +75,7 @@ pub(super) fn forecast(
             ask = ask.cost(TOKENS, request.input);
         }
         loop {
-            let refusal = match acquire(&mut entry, at, &ask).map_err(invalid)? {
+            let refusal = match acquire(&mut entry, at, &ask, Known::New).map_err(invalid)? {
                 Verdict::Denied(refusal) => refusal,
                 Verdict::Admitted(_) | Verdict::Repeated(_) => break,
             };
