@@ -66,6 +66,25 @@ const FUZZ: &[Step] = &[
     step("fuzz lock", "cargo fetch --locked --manifest-path fuzz/Cargo.toml"),
     step("fuzz", "cargo xtask fuzz"),
 ];
+/// What takes too long for every change: each feature alone, many seeds, long fuzzing, the release build.
+const LONG: &[Step] = &[
+    step("messages", "cargo check -p tollgate-server --no-default-features"),
+    step(
+        "prometheus",
+        "cargo check -p tollgate-telemetry --no-default-features --features prometheus",
+    ),
+    step("otel", "cargo check -p tollgate-telemetry --no-default-features --features otel"),
+    step(
+        "cloudwatch",
+        "cargo check -p tollgate-telemetry --no-default-features --features cloudwatch",
+    ),
+    step("sns", "cargo check -p tollgate-telemetry --no-default-features --features sns"),
+    step("emf", "cargo check -p tollgate-telemetry --no-default-features --features emf"),
+    step("json", "cargo check -p tollgate-telemetry --no-default-features --features json"),
+    step("seeds", "cargo xtask sim --seeds 5000"),
+    step("long fuzz", "cargo xtask fuzz --seconds 120"),
+    step("release", "cargo build --release"),
+];
 const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench").needs(SERVERS)];
 
 const TASKS: &[Task] = &[
@@ -95,6 +114,10 @@ fn main() -> ExitCode {
         [name, words @ ..] if name == "fuzz" => return fuzz::run(words),
         [name] => name.as_str(),
         [name, word] if name == "services" => return servers::services(word),
+        [name, flag] if name == "ci" && flag == "--long" => {
+            let steps = [LINT, DENY, TEST, FUZZ, LONG];
+            return run::all(steps.into_iter().flatten(), &[]);
+        }
         [name, words @ ..] if name == "bench" => return run::all(BENCH.iter(), words),
         [name, words @ ..] if name == "sim" => return sim(words),
         [_, extra, ..] => return usage_error(&format!("unexpected argument {extra:?}")),
@@ -131,7 +154,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

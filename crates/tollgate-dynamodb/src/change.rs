@@ -281,7 +281,15 @@ impl IdState {
     }
 
     fn known(&self) -> Known {
-        self.read.flatten().map_or(Known::New, Known::Before)
+        match (self.read, self.released) {
+            // Not read: the write forgets the id only if it still is that of the permit.
+            (None, Some(stamp)) => Known::Before(Remembered {
+                charge: Charge { at: Timestamp::EPOCH, stamp },
+                digest: 0,
+                expires_at: Timestamp::MAX,
+            }),
+            (read, _) => read.flatten().map_or(Known::New, Known::Before),
+        }
     }
 
     /// Whether an answer may rely on [`known`](Self::known).

@@ -15,6 +15,7 @@ mod packed;
 mod refund;
 mod repair;
 mod send;
+mod size;
 mod skew;
 mod store;
 mod swap;

@@ -152,13 +152,13 @@ fn record(lows: &mut Vec<(u64, u64)>, stamp: u64, used: u64) {
     }
     if lows.last().is_none_or(|last| last.0 < stamp) {
         lows.push((stamp, used));
-        merge(lows);
+        merge(lows, LOWS_MAX);
     }
 }
 
-/// Merges the closest neighbours of a list that is too long, to the strict side.
-fn merge(lows: &mut Vec<(u64, u64)>) {
-    if LOWS_MAX < lows.len() {
+/// Merges the closest neighbours of a list of more than `most`, to the strict side.
+fn merge(lows: &mut Vec<(u64, u64)>, most: usize) {
+    while most < lows.len() {
         let differences = lows.windows(2).map(|pair| pair[1].1 - pair[0].1).enumerate();
         if let Some((index, _)) = differences.min_by_key(|(_, difference)| *difference) {
             lows[index + 1].1 = lows[index].1;
@@ -176,6 +176,8 @@ pub(crate) fn refine(
     cost: u64,
     at: Timestamp,
 ) {
+    // Room for what is added: to merge afterwards could take the raised bound away again.
+    merge(lows, LOWS_MAX - 2);
     let grant = permit.grant();
     let gone = level.of(at).saturating_sub(level.of(grant.at));
     let proven = u64::try_from(level.cost(cost).saturating_sub(gone)).unwrap_or(u64::MAX);
@@ -191,5 +193,4 @@ pub(crate) fn refine(
     let is_kept = after == 0 || lows[after - 1].0 < grant.stamp;
     let new = is_kept.then_some(kept).into_iter().chain(is_raised.then_some(raised));
     lows.splice(after..above, new.collect::<Vec<_>>());
-    merge(lows);
 }

@@ -13,6 +13,9 @@ use crate::args::PlanFlags;
 pub(crate) const WRITE_DOLLARS_PER_MILLION: f64 = 0.625;
 /// Dollars per million read request units, likewise.
 pub(crate) const READ_DOLLARS_PER_MILLION: f64 = 0.125;
+/// What one write unit writes, and one read unit reads.
+const WRITE_UNIT_BYTES: usize = 1_024;
+const READ_UNIT_BYTES: usize = 4_096;
 /// Hours in a month, as bills count them.
 const MONTH_HOURS: f64 = 730.0;
 /// What one partition of DynamoDB writes per second, and so one (policy, subject).
@@ -56,10 +59,13 @@ impl Prices {
         })
     }
 
-    /// Dollars per month on DynamoDB on demand. A refused conditional write is a write; items stay below 1 KB.
-    pub(super) fn dynamodb_month(&self, figures: &Figures) -> f64 {
-        let millions = |per_second: f64| per_second * 3_600.0 * MONTH_HOURS / 1e6;
-        millions(figures.store_writes_per_second) * self.write_dollars_per_million
-            + millions(figures.store_reads_per_second) * self.read_dollars_per_million
+    /// Dollars per month on DynamoDB on demand, with items of `item_bytes`. A refused conditional write is a write.
+    pub(super) fn dynamodb_month(&self, figures: &Figures, item_bytes: usize) -> f64 {
+        let units = |per_second: f64, unit_bytes: usize| {
+            let units = item_bytes.div_ceil(unit_bytes).max(1);
+            per_second * units as f64 * 3_600.0 * MONTH_HOURS / 1e6
+        };
+        units(figures.store_writes_per_second, WRITE_UNIT_BYTES) * self.write_dollars_per_million
+            + units(figures.store_reads_per_second, READ_UNIT_BYTES) * self.read_dollars_per_million
     }
 }

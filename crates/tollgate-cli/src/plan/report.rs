@@ -16,6 +16,8 @@ use super::strategy::Strategy;
 pub(crate) struct Report {
     pub(super) shape: Printed,
     pub(super) prices: Prices,
+    /// The item of a subject that uses all of its limits, as DynamoDB bills it.
+    pub(super) dynamodb_item_bytes: usize,
     pub(super) strategies: Vec<Row>,
     pub(super) recommendation: Advice,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +68,7 @@ impl Report {
         Ok(Self {
             shape: shape.printed(),
             prices: shape.prices,
+            dynamodb_item_bytes: shape.dynamodb_item_bytes(),
             recommendation: advice::of(shape, &rows),
             strategies: rows,
             measured: None,
@@ -96,7 +99,9 @@ fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
     Ok(Row {
         name: strategy.kind.name().to_owned(),
         note: strategy.note.clone(),
-        dynamodb_dollars_per_month: shape.prices.dynamodb_month(&figures),
+        dynamodb_dollars_per_month: shape
+            .prices
+            .dynamodb_month(&figures, shape.dynamodb_item_bytes()),
         redis_cores: price::cores(figures.store_ops_per_second, price::REDIS_OP_MICROS),
         postgres_cores: price::cores(figures.store_ops_per_second, price::POSTGRES_OP_MICROS),
         figures,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tollgate::{Costs, Error, ErrorKind, Policy, Span};
+use tollgate_dynamodb::DynamoDb;
 use tollgate_server::wire::named_costs;
 
 use crate::args::{PlanFlags, PlanStore};
@@ -22,6 +23,8 @@ const BURSTINESS_MAX: u64 = 1_000;
 pub(super) const ASKS_MAX: u64 = 60_000;
 /// The longest simulated time.
 const DURATION_MAX: Span = Span::from_hours(24);
+/// The length of a subject, for the size of its item.
+const SUBJECT_BYTES: usize = 36;
 /// The longest round trip to the store.
 const LATENCY_MAX: Span = Span::from_secs(10);
 
@@ -77,6 +80,9 @@ impl Shape {
         };
         let costs = named_costs(flags.costs.iter().map(String::as_str))?;
         policy.amounts(&costs)?;
+        if flags.store == PlanStore::Dynamodb {
+            DynamoDb::check(&policy)?;
+        }
         let rate = between("rate", flags.rate, RATE_MAX)?;
         let latency = match &flags.store_latency {
             Some(text) => span("store-latency", text, LATENCY_MAX)?,
@@ -130,6 +136,12 @@ impl Shape {
             prices: Prices::DEFAULT,
             measure_for: Span::from_secs(1),
         }
+    }
+
+    /// What DynamoDB bills for the item of a subject that uses all of its limits; nothing if it cannot keep the policy.
+    pub(super) fn dynamodb_item_bytes(&self) -> usize {
+        let subject = "s".repeat(SUBJECT_BYTES);
+        DynamoDb::item_bytes(&self.policy, &subject).unwrap_or(0)
     }
 
     /// The mean time between two bursts on one instance, in microseconds.

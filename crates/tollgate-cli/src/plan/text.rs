@@ -34,9 +34,11 @@ pub(super) fn page(report: &Report) -> String {
     let prices = &report.prices;
     let _ = write!(
         text,
-        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read)\n\
+        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read), with items of {} bytes\n\
          cores of the store at {REDIS_OP_MICROS} us of Redis or {POSTGRES_OP_MICROS} us of PostgreSQL per operation; one Redis server uses one core\n\n",
-        prices.write_dollars_per_million, prices.read_dollars_per_million
+        prices.write_dollars_per_million,
+        prices.read_dollars_per_million,
+        report.dynamodb_item_bytes
     );
     text += &chart::terminal(report);
     if let Some(measured) = &report.measured {

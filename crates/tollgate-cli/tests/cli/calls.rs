@@ -262,7 +262,7 @@ fn policies_lists_limits_and_what_they_issue() {
         ran.out,
         "gemini-free\n  \
            rpm: requests, 5 in any 1m, margin 2s; issues at most 5\n  \
-           tpm: tokens, 250000 in any 1m, margin 2s; issues at most 250000\n  \
+           tpm: tokens, 250000 in any 1m, on a grid of 64 slots, margin 2s; issues at most 250000\n  \
            rpd: requests, 25 per day in America/Los_Angeles; issues at most 25\n\
          api\n  \
            burst: requests, 20 at once, 10 back per 1s; issues at most 20\n\

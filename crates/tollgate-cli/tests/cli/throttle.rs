@@ -107,7 +107,7 @@ fn changing_numbers_on_dynamodb() {
     let open = async |clock: ManualClock| {
         let options = tollgate_dynamodb::Options::new("tollgate")
             .region("eu-central-1")
-            .endpoint(&server.endpoint())
+            .endpoint(server.endpoint())
             .credentials("test", "test")
             .skew_max(None)
             .clock(Arc::new(clock));

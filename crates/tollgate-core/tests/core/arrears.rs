@@ -12,12 +12,12 @@ const MINUTE: Span = Span::from_mins(1);
 
 fn charge(entry: &mut Entry, policy: &Policy, now: Timestamp, amount: u64) {
     let ask = Ask::new(policy, "s").cost("requests", amount);
-    apply(&Operation::Charge(&ask), entry, Known::New, now).unwrap();
+    apply(&Operation::Charge(&ask), entry, Known::New, now).expect("it is charged");
 }
 
 fn post(entry: &mut Entry, policy: &Policy, now: Timestamp, arrears: Arrears) {
     let ask = Ask::new(policy, "s").with_arrears(arrears);
-    apply(&Operation::Charge(&ask), entry, Known::New, now).unwrap();
+    apply(&Operation::Charge(&ask), entry, Known::New, now).expect("it is charged");
 }
 
 fn used(entry: &Entry, now: Timestamp) -> u64 {
@@ -36,7 +36,7 @@ fn grant(now: Timestamp, stamp: u64) -> Grant {
 fn spend(policy: &Policy, instances: u64, amount: u64, seconds: u64) -> LocalSpending {
     let mut spent = LocalSpending::new(policy, instances, at(0));
     for second in 0..seconds {
-        spent.admit(&cost(amount), &grant(at(second), second + 1)).unwrap();
+        spent.admit(&cost(amount), &grant(at(second), second + 1)).expect("it is charged");
     }
     spent
 }
@@ -81,10 +81,12 @@ fn what_is_settled_before_it_is_posted_was_not_spent() {
         assert_eq!(left(&spent, at(1)), all);
         // Twice changes nothing.
         for actual in [5, 0] {
-            spent.settle((&cost(20), &cost(actual)), &grant(at(1), 2), at(1)).unwrap();
+            spent
+                .settle((&cost(20), &cost(actual)), &grant(at(1), 2), at(1))
+                .expect("it is charged");
             assert_eq!(left(&spent, at(1)), all - 15);
         }
-        spent.settle((&cost(20), &cost(26)), &grant(at(0), 1), at(1)).unwrap();
+        spent.settle((&cost(20), &cost(26)), &grant(at(0), 1), at(1)).expect("it is charged");
         assert_eq!(left(&spent, at(1)), all - 15 + 6, "what it cost beyond the estimate");
     }
 }
@@ -93,8 +95,8 @@ fn what_is_settled_before_it_is_posted_was_not_spent() {
 fn what_was_charged_without_deciding_is_debt() {
     let policy = one(TokenBucket::per_second(20));
     let mut spent = LocalSpending::new(&policy, 1, at(0));
-    spent.charge(&cost(50), at(0)).unwrap();
-    spent.admit(&cost(5), &grant(at(0), 1)).unwrap();
+    spent.charge(&cost(50), at(0)).expect("it is charged");
+    spent.admit(&cost(5), &grant(at(0), 1)).expect("it is charged");
     assert_eq!(left(&spent, at(0)), 50, "admissions add nothing to a bucket that is in debt");
     let mut entry = Entry::fresh(&policy, at(0));
     charge(&mut entry, &policy, at(1), 15);
@@ -108,7 +110,8 @@ fn limits_that_arrears_do_not_name_are_charged_the_cost() {
     let mut entry = Entry::fresh(&policy, at(0));
     let ask = Ask::new(&policy, "s").cost("requests", 3);
     let other: Arrears = [("gone", vec![(Span::ZERO, 9)])].into_iter().collect();
-    apply(&Operation::Charge(&ask.with_arrears(other)), &mut entry, Known::New, at(0)).unwrap();
+    apply(&Operation::Charge(&ask.with_arrears(other)), &mut entry, Known::New, at(0))
+        .expect("it is charged");
     assert_eq!(used(&entry, at(0)), 3);
 }
 
@@ -131,7 +134,7 @@ proptest! {
         for (stamp, (millis, amount, is_local)) in (1..).zip(&charges) {
             charge(&mut whole, &policy, time(*millis), *amount);
             if *is_local {
-                spent.admit(&cost(*amount), &grant(time(*millis), stamp)).unwrap();
+                spent.admit(&cost(*amount), &grant(time(*millis), stamp)).expect("it is charged");
             } else {
                 charge(&mut store, &policy, time(*millis), *amount);
             }

@@ -121,14 +121,10 @@ proptest! {
 /// Hundreds in flight on a bucket that hardly refills: more lows than are kept.
 #[test]
 fn beyond_the_bound_on_lows_a_bucket_is_strict_and_loses_little() {
-    let steps: Vec<(u32, u32, u16, u8)> = (0..3_000u32)
+    let steps: Vec<(u32, u32, u16, u8)> = (0..3_000u16)
         .map(|n| {
-            (
-                7,
-                n.wrapping_mul(2_654_435_761) % 900,
-                if n < 900 { 1 } else { (n * 7 % 65_536) as u16 & !1 },
-                0,
-            )
+            let settles = if n < 900 { 1 } else { n.wrapping_mul(7) & !1 };
+            (7, u32::from(n).wrapping_mul(2_654_435_761) % 900, settles, 0)
         })
         .collect();
     let (used, exact, lows, capacity) = play(1_000_000, 1, &steps);
