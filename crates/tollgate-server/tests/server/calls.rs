@@ -17,6 +17,8 @@ fn row(name: &str, unit: &str, numbers: [u64; 3], reset: Option<[&str; 2]>) -> s
 }
 
 const MINUTE: Option<[&str; 2]> = Some(["2026-11-15T05:46:00Z", "1m"]);
+/// A minute and the rest of a slot.
+const SLOT_END: Option<[&str; 2]> = Some(["2026-11-15T05:46:00.9375Z", "1m 1s"]);
 const NIGHT: Option<[&str; 2]> = Some(["2026-11-15T08:00:00Z", "2h 15m"]);
 
 /// R000.1: an ask within the limits is admitted at once, `remaining` is exact, and every limit says where it stands in
@@ -30,7 +32,7 @@ async fn r000_1_an_admitted_ask_says_where_every_limit_stands() {
     assert_eq!(answer.field("cache-control"), Some("no-store"));
     assert_eq!(
         answer.field("ratelimit"),
-        Some(r#""rpm";r=4;t=60, "tpm";r=246250;t=60, "rpd";r=24;t=8100"#)
+        Some(r#""rpm";r=4;t=60, "tpm";r=246250;t=61, "rpd";r=24;t=8100"#)
     );
     assert_eq!(
         answer.field("ratelimit-policy"),
@@ -41,7 +43,7 @@ async fn r000_1_an_admitted_ask_says_where_every_limit_stands() {
     assert!(body["permit"].take().is_string());
     let limits = [
         row("rpm", "requests", [5, 1, 4], MINUTE),
-        row("tpm", "tokens", [250_000, 3_750, 246_250], MINUTE),
+        row("tpm", "tokens", [250_000, 3_750, 246_250], SLOT_END),
         row("rpd", "requests", [25, 1, 24], NIGHT),
     ];
     let wanted = json!({ "admitted": true, "permit": null, "limits": limits, "degraded": false });
@@ -144,8 +146,8 @@ async fn the_old_fields_are_there_if_they_are_wanted() {
     assert_eq!(triple(&admitted), [Some(5), Some(3), Some(60)]);
     server.clock.advance(Span::from_millis(500));
     let refused = server.post("/v1/acquire", &ask(1, 250_000)).await;
-    assert_eq!((refused.status, refused.field("retry-after")), (429, Some("60")));
-    assert_eq!(triple(&refused), [Some(250_000), Some(249_991), Some(60)]);
+    assert_eq!((refused.status, refused.field("retry-after")), (429, Some("61")));
+    assert_eq!(triple(&refused), [Some(250_000), Some(249_991), Some(61)]);
     let never = server.post("/v1/acquire", &ask(6, 0)).await;
     assert_eq!(triple(&never), [Some(5), Some(3), None]);
 }
@@ -158,11 +160,12 @@ async fn r004_7_r004_8_standing_consumes_nothing_and_reads_well() {
     server.permit(ASK).await;
     for _ in 0..10 {
         let answer = server.get("/v1/standing?policy=gemini&subject=p7").await;
-        let limits = [
+        let mut limits = [
             row("rpm", "requests", [5, 1, 4], MINUTE),
-            row("tpm", "tokens", [250_000, 3_750, 246_250], MINUTE),
+            row("tpm", "tokens", [250_000, 3_750, 246_250], SLOT_END),
             row("rpd", "requests", [25, 1, 24], NIGHT),
         ];
+        limits[1]["resolution"] = json!(64);
         let wanted = json!({ "policy": "gemini", "subject": "p7", "limits": limits });
         assert_eq!((answer.status, answer.json()), (200, wanted));
     }
