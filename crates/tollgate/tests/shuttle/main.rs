@@ -10,7 +10,7 @@ use std::sync::Arc;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{future, thread};
-use tollgate::core::{Change, Entry, apply};
+use tollgate::core::{Change, Entry, Known, apply};
 use tollgate::{
     Ask, Atomic, BoxFuture, Clock, Concurrency, Decision, Error, Gate, Limit, ManualClock, Memory,
     Operation, Outcome, Policy, Queue, Rule, Span, Store, Timestamp, TokenBucket, Verdict,
@@ -69,11 +69,11 @@ impl Store for ReadThenWrite {
             let now = Timestamp::from_secs(1);
             let stored = self.0.lock().expect("never poisoned").clone();
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(operation.policy(), now));
-            let (outcome, change) = apply(&operation, &mut entry, now)?;
-            if change == Change::Entry {
+            let applied = apply(&operation, &mut entry, Known::New, now)?;
+            if applied.change == Change::Entry {
                 *self.0.lock().expect("never poisoned") = Some(entry);
             }
-            Ok(outcome)
+            Ok(applied.outcome)
         })
     }
 }
