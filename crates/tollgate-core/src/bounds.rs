@@ -77,8 +77,8 @@ pub const SLOTS_MAX: u64 = 10_000;
 /// The estimated wait for a slot while no holding times are known: an ask that fits once every held slot was released.
 pub const SLOT_WAIT_DEFAULT: Span = Span::from_secs(1);
 
-/// The shortest estimated wait for a slot.
-pub const SLOT_WAIT_MIN: Span = Span::from_millis(1);
+/// The shortest estimated wait for a slot: a client that follows short estimates must not ask hundreds of times a second.
+pub const SLOT_WAIT_MIN: Span = Span::from_millis(50);
 
 /// The longest window, period or time to live: ten years.
 pub const SPAN_MAX: Span = Span::from_secs(10 * 366 * 86_400);

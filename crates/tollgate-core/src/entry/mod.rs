@@ -25,7 +25,7 @@ use crate::rule::{Gauge, Record, State, Taken, View, ViewMut};
 use crate::time::Timestamp;
 
 /// What is remembered for one policy and subject. A fresh entry equals an absent one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     policy: Policy,
     at: Timestamp,
@@ -35,7 +35,7 @@ pub struct Entry {
 
 /// The states of an entry. A single bucket is the common case; kept in place, an entry with its key fits one cache
 /// line, which is most of what a decision costs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Body {
     /// One bucket and nothing else: what is used, and whether its record for giving back starts with its last charge.
     Bucket(u64, bool),
@@ -43,10 +43,17 @@ enum Body {
     Full(Box<Full>),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Full {
     states: SmallVec<[State; 3]>,
     extra: Option<Box<Extra>>,
+}
+
+/// Entries are equal if they say the same, wherever they keep it.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.policy == other.policy && self.parts() == other.parts()
+    }
 }
 
 impl Entry {
@@ -85,12 +92,13 @@ impl Entry {
         Some(entry)
     }
 
-    /// Keeps a single bucket with nothing else in place, so that entries that say the same are equal.
+    /// Keeps a single bucket with nothing else in place.
     fn tidy(&mut self) {
         if let Body::Full(full) = &self.body
             && let ([State::Bucket(used, lows)], None) = (full.states.as_slice(), &full.extra)
         {
-            let starts = lows.as_ref().map(|lows| lows.only_start() == Some(self.next_stamp - 1));
+            let lows = lows.as_ref().filter(|lows| !lows.is_empty());
+            let starts = lows.map(|lows| lows.only_start() == Some(self.next_stamp - 1));
             if starts != Some(false) {
                 self.body = Body::Bucket(*used, starts.is_some());
             }
@@ -257,8 +265,8 @@ impl Entry {
         refundable: bool,
     ) -> u64 {
         let taken = Taken { stamp: self.next_stamp, refundable };
-        if let Body::Bucket(_, starts) = self.body
-            && (starts || refundable)
+        if let (Body::Bucket(_, starts), [limit]) = (&self.body, self.policy.metered())
+            && (*starts || (refundable && matches!(limit.gauge, Gauge::Continuous(_))))
         {
             self.full_mut();
         }
@@ -268,7 +276,6 @@ impl Entry {
                 limit.gauge.add(state, now, amounts.at(limit.place), taken);
             }
         });
-        self.tidy();
         taken.stamp
     }
 
@@ -305,8 +312,8 @@ impl Entry {
             }
             _ => {
                 if let [State::Bucket(used, lows)] = self.full_mut().states.as_mut_slice() {
-                    if level == 0 {
-                        *lows = None;
+                    if let (0, Some(lows)) = (level, &mut *lows) {
+                        lows.clear();
                     }
                     Taken { stamp, refundable }.record(lows, level);
                     *used = after;
@@ -314,9 +321,6 @@ impl Entry {
             }
         }
         (self.at, self.next_stamp) = (now, stamp + 1);
-        if level == 0 {
-            self.tidy();
-        }
         Some(Ok(Charge { at: now, stamp }))
     }
 

@@ -147,7 +147,7 @@ impl Continuous {
         stamp: u64,
     ) {
         // Without a record the bucket was empty since the charge, or the charge asked for none.
-        let Some(lows) = lows else { return };
+        let Some(lows) = lows.as_mut().filter(|lows| !lows.is_empty()) else { return };
         let lowest = lows.lowest_after(stamp).unwrap_or(*level).min(*level);
         let credit = amount.saturating_mul(self.token).min(lowest);
         *level -= credit;

@@ -27,9 +27,10 @@ impl Taken {
     /// Records in `lows` that a bucket stood at `used` just before this charge.
     pub(crate) fn record(self, lows: &mut Option<Box<Lows>>, used: u64) {
         match lows {
-            Some(lows) => lows.record(self.stamp, used),
+            Some(lows) if !lows.is_empty() => lows.record(self.stamp, used),
+            Some(lows) if self.refundable => lows.start(self.stamp),
             None if self.refundable => *lows = Some(Box::new(Lows::starting_at(self.stamp))),
-            None => {}
+            _ => {}
         }
     }
 }
@@ -113,9 +114,9 @@ impl Gauge {
             (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
                 *used = gauge.level(*used, since, now);
                 if *used == 0
-                    && let Some(lows) = lows
+                    && let Some(Some(lows)) = lows
                 {
-                    *lows = None;
+                    lows.clear();
                 }
             }
             (Self::Interval(gauge), ViewMut::Bucket(used, _)) => {

@@ -5,7 +5,9 @@
 //! value is the same for every charge between two lows, so a short rising list says it for all of them.
 //!
 //! The first low is 0: permits from before it get nothing back. A bucket that was empty starts anew, so a list never
-//! outlives the charges it is about.
+//! outlives the charges it is about. An empty list is no record: nothing can be given back.
+
+use smallvec::{SmallVec, smallvec};
 
 use crate::bounds::LOWS_MAX;
 
@@ -18,23 +20,38 @@ pub(crate) struct Low {
 
 /// Lows in rising order of both numbers: of those that a later one undercuts, none is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lows(Vec<Low>);
+pub(crate) struct Lows(SmallVec<[Low; 4]>);
 
 impl Lows {
     /// A record that starts with the charge `stamp`: earlier permits get nothing back.
     pub(crate) fn starting_at(stamp: u64) -> Self {
-        Self(vec![Low { stamp, used: 0 }])
+        Self(smallvec![Low { stamp, used: 0 }])
     }
 
     /// The lows as they were stored, or nothing if they are not in rising order.
     pub(crate) fn from_entries(lows: Vec<Low>) -> Option<Self> {
         let rising = |pair: &[Low]| pair[0].stamp < pair[1].stamp && pair[0].used < pair[1].used;
         (!lows.is_empty() && lows.len() <= LOWS_MAX && lows.windows(2).all(rising))
-            .then_some(Self(lows))
+            .then(|| Self(lows.into()))
     }
 
     pub(crate) fn as_slice(&self) -> &[Low] {
         &self.0
+    }
+
+    /// Whether there is no record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends the record, and keeps its room for the next.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Starts a record with the charge `stamp`.
+    pub(crate) fn start(&mut self, stamp: u64) {
+        self.0.push(Low { stamp, used: 0 });
     }
 
     /// The stamp of the only low, where there is one alone that says 0.

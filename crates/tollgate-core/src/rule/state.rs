@@ -68,7 +68,8 @@ impl State {
     pub(crate) fn view(&self) -> View<'_> {
         match self {
             Self::Bucket(used, lows) => {
-                View::Bucket(*used, lows.as_deref().map_or(Record::Nothing, Record::Lows))
+                let lows = lows.as_deref().filter(|lows| !lows.is_empty());
+                View::Bucket(*used, lows.map_or(Record::Nothing, Record::Lows))
             }
             Self::Window(log) => View::Window(log),
             Self::Calendar(page) => View::Calendar(page),
