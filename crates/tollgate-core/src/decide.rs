@@ -212,19 +212,20 @@ pub(crate) fn acquire_as(
     known: Known,
     refundable: bool,
 ) -> Result<Verdict, Error> {
-    if entry.policy().has_shape_of(ask.policy()) {
+    if entry.adopt(ask.policy()) {
         ask.check()?;
-        entry.adopt(ask.policy());
-        if ask.is_plain()
-            && let Some(taken) =
-                entry.take_from_bucket(ask.amounts(), entry.effective(now), refundable)
-        {
-            return Ok(match taken {
-                Ok(charge) => Verdict::Admitted(charge),
-                Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
-            });
-        }
-        let verdict = decide(entry, now, ask, known)?;
+        let now = entry.effective(now);
+        let verdict = if ask.is_plain() {
+            if let Some(taken) = entry.take_from_bucket(ask.amounts(), now, refundable) {
+                return Ok(match taken {
+                    Ok(charge) => Verdict::Admitted(charge),
+                    Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
+                });
+            }
+            verdict(entry, now, ask)?
+        } else {
+            decide_rare(entry, now, ask, known)?
+        };
         if let Verdict::Admitted(charge) = verdict {
             entry.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
         }

@@ -151,7 +151,7 @@ pub fn apply(
         | Operation::Reset { .. } => {}
         _ => {
             let policy = operation.policy();
-            if !entry.policy().has_shape_of(policy) {
+            if !entry.adopt(policy) {
                 let mut carried = entry.carried_to(policy);
                 let answer = run(operation, &mut carried, known, now)?;
                 if answer.change == Change::Entry {
@@ -159,7 +159,6 @@ pub fn apply(
                 }
                 return Ok(answer);
             }
-            entry.adopt(policy);
         }
     }
     run(operation, entry, known, now)

@@ -137,7 +137,7 @@ fn replace(
                 limit.gauge.give_back(state, now, estimate - wanted, charge);
             }
         } else {
-            limit.gauge.add(state, now, wanted - estimate, taken);
+            limit.gauge.charge(state, now, now, wanted - estimate, taken);
         }
     });
     entry.extra_mut().settled.insert(grant.stamp, grant.at, now);

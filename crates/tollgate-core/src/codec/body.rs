@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{NUMBER_MAX, SLOTS_MAX};
 use crate::entry::{Changed, Entry, Extra, Run, Settled, bucket};
 use crate::policy::Policy;
-use crate::rule::{Log, Logged, Page, Record, Slot, State, View};
+use crate::rule::{Log, Logged, Low, Page, Slot, State, View};
 use crate::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
@@ -131,11 +131,13 @@ impl From<Body1> for Body {
 impl WireState {
     fn new(state: View<'_>, entry: &Entry) -> Self {
         match state {
-            View::Bucket(used, Record::Nothing) => Self::Bucket(used),
             View::Bucket(used, record) => {
-                let lows = record.lows().into_iter();
-                let distance = |stamp: u64| entry.next_stamp().wrapping_sub(stamp);
-                Self::Refundable(used, lows.map(|low| (distance(low.stamp), low.used)).collect())
+                let lows = record.lows();
+                if lows.is_empty() {
+                    return Self::Bucket(used);
+                }
+                let distance = |low: Low| (entry.next_stamp().wrapping_sub(low.stamp), low.used);
+                Self::Refundable(used, lows.into_iter().map(distance).collect())
             }
             View::Window(log) => Self::Window(
                 log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect(),

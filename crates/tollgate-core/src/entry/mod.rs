@@ -142,12 +142,19 @@ impl Entry {
         &self.policy
     }
 
-    /// Decides by `policy` from now on, whose shape is that of the entry's own.
+    /// Decides by `policy` from now on if its shape is that of the entry's own, and returns whether it is.
     #[inline]
-    pub(crate) fn adopt(&mut self, policy: &Policy) {
-        if !self.policy.is_clone_of(policy) {
+    pub(crate) fn adopt(&mut self, policy: &Policy) -> bool {
+        self.policy.is_clone_of(policy) || self.adopt_other(policy)
+    }
+
+    #[cold]
+    fn adopt_other(&mut self, policy: &Policy) -> bool {
+        let same = self.policy.has_shape_of(policy);
+        if same {
             self.policy = policy.clone();
         }
+        same
     }
 
     /// When the entry was last written.
@@ -184,17 +191,14 @@ impl Entry {
     /// Runs `change` on every limit and its state.
     #[inline(always)]
     pub(crate) fn change_limits(&mut self, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
-        match &mut self.body {
-            Body::Bucket(used, _) => {
-                if let [limit] = self.policy.metered() {
-                    change(limit, ViewMut::Bucket(used, None));
-                }
-            }
-            Body::Full(full) => {
-                for (limit, state) in self.policy.metered().iter().zip(&mut full.states) {
-                    change(limit, state.view_mut());
-                }
-            }
+        let (one, many) = match &mut self.body {
+            Body::Bucket(used, _) => (Some(ViewMut::Bucket(used, None)), [].as_mut_slice()),
+            Body::Full(full) => (None, full.states.as_mut_slice()),
+        };
+        // One place that calls `change`, so that it is inlined.
+        let views = one.into_iter().chain(many.iter_mut().map(State::view_mut));
+        for (limit, state) in self.policy.metered().iter().zip(views) {
+            change(limit, state);
         }
     }
 
@@ -226,13 +230,17 @@ impl Entry {
     }
 
     /// Brings every state to `now`, runs `change` on it, and forgets what has expired.
-    #[inline(always)]
     fn advance_and(&mut self, now: Timestamp, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
         let since = self.at;
         self.change_limits(|limit, mut state| {
             limit.gauge.advance(state.reborrow(), since, now);
             change(limit, state);
         });
+        self.stands_at(now);
+    }
+
+    #[inline(always)]
+    fn stands_at(&mut self, now: Timestamp) {
         self.at = now;
         if let Body::Full(full) = &mut self.body
             && full.extra.is_some()
@@ -271,11 +279,13 @@ impl Entry {
             self.full_mut();
         }
         self.next_stamp += 1;
-        self.advance_and(now, |limit, state| {
-            if slots == Slotted::Taken || !limit.gauge.is_slots() {
-                limit.gauge.add(state, now, amounts.at(limit.place), taken);
-            }
+        let since = self.at;
+        self.change_limits(|limit, state| {
+            let counts = slots == Slotted::Taken || !limit.gauge.is_slots();
+            let cost = if counts { amounts.at(limit.place) } else { 0 };
+            limit.gauge.charge(state, since, now, cost, taken);
         });
+        self.stands_at(now);
         taken.stamp
     }
 
@@ -304,24 +314,25 @@ impl Entry {
         if gauge.most() < cost || now < ready {
             return (cost <= gauge.most()).then_some(Err(ready));
         }
-        let (stamp, after) = (self.next_stamp, gauge.add(level, cost));
+        let (taken, after) = (Taken { stamp: self.next_stamp, refundable }, gauge.add(level, cost));
         match &mut self.body {
             // A record starts here: nothing charged earlier can be given back any more.
             Body::Bucket(used, starts) if level == 0 || !*starts => {
                 (*used, *starts) = (after, refundable);
             }
-            _ => {
-                if let [State::Bucket(used, lows)] = self.full_mut().states.as_mut_slice() {
-                    if let (0, Some(lows)) = (level, &mut *lows) {
-                        lows.clear();
-                    }
-                    Taken { stamp, refundable }.record(lows, level);
-                    *used = after;
-                }
-            }
+            _ => self.record_in_bucket(taken, level, after),
         }
-        (self.at, self.next_stamp) = (now, stamp + 1);
-        Some(Ok(Charge { at: now, stamp }))
+        (self.at, self.next_stamp) = (now, taken.stamp + 1);
+        Some(Ok(Charge { at: now, stamp: taken.stamp }))
+    }
+
+    /// Raises a single bucket from `level` to `after`, and records the charge.
+    #[inline(never)]
+    fn record_in_bucket(&mut self, taken: Taken, level: u64, after: u64) {
+        if let [State::Bucket(used, lows)] = self.full_mut().states.as_mut_slice() {
+            taken.record(lows, level);
+            *used = after;
+        }
     }
 
     /// Whether nothing is used and nothing closed at `now`.

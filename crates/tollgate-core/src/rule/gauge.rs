@@ -25,12 +25,12 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Records in `lows` that a bucket stood at `used` just before this charge.
+    #[inline(always)]
     pub(crate) fn record(self, lows: &mut Option<Box<Lows>>, used: u64) {
         match lows {
-            Some(lows) if !lows.is_empty() => lows.record(self.stamp, used),
-            Some(lows) if self.refundable => lows.start(self.stamp),
+            Some(lows) => lows.record(self, used),
             None if self.refundable => *lows = Some(Box::new(Lows::starting_at(self.stamp))),
-            _ => {}
+            None => {}
         }
     }
 }
@@ -129,25 +129,42 @@ impl Gauge {
         }
     }
 
-    /// Charges `cost` to a state that stands at `now`, whether it fits or not.
+    /// Brings the state from `since` to `now` and charges `cost` to it, whether it fits or not.
     #[inline(always)]
-    pub(crate) fn add(&self, state: ViewMut<'_>, now: Timestamp, cost: u64, taken: Taken) {
+    pub(crate) fn charge(
+        &self,
+        state: ViewMut<'_>,
+        since: Timestamp,
+        now: Timestamp,
+        cost: u64,
+        taken: Taken,
+    ) {
         if cost == 0 {
-            return;
+            return self.advance(state, since, now);
         }
         match (self, state) {
             (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
+                let level = gauge.level(*used, since, now);
                 if let Some(lows) = lows {
-                    taken.record(lows, *used);
+                    taken.record(lows, level);
                 }
-                *used = gauge.add(*used, cost);
+                *used = gauge.add(level, cost);
             }
-            (Self::Interval(_), ViewMut::Bucket(used, _)) => {
-                *used = used.saturating_add(cost).min(NUMBER_MAX);
+            (Self::Interval(gauge), ViewMut::Bucket(used, _)) => {
+                *used = gauge.level(*used, since, now).saturating_add(cost).min(NUMBER_MAX);
             }
-            (Self::Window(gauge), ViewMut::Window(log)) => gauge.add(log, now, cost),
-            (Self::Calendar(gauge), ViewMut::Calendar(page)) => gauge.add(page, now, cost),
-            (Self::Slots(gauge), ViewMut::Slots(held)) => gauge.add(held, now, cost, taken.stamp),
+            (Self::Window(gauge), ViewMut::Window(log)) => {
+                gauge.advance(log, now);
+                gauge.add(log, now, cost);
+            }
+            (Self::Calendar(gauge), ViewMut::Calendar(page)) => {
+                *page = gauge.page_at(page, now);
+                gauge.add(page, now, cost);
+            }
+            (Self::Slots(gauge), ViewMut::Slots(held)) => {
+                Slots::advance(held, now);
+                gauge.add(held, now, cost, taken.stamp);
+            }
             _ => {}
         }
     }
@@ -162,7 +179,7 @@ impl Gauge {
                 *used = gauge.add(0, gauge.most()).max(*used);
             }
             (Self::Interval(gauge), ViewMut::Bucket(used, _)) => *used = gauge.most().max(*used),
-            (_, state) => self.add(state, now, self.most(), taken),
+            (_, state) => self.charge(state, now, now, self.most(), taken),
         }
     }
 
@@ -188,7 +205,7 @@ impl Gauge {
                 let level = used.saturating_add(self.level_of(issued).min(room));
                 *used = level.saturating_add(debt).min(NUMBER_MAX);
             }
-            (_, state) => self.add(state, now, amount, taken),
+            (_, state) => self.charge(state, now, now, amount, taken),
         }
     }
 
@@ -303,9 +320,9 @@ impl Gauge {
             (Self::Slots(_), _, _) => self.fresh(),
             _ => {
                 let mut fresh = self.fresh();
-                self.advance(fresh.view_mut(), since, since);
                 let taken = Taken { stamp: 0, refundable: false };
-                self.add(fresh.view_mut(), since, old.used(state, since, since), taken);
+                let used = old.used(state, since, since);
+                self.charge(fresh.view_mut(), since, since, used, taken);
                 fresh
             }
         }

@@ -9,6 +9,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::Taken;
 use crate::bounds::LOWS_MAX;
 
 /// What was used just before the charge with this stamp.
@@ -49,11 +50,6 @@ impl Lows {
         self.0.clear();
     }
 
-    /// Starts a record with the charge `stamp`.
-    pub(crate) fn start(&mut self, stamp: u64) {
-        self.0.push(Low { stamp, used: 0 });
-    }
-
     /// The stamp of the only low, where there is one alone that says 0.
     pub(crate) fn only_start(&self) -> Option<u64> {
         match self.0.as_slice() {
@@ -62,8 +58,18 @@ impl Lows {
         }
     }
 
-    /// Records that `used` stood just before the charge `stamp`.
-    pub(crate) fn record(&mut self, stamp: u64, used: u64) {
+    /// Records that `used` stood just before the charge `taken`. A bucket that was empty starts anew.
+    pub(crate) fn record(&mut self, taken: Taken, used: u64) {
+        let Taken { stamp, refundable } = taken;
+        if used == 0 {
+            self.0.clear();
+        }
+        if self.0.is_empty() {
+            if refundable {
+                self.0.push(Low { stamp, used: 0 });
+            }
+            return;
+        }
         while self.0.last().is_some_and(|last| used <= last.used) {
             self.0.pop();
         }
@@ -117,11 +123,15 @@ mod tests {
         lows.as_slice().iter().map(|low| (low.stamp, low.used)).collect()
     }
 
+    fn record(lows: &mut Lows, stamp: u64, used: u64) {
+        lows.record(Taken { stamp, refundable: true }, used);
+    }
+
     #[test]
     fn a_low_takes_the_place_of_those_it_undercuts() {
         let mut lows = Lows::starting_at(1);
         for (stamp, used) in [(2, 10), (3, 30), (4, 20), (5, 20)] {
-            lows.record(stamp, used);
+            record(&mut lows, stamp, used);
         }
         assert_eq!(pairs(&lows), [(1, 0), (2, 10), (5, 20)]);
         assert_eq!(lows.lowest_after(0), Some(0));
@@ -134,7 +144,7 @@ mod tests {
     fn a_credit_lowers_what_came_later_and_drops_what_it_undercuts() {
         let mut lows = Lows::starting_at(1);
         for (stamp, used) in [(2, 10), (3, 20), (4, 30)] {
-            lows.record(stamp, used);
+            record(&mut lows, stamp, used);
         }
         lows.lower_after(2, 12);
         assert_eq!(pairs(&lows), [(1, 0), (3, 8), (4, 18)]);
@@ -146,9 +156,9 @@ mod tests {
     fn a_full_record_merges_its_closest_neighbours_to_the_strict_side() {
         let mut lows = Lows::starting_at(0);
         for stamp in 1..LOWS_MAX as u64 {
-            lows.record(stamp, if stamp < 7 { 10 * stamp } else { 10 * stamp - 9 });
+            record(&mut lows, stamp, if stamp < 7 { 10 * stamp } else { 10 * stamp - 9 });
         }
-        lows.record(1_000, 100_000);
+        record(&mut lows, 1_000, 100_000);
         assert_eq!(lows.as_slice().len(), LOWS_MAX);
         // 60 and 61 were the closest: the permit between them is judged by 60.
         assert_eq!((lows.lowest_after(5), lows.lowest_after(6)), (Some(60), Some(60)));

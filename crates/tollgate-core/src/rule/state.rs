@@ -28,7 +28,7 @@ pub(crate) enum View<'a> {
 /// What a bucket remembers for giving back, wherever it is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Record<'a> {
-    /// No charge of it can be given back.
+    /// No charge of it can be given back; so do empty [`Lows`](Self::Lows) say.
     Nothing,
     /// The record started with this charge, which was the last.
     Start(u64),
@@ -48,7 +48,7 @@ impl Record<'_> {
         match self {
             Self::Nothing => None,
             Self::Start(stamp) => Some(Box::new(Lows::starting_at(stamp))),
-            Self::Lows(lows) => Some(Box::new(lows.clone())),
+            Self::Lows(lows) => (!lows.is_empty()).then(|| Box::new(lows.clone())),
         }
     }
 }
@@ -68,8 +68,7 @@ impl State {
     pub(crate) fn view(&self) -> View<'_> {
         match self {
             Self::Bucket(used, lows) => {
-                let lows = lows.as_deref().filter(|lows| !lows.is_empty());
-                View::Bucket(*used, lows.map_or(Record::Nothing, Record::Lows))
+                View::Bucket(*used, lows.as_deref().map_or(Record::Nothing, Record::Lows))
             }
             Self::Window(log) => View::Window(log),
             Self::Calendar(page) => View::Calendar(page),

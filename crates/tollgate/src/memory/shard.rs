@@ -83,9 +83,20 @@ impl Shard {
         ask: &Ask<'_>,
         rehash: impl Rehash,
     ) -> Result<Verdict, Error> {
-        if ask.id_text().is_none() {
-            return self.acquire_as(hash, now, ask, Known::New, rehash);
+        if ask.id_text().is_some() {
+            return self.acquire_with_id(hash, now, ask, rehash);
         }
+        self.acquire_as(hash, now, ask, Known::New, rehash)
+    }
+
+    #[inline(never)]
+    fn acquire_with_id(
+        &mut self,
+        hash: u64,
+        now: Timestamp,
+        ask: &Ask<'_>,
+        rehash: impl Rehash,
+    ) -> Result<Verdict, Error> {
         let operation = Operation::Acquire(ask);
         let known = self.ids.known(&operation, now);
         let verdict = self.acquire_as(hash, now, ask, known, rehash)?;
@@ -93,7 +104,7 @@ impl Shard {
         Ok(verdict)
     }
 
-    #[inline]
+    #[inline(always)]
     fn acquire_as(
         &mut self,
         hash: u64,
