@@ -15,8 +15,8 @@ use tollgate::{
     Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
 };
 use tollgate_server::wire::{
-    self, AcquireRequest, Admitted, Changed, CloseRequest, Denied, PermitRequest, Problem, Renewed,
-    SettleRequest, StandingResponse,
+    self, AcquireRequest, Admitted, Changed, ChargeRequest, CloseRequest, Denied, PermitRequest,
+    Problem, Renewed, SettleRequest, StandingResponse,
 };
 
 use crate::call::{ANSWER_BYTES_MAX, Caller, Connector, seal_of};
@@ -206,7 +206,8 @@ impl Gate for HttpGate {
     fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
         Box::pin(async move {
             ask.check()?;
-            let body = AcquireRequest { behind: Vec::new(), ..request_of(ask) };
+            let AcquireRequest { policy, subject, costs, id, id_ttl_ms, .. } = request_of(ask);
+            let body = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
             json::permit_of(self.post::<Admitted>("/v1/charge", &body).await?, ask.policy())
         })
     }

@@ -9,7 +9,7 @@ use super::{App, Watching};
 use crate::bounds::WAIT_MAX;
 use crate::token;
 use crate::wire::{
-    AcquireRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
+    AcquireRequest, ChargeRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
 };
 
 impl App {
@@ -140,11 +140,7 @@ impl App {
     }
 
     /// Charges without deciding.
-    pub(crate) async fn charge(&self, request: &AcquireRequest) -> Result<Permit, Error> {
-        if request.wait_ms.is_some() || !request.behind.is_empty() {
-            let text = "a charge is made at once; leave wait_ms and behind out";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
+    pub(crate) async fn charge(&self, request: &ChargeRequest) -> Result<Permit, Error> {
         let policy = self.policy(&request.policy)?;
         self.gate.charge(&request.charge(&policy)).await
     }

@@ -84,14 +84,7 @@ async fn report(
 async fn charge(app: Arc<App>, request: ChargeRequest) -> Result<Admitted, Error> {
     let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
     let costs = convert::costs(costs);
-    let request = wire::AcquireRequest {
-        policy,
-        subject,
-        costs,
-        id,
-        id_ttl_ms,
-        ..wire::AcquireRequest::default()
-    };
+    let request = wire::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
     Ok(convert::admitted(&app.charge(&request).await?, app.key()))
 }
 

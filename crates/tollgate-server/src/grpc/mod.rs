@@ -78,7 +78,8 @@ impl Calls {
                 Ok((timeout, answer)) => deadline::keep(&app, timeout, answer).await,
                 Err(status) => Err(status),
             };
-            let Ok(response) = answered.unwrap_or_else(|status| Ok(status.into_http()));
+            let Ok(mut response) = answered.unwrap_or_else(|status| Ok(status.into_http()));
+            status::blame_caller(&mut response);
             response
         })
     }

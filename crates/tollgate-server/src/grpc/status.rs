@@ -2,6 +2,7 @@
 //!
 //! Codes are few, so the kind goes along in a trailer, in the word that problem documents use.
 
+use axum::http::Response;
 use tollgate::{Error, ErrorKind};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -18,6 +19,19 @@ pub(super) fn of(error: &Error) -> Status {
     let mut status = Status::new(code, error.to_string());
     status.metadata_mut().insert(KIND_TRAILER, MetadataValue::from_static(name));
     status
+}
+
+/// Turns what tonic says of bytes that are no message, an error of its own, into one of the caller.
+pub(super) fn blame_caller<B>(response: &mut Response<B>) {
+    let undecoded = |status: &Status| {
+        status.code() == Code::Internal
+            && status.message().starts_with("failed to decode Protobuf message")
+    };
+    if let Some(status) = Status::from_header_map(response.headers()).filter(undecoded) {
+        let status = Status::invalid_argument(status.message());
+        // Only a message that is no header value fails, and this one just was one.
+        drop(status.add_header(response.headers_mut()));
+    }
 }
 
 const fn code_of(kind: ErrorKind) -> Code {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::input::{Json, Named};
 use super::{reply, unknown_path};
 use crate::app::App;
-use crate::wire::{AcquireRequest, Admitted, Changed, CloseRequest, ViolationRequest};
+use crate::wire::{Admitted, Changed, ChargeRequest, CloseRequest, ViolationRequest};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
@@ -26,7 +26,7 @@ pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> R
 /// `POST /v1/charge`: charges without deciding, for gates that stand in front of this one.
 pub(super) async fn charge(
     State(app): State<Arc<App>>,
-    Json(request): Json<AcquireRequest>,
+    Json(request): Json<ChargeRequest>,
 ) -> Response {
     let done = app.charge(&request).await;
     reply::result(done.map(|permit| Admitted::of(&permit, app.key(), app.now())))

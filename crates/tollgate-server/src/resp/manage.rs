@@ -1,20 +1,26 @@
 //! `TG.CHARGE`, `TG.CLOSE` and `TG.RESET`: what strategies and operators do, for keys that may administer.
 
-use tollgate::{Error, Timestamp};
+use tollgate::{Error, ErrorKind, Timestamp};
 
 use super::Words;
 use super::native::{asked, named, reply, wrong};
 use super::reply::Replies;
 use crate::app::App;
-use crate::wire::{Admitted, Changed, CloseRequest};
+use crate::wire::{AcquireRequest, Admitted, Changed, ChargeRequest, CloseRequest};
 
 pub(super) async fn charge(
     app: &App,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    let request =
-        asked(words, "write TG.CHARGE policy subject [COST unit n …] [ID id] [IDTTL ms]")?;
+    const USAGE: &str = "write TG.CHARGE policy subject [COST unit n …] [ID id] [IDTTL ms]";
+    let AcquireRequest { policy, subject, costs, id, id_ttl_ms, wait_ms, behind } =
+        asked(words, USAGE)?;
+    if wait_ms.is_some() || !behind.is_empty() {
+        let text = format!("a charge is made at once; leave WAIT and BEHIND out: {USAGE}");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let request = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
     let permit = app.charge(&request).await?;
     reply(replies, &Admitted::of(&permit, app.key(), app.now()))
 }

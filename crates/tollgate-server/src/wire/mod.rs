@@ -37,7 +37,7 @@ pub use problem::{
     KIND_TRAILER, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, kind_of, status_of,
 };
 pub use request::{
-    AcquireRequest, BatchRequest, CloseRequest, OverrideRequest, PermitRequest, SettleRequest,
-    StandingQuery, ViolationRequest, named_costs,
+    AcquireRequest, BatchRequest, ChargeRequest, CloseRequest, OverrideRequest, PermitRequest,
+    SettleRequest, StandingQuery, ViolationRequest, named_costs,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};

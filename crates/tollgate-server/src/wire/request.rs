@@ -10,7 +10,7 @@ use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
 use super::text;
 
-/// The body of `POST /v1/acquire`, and without `wait_ms` and `behind` that of `POST /v1/charge`.
+/// The body of `POST /v1/acquire`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -26,14 +26,18 @@ pub struct AcquireRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// How long to wait for room, in milliseconds; without it the answer comes at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::whole")]
     pub wait_ms: Option<u64>,
-    /// Remembers the id for a shorter time, in milliseconds; that of a charge for up to an hour.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Remembers the id for a shorter time, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::whole")]
     pub id_ttl_ms: Option<u64>,
     /// The costs of those that the ask stands behind, in their order: it is admitted only if there is room for all of
     /// them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "text::whole_amounts"
+    )]
     pub behind: Vec<BTreeMap<String, u64>>,
 }
 
@@ -41,25 +45,47 @@ impl AcquireRequest {
     /// The ask that this request means under `policy`.
     #[must_use]
     pub fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
-        self.remembered(policy, ID_HORIZON)
+        let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
+        with_id(ask, self.id.as_deref(), self.id_ttl_ms, ID_HORIZON)
     }
+}
 
+/// The body of `POST /v1/charge`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChargeRequest {
+    /// The name of the policy.
+    pub policy: String,
+    /// For whom.
+    pub subject: String,
+    /// The cost of each unit; a unit that is not named costs 0, except `requests`, which costs 1.
+    #[serde(default, skip_serializing_if = "Costs::is_empty", with = "text::UnitCosts")]
+    pub costs: Costs,
+    /// Makes a repeat recognisable: the same id within two minutes is charged once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Remembers the id for another time than two minutes, in milliseconds, up to an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::whole")]
+    pub id_ttl_ms: Option<u64>,
+}
+
+impl ChargeRequest {
     /// The charge that this request means under `policy`. Its id may be remembered for as long as a permit lives: whoever
     /// pays what was spent without the store, or settles what another gave, may come back that late.
     #[must_use]
     pub fn charge<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
-        self.remembered(policy, PERMIT_TTL)
-    }
-
-    fn remembered<'a>(&'a self, policy: &'a Policy, ttl_max: Span) -> Ask<'a> {
         let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
-        match &self.id {
-            Some(id) => {
-                let ttl = self.id_ttl_ms.map_or(ID_HORIZON, Span::from_millis);
-                ask.id_for(id.as_str(), ttl.min(ttl_max))
-            }
-            None => ask,
-        }
+        with_id(ask, self.id.as_deref(), self.id_ttl_ms, PERMIT_TTL)
+    }
+}
+
+/// `ask` with the id that a request gives it, if any, remembered for `ttl_max` at most.
+fn with_id<'a>(ask: Ask<'a>, id: Option<&'a str>, ttl_ms: Option<u64>, ttl_max: Span) -> Ask<'a> {
+    let ttl = ttl_ms.map_or(ID_HORIZON, Span::from_millis);
+    match id {
+        Some(id) => ask.id_for(id, ttl.min(ttl_max)),
+        None => ask,
     }
 }
 
@@ -135,6 +161,7 @@ pub struct ViolationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// How long the provider wants to be left alone, in milliseconds.
+    #[serde(deserialize_with = "text::whole_number")]
     pub retry_after_ms: u64,
 }
 

@@ -2,13 +2,14 @@
 //!
 //! They are types rather than modules, so that a schema of each can be asked for where it is used.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
-use tollgate::core::bounds::UNITS_MAX;
+use tollgate::core::bounds::{NUMBER_MAX, UNITS_MAX};
 use tollgate::{Costs, Timestamp};
 
 /// `Option<Timestamp>` as a string or null.
@@ -81,7 +82,7 @@ impl<'de> Visitor<'de> for Units {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Costs, A::Error> {
         let mut costs = Costs::new();
         let mut units: usize = 0;
-        while let Some((unit, amount)) = map.next_entry::<String, u64>()? {
+        while let Some((unit, amount)) = map.next_entry::<String, Whole>()? {
             // Whether the first or the last counts is not for a parser to choose.
             if costs.get(&unit).is_some() {
                 return Err(de::Error::custom(format!("unit {unit:?} is named twice")));
@@ -90,11 +91,76 @@ impl<'de> Visitor<'de> for Units {
             if UNITS_MAX < units {
                 return Err(de::Error::custom(format!("names more than {UNITS_MAX} units")));
             }
-            costs.set(unit, amount);
+            costs.set(unit, amount.0);
         }
         Ok(costs)
     }
 }
+
+/// A whole number, in any way JSON writes it: 3750, 3750.0 and 3.75e3 are the same number.
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(WholeNumber).map(Self)
+    }
+}
+
+struct WholeNumber;
+
+impl Visitor<'_> for WholeNumber {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number from 0 on")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+        Ok(number)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
+        let wrong = |_| E::invalid_value(de::Unexpected::Signed(number), &self);
+        u64::try_from(number).map_err(wrong)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
+        // Every whole number up to here has a float of its own.
+        #[allow(clippy::cast_precision_loss, reason = "2^53 is exact")]
+        let exact_max = NUMBER_MAX as f64;
+        if number.fract() != 0.0 || !(0.0..=exact_max).contains(&number) {
+            return Err(E::invalid_value(de::Unexpected::Float(number), &self));
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is whole and in bounds"
+        )]
+        Ok(number as u64)
+    }
+}
+
+/// A [`Whole`] number.
+pub(super) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Whole::deserialize(deserializer).map(|number| number.0)
+}
+
+/// A [`Whole`] number, or none.
+pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::<Whole>::deserialize(deserializer)?.map(|number| number.0))
+}
+
+/// A list of amounts, each a [`Whole`] number.
+pub(super) fn whole_amounts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<BTreeMap<String, u64>>, D::Error> {
+    let list = Vec::<BTreeMap<String, Whole>>::deserialize(deserializer)?;
+    let plain = |amounts: BTreeMap<String, Whole>| {
+        amounts.into_iter().map(|(unit, amount)| (unit, amount.0)).collect()
+    };
+    Ok(list.into_iter().map(plain).collect())
+}
+
 /// A list of objects. On its own serde would also take a list for an object, with its fields in their order.
 pub(super) fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,

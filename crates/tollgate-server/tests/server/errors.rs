@@ -21,6 +21,40 @@ fn check(answer: &Answer, status: u16, kind: &str, detail: &str) {
     assert_eq!(body["detail"], detail);
 }
 
+/// JSON has one kind of number, and clients write whole ones with a fraction.
+#[tokio::test]
+async fn a_whole_number_may_have_a_fraction_of_zero() {
+    let server = Server::start().await;
+    let ask = |cost: &str| {
+        format!(
+            r#"{{"policy": "gemini", "subject": "p7", "costs": {{"tokens": {cost}}}, "wait_ms": 0.0}}"#
+        )
+    };
+    for cost in ["1.0", "2e3", "7"] {
+        let answer = server.send("POST", "/v1/acquire", &ask(cost)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    for cost in ["1.5", "-1.0", "1e300"] {
+        let answer = server.send("POST", "/v1/acquire", &ask(cost)).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        let detail = answer.json()["detail"].to_string();
+        assert!(detail.contains("expected a whole number from 0 on"), "{detail}");
+    }
+}
+
+/// A charge neither waits nor stands behind others.
+#[tokio::test]
+async fn a_charge_has_its_own_members() {
+    let server = Server::start().await;
+    let charge = r#"{"policy": "gemini", "subject": "p7", "wait_ms": 5}"#;
+    check(
+        &server.send("POST", "/v1/charge", charge).await,
+        400,
+        "invalid",
+        "wait_ms: there is no \"wait_ms\" here; known: policy, subject, costs, id, id_ttl_ms at line 1 column 47",
+    );
+}
+
 /// Input that is wrong is named, together with what would be right.
 #[tokio::test]
 async fn bad_input_names_the_field() {

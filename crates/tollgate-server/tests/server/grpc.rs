@@ -246,6 +246,23 @@ async fn a_message_that_never_arrives_ends_its_call() {
     assert_eq!(status.code(), Code::DeadlineExceeded);
 }
 
+/// Bytes that are no message are the caller's mistake, and say so.
+#[tokio::test]
+async fn bytes_that_are_no_message_are_an_invalid_argument() {
+    let server = Server::start().await;
+    let junk = Bytes::from_static(b"\0\0\0\0\x03\xff\xff\xff");
+    for path in ["/tollgate.v1.Gate/Acquire", "/grpc.health.v1.Health/Check"] {
+        let request = axum::http::Request::post(format!("http://{}{path}", server.grpc))
+            .header("content-type", "application/grpc")
+            .body(tonic::body::Body::new(axum::body::Body::from(junk.clone())))
+            .unwrap();
+        let answer = channel().request(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}: {}", status.message());
+        assert!(status.message().starts_with("failed to decode"), "{}", status.message());
+    }
+}
+
 #[tokio::test]
 async fn what_is_too_large_or_unknown_is_refused() {
     let server = Server::start().await;

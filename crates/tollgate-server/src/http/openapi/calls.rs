@@ -5,9 +5,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::keys::Scope;
 use crate::wire::{
     AcquireRequest, Admitted, AuditQuery, AuditResponse, BatchRequest, BatchResponse, Changed,
-    CloseRequest, ForwardAuthQuery, OverrideDescription, OverrideRequest, PermitRequest,
-    PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse, StatsResponse,
-    TopQuery, TopResponse, ViolationRequest,
+    ChargeRequest, CloseRequest, ForwardAuthQuery, OverrideDescription, OverrideRequest,
+    PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse,
+    StatsResponse, TopQuery, TopResponse, ViolationRequest,
 };
 
 /// Describes a structure.
@@ -127,15 +127,11 @@ pub(super) const CALLS: &[Call] = &[
         .query(of::<TopQuery>)
         .gives(Gives::Json(of::<TopResponse>))
         .problems(&STORE),
-    post(
-        "/v1/charge",
-        "charge",
-        "Charges without deciding, for gates in front of this one; without wait_ms and behind.",
-    )
-    .scope(Scope::Administer)
-    .body(of::<AcquireRequest>)
-    .gives(Gives::Json(of::<Admitted>))
-    .problems(&ASKED),
+    post("/v1/charge", "charge", "Charges without deciding, for gates in front of this one.")
+        .scope(Scope::Administer)
+        .body(of::<ChargeRequest>)
+        .gives(Gives::Json(of::<Admitted>))
+        .problems(&ASKED),
     post("/v1/close", "close", "Closes a limit until a time.")
         .scope(Scope::Administer)
         .body(of::<CloseRequest>)

@@ -13,6 +13,9 @@ use crate::bounds::{BATCH_ASKS_MAX, HOPS_MAX, WAIT_MAX};
 use crate::token::TOKEN_CHARS_MAX;
 use crate::wire::text::Time;
 
+/// A length of time, or a time.
+const SINCE: &str = r"^\s*(([0-9]+(us|ms|s|m|h|d)\s*)+|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.,]+([Zz]|[+-][0-9:]+))\s*$";
+
 /// The bounds of a member of a request, by its name. Texts are bounded in bytes, and there are never fewer bytes than
 /// characters, so a text beyond these is always refused.
 fn bounds_of(name: &str) -> Value {
@@ -28,6 +31,7 @@ fn bounds_of(name: &str) -> Value {
         "behind" => json!({ "maxItems": BEHIND_MAX }),
         "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
         "hops" => json!({ "minimum": 1, "maximum": HOPS_MAX }),
+        "since" => json!({ "pattern": SINCE }),
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
             json!({ "enum": ["admitted", "denied", "shadow_denied", "violated", "degraded"] })
