@@ -103,6 +103,13 @@ pub(crate) enum Call {
     Restore(StandingQuery),
 }
 
+impl Call {
+    /// Whether it is about entries of the store, not about policies and overrides alone.
+    pub(crate) const fn needs_store(&self) -> bool {
+        !matches!(self, Self::Policies | Self::Override { .. } | Self::Restore(_))
+    }
+}
+
 impl Intent {
     /// What the flags mean.
     pub(crate) fn of(cli: Cli) -> Result<Self, Error> {

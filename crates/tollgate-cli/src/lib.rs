@@ -177,7 +177,17 @@ fn answer(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let backend = match server {
         Some(server) => Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?),
-        None => Backend::Local(Box::new(Local::new(Config::load(config)?, Arc::clone(&clock)))),
+        None => {
+            let config = Config::load(config)?;
+            let served_at = open::served_at(&config.store).filter(|_| call.needs_store());
+            match served_at.map(|url| url.parse()).transpose()? {
+                Some(url) => {
+                    let server = Server { url, authority: None, shows: None };
+                    Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?)
+                }
+                None => Backend::Local(Box::new(Local::new(config, Arc::clone(&clock)))),
+            }
+        }
     };
     let question = show::Question::of(&call);
     let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;

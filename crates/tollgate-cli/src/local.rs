@@ -34,7 +34,7 @@ impl Local {
 
     /// Opens the store, answers, and closes it again.
     pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
-        if let Call::Policies | Call::Override { .. } | Call::Restore(_) = call {
+        if !call.needs_store() {
             return Ok(self.rule(call).await?);
         }
         // What is wrong with a question is said before a folder is made for it.

@@ -121,6 +121,12 @@ impl Embedded {
         database::is_there(path)
     }
 
+    /// The URL of the running broker that holds the data folder at `path`; nothing if no broker does.
+    #[must_use]
+    pub fn served_at(path: &Path) -> Option<String> {
+        folder::served_at(path).filter(|url| !url.is_empty())
+    }
+
     /// The key that authenticates permits of this folder when they cross a wire; made at random with the folder.
     #[must_use]
     pub fn permit_key(&self) -> [u8; 32] {

@@ -109,17 +109,21 @@ fn wait(folder: &Path, file: File, lock_wait: Span) -> Result<File, Error> {
     }
 }
 
-fn refuse_if_served(folder: &Path) -> Result<(), Error> {
-    let Ok(mut server) = File::open(folder.join(SERVER)) else {
-        return Ok(());
-    };
+/// Where the running broker that holds the folder answers; nothing if there is none.
+pub(crate) fn served_at(folder: &Path) -> Option<String> {
+    let mut server = File::open(folder.join(SERVER)).ok()?;
     // A broker that ended, however it ended, has let go of its lock.
     if !matches!(server.try_lock_shared(), Err(TryLockError::WouldBlock)) {
-        return Ok(());
+        return None;
     }
     let mut url = String::new();
     let _ = (&mut server).take(URL_BYTES_MAX).read_to_string(&mut url);
-    let url = if url.trim().is_empty() { "URL" } else { url.trim() };
+    Some(url.trim().to_owned())
+}
+
+fn refuse_if_served(folder: &Path) -> Result<(), Error> {
+    let Some(url) = served_at(folder) else { return Ok(()) };
+    let url = if url.is_empty() { "URL" } else { &url };
     let folder = folder.display();
     Err(Error::new(
         ErrorKind::Contended,

@@ -179,6 +179,14 @@ pub(crate) fn inside_the_broker() -> Error {
     )
 }
 
+/// Where the running broker that holds the folder of `store` answers.
+pub(crate) fn served_at(store: &StoreConfig) -> Option<String> {
+    match store {
+        StoreConfig::Embedded { path, .. } => Embedded::served_at(path),
+        _ => None,
+    }
+}
+
 /// The folder of `store`, if there is nothing in it yet.
 pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
     match store {

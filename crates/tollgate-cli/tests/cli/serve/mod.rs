@@ -8,6 +8,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use serde_json::json;
+
 use crate::folder::Folder;
 use crate::running::{Broker, get, get_with};
 
@@ -59,7 +61,7 @@ fn every_call_goes_through_a_broker_and_the_state_stays() {
     assert_eq!(code, 0, "{body}");
     let permit = body["permit"].as_str().expect("text").to_owned();
     let (code, body) = elsewhere.json(&format!("settle {permit} --actual tokens=3100 {at}"));
-    assert_eq!((code, body), (0, serde_json::json!({ "changed": true })));
+    assert_eq!((code, body), (0, json!({ "changed": true })));
     let ran = elsewhere.run(&format!("standing gemini-free p/7&ü {at}"));
     assert!(
         ran.out.contains("\n  tpm: used 3100 of 250000, 246900 left, resets in "),
@@ -90,14 +92,21 @@ fn every_call_goes_through_a_broker_and_the_state_stays() {
     assert!(!elsewhere.path().join("tollgate-data").exists());
 }
 
-/// Two writers on one folder could each admit the limit, so the second is told whom to ask instead.
+/// Two writers on one folder could each admit the limit, so a command asks the broker that holds it, and a second broker is
+/// told whom to ask instead.
 #[test]
-fn a_folder_held_by_a_broker_is_refused_and_names_its_address() {
+fn a_command_asks_the_broker_that_holds_its_folder() {
     let folder = Folder::new();
     let broker = Broker::start(&folder, "");
-    let ran = folder.run("acquire api u1");
-    assert_eq!((ran.code, &*ran.out), (2, ""));
-    assert!(ran.err.contains(&format!("--server {}", broker.url)), "{}", ran.err);
+    let (code, given) = folder.json("acquire api u1");
+    assert_eq!((code, &given["admitted"]), (0, &json!(true)));
+    let used = |place: &str| {
+        folder.json(&format!("standing api u1{place}")).1["limits"][0]["used"].clone()
+    };
+    assert_eq!(used(&format!(" --server {}", broker.url)), json!(1));
+    assert_eq!(used(""), json!(1));
+    let permit = given["permit"].as_str().unwrap();
+    assert_eq!(folder.json(&format!("release {permit}")).1, json!({ "changed": true }));
     let ran = folder.run("serve --http 127.0.0.1:0 --resp off --grpc off");
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("--server"), "{}", ran.err);
@@ -210,7 +219,7 @@ fn serve_tells_programs_where_it_is() {
     let place: serde_json::Value = serde_json::from_str(&line).unwrap();
     let url = place["http"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:"), "{url}");
-    let expected = serde_json::json!({
+    let expected = json!({
         "http": url, "resp": null, "grpc": null, "dashboard": format!("{url}/"), "config": null, "store": "embedded",
         "strategy": "atomic", "passed_through": {}, "data": "here",
     });
