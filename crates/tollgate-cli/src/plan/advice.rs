@@ -9,8 +9,6 @@ use crate::args::PlanStore;
 
 /// A strategy must admit this much of what an exact limiter would, in percent.
 const USE_MIN_PERCENT: f64 = 95.0;
-/// Over-issue up to here counts as exact, in percent.
-const EXACT_MAX_PERCENT: f64 = 0.0;
 /// Fewer operations than this part of atomic's are worth a further moving part.
 const SAVING: f64 = 0.5;
 
@@ -34,7 +32,8 @@ pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
     let Some(atomic) = rows.first() else {
         return Advice { strategy: "none".to_owned(), reason: "there is no strategy".to_owned() };
     };
-    let exact = |row: &&Row| row.figures.over_issued_percent <= EXACT_MAX_PERCENT;
+    // A run in which nothing was over proves nothing; the strategy's promise does.
+    let exact = |row: &&Row| row.over_max == 0;
     let useful = |row: &&Row| USE_MIN_PERCENT <= row.figures.of_ideal_percent;
     let ops = |row: &Row| row.figures.store_ops_per_second;
     let per_key = atomic.figures.store_writes_per_second / shape.subjects as f64;
@@ -47,7 +46,7 @@ pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
         .min_by(|one, other| ops(one).total_cmp(&ops(other)));
     if let Some(row) = cheapest.filter(|row| is_hot || ops(row) <= ops(atomic) * SAVING) {
         let reason = format!(
-            "it never issued too much, admits {:.1}% of what an exact limiter would, and needs {:.0} store operations per \
+            "it is never over, admits {:.1}% of what an exact limiter would, and needs {:.0} store operations per \
              second where atomic needs {:.0}",
             row.figures.of_ideal_percent,
             ops(row),
@@ -62,8 +61,8 @@ pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
         let row = tuned.unwrap_or(atomic);
         let reason = format!(
             "one subject gets {per_key:.0} writes per second, and DynamoDB takes {DYNAMODB_KEY_WRITES_MAX:.0} per key; of the \
-             others it issues the least too much, {:.1}%",
-            row.figures.over_issued_percent
+             others it issued the least too much, {:.1}%, and can be over by at most {}",
+            row.figures.over_issued_percent, row.over_max
         );
         return Advice { strategy: row.name.clone(), reason };
     }
@@ -76,7 +75,7 @@ pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
         None => "no other exact strategy halves the operations of the store".to_owned(),
     };
     let reason = format!(
-        "it never issues too much and is the simplest; {why}; it adds {} to one ask in a hundred",
+        "it is never over and is the simplest; {why}; it adds {} to one ask in a hundred",
         super::text::micros(atomic.figures.p99_us)
     );
     Advice { strategy: atomic.name.clone(), reason }

@@ -28,6 +28,7 @@ use crate::failure::Failure;
 use crate::output::{self, Reader};
 
 pub(crate) use price::{READ_DOLLARS_PER_MILLION, WRITE_DOLLARS_PER_MILLION};
+pub(crate) use text::micros;
 pub(crate) use worker::{WORKER, work};
 
 use report::Report;

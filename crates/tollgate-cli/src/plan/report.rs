@@ -28,6 +28,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
+    /// The most that a subject can be over within one window while the store answers.
+    pub(super) over_max: u64,
     pub(super) note: String,
     #[serde(flatten)]
     pub(super) figures: Figures,
@@ -98,6 +100,7 @@ fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
     let away = simulate::run(shape, strategy, Day::Outage)?;
     Ok(Row {
         name: strategy.kind.name().to_owned(),
+        over_max: strategy.over_max,
         note: strategy.note.clone(),
         dynamodb_dollars_per_month: shape
             .prices

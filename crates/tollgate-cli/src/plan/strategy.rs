@@ -17,6 +17,8 @@ pub(super) struct Strategy {
     pub(super) kind: Kind,
     /// The policy that its gates enforce.
     pub(super) policy: Policy,
+    /// The most that a subject can be over within one window while the store answers, as the strategy promises.
+    pub(super) over_max: u64,
     /// What a reader should know about its settings.
     pub(super) note: String,
 }
@@ -54,22 +56,24 @@ impl Strategy {
         let unposted = unposted_max(shape);
         let bound = over_issue_bound(shape.instances, 0, unposted);
         let percent = shape.headroom_percent;
+        let tuned = rebuilt(policy, Some(percent), on_failure, policy.block_ttl())?;
         let mut all = vec![
             Self {
                 kind: Kind::Atomic,
                 policy: policy.clone(),
+                over_max: 0,
                 note: format!("every ask is one operation of the store; {away}"),
             },
             Self {
                 kind: Kind::Optimistic,
                 policy: policy.clone(),
-                note: format!(
-                    "unposted_max = {unposted}, so at most {bound} over per window of a subject; {away}"
-                ),
+                over_max: bound,
+                note: format!("unposted_max = {unposted}; {away}"),
             },
             Self {
                 kind: Kind::Tuned,
-                policy: rebuilt(policy, Some(percent), on_failure, policy.block_ttl())?,
+                over_max: bound.saturating_sub(reserved(policy, &tuned)),
+                policy: tuned,
                 note: format!("the same with {percent}% of each limit never issued"),
             },
         ];
@@ -78,6 +82,7 @@ impl Strategy {
             all.push(Self {
                 kind: Kind::Fallback,
                 policy: rebuilt(policy, None, OnStoreFailure::Fallback, policy.block_ttl())?,
+                over_max: 0,
                 note: format!(
                     "on_store_failure = fallback: an instance that is cut off issues its share, 1/{}",
                     shape.instances
@@ -97,7 +102,7 @@ impl Strategy {
         let leased = rebuilt(policy, None, policy.on_store_failure(), block_ttl).ok()?;
         leased.block_ends_at(Timestamp::EPOCH)?;
         let note = format!("block_ttl = {block_ttl}; {away}");
-        Some(Self { kind: Kind::Leased, policy: leased, note })
+        Some(Self { kind: Kind::Leased, policy: leased, over_max: 0, note })
     }
 
     /// The gate of one simulated instance.
@@ -126,6 +131,11 @@ impl Strategy {
         };
         Ok(Arc::new(Fallback::new(gate, FallbackSettings::new(shape.instances), clock)?))
     }
+}
+
+/// The least that `tuned` keeps back of a limit of `policy`.
+fn reserved(policy: &Policy, tuned: &Policy) -> u64 {
+    policy.effective().zip(tuned.effective()).map(|(all, left)| all - left).min().unwrap_or(0)
 }
 
 /// As given, or such that the whole fleet can be over by half of the smallest limit.

@@ -9,6 +9,16 @@ use super::measure::Measured;
 use super::price::{POSTGRES_OP_MICROS, REDIS_OP_MICROS};
 use super::report::{Report, Row};
 
+/// What the columns are, for whoever has not read the documentation.
+const COLUMNS: &str = "
+of ideal: of what an exact limiter without a network would admit of the same asks
+over-issued: of what was admitted, what such a limiter at the provider would refuse
+worst window: the most that a subject was over within one window, of its limit
+refused with room: asks that were refused although the bare limit had room at that instant
+p50, p99: the time that asking adds to a call
+
+";
+
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let shape = &report.shape;
@@ -27,9 +37,13 @@ pub(super) fn page(report: &Report) -> String {
     text += &table(&cells(&report.strategies));
     let _ = write!(text, "\nwhile the store is away for {}:\n", Span::from_micros(shape.outage_us));
     text += &table(&outages(&report.strategies));
-    text += "\n";
+    text += COLUMNS;
     for row in &report.strategies {
-        let _ = writeln!(text, "{}: {}", row.name, row.note);
+        let over = match row.over_max {
+            0 => "never over while the store answers".to_owned(),
+            most => format!("can be over by at most {most} per window of a subject"),
+        };
+        let _ = writeln!(text, "{}: {over}; {}", row.name, row.note);
     }
     let prices = &report.prices;
     let _ = write!(
@@ -152,7 +166,7 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// A short time as people read it: 340us, 1.2ms, 3.4s.
-pub(super) fn micros(micros: u64) -> String {
+pub(crate) fn micros(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros}us"),
         1_000..1_000_000 => format!("{:.1}ms", micros as f64 / 1e3),

@@ -85,7 +85,7 @@ fn limited(now: &Snapshot) -> Vec<String> {
 /// The limits in force, and who has others.
 fn limits(now: &Snapshot) -> Vec<String> {
     let row = |policy: &str, limit: &str, unit: &str, rule: &str, subject: &str| {
-        let line = format!("{policy:<24} {limit:<16} {unit:<12} {rule:<36} {subject}");
+        let line = format!("{policy:<24} {limit:<16} {unit:<12} {rule:<40} {subject}");
         line.trim_end().to_owned()
     };
     let mut lines = vec![row("policy", "limit", "unit", "rule", "for")];

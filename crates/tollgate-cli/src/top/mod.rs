@@ -15,7 +15,7 @@ use tollgate_server::wire::{
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 use crate::remote::Remote;
-use screen::{Focus, Size};
+use screen::Focus;
 use terminal::{Key, Terminal};
 
 /// How many rows are asked for; a screen seldom has more.
@@ -65,17 +65,15 @@ pub(crate) fn run(
     }
     let mut now = Snapshot::take(broker, subject.as_ref())?;
     if once || reader == Reader::Program || !Terminal::is_there() {
-        return output::answer(reader, &now, || {
-            screen::draw(&now, None, Focus::default(), Size::ENDLESS)
-        });
+        return output::answer(reader, &now, || screen::draw(&now, None, None, terminal::size()));
     }
     let terminal = Terminal::open()?;
     let mut before: Option<Snapshot> = None;
     let mut focus = Focus::default();
     let mut lost: Option<String> = None;
     loop {
-        let size = terminal.size();
-        let mut text = screen::draw(&now, before.as_ref(), focus, size);
+        let size = terminal::size();
+        let mut text = screen::draw(&now, before.as_ref(), Some(focus), size);
         if let Some(why) = &lost {
             text = screen::with_notice(&text, why, size);
         }

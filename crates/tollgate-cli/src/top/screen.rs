@@ -1,10 +1,10 @@
 //! What `tollgate top` shows, as lines of text: a pure function of what the broker said.
 
-use tollgate::Span;
 use tollgate_server::wire::StatsResponse;
 
 use super::Snapshot;
 use super::lists::{self, List, MOST_LIMITED};
+use crate::plan::micros;
 use crate::show::plain;
 
 /// The room on the terminal.
@@ -12,11 +12,6 @@ use crate::show::plain;
 pub(super) struct Size {
     pub(super) columns: usize,
     pub(super) lines: usize,
-}
-
-impl Size {
-    /// No terminal at all, but a pipe.
-    pub(super) const ENDLESS: Self = Self { columns: usize::MAX, lines: usize::MAX };
 }
 
 /// Which list the arrows move through, and how far they went.
@@ -49,8 +44,13 @@ impl Focus {
     }
 }
 
-/// The whole screen, without a line break at the end.
-pub(super) fn draw(now: &Snapshot, before: Option<&Snapshot>, focus: Focus, size: Size) -> String {
+/// The whole screen, without a line break at the end. Without `focus` it is printed once: nobody presses a key.
+pub(super) fn draw(
+    now: &Snapshot,
+    before: Option<&Snapshot>,
+    focus: Option<Focus>,
+    size: Size,
+) -> String {
     let mut lines = head(&now.stats);
     let lists = lists::all(now, before);
     let needs: Vec<usize> = lists.iter().map(|list| list.lines.len()).collect();
@@ -58,18 +58,18 @@ pub(super) fn draw(now: &Snapshot, before: Option<&Snapshot>, focus: Focus, size
     let room = size.lines.saturating_sub(lines.len() + 1 + 2 * lists.len());
     let (count, rooms) = (lists.len(), shared(&needs, room));
     for (place, (List { title, lines: all }, room)) in lists.into_iter().zip(rooms).enumerate() {
-        let is_focused = focus.list % count == place && size != Size::ENDLESS;
-        let mark = if is_focused { " ◂" } else { "" };
+        let focus = focus.filter(|focus| focus.list % count == place);
+        let mark = if focus.is_some() { " ◂" } else { "" };
         lines.push(String::new());
         lines.push(format!("{title}{mark}"));
         let (head, rows) = all.split_at(room.min(1).min(all.len()));
         lines.extend_from_slice(head);
         let room = room.saturating_sub(head.len());
-        let skipped = if is_focused { focus.skipped.min(rows.len().saturating_sub(1)) } else { 0 };
+        let skipped = focus.map_or(0, |focus| focus.skipped.min(rows.len().saturating_sub(1)));
         lines.extend(rows.iter().skip(skipped).take(room).cloned());
     }
-    if size != Size::ENDLESS {
-        lines.truncate(size.lines.saturating_sub(1));
+    lines.truncate(size.lines.saturating_sub(1));
+    if focus.is_some() {
         lines.resize(size.lines.saturating_sub(1), String::new());
         lines
             .push("q quit   tab next list   ↑ ↓ move   enter look up the first subject".to_owned());
@@ -112,11 +112,7 @@ fn head(stats: &StatsResponse) -> Vec<String> {
     };
     let latency = match stats.latency.decisions {
         0 => "no decisions of late".to_owned(),
-        _ => format!(
-            "p50 {}   p99 {}",
-            Span::from_micros(stats.latency.p50_us),
-            Span::from_micros(stats.latency.p99_us)
-        ),
+        _ => format!("p50 {}   p99 {}", micros(stats.latency.p50_us), micros(stats.latency.p99_us)),
     };
     let since = stats.since.map(|at| format!("   since {at}")).unwrap_or_default();
     let dropped = match stats.audit.dropped {
@@ -138,6 +134,8 @@ mod tests {
         AuditResponse, LimitedSubject, PoliciesResponse, PolicyCounts, StandingResponse,
         StoreHealth, TopResponse,
     };
+
+    const TALL: Size = Size { columns: 200, lines: 200 };
 
     fn snapshot(secs: u64, admitted: u64) -> Snapshot {
         let counts =
@@ -184,7 +182,7 @@ mod tests {
     #[test]
     fn rates_are_per_second_of_the_broker() {
         let (before, now) = (snapshot(10, 100), snapshot(14, 150));
-        let text = draw(&now, Some(&before), Focus::default(), Size::ENDLESS);
+        let text = draw(&now, Some(&before), None, TALL);
         let row: Vec<&str> = text
             .lines()
             .find(|line| line.starts_with("api "))
@@ -197,7 +195,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("(at least 48)"), "{text}");
-        assert!(draw(&now, None, Focus::default(), Size::ENDLESS).contains(" - "), "no rate yet");
+        assert!(draw(&now, None, None, TALL).contains(" - "), "no rate yet");
     }
 
     /// Whatever the room, the screen fills it and no more, and the arrows reach the end of a list and stay there.
@@ -205,13 +203,15 @@ mod tests {
     fn a_screen_fits_its_terminal() {
         for (columns, lines) in [(80, 24), (20, 5), (1, 1), (200, 60)] {
             let size = Size { columns, lines };
-            let text = draw(&snapshot(1, 1), None, Focus::default(), size);
+            let text = draw(&snapshot(1, 1), None, Some(Focus::default()), size);
             assert_eq!(text.lines().count(), lines, "{size:?}");
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{size:?}");
         }
         let size = Size { columns: 80, lines: 24 };
+        let once = draw(&snapshot(1, 1), None, None, size);
+        assert!(once.lines().count() < 24 && !once.contains("q quit"), "{once}");
         let focus = (0..1_000).fold(Focus::default().next().next(), |focus, _| focus.down());
-        let text = draw(&snapshot(1, 1), None, focus, size);
+        let text = draw(&snapshot(1, 1), None, Some(focus), size);
         assert!(text.contains("MOST LIMITED ◂") && text.contains("\ns49 "), "{text}");
         assert_eq!(focus.subject(&snapshot(1, 1)), Some(("api", "s49")));
         assert_eq!(Focus::default().subject(&snapshot(1, 1)), None);
@@ -231,7 +231,7 @@ mod tests {
         let standing =
             StandingResponse { limits: Vec::new(), policy: "api".into(), subject: "s\u{7}".into() };
         now.standing = Some(standing);
-        let text = draw(&now, None, Focus::default(), Size::ENDLESS);
+        let text = draw(&now, None, None, TALL);
         assert!(
             text.contains("burst            requests     20 at once, 10 back per 1s"),
             "{text}"

@@ -19,6 +19,9 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// Where a terminal does not say how large it is.
 const SIZE_DEFAULT: Size = Size { columns: 80, lines: 24 };
 
+/// A pipe cuts no line, and gets a screen all the same; `--json` has everything.
+const SIZE_OF_PIPE: Size = Size { columns: usize::MAX, ..SIZE_DEFAULT };
+
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -37,6 +40,17 @@ pub(super) enum Key {
 pub(super) struct Terminal {
     before: Termios,
     keys: Receiver<Vec<u8>>,
+}
+
+/// The room on standard output.
+pub(super) fn size() -> Size {
+    match tcgetwinsize(io::stdout()) {
+        Ok(size) if 0 < size.ws_col && 0 < size.ws_row => {
+            Size { columns: size.ws_col.into(), lines: size.ws_row.into() }
+        }
+        Ok(_) => SIZE_DEFAULT,
+        Err(_) => SIZE_OF_PIPE,
+    }
 }
 
 impl Terminal {
@@ -71,15 +85,6 @@ impl Terminal {
         let terminal = Self { before, keys };
         terminal.write(ENTER)?;
         Ok(terminal)
-    }
-
-    pub(super) fn size(&self) -> Size {
-        match tcgetwinsize(io::stdout()) {
-            Ok(size) if 0 < size.ws_col && 0 < size.ws_row => {
-                Size { columns: size.ws_col.into(), lines: size.ws_row.into() }
-            }
-            _ => SIZE_DEFAULT,
-        }
     }
 
     /// Draws `text` over what is there.
