@@ -16,7 +16,7 @@ pub(super) async fn charge(
     let request =
         asked(words, "write TG.CHARGE policy subject [COST unit n …] [ID id] [IDTTL ms]")?;
     let permit = app.charge(&request).await?;
-    reply(replies, &Admitted::of(&permit, app.key(), app.now()))
+    reply(replies, &Admitted::of(&permit, app.permit_keys().sealing(), app.now()))
 }
 
 pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
