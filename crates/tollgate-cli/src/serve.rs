@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
 use tollgate_server::keys::Keys;
+use tollgate_server::token::KEY_BYTES;
 use tollgate_server::{App, Listeners, MetricsPage, Recording, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
@@ -80,7 +82,8 @@ pub(crate) async fn run(
         Recording::Nothing => None,
         _ => open::audit(&store).await?,
     };
-    let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))?
+    let permit_keys = opened.keys();
+    let mut app = App::new(gate, config.policies.clone(), opened.key(), Arc::clone(&clock))?
         .legacy_fields(config.server.legacy_fields)
         .audit(config.audit, kept)
         .health(opened.health(place.store))
@@ -102,8 +105,10 @@ pub(crate) async fn run(
     notify::tell("READY=1");
     let mut reload =
         Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys, refused: false };
+    let adopting = adopt_keys(permit_keys, Arc::clone(&app));
     tokio::select! {
         _ = tollgate_server::run(listeners, app, stop) => {}
+        () = adopting => {}
         () = reload.on(hang_up, watch, &*clock, reader) => {}
     }
     notify::tell("STOPPING=1");
@@ -115,6 +120,18 @@ pub(crate) async fn run(
         output::line("stopped")?;
     }
     Ok(())
+}
+
+/// Seals permits with each key that replaces the one before, for as long as the store is open.
+async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: Arc<App>) {
+    while keys.changed().await.is_ok() {
+        let key = *keys.borrow_and_update();
+        app.replace_permit_key(key);
+        tracing::warn!(
+            "permits are sealed with the key that the store has now; those from before are still accepted"
+        );
+    }
+    std::future::pending().await
 }
 
 /// `gate`, with everything that happens at it told to the sinks.

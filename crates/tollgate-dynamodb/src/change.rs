@@ -1,7 +1,9 @@
 //! The two ways to change an item: an expression over absolute numbers, and a compare-and-swap of what was seen.
 
+use std::slice;
 use std::sync::Arc;
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
 use tollgate::core::{
     Applied, Change, Charge, Entry, Grant, IdChange, Known, Remembered, apply, standings,
@@ -13,7 +15,8 @@ use tollgate::{
 
 use crate::fast;
 use crate::id::{self, IdWrite};
-use crate::item::{Item, STAMP};
+use crate::item::{Item, STAMP, given_back, refined};
+use crate::lanes::{Answers, Batch, Combined, Place, Sent};
 use crate::layout::Layout;
 use crate::refund::Sight;
 use crate::send::{Written, pause};
@@ -107,8 +110,8 @@ impl DynamoDb {
         Err(contended(key))
     }
 
-    /// Runs `operation` on the entry and swaps the item, as often as another writer is faster. `fresh` is what there was
-    /// under `key` if it was seen just now.
+    /// Runs `operation` on the entry and swaps the item. Operations that wait for the same item are written together, except
+    /// those with an id. `fresh` is what there was under `key` if it was seen just now.
     pub(crate) async fn swap(
         &self,
         tries: &mut Tries<'_>,
@@ -116,25 +119,74 @@ impl DynamoDb {
         key: &str,
         fresh: Option<Option<Arc<Item>>>,
     ) -> Result<Outcome, Error> {
-        let _turn = self.hints.turn(key).await;
+        let lane = self.lanes.of(key);
+        if let Some(operation) = Combined::of(operation) {
+            return self.swap_combined(tries, operation, &lane, key, fresh).await;
+        }
+        let _turn = lane.turn().await;
+        let mut id = IdState::new(operation);
+        let mut sent = Sent::default();
+        let operations = slice::from_ref(operation);
+        let mut answers = self.swap_all(tries, operations, &mut id, &mut sent, key, fresh).await?;
+        answers.pop().unwrap_or_else(|| Err(nothing_returned()))
+    }
+
+    /// Queues `operation`. Once it has the turn, it is either answered already or it leads the next batch.
+    async fn swap_combined(
+        &self,
+        tries: &mut Tries<'_>,
+        operation: Combined,
+        lane: &Place<'_>,
+        key: &str,
+        mut fresh: Option<Option<Arc<Item>>>,
+    ) -> Result<Outcome, Error> {
+        let mut answer = lane.join(operation);
+        let mut batch = lane.turn().await;
+        loop {
+            match answer.try_recv() {
+                Ok(answer) => return answer,
+                Err(TryRecvError::Closed) => return Err(nothing_returned()),
+                Err(TryRecvError::Empty) => {}
+            }
+            lane.fill(&mut batch);
+            let Batch { waiting, sent } = &mut *batch;
+            let operations: Vec<Operation<'_>> =
+                waiting.iter().map(|waiting| waiting.operation.as_operation()).collect();
+            // What was seen before other operations were queued cannot answer them.
+            let fresh = fresh.take().filter(|_| operations.len() == 1);
+            let mut id = IdState::none();
+            let answers = self.swap_all(tries, &operations, &mut id, sent, key, fresh).await;
+            batch.answer(answers);
+        }
+    }
+
+    /// Runs `operations` on the entry, one after another, and swaps the item, as often as another writer is faster.
+    /// Returns an answer for each. `id` is that of the first. A swap that was cancelled goes on with what it `sent`.
+    async fn swap_all(
+        &self,
+        tries: &mut Tries<'_>,
+        operations: &[Operation<'_>],
+        id: &mut IdState,
+        sent: &mut Sent,
+        key: &str,
+        fresh: Option<Option<Arc<Item>>>,
+    ) -> Result<Answers, Error> {
+        let Some(first) = operations.first() else { return Ok(Answers::new()) };
         let mut is_fresh = fresh.is_some();
         let mut seen = fresh.unwrap_or_else(|| self.hints.seen(key));
-        let mut id = IdState::new(operation);
-        let mut tokens = Tokens::new(random);
-        let mut outcomes: Vec<Outcome> = Vec::new();
         let give_up_at = self.clock.now() + TRYING_MAX;
         for attempt in 0..SWAPS_MAX {
             let now = self.clock.now();
             if give_up_at < now {
                 break;
             }
-            seen = self.mended(tries, operation.policy(), key, seen).await?;
+            seen = self.mended(tries, first.policy(), key, seen).await?;
             let sights = self.hints.sights(key);
-            let answer = run(operation, seen.as_deref(), &sights, id.known(), now);
+            let ran = run_all(operations, seen.as_deref(), &sights, id.known(), now);
             // Only what was just seen may be answered from.
-            let (applied, entry) = match answer {
-                Ok((applied, entry)) if applied.change == Change::Entry => (applied, entry),
-                Ok((applied, _)) if is_fresh && id.is_read() => return Ok(applied.outcome),
+            let (ran, entry) = match ran {
+                Ok(Ran { entry: Some(entry), answers, id }) => ((answers, id), entry),
+                Ok(Ran { answers, .. }) if is_fresh && id.is_read() => return Ok(answers),
                 Err(error) if is_fresh && id.is_read() => return Err(error),
                 _ => {
                     if let Some(key) = id.unread_key() {
@@ -147,13 +199,12 @@ impl DynamoDb {
                     continue;
                 }
             };
-            let token = tokens.next(entry.at());
-            outcomes.resize(tokens.names().count() - 1, applied.outcome.clone());
-            outcomes.push(applied.outcome);
-            let names: Vec<String> = tokens.names().map(str::to_owned).collect();
+            let (answers, id_change) = ran;
+            let token = sent.push(entry.at(), answers);
+            let names: Vec<String> = sent.tokens.names().map(str::to_owned).collect();
             let finished = self.hints.take_finished(key);
             let swap = swap(&entry, seen.as_deref(), &names, &finished);
-            let delivered = match (id.write(applied.id, entry.at()), &swap.update) {
+            let delivered = match (id.write(id_change, entry.at()), &swap.update) {
                 (Some(id), _) => {
                     self.wire.transact(tries, key, swap.item, &swap.condition, &id).await?
                 }
@@ -172,15 +223,15 @@ impl DynamoDb {
                     if delivered.is_clean {
                         self.hints.finish(key, token);
                     }
-                    return outcomes.pop().ok_or_else(nothing_returned);
+                    return sent.answers.pop().ok_or_else(nothing_returned);
                 }
                 Written::Refused(item) => {
                     self.saw(key, item.as_ref());
                     if let Some(item) = &item
-                        && let Some((place, ..)) = tokens.applied_in(item)
+                        && let Some((place, ..)) = sent.tokens.applied_in(item)
                     {
                         tries.ended(delivered.took, Tried::Answered);
-                        return Ok(outcomes.swap_remove(place));
+                        return Ok(sent.answers.swap_remove(place));
                     }
                     tries.ended(delivered.took, Tried::Raced);
                     (seen, is_fresh) = (item, true);
@@ -280,6 +331,11 @@ impl IdState {
         Self { key: id::key_of(operation), decides: released.is_none(), released, read: None }
     }
 
+    /// The state of operations without an id.
+    const fn none() -> Self {
+        Self { key: None, decides: false, released: None, read: None }
+    }
+
     fn known(&self) -> Known {
         match (self.read, self.released) {
             // Not read: the write forgets the id only if it still is that of the permit.
@@ -339,11 +395,67 @@ pub(crate) fn run(
         Some(item) => item.entry(operation, sights)?,
         None => Entry::fresh(operation.policy(), now),
     };
-    let applied = apply(operation, &mut entry, known, now)?;
-    if let (Operation::Acquire(ask), Change::Entry) = (operation, applied.change)
-        && ask.is_refundable()
-        && item.is_some_and(|item| item.is_full_at(now))
-    {
+    let applied = run_on(&mut entry, operation, item, known, now)?;
+    Ok((applied, entry))
+}
+
+/// What came of operations that were run one after another.
+#[derive(Debug)]
+struct Ran {
+    answers: Answers,
+    /// The change of the first operation's id.
+    id: IdChange,
+    /// The entry afterwards; nothing if no operation changed it.
+    entry: Option<Entry>,
+}
+
+/// As [`run`], with several operations, each on what the one before left. One that fails changes nothing.
+fn run_all(
+    operations: &[Operation<'_>],
+    item: Option<&Item>,
+    sights: &[Sight],
+    known: Known,
+    now: Timestamp,
+) -> Result<Ran, Error> {
+    let Some((first, rest)) = operations.split_first() else {
+        return Ok(Ran { answers: Answers::new(), id: IdChange::Nothing, entry: None });
+    };
+    let mut entry = match item {
+        Some(item) => item.entry(first, sights)?,
+        None => Entry::fresh(first.policy(), now),
+    };
+    let (mut answers, mut changed) = (Answers::with_capacity(operations.len()), false);
+    let mut add = |applied: Result<Applied, Error>| {
+        let id = applied.as_ref().map_or(IdChange::Nothing, |applied| applied.id);
+        changed |= applied.as_ref().is_ok_and(|applied| applied.change == Change::Entry);
+        answers.push(applied.map(|applied| applied.outcome));
+        id
+    };
+    let id = add(run_on(&mut entry, first, item, known, now));
+    for operation in rest {
+        if let Some(permit) = given_back(operation) {
+            entry = refined(entry, permit)?;
+        }
+        add(run_on(&mut entry, operation, item, Known::New, now));
+    }
+    Ok(Ran { answers, id, entry: changed.then_some(entry) })
+}
+
+/// Runs `operation` on `entry`, which stays as it is if the operation fails.
+fn run_on(
+    entry: &mut Entry,
+    operation: &Operation<'_>,
+    item: Option<&Item>,
+    known: Known,
+    now: Timestamp,
+) -> Result<Applied, Error> {
+    let is_refused = matches!(operation, Operation::Acquire(ask) if ask.is_refundable())
+        && item.is_some_and(|item| item.is_full_at(now));
+    if !is_refused {
+        return Ok(apply(operation, entry, known, now)?);
+    }
+    let applied = apply(operation, &mut entry.clone(), known, now)?;
+    if applied.change == Change::Entry {
         return Err(Error::new(
             ErrorKind::Contended,
             format!(
@@ -352,7 +464,7 @@ pub(crate) fn run(
             ),
         ));
     }
-    Ok((applied, entry))
+    Ok(applied)
 }
 
 fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {

@@ -1,12 +1,11 @@
-//! What was last seen of each item, and whose turn it is to swap one.
+//! What was last seen of each item.
 //!
 //! A hint is only a guess at the next write: the condition of that write is what decides, so a hint may be old, lost or
-//! wrong without harm. Swaps of one item by one process go one after another, since only one of them could succeed.
+//! wrong without harm.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::item::Item;
 use crate::refund::Sight;
@@ -30,7 +29,6 @@ struct Hint {
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     halves: Mutex<[Map<Hint>; 2]>,
-    turns: Mutex<Map<Arc<Semaphore>>>,
 }
 
 impl Hints {
@@ -98,37 +96,6 @@ impl Hints {
         }
         if let Some(hint) = young.get_mut(key) {
             change(hint);
-        }
-    }
-
-    /// Waits for the turn to swap `key`.
-    pub(crate) async fn turn(&self, key: &str) -> Turn<'_> {
-        let place = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(turns.entry_ref(key).or_insert_with(|| Arc::new(Semaphore::new(1))))
-        };
-        // Nobody closes the semaphore, so everybody gets a turn.
-        let permit = Arc::clone(&place).acquire_owned().await.ok();
-        Turn { hints: self, key: key.to_owned(), permit, place }
-    }
-}
-
-/// The turn of one swap; dropping it lets the next one go.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    hints: &'a Hints,
-    key: String,
-    permit: Option<OwnedSemaphorePermit>,
-    place: Arc<Semaphore>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut turns = self.hints.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.permit.take());
-        // The map and this turn hold it; nobody waits.
-        if Arc::strong_count(&self.place) == 2 {
-            turns.remove(&self.key);
         }
     }
 }

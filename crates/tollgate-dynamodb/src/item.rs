@@ -126,11 +126,7 @@ impl Item {
         operation: &Operation<'_>,
         sights: &[Sight],
     ) -> Result<Entry, Error> {
-        let permit = match operation {
-            Operation::Settle(permit, _) | Operation::Release(permit) => Some(*permit),
-            _ => None,
-        };
-        self.entry_with(operation.policy(), permit, sights)
+        self.entry_with(operation.policy(), given_back(operation), sights)
     }
 
     /// The buckets of the item.
@@ -241,6 +237,37 @@ impl Item {
             .filter(|(_, amount)| 0 < *amount)
             .collect()
     }
+}
+
+/// The permit that `operation` settles or releases.
+pub(crate) fn given_back<'a>(operation: &Operation<'a>) -> Option<&'a Permit> {
+    match operation {
+        Operation::Settle(permit, _) | Operation::Release(permit) => Some(permit),
+        _ => None,
+    }
+}
+
+/// `entry` with what giving `permit` back proves about its buckets, as an [`Item`] that is written from it and read again
+/// would have it.
+pub(crate) fn refined(entry: Entry, permit: &Permit) -> Result<Entry, Error> {
+    let layout = Layout::of(entry.policy());
+    let is_continuous = |kind: &Kind| matches!(kind, Kind::Level(level) if level.is_continuous);
+    if !entry.policy().has_shape_of(permit.policy()) || !layout.kinds.iter().any(is_continuous) {
+        return Ok(entry);
+    }
+    let mut parts = entry.parts();
+    let states = layout.kinds.iter().zip(entry.policy().places()).zip(&mut parts.states);
+    for ((kind, unit), part) in states {
+        if let (Kind::Level(level), Part::Bucket { used, lows }) = (kind, part)
+            && level.is_continuous
+        {
+            if *used == 0 {
+                lows.clear();
+            }
+            refine(lows, level, permit, permit.charged().amounts.at(unit), entry.at());
+        }
+    }
+    Ok(parts.into_entry(entry.policy())?)
 }
 
 /// The shape of `policy` as an item has it.

@@ -8,6 +8,7 @@ mod hints;
 mod id;
 mod item;
 mod key;
+mod lanes;
 mod layout;
 mod options;
 mod overrides;
@@ -26,6 +27,7 @@ mod write;
 
 pub use change::{GUESSES_MAX, SWAPS_MAX, TRYING_MAX};
 pub use hints::HINTS_MAX;
+pub use lanes::BATCH_MAX;
 pub use layout::SLOTS_PER_WINDOW_MAX;
 pub use options::{
     ATTEMPT_TIMEOUT_DEFAULT, ATTEMPT_TIMEOUT_MAX, CONNECT_TIMEOUT, Options, SKEW_MAX_DEFAULT,

@@ -125,9 +125,9 @@ pub(crate) fn read_slots(bytes: &[u8], width: Width) -> Result<Part, Error> {
     Ok(Part::Slots(slots.collect()))
 }
 
-/// Drops the oldest run where the store's bound says so, as the core does at its own bound.
+/// Drops the oldest runs where the store's bound says so, as the core does at its own bound.
 pub(crate) fn trim_settled(settled: &mut SettledPart, now: Timestamp) {
-    if let Some((_, last, admitted_at)) = settled.runs.first()
+    while let Some((_, last, admitted_at)) = settled.runs.first()
         && SETTLED_RUNS_MAX_SHARED < settled.runs.len()
         && *admitted_at + ABANDONED_AFTER <= now
     {

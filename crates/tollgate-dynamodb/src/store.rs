@@ -10,6 +10,7 @@ use crate::fast;
 use crate::hints::Hints;
 use crate::item::Item;
 use crate::key::SHARED;
+use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::send::Wire;
@@ -40,6 +41,7 @@ pub struct DynamoDb {
     pub(crate) wire: Wire,
     pub(crate) clock: Arc<Guarded>,
     pub(crate) hints: Hints,
+    pub(crate) lanes: Lanes,
 }
 
 impl DynamoDb {
@@ -61,7 +63,7 @@ impl DynamoDb {
     /// [`Invalid`](ErrorKind::Invalid) if there is no region.
     pub async fn new(options: Options) -> Result<Self, Error> {
         let (wire, clock) = options.open().await?;
-        Ok(Self { wire, clock, hints: Hints::default() })
+        Ok(Self { wire, clock, hints: Hints::default(), lanes: Lanes::default() })
     }
 
     /// Reports what this store cannot keep of `policy`: a rolling window of more than

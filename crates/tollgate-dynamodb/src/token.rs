@@ -24,6 +24,11 @@ impl Tokens {
         Self { secret: format!("{:08x}{:08x}", random(), random()), sent: Vec::new() }
     }
 
+    /// Gives the next write a name of its own even if it decides at the time of one before, whose reply was not awaited.
+    pub(crate) fn renew(&mut self, random: impl Fn() -> u32) {
+        self.secret = format!("{:08x}{:08x}", random(), random());
+    }
+
     /// The name for a write that decides at `at`.
     pub(crate) fn next(&mut self, at: Timestamp) -> String {
         let name = format!("o{:x}.{}", at.as_micros(), self.secret);

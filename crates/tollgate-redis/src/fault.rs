@@ -61,7 +61,9 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
         }
         Kind::Server(ServerErrorKind::ReadOnly) => (
             ErrorKind::Unavailable,
-            format!("{here}: it is a replica and takes no writes. Point the url at the primary"),
+            format!(
+                "{here}: it is a replica and takes no writes. Point the url at the primary, or name the sentinels"
+            ),
         ),
         Kind::Server(ServerErrorKind::BusyLoading) => (
             ErrorKind::Unavailable,
@@ -145,6 +147,6 @@ fn wrong_password(here: &str) -> String {
 fn no_permission(here: &str) -> String {
     format!(
         "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +get +set +hget \
-         +hmget +hset +hdel +del +pexpireat +ping +wait, and on a cluster +hlen +hscan +cluster|slots +asking"
+         +hmget +hset +hdel +del +pexpireat +ping +role +wait, and on a cluster +hlen +hscan +cluster|slots +asking"
     )
 }

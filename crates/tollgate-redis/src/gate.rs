@@ -4,10 +4,10 @@
 //! Where the numbers of a policy changed since an entry was written, the script answers with the whole entry, the core
 //! carries it over and decides, and the result replaces the entry if nobody wrote in between.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use tollgate::core::{
-    Amounts, Change, Entry, IdChange, Operation, Outcome, apply, bounds, standings,
+    Amounts, Change, Entry, IdChange, Known, Operation, Outcome, apply, bounds, standings,
 };
 use tollgate::steps::ServerTime;
 use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
@@ -28,6 +28,8 @@ pub struct Redis {
     ahead: AtomicI64,
     /// The server's time, as replies show it.
     pub(crate) time: ServerTime,
+    /// What marks the server's data; 0 before the first look.
+    pub(crate) mark: AtomicU64,
 }
 
 impl Redis {
@@ -39,7 +41,8 @@ impl Redis {
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;
-        Ok(Self { link, options, ahead: AtomicI64::new(0), time: ServerTime::new() })
+        let (ahead, time, mark) = (AtomicI64::new(0), ServerTime::new(), AtomicU64::new(0));
+        Ok(Self { link, options, ahead, time, mark })
     }
 
     /// The key of a policy's entry for a subject. Programs that look at it must not write it.
@@ -66,24 +69,6 @@ impl Redis {
                 policy.name()
             )),
         }
-    }
-
-    /// Thirty-two bytes that every program on these servers shares, to seal permits with: `fresh` if there are none
-    /// yet. Whoever can read them can write quotas anyway.
-    ///
-    /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the server does not answer.
-    pub async fn permit_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], Error> {
-        let key = format!("{}:{{permit-key}}", self.options.prefix);
-        let args = args::bare(self.times(None), [0; 3]);
-        let all: [&[u8]; 3] = [&args, b"", &fresh];
-        let answer = self.link.run(&script::PERMIT_KEY, &[&key], &all, Repeat::Safe).await?;
-        let answer = Answer::read(answer)?;
-        if answer.status == Status::Done {
-            self.link.replicated(&key).await?;
-        }
-        let key = answer.extra().try_into();
-        key.map_err(|_| corrupt("the key of permits is unreadable"))
     }
 
     pub(crate) fn times(&self, given_at: Option<Timestamp>) -> Times {
@@ -124,8 +109,12 @@ impl Redis {
                     return Err(unknown_version(answer.extra().first().copied().unwrap_or(0)));
                 }
                 _ => {
-                    if answer.status == Status::Done {
-                        self.link.replicated(&key).await?;
+                    match answer.status {
+                        Status::Done => self.link.replicated(&key).await?,
+                        Status::Same if call.is_repeat(&answer) => {
+                            self.link.replicated_before(&key).await?;
+                        }
+                        _ => {}
                     }
                     return Ok(answer);
                 }
@@ -150,10 +139,15 @@ impl Redis {
             let fields = answer.fields()?;
             let stored = fields.entry(policy)?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
-            let applied = apply(&operation, &mut entry, fields.known()?, answer.now)?;
-            if applied.change == Change::Nothing
-                || self.replace(&key, &id, &fields, &entry, applied.id).await?
-            {
+            let known = fields.known()?;
+            let applied = apply(&operation, &mut entry, known, answer.now)?;
+            if applied.change == Change::Nothing {
+                if matches!(known, Known::Before(_)) {
+                    self.link.replicated_before(&key).await?;
+                }
+                return Ok(applied.outcome);
+            }
+            if self.replace(&key, &id, &fields, &entry, applied.id).await? {
                 return Ok(applied.outcome);
             }
             answer = self.whole(&key, &id).await?;
@@ -258,6 +252,17 @@ impl IdPlace {
     }
 }
 
+/// What it means if a call changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// It never does.
+    Reading,
+    /// It was refused, or its id is known.
+    Decision,
+    /// It was done before.
+    Repeat,
+}
+
 /// One call of a script.
 pub(crate) struct Call<'a> {
     pub(crate) script: &'a Script,
@@ -269,6 +274,8 @@ pub(crate) struct Call<'a> {
     /// The id that the call may remember, recognise or forget.
     pub(crate) id: Option<&'a str>,
     pub(crate) repeat: Repeat,
+    /// What it means if the call changes nothing.
+    pub(crate) unchanged: Unchanged,
     /// Four numbers whose meaning is the verb's, and for some verbs one more per limit.
     pub(crate) numbers: [u64; 4],
     pub(crate) list: Option<Vec<u8>>,
@@ -285,8 +292,18 @@ impl<'a> Call<'a> {
             given_at: None,
             id: None,
             repeat: Repeat::Safe,
+            unchanged: Unchanged::Repeat,
             numbers: [0; 4],
             list: None,
+        }
+    }
+
+    /// Whether `answer`, which changed nothing, says that an earlier call made the change.
+    fn is_repeat(&self, answer: &Answer) -> bool {
+        match self.unchanged {
+            Unchanged::Reading => false,
+            Unchanged::Decision => matches!(answer.known(), Ok(Known::Before(_))),
+            Unchanged::Repeat => true,
         }
     }
 }

@@ -7,14 +7,17 @@ mod fault;
 mod gate;
 mod link;
 mod msgpack;
+mod node;
 mod options;
 mod overrides;
 mod repair;
 mod script;
+mod server;
 mod verbs;
 
 pub use gate::Redis;
 pub use options::{
     ATTEMPT_TIMEOUT, ATTEMPTS_MAX, CARRIES_MAX, CONNECT_TIMEOUT, OWN_ID_ATTEMPTS, Options,
-    REPLICA_SHARE, WINDOW_TRIES_MAX,
+    RENEW_PAUSE, REPLICA_SHARE, WINDOW_TRIES_MAX,
 };
+pub use server::Kept;

@@ -1,28 +1,23 @@
 //! The way to the server: one connection that many callers share, and that comes back by itself.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{
-    Client, Cmd, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
-    ServerErrorKind, TlsCertificates,
-};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, ServerErrorKind, TlsCertificates};
 use tollgate::{Error, ErrorKind, Span, SystemClock, within};
 
 use crate::fault;
+use crate::node::{Node, Reason, is_other_server};
 use crate::options::{Options, REPLICA_SHARE};
 use crate::script::Script;
 
-/// How often the manager tries again to connect before it says that it could not; the next call tries again anyway.
-const CONNECT_RETRIES_MAX: usize = 0;
 /// How often the client of a cluster follows a redirection or asks for the new map of slots.
 const REDIRECTIONS_MAX: u32 = 8;
-/// How many calls may wait to be written to one connection.
-const CALLS_QUEUED_MAX: usize = 1_024;
 
 /// A connection to a server or a cluster.
 pub(crate) struct Link {
@@ -35,7 +30,7 @@ pub(crate) struct Link {
 
 #[derive(Clone)]
 enum Connection {
-    Single(ConnectionManager),
+    Single(Arc<Node>),
     Cluster(ClusterConnection),
 }
 
@@ -50,20 +45,23 @@ pub(crate) enum Repeat {
 
 impl Link {
     pub(crate) async fn connect(options: &Options) -> Result<Self, Error> {
-        if options.urls.iter().any(|url| url.starts_with("rediss://")) {
+        let is_tls = options.sentinel.as_ref().is_some_and(|sentinel| sentinel.tls);
+        if is_tls || options.urls.iter().any(|url| url.starts_with("rediss://")) {
             // A program that has chosen its own cryptography keeps it.
             drop(rustls::crypto::ring::default_provider().install_default());
         }
         let servers = options.shown();
         fault::check_authority(options.authority.as_deref())?;
-        let connect =
-            async { if options.cluster { cluster(options).await } else { single(options).await } };
-        let connection = within(&SystemClock, options.connect_timeout(), connect).await;
-        let connection = match connection {
-            Some(Ok(connection)) => connection,
-            Some(Err(error)) => return Err(fault::fault(error, "connect", &servers)),
-            None => return Err(fault::no_connection(&servers, options.connect_timeout())),
+        let connect = async {
+            if options.cluster {
+                cluster(options).await.map_err(|error| fault::fault(error, "connect", &servers))
+            } else {
+                Ok(Connection::Single(Arc::new(Node::connect(options).await?)))
+            }
         };
+        let connection = within(&SystemClock, options.connect_timeout(), connect).await;
+        let connection = connection
+            .unwrap_or_else(|| Err(fault::no_connection(&servers, options.connect_timeout())))?;
         let (timeout, wait_replicas) = (options.attempt_timeout, options.wait_replicas);
         let attempts_max = options.attempts_max;
         Ok(Self { connection, servers, timeout, attempts_max, wait_replicas })
@@ -86,8 +84,7 @@ impl Link {
                     if attempts < self.attempts_max
                         && repeat == Repeat::Safe
                         && error.is_connection_dropped() => {}
-                Some(Err(error)) => return Err(fault::fault(error, script.verb, &self.servers)),
-                None => return Err(fault::too_slow(script.verb, &self.servers, self.timeout)),
+                other => return self.answer(other, script.verb),
             }
         }
     }
@@ -98,25 +95,82 @@ impl Link {
         keys: &[&str],
         args: &[&[u8]],
     ) -> RedisResult<Vec<u8>> {
-        let known = self.send(command("EVALSHA", &script.sha, keys, args)).await;
-        match known {
+        match self.query(command("EVALSHA", &script.sha, keys, args)).await {
             // After a start, a failover or SCRIPT FLUSH. It was not run, so sending it whole is no repeat.
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(command("EVAL", &script.source, keys, args)).await
+                self.query(command("EVAL", &script.source, keys, args)).await
             }
             other => other,
         }
     }
 
-    async fn send(&self, command: Cmd) -> RedisResult<Vec<u8>> {
-        match self.connection.clone() {
-            Connection::Single(mut connection) => command.query_async(&mut connection).await,
-            Connection::Cluster(mut connection) => command.query_async(&mut connection).await,
+    /// Sends `command`. A server that is not the primary any more did not execute it, so it is sent to the primary.
+    async fn query<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<T> {
+        let node = match &self.connection {
+            Connection::Single(node) => node,
+            Connection::Cluster(connection) => {
+                return command.query_async(&mut connection.clone()).await;
+            }
+        };
+        let (mut connection, generation) = node.connection().await;
+        match command.query_async(&mut connection).await {
+            Err(error) if is_other_server(&error) => {
+                if !node.renew(generation, Reason::Refused).await {
+                    return Err(error);
+                }
+                let (mut connection, _) = node.connection().await;
+                command.query_async(&mut connection).await
+            }
+            Err(error) => {
+                if error.is_io_error() {
+                    node.suspect();
+                }
+                Err(error)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Fails unless the server is a primary, and connects to the primary if it is not. A cluster knows its primaries.
+    pub(crate) async fn check_primary(&self) -> Result<(), Error> {
+        let Connection::Single(node) = &self.connection else { return Ok(()) };
+        let check = async {
+            let (connection, generation) = node.connection().await;
+            match node.check_role(connection).await {
+                Err(error) if is_other_server(&error) => {
+                    if node.renew(generation, Reason::Refused).await { Ok(()) } else { Err(error) }
+                }
+                answer => answer,
+            }
+        };
+        self.answer(within(&SystemClock, self.timeout, check).await, "read the role")
+    }
+
+    /// The answer to a call that had the attempt's timeout.
+    fn answer<T>(&self, answer: Option<RedisResult<T>>, doing: &str) -> Result<T, Error> {
+        match answer {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(fault::fault(error, doing, &self.servers)),
+            None => {
+                if let Connection::Single(node) = &self.connection {
+                    node.suspect();
+                }
+                Err(fault::too_slow(doing, &self.servers, self.timeout))
+            }
         }
     }
 
     /// Waits until as many replicas as wanted have what was written to `key` on this connection.
     pub(crate) async fn replicated(&self, key: &str) -> Result<(), Error> {
+        self.wait_for_replicas(key, false).await
+    }
+
+    /// As [`replicated`](Self::replicated), for what an earlier call wrote, perhaps on another connection.
+    pub(crate) async fn replicated_before(&self, key: &str) -> Result<(), Error> {
+        self.wait_for_replicas(key, true).await
+    }
+
+    async fn wait_for_replicas(&self, key: &str, before: bool) -> Result<(), Error> {
         if self.wait_replicas == 0 {
             return Ok(());
         }
@@ -124,13 +178,12 @@ impl Link {
         let patience = Span::from_micros(self.timeout.as_micros() / REPLICA_SHARE);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wait_replicas).arg(patience.as_millis_ceil());
-        let reached = match within(&SystemClock, self.timeout, self.wait(wait, key)).await {
-            Some(Ok(reached)) => reached,
-            Some(Err(error)) => {
-                return Err(fault::fault(error, "wait for replicas", &self.servers));
-            }
-            None => return Err(fault::too_slow("wait for replicas", &self.servers, self.timeout)),
-        };
+        // The server waits for the last write of the connection, so one is made that comes after the earlier call's.
+        let mut touch = redis::cmd("SET");
+        touch.arg(format!("{key}wait")).arg(1).arg("PX").arg(self.timeout.as_millis_ceil());
+        let wait = self.wait(wait, before.then_some(touch), key);
+        let reached = within(&SystemClock, self.timeout, wait).await;
+        let reached = self.answer(reached, "wait for replicas")?;
         if reached < i64::from(self.wait_replicas) {
             return Err(Error::new(
                 ErrorKind::Unavailable,
@@ -144,10 +197,21 @@ impl Link {
         Ok(())
     }
 
-    async fn wait(&self, wait: Cmd, key: &str) -> RedisResult<i64> {
+    async fn wait(&self, wait: Cmd, touch: Option<Cmd>, key: &str) -> RedisResult<i64> {
         match self.connection.clone() {
-            Connection::Single(mut connection) => wait.query_async(&mut connection).await,
+            Connection::Single(node) => {
+                let mut pipeline = redis::pipe();
+                if let Some(touch) = touch {
+                    pipeline.add_command(touch).ignore();
+                }
+                pipeline.add_command(wait);
+                let (reached,) = pipeline.query_async(&mut node.connection().await.0).await?;
+                Ok(reached)
+            }
             Connection::Cluster(mut connection) => {
+                if let Some(touch) = touch {
+                    touch.query_async::<()>(&mut connection).await?;
+                }
                 // To the node that has the key.
                 let route = Route::new(slot(key), SlotAddr::Master);
                 let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
@@ -166,7 +230,7 @@ impl Link {
     ) -> Result<T, Error> {
         let answer = async {
             match self.connection.clone() {
-                Connection::Single(mut connection) => command.query_async(&mut connection).await,
+                Connection::Single(_) => self.query(command).await,
                 Connection::Cluster(mut connection) => {
                     let route = Route::new(slot, SlotAddr::Master);
                     let routing =
@@ -176,11 +240,7 @@ impl Link {
                 }
             }
         };
-        match within(&SystemClock, self.timeout, answer).await {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(fault::fault(error, doing, &self.servers)),
-            None => Err(fault::too_slow(doing, &self.servers, self.timeout)),
-        }
+        self.answer(within(&SystemClock, self.timeout, answer).await, doing)
     }
 
     /// One slot of each node; any slot where there is only one node.
@@ -217,17 +277,15 @@ impl Link {
         let ping = async {
             let command = redis::cmd("PING");
             match self.connection.clone() {
-                Connection::Single(mut connection) => connection.req_packed_command(&command).await,
+                Connection::Single(_) => self.query(command).await,
                 Connection::Cluster(mut connection) => {
                     connection.req_packed_command(&command).await
                 }
             }
         };
-        match within(&SystemClock, self.timeout, ping).await {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(fault::fault(error, "ping", &self.servers)),
-            None => Err(fault::too_slow("ping", &self.servers, self.timeout)),
-        }
+        let answer: Option<RedisResult<redis::Value>> =
+            within(&SystemClock, self.timeout, ping).await;
+        self.answer(answer, "ping").map(|_| ())
     }
 }
 
@@ -257,27 +315,6 @@ pub(crate) fn slot(key: &str) -> u16 {
     crc % 16_384
 }
 
-async fn single(options: &Options) -> RedisResult<Connection> {
-    let url = options.urls.first().map_or("", String::as_str);
-    let info = url.into_connection_info()?;
-    // With RESP3 the connection notices that it was lost before the next call does.
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let info = info.set_redis_settings(settings);
-    let client = match certificates(options) {
-        Some(certificates) if url.starts_with("rediss://") => {
-            Client::build_with_tls(info, certificates)?
-        }
-        _ => Client::open(info)?,
-    };
-    let timeout = Some(Duration::from(options.attempt_timeout));
-    let config = ConnectionManagerConfig::new()
-        .set_response_timeout(timeout)
-        .set_connection_timeout(Some(Duration::from(options.connect_timeout())))
-        .set_number_of_retries(CONNECT_RETRIES_MAX)
-        .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-    Ok(Connection::Single(ConnectionManager::new_with_config(client, config).await?))
-}
-
 async fn cluster(options: &Options) -> RedisResult<Connection> {
     let timeout = Duration::from(options.attempt_timeout);
     let mut builder = ClusterClient::builder(options.urls.iter().map(String::as_str));
@@ -293,7 +330,7 @@ async fn cluster(options: &Options) -> RedisResult<Connection> {
     Ok(Connection::Cluster(client.get_async_connection().await?))
 }
 
-fn certificates(options: &Options) -> Option<TlsCertificates> {
+pub(crate) fn certificates(options: &Options) -> Option<TlsCertificates> {
     let authority = options.authority.clone()?;
     Some(TlsCertificates { client_tls: None, root_cert: Some(authority) })
 }

@@ -31,10 +31,32 @@ pub const OWN_ID_ATTEMPTS: u64 = 2;
 /// How often the calendar windows are sent again because the server's clock is in another one.
 pub const WINDOW_TRIES_MAX: usize = 4;
 
+/// How long no other primary is looked for after none was found.
+pub const RENEW_PAUSE: Span = Span::from_millis(100);
+
+/// User and password.
+#[derive(Clone, Default)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// How the primary is found by Sentinel.
+#[derive(Clone, Default)]
+pub(crate) struct Sentinel {
+    pub(crate) master: String,
+    pub(crate) sentinels: Login,
+    pub(crate) servers: Login,
+    pub(crate) tls: bool,
+    pub(crate) database: i64,
+}
+
 /// Where Redis is and how it is used.
 #[derive(Clone)]
 pub struct Options {
+    /// With [`sentinel`](Self::sentinel), the addresses of the sentinels.
     pub(crate) urls: Vec<String>,
+    pub(crate) sentinel: Option<Sentinel>,
     pub(crate) cluster: bool,
     pub(crate) prefix: String,
     pub(crate) attempt_timeout: Span,
@@ -51,6 +73,7 @@ impl Options {
     pub fn single(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
+            sentinel: None,
             cluster: false,
             prefix: "tg".to_owned(),
             attempt_timeout: ATTEMPT_TIMEOUT,
@@ -67,6 +90,49 @@ impl Options {
     pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { urls, cluster: true, ..Self::single("") }
+    }
+
+    /// The primary that the sentinels at these addresses (`host:port`) know as `master`. It is looked up again after a
+    /// failover.
+    #[must_use]
+    pub fn sentinel<A: Into<String>>(
+        addresses: impl IntoIterator<Item = A>,
+        master: impl Into<String>,
+    ) -> Self {
+        let urls = addresses.into_iter().map(Into::into).collect();
+        let sentinel = Some(Sentinel { master: master.into(), ..Sentinel::default() });
+        Self { urls, sentinel, ..Self::single("") }
+    }
+
+    /// The user and password of the servers behind Sentinel. Elsewhere they are in the url.
+    #[must_use]
+    pub fn login(self, user: Option<String>, password: Option<String>) -> Self {
+        self.with_sentinel(|sentinel| sentinel.servers = Login { user, password })
+    }
+
+    /// The user and password of the sentinels themselves.
+    #[must_use]
+    pub fn sentinel_login(self, user: Option<String>, password: Option<String>) -> Self {
+        self.with_sentinel(|sentinel| sentinel.sentinels = Login { user, password })
+    }
+
+    /// The database of the servers behind Sentinel; 0 if nothing is set.
+    #[must_use]
+    pub fn database(self, database: u32) -> Self {
+        self.with_sentinel(|sentinel| sentinel.database = database.into())
+    }
+
+    /// Connects to sentinels and to the servers behind them by TLS.
+    #[must_use]
+    pub fn tls(self) -> Self {
+        self.with_sentinel(|sentinel| sentinel.tls = true)
+    }
+
+    fn with_sentinel(mut self, change: impl FnOnce(&mut Sentinel)) -> Self {
+        if let Some(sentinel) = &mut self.sentinel {
+            change(sentinel);
+        }
+        self
     }
 
     /// What every key begins with; `tg` if nothing is set. Braces would break the spread over a cluster and are dropped.
@@ -126,6 +192,9 @@ impl Options {
 
     /// The servers without users and passwords, for messages.
     pub(crate) fn shown(&self) -> String {
+        if self.sentinel.is_some() {
+            return self.urls.join(", ");
+        }
         self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
     }
 }

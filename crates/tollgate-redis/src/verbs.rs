@@ -12,7 +12,7 @@ use tollgate::{
 use crate::answer::{Answer, Status};
 use crate::args::{self, words};
 use crate::entry::corrupt;
-use crate::gate::{Call, Redis};
+use crate::gate::{Call, Redis, Unchanged};
 use crate::link::Repeat;
 use crate::options::OWN_ID_ATTEMPTS;
 use crate::script;
@@ -63,6 +63,8 @@ impl Gate for Redis {
     ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
         Box::pin(async move {
             let policy = policy.for_subject(subject);
+            // Probes ask for standings, and a replica would answer them.
+            self.link.check_primary().await?;
             match self.look(Operation::Standing { policy, subject }).await? {
                 Outcome::Stands(standings) => Ok(standings),
                 other => Err(corrupt(&format!("the core answered another question: {other:?}"))),
@@ -131,6 +133,7 @@ impl Redis {
             amounts: *amounts,
             id,
             repeat: if id.is_some() { Repeat::Safe } else { Repeat::Unsafe },
+            unchanged: Unchanged::Decision,
             numbers: [id_ttl, mode, args::digest(policy), asked],
             ..Call::new(&script, policy, ask.subject())
         };
@@ -173,7 +176,8 @@ impl Redis {
     /// Reads the entry and answers from it, writing nothing.
     async fn look(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
-        let call = Call::new(&script::STANDING, policy, subject);
+        let call =
+            Call { unchanged: Unchanged::Reading, ..Call::new(&script::STANDING, policy, subject) };
         let answer = self.call(&call).await?;
         match answer.status {
             Status::Same => {

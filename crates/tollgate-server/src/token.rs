@@ -55,6 +55,50 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The most permit keys that are accepted at the same time.
+pub const KEYS_MAX: usize = 4;
+
+/// The permit key that seals, and those before it that are still accepted.
+#[cfg(feature = "serve")]
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    sealing: Key,
+    earlier: Vec<Key>,
+}
+
+#[cfg(feature = "serve")]
+impl Keys {
+    pub(crate) fn new(key: [u8; KEY_BYTES]) -> Self {
+        Self { sealing: key.into(), earlier: Vec::new() }
+    }
+
+    /// The keys after `key` replaced the one that seals.
+    pub(crate) fn renewed(&self, key: [u8; KEY_BYTES]) -> Self {
+        let mut earlier = vec![self.sealing.clone()];
+        earlier.extend(self.earlier.iter().take(KEYS_MAX - 2).cloned());
+        Self { sealing: key.into(), earlier }
+    }
+
+    pub(crate) const fn sealing(&self) -> &Key {
+        &self.sealing
+    }
+
+    /// As [`decode`], with any of the keys.
+    pub(crate) fn decode(
+        &self,
+        text: &str,
+        lookup: impl Fn(&str) -> Result<Policy, Error>,
+    ) -> Result<Permit, Error> {
+        if self.earlier.is_empty() {
+            return decode(text, &self.sealing, lookup);
+        }
+        let bytes = bytes_of(text)?;
+        let (sealed, mac) = bytes.split_at(bytes.len() - MAC_BYTES);
+        let is_sealed = |key: &&Key| mac_of(sealed, key).verify_slice(mac).is_ok();
+        decode(text, self.earlier.iter().find(is_sealed).unwrap_or(&self.sealing), lookup)
+    }
+}
+
 /// The longest token, in characters: every name and number at its longest, handed on by [`RELAYS_MAX`] brokers.
 pub const TOKEN_CHARS_MAX: usize =
     (1 + BODY_BYTES_MAX + MAC_BYTES + RELAYS_MAX * (1 + MAC_BYTES)).div_ceil(3) * 4;

@@ -6,6 +6,7 @@ use super::blame::Blame;
 use super::broker::{self, BrokerConfig};
 use super::file::StoreTable;
 use super::place::Text;
+use super::redis::{self, RedisConfig};
 use super::secret::Secret;
 
 pub(super) const PATH_DEFAULT: &str = "tollgate-data";
@@ -61,16 +62,7 @@ impl StoreConfig {
                 "authority_file",
                 "attempt_timeout",
             ],
-            "redis" => &[
-                "url",
-                "url_env",
-                "url_file",
-                "cluster",
-                "prefix",
-                "wait_replicas",
-                "authority_file",
-                "attempt_timeout",
-            ],
+            "redis" => redis::KEYS,
             other => {
                 return Err(text.blame(
                     &["store", "kind"],
@@ -98,23 +90,10 @@ impl StoreConfig {
                 endpoint: table.endpoint.clone(),
             })),
             "postgres" => postgres(text, table, folder),
-            "redis" => redis(text, table, folder),
+            "redis" => redis::resolve(text, table, folder),
             _ => embedded(text, table, folder),
         }
     }
-}
-
-/// A Redis server or cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RedisConfig {
-    /// Where it is; a cluster may name several nodes, separated by commas.
-    pub(crate) url: Secret,
-    pub(crate) cluster: bool,
-    /// What every key begins with.
-    pub(crate) prefix: Option<String>,
-    pub(crate) wait_replicas: u32,
-    /// Certificates to trust instead of the machine's own.
-    pub(crate) authority: Option<PathBuf>,
 }
 
 /// A DynamoDB table. Credentials come from where AWS tools find them.
@@ -152,17 +131,7 @@ fn postgres(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreC
     }))
 }
 
-fn redis(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreConfig, Blame> {
-    Ok(StoreConfig::Redis(RedisConfig {
-        url: url(text, table, folder)?,
-        cluster: table.cluster.unwrap_or(false),
-        prefix: table.prefix.clone(),
-        wait_replicas: table.wait_replicas.unwrap_or(0),
-        authority: table.authority_file.as_ref().map(|path| folder.join(path)),
-    }))
-}
-
-fn url(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<Secret, Blame> {
+pub(super) fn url(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<Secret, Blame> {
     let url = [&table.url, &table.url_env, &table.url_file].map(Option::as_deref);
     Secret::resolve("the store", "url", url, folder)
         .map_err(|what| text.blame(&["store", "kind"], what))

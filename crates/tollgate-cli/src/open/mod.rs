@@ -5,6 +5,7 @@ mod servers;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
 use tollgate::overrides::OverrideStore;
@@ -12,7 +13,7 @@ use tollgate::repair::Repair;
 use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options};
-use tollgate_postgres::{CLEAN_UP_EVERY, Postgres, PostgresAudit};
+use tollgate_postgres::{Postgres, PostgresAudit};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
 use tollgate_server::wire::StoreHealth;
@@ -26,7 +27,8 @@ use crate::strategy::{self, Resilient};
 #[derive(Debug)]
 pub(crate) struct Opened {
     store: Kept,
-    key: [u8; KEY_BYTES],
+    /// The key of permits, which changes if the store lost it.
+    key: watch::Sender<[u8; KEY_BYTES]>,
     /// Where overrides are kept; nothing if they end with the process.
     overrides: Option<Arc<dyn OverrideStore>>,
     /// What a broker does beside answering, until it closes.
@@ -75,8 +77,13 @@ impl Opened {
     }
 
     /// The key that permits are sealed with.
-    pub(crate) const fn key(&self) -> &[u8; KEY_BYTES] {
-        &self.key
+    pub(crate) fn key(&self) -> [u8; KEY_BYTES] {
+        *self.key.borrow()
+    }
+
+    /// The same, and every key that replaces it.
+    pub(crate) fn keys(&self) -> watch::Receiver<[u8; KEY_BYTES]> {
+        self.key.subscribe()
     }
 
     /// Where overrides are kept; nothing if they end with the process.
@@ -116,7 +123,7 @@ pub(crate) async fn for_command(
             let attempts = strategy::attempts(store, fallback.attempt_timeout, false);
             let gate = Resend::new(remote.gate, attempts, clock);
             let (store, overrides) = (Kept::Remote(Arc::new(gate)), Some(remote.overrides));
-            Ok(Opened { store, key: remote.key, overrides, chore: None })
+            Ok(Opened { store, key: watch::Sender::new(remote.key), overrides, chore: None })
         }
     }
 }
@@ -199,7 +206,7 @@ pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
 pub(crate) fn empty(clock: Arc<dyn Clock>, folder: Option<&Path>) -> Result<Opened, Error> {
     let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
     let overrides = folder.map(|folder| Arc::new(EmbeddedOverrides::new(folder)) as _);
-    Ok(Opened { store, key: fresh_key()?, overrides, chore: None })
+    Ok(Opened { store, key: watch::Sender::new(fresh_key()?), overrides, chore: None })
 }
 
 /// Where the overrides of `store` are kept, without opening the rest of it; nothing if that is inside the broker.
@@ -235,18 +242,17 @@ pub(crate) async fn for_server(
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
             let heard = Some(Arc::clone(&observer));
-            let Remote { gate, key, overrides, tidy } =
+            let Remote { gate, key, overrides, chore } =
                 Box::pin(servers::open(store, timeout, Arc::clone(&clock), heard)).await?;
             let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
             // DynamoDB tells of its own attempts.
             let tells = !matches!(store, StoreConfig::DynamoDb(_));
             let tried = Resend::new(gate, attempts, Arc::clone(&clock));
             let tried = if tells { tried.observer(Arc::clone(&observer)) } else { tried };
+            let (ticking, key) = (Arc::clone(&clock), watch::Sender::new(key));
             let gate =
                 Resilient::new(tried, attempts, strategy, fallback.settings, clock, observer)?;
-            let chore = tidy.map(|postgres| {
-                tokio::spawn(async move { postgres.keep_clean(CLEAN_UP_EVERY).await })
-            });
+            let chore = chore.map(|chore| tokio::spawn(chore.run(key.clone(), ticking)));
             let (store, overrides) = (Kept::Resilient(Box::new(gate)), Some(overrides));
             Ok(Opened { store, key, overrides, chore })
         }
@@ -269,7 +275,7 @@ pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog
 
 fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
-    let key = embedded.permit_key();
+    let key = watch::Sender::new(embedded.permit_key());
     let overrides: Arc<dyn OverrideStore> = Arc::new(EmbeddedOverrides::new(path));
     let store = Kept::Embedded(Arc::new(Atomic::new(embedded)));
     Ok(Opened { store, key, overrides: Some(overrides), chore: None })

@@ -8,7 +8,7 @@ use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, Operation, Outcome, Permit
 use tollgate::{Clock, RollingWindow, Span, Standing, Timestamp, TokenBucket};
 use tollgate_testing::script::Single;
 
-use crate::{Desk, admit, remaining, single, standing};
+use crate::{Desk, Dynamo, admit, remaining, single, standing};
 
 /// Numbers that are the same in every run.
 struct Dice(u64);
@@ -147,45 +147,125 @@ fn used_for(standings: &[Standing], now: Timestamp) -> u64 {
     standings[0].full_at.map_or(0, |full_at| full_at.since(now).as_micros())
 }
 
-/// Permits in flight that are settled in random order by many tasks are settled exactly, each once. Ten times as many go through
-/// the same item in the unit tests of the crate, without the round trips.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_in_flight_settle_in_any_order() {
-    const PERMITS: usize = 1_000;
-    const AT_ONCE: usize = 64;
-    let desk = Desk::new().await;
-    let gate = Arc::new(desk.gate().await);
-    let policy = single(RollingWindow::new(20_000, Span::from_hours(1)));
-    let mut permits = Vec::with_capacity(PERMITS);
-    while permits.len() < PERMITS {
-        let asks = (0..AT_ONCE.min(PERMITS - permits.len())).map(|_| {
-            let (gate, policy) = (Arc::clone(&gate), policy.clone());
-            tokio::spawn(async move { admit(&gate, &Ask::new(&policy, "p")).await })
-        });
-        for ask in asks.collect::<Vec<_>>() {
-            permits.push(ask.await.unwrap());
-        }
+/// How many permits may be in flight on one subject.
+const IN_FLIGHT: usize = tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
+const TASKS: usize = 64;
+
+/// Admits [`IN_FLIGHT`] permits of one subject from [`TASKS`] tasks, and returns them in random order.
+async fn fill(gates: &[Arc<Dynamo>], policy: &Policy) -> Vec<Permit> {
+    let tasks = (0..TASKS).map(|task| {
+        let (gate, policy) = (Arc::clone(&gates[task % gates.len()]), policy.clone());
+        tokio::spawn(async move {
+            let mut permits = Vec::new();
+            for _ in (task..IN_FLIGHT).step_by(TASKS) {
+                permits.push(admit(&gate, &Ask::new(&policy, "p")).await);
+            }
+            permits
+        })
+    });
+    let mut permits = Vec::with_capacity(IN_FLIGHT);
+    for task in tasks.collect::<Vec<_>>() {
+        permits.extend(task.await.unwrap());
     }
-    assert_eq!(remaining(&gate, &policy, "p").await, [19_000]);
     let mut dice = Dice(7);
     for place in (1..permits.len()).rev() {
         permits.swap(place, usize::try_from(dice.roll(place as u64 + 1)).unwrap());
     }
-    for lot in permits.chunks(AT_ONCE) {
-        let settles = lot.iter().map(|permit| {
-            let (gate, permit) = (Arc::clone(&gate), permit.clone());
-            tokio::spawn(async move {
-                gate.settle(&permit, &Costs::new().with("requests", 0)).await.unwrap()
-            })
-        });
-        for settled in settles.collect::<Vec<_>>() {
-            assert!(settled.await.unwrap());
+    permits
+}
+
+/// Settles every permit at nothing from [`TASKS`] tasks over `gates`; each must be the first to.
+async fn settle_all(gates: &[Arc<Dynamo>], permits: &[Permit]) {
+    let tasks = (0..TASKS).map(|task| {
+        let gate = Arc::clone(&gates[task % gates.len()]);
+        let own: Vec<Permit> = permits.iter().skip(task).step_by(TASKS).cloned().collect();
+        tokio::spawn(async move {
+            for permit in own {
+                assert!(gate.settle(&permit, &Costs::new().with("requests", 0)).await.unwrap());
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+/// As many permits in flight as a shared store keeps are settled in random order by many tasks: exactly, each once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_in_flight_settle_in_any_order() {
+    let desk = Desk::new().await;
+    let policy = single(RollingWindow::new(20_000, Span::from_hours(1)));
+    let gates = [Arc::new(desk.gate().await)];
+    let permits = fill(&gates, &policy).await;
+    assert_eq!(remaining(&gates[0], &policy, "p").await, [10_000]);
+    settle_all(&gates, &permits).await;
+    assert_eq!(remaining(&gates[0], &policy, "p").await, [20_000]);
+    for permit in permits.iter().step_by(997) {
+        assert!(!gates[0].release(permit).await.unwrap(), "settled before");
+    }
+}
+
+/// Two instances that know nothing of each other settle together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_instances_settle_ten_thousand_in_any_order() {
+    let desk = Desk::new().await;
+    let policy = single(RollingWindow::new(20_000, Span::from_hours(1)));
+    let gates = [Arc::new(desk.gate().await), Arc::new(desk.gate().await)];
+    let permits = fill(&gates, &policy).await;
+    settle_all(&gates, &permits).await;
+    assert_eq!(remaining(&gates[0], &policy, "p").await, [20_000]);
+    for permit in permits.iter().step_by(997) {
+        assert!(!gates[1].release(permit).await.unwrap(), "settled before");
+    }
+}
+
+/// Of settles that are written together, one that is invalid fails alone, and each gets its own answer.
+#[tokio::test]
+async fn an_invalid_settle_fails_alone() {
+    let desk = Desk::new().await;
+    let gate = Arc::new(desk.gate().await);
+    let policy = single(TokenBucket::per_minute(100));
+    let mut permits = Vec::new();
+    for _ in 0..20 {
+        permits.push(admit(&gate, &Ask::new(&policy, "p")).await);
+    }
+    let twice = permits[3].clone();
+    assert!(gate.release(&twice).await.unwrap());
+    let settles = permits.into_iter().enumerate().map(|(place, permit)| {
+        let gate = Arc::clone(&gate);
+        let costs = Costs::new().with(if place == 7 { "miles" } else { "requests" }, 0);
+        tokio::spawn(async move { gate.settle(&permit, &costs).await })
+    });
+    for (place, answer) in settles.collect::<Vec<_>>().into_iter().enumerate() {
+        match (place, answer.await.unwrap()) {
+            (7, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::Invalid),
+            (_, answer) => assert_eq!(answer.unwrap(), place != 3, "{place}"),
         }
     }
-    assert_eq!(remaining(&gate, &policy, "p").await, [20_000]);
-    for permit in permits.iter().step_by(97) {
-        assert!(!gate.release(permit).await.unwrap(), "settled before");
+    assert_eq!(remaining(&gate, &policy, "p").await, [99]);
+}
+
+/// A caller that is cancelled while it writes for others takes nothing from them: each settle is answered as the first one
+/// that it is, whether the write had been applied or not.
+#[tokio::test]
+async fn a_cancelled_caller_loses_no_other_settle() {
+    let desk = Desk::new().await;
+    let gate = desk.gate().await;
+    let policy = single(RollingWindow::new(1_000, Span::from_hours(1)));
+    let nothing = Costs::new().with("requests", 0);
+    for patience in (0..30).map(std::time::Duration::from_millis) {
+        let mut permits = Vec::new();
+        for _ in 0..4 {
+            permits.push(admit(&gate, &Ask::new(&policy, "p")).await);
+        }
+        // The first has the turn; the others wait, and the second leads them.
+        let settle = |place: usize| gate.settle(&permits[place], &nothing);
+        let leads = tokio::time::timeout(patience, settle(1));
+        let (first, _, third, fourth) = tokio::join!(settle(0), leads, settle(2), settle(3));
+        assert!(first.unwrap() && third.unwrap() && fourth.unwrap(), "{patience:?}");
+        settle(1).await.unwrap();
     }
+    assert_eq!(remaining(&gate, &policy, "p").await, [1_000]);
 }
 
 /// Where too many permits wait to be settled, an ask that may be given back is Contended and charges nothing; one that never

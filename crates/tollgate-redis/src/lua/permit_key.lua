@@ -1,5 +1,6 @@
--- The key that permits are sealed with; ARGV[3] if there is none yet.
-local key = redis.call('HGET', KEY, 'key')
-if key then return answer(SAME, key) end
-redis.call('HSET', KEY, 'key', ARGV[3])
-return answer(DONE, ARGV[3])
+-- The key that permits are sealed with, and a mark of this data; ARGV[3] and ARGV[4] if there are none yet.
+local kept = redis.call('HMGET', KEY, 'key', 'mark')
+if kept[1] and kept[2] then return answer(SAME, kept[1] .. kept[2]) end
+local key, mark = kept[1] or ARGV[3], kept[2] or ARGV[4]
+redis.call('HSET', KEY, 'key', key, 'mark', mark)
+return answer(DONE, key .. mark)

@@ -113,7 +113,7 @@ async fn each_way_to_misconnect_has_its_own_text() {
 }
 
 /// What the README says that a user needs.
-pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +get +set +hget +hmget +hset +hdel +del +pexpireat +ping +wait";
+pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +get +set +hget +hmget +hset +hdel +del +pexpireat +ping +role +wait";
 
 /// A user who may run nothing but what the README lists can do everything; one who lacks a permission is told.
 #[tokio::test]

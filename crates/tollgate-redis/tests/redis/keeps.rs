@@ -5,7 +5,7 @@ use tollgate::{
     Ask, CalendarWindow, Concurrency, Costs, Decision, ErrorKind, Gate, Limit, Period, Policy,
     RollingWindow, Rule, Span, Timestamp, TokenBucket,
 };
-use tollgate_redis::Options;
+use tollgate_redis::{Options, Redis};
 use tollgate_testing::servers::{self, Append};
 
 use crate::{TRIES_MAX, acquire, admitted, connect, connect_hasty, daily, server};
@@ -188,6 +188,31 @@ async fn wait_replicas_waits_for_the_replica() {
     assert!(acquire(&gate, &policy, "p").await.unwrap());
     assert_eq!(replica.command(&["exists", &gate.key(&policy, "p")]).unwrap(), "1\n");
     drop(replica);
+}
+
+/// A repeat of what the replica does not have is no more certain than the first answer: not on the connection of the first,
+/// nor on another one.
+#[tokio::test]
+async fn wait_replicas_waits_for_repeats() {
+    let primary = server();
+    let mut replica = primary.start_replica().unwrap();
+    let connect = async || {
+        let options = Options::single(primary.url()).wait_replicas(1);
+        Redis::connect(options.attempt_timeout(Span::from_secs(1))).await.unwrap()
+    };
+    let (policy, gate) = (daily(5), connect().await);
+    let ask = Ask::new(&policy, "p").id("once");
+    let other = admitted(gate.acquire(&Ask::new(&policy, "q")).await.unwrap());
+    replica.process().pause().unwrap();
+    for gate in [&gate, &gate, &connect().await] {
+        let error = gate.acquire(&ask).await.unwrap_err();
+        assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+        let error = gate.release(&other).await.unwrap_err();
+        assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    }
+    replica.process().resume().unwrap();
+    admitted(gate.acquire(&ask).await.unwrap());
+    assert_eq!(gate.standing(&policy, "p").await.unwrap()[0].used, 1);
 }
 
 /// Nothing is given back across a change of numbers, so the key stays until every older permit is too old.

@@ -7,6 +7,7 @@ mod clocks;
 mod cluster;
 mod conforms;
 mod contention;
+mod failover;
 mod faults;
 mod ids;
 mod keeps;

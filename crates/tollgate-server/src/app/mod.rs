@@ -40,7 +40,7 @@ pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     rules: Rules,
     envoy: RwLock<Arc<EnvoyMap>>,
-    key: token::Key,
+    permit_keys: RwLock<Arc<token::Keys>>,
     access: Access,
     legacy_fields: bool,
     clock: Arc<dyn Clock>,
@@ -94,7 +94,7 @@ impl App {
             gate: Queue::new(gate, Arc::new(waiting)),
             rules: Rules::new(policies)?,
             envoy: RwLock::default(),
-            key: key.into(),
+            permit_keys: RwLock::new(Arc::new(token::Keys::new(key))),
             access: Access::open(),
             legacy_fields: false,
             stats: Stats::since(clock.now()),
@@ -227,8 +227,16 @@ impl App {
         &*self.clock
     }
 
-    pub(crate) const fn key(&self) -> &token::Key {
-        &self.key
+    /// The keys of permits, of which the newest seals.
+    pub(crate) fn permit_keys(&self) -> Arc<token::Keys> {
+        Arc::clone(&self.permit_keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Seals permits with `key` from now on. Permits under the keys before are still accepted, up to
+    /// [`KEYS_MAX`](token::KEYS_MAX) of them.
+    pub fn replace_permit_key(&self, key: [u8; token::KEY_BYTES]) {
+        let mut keys = self.permit_keys.write().unwrap_or_else(PoisonError::into_inner);
+        *keys = Arc::new(keys.renewed(key));
     }
 
     pub(crate) const fn auditor(&self) -> &Auditor {

@@ -7,7 +7,6 @@ use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Spa
 
 use super::{App, Watching};
 use crate::bounds::WAIT_MAX;
-use crate::token;
 use crate::wire::{
     AcquireRequest, ChargeRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
 };
@@ -87,7 +86,7 @@ impl App {
 
     /// Opens a sealed permit under the policies in force.
     pub(crate) fn open(&self, permit: &str) -> Result<Permit, Error> {
-        token::decode(permit, &self.key, |name| self.policy(name))
+        self.permit_keys().decode(permit, |name| self.policy(name))
     }
 
     pub(crate) async fn settle(&self, permit: &str, actual: &Costs) -> Result<bool, Error> {

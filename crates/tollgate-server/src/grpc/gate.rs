@@ -40,7 +40,7 @@ impl GateCalls {
         };
         let policy = self.app.policy(&request.policy)?;
         let decision = self.app.acquire(&policy, &request).await?;
-        Ok(convert::decision(&decision, self.app.key()))
+        Ok(convert::decision(&decision, self.app.permit_keys().sealing()))
     }
 
     async fn finish<T, W>(&self, work: impl FnOnce(Arc<App>) -> W) -> Result<T, Error>
@@ -55,7 +55,7 @@ impl GateCalls {
 async fn renew(app: Arc<App>, request: RenewRequest) -> Result<RenewResponse, Error> {
     let permit = app.renew(&request.permit).await?;
     Ok(RenewResponse {
-        permit: token::encode(&permit, app.key()),
+        permit: token::encode(&permit, app.permit_keys().sealing()),
         use_by: permit.use_by().map(time),
         expires_at: permit.expires_at().map(time),
     })
@@ -85,7 +85,7 @@ async fn charge(app: Arc<App>, request: ChargeRequest) -> Result<Admitted, Error
     let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
     let costs = convert::costs(costs);
     let request = wire::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-    Ok(convert::admitted(&app.charge(&request).await?, app.key()))
+    Ok(convert::admitted(&app.charge(&request).await?, app.permit_keys().sealing()))
 }
 
 async fn reset(app: Arc<App>, request: ResetRequest) -> Result<bool, Error> {

@@ -73,7 +73,7 @@ async fn answer(app: &App, request: &AcquireRequest) -> Answer {
         app.acquire(&policy, request).await
     };
     match decided.await {
-        Ok(decision) => Answer::of(&decision, app.key(), app.now()),
+        Ok(decision) => Answer::of(&decision, app.permit_keys().sealing(), app.now()),
         Err(error) => Answer::Failed(error.into()),
     }
 }

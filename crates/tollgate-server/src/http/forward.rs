@@ -58,7 +58,7 @@ async fn decided(
     let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
     match &decision {
         Decision::Admitted(permit) => {
-            let sealed = token::encode(permit, app.key());
+            let sealed = token::encode(permit, app.permit_keys().sealing());
             if let Ok(value) = HeaderValue::try_from(sealed) {
                 response.headers_mut().insert(PERMIT, value);
             }

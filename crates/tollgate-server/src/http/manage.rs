@@ -29,7 +29,7 @@ pub(super) async fn charge(
     Json(request): Json<ChargeRequest>,
 ) -> Response {
     let done = app.charge(&request).await;
-    reply::result(done.map(|permit| Admitted::of(&permit, app.key(), app.now())))
+    reply::result(done.map(|permit| Admitted::of(&permit, app.permit_keys().sealing(), app.now())))
 }
 
 /// `POST /v1/close`: closes a limit until a time.

@@ -34,5 +34,5 @@ pub(super) async fn renew(
     Json(request): Json<PermitRequest>,
 ) -> Response {
     let done = app.renew(&request.permit).await;
-    reply::result(done.map(|permit| Renewed::of(&permit, app.key())))
+    reply::result(done.map(|permit| Renewed::of(&permit, app.permit_keys().sealing())))
 }

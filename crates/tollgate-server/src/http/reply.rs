@@ -67,7 +67,7 @@ pub(super) fn decision(
     let (mut response, standings, read_at, denial) = match decision {
         Decision::Admitted(permit) => {
             let now = app.now();
-            let body = admission(permit, app.key(), now);
+            let body = admission(permit, app.permit_keys().sealing(), now);
             (whole(200, "application/json", body.into()), &permit.limits, now, None)
         }
         Decision::Denied(denial) => {

@@ -22,7 +22,7 @@ pub(super) async fn charge(
     }
     let request = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
     let permit = app.charge(&request).await?;
-    reply(replies, &Admitted::of(&permit, app.key(), app.now()))
+    reply(replies, &Admitted::of(&permit, app.permit_keys().sealing(), app.now()))
 }
 
 pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {

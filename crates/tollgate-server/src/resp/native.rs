@@ -21,7 +21,7 @@ pub(super) async fn acquire(
     let request = asked(words, USAGE)?;
     let policy = app.policy(&request.policy)?;
     let decision = app.acquire(&policy, &request).await?;
-    reply(replies, &Answer::of(&decision, app.key(), app.now()))
+    reply(replies, &Answer::of(&decision, app.permit_keys().sealing(), app.now()))
 }
 
 /// Whether `words` are an ask that waits for room.
@@ -102,7 +102,7 @@ pub(super) async fn release(
 
 pub(super) async fn renew(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
     let permit = app.renew(only(words, "write TG.RENEW permit")?).await?;
-    reply(replies, &Renewed::of(&permit, app.key()))
+    reply(replies, &Renewed::of(&permit, app.permit_keys().sealing()))
 }
 
 pub(super) async fn standing(

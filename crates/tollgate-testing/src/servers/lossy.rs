@@ -16,7 +16,7 @@ pub struct Lossy {
 
 #[derive(Debug)]
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     desk: Mutex<Desk>,
     changed: Condvar,
 }
@@ -39,7 +39,7 @@ impl Lossy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(no_port)?;
         let address = listener.local_addr().map_err(no_port)?;
         let (desk, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { upstream, desk, changed });
+        let shared = Arc::new(Shared { upstream: Mutex::new(upstream), desk, changed });
         let serving = Arc::clone(&shared);
         thread::spawn(move || accept(&listener, &serving));
         Ok(Self { address, shared })
@@ -49,6 +49,11 @@ impl Lossy {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Connects whoever comes from now on to `upstream`. Connections that there are stay where they are.
+    pub fn redirect(&self, upstream: SocketAddr) {
+        *self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
     /// Closes the connection instead of passing on the next reply, `times` times.
@@ -110,7 +115,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let server = TcpStream::connect(shared.upstream)?;
+    let upstream = *shared.upstream.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = TcpStream::connect(upstream)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (asks_from, asks_to) = (client.try_clone()?, server.try_clone()?);

@@ -40,5 +40,5 @@ pub use postgres::Postgres;
 pub use process::{Process, eventually};
 pub use program::{Fault, Program, run};
 pub use proxies::Proxy;
-pub use redis::{Append, Redis, RedisCluster};
+pub use redis::{Append, Redis, RedisCluster, RedisSentinel};
 pub use schemathesis::{schemathesis, violations};

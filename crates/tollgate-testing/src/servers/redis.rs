@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::process::nap;
+use super::process::{eventually, nap};
 use super::{Authority, Fault, Port, Process, Program, free_ports, run};
 
 /// The masters of a cluster.
@@ -48,6 +48,36 @@ impl Redis {
         Ok(Self { process: Process::start(program, port, folder)?, tls: false })
     }
 
+    /// Starts a replica of this server, and waits until it has what this one has.
+    ///
+    /// # Errors
+    /// If it does not start or does not follow.
+    pub fn start_replica(&self) -> Result<Self, Fault> {
+        self.command(&["config", "set", "repl-diskless-sync-delay", "0"])?;
+        let address = self.address();
+        let arguments = format!("--replicaof {} {}", address.ip(), address.port());
+        let replica = Self::start_with(Append::Never, &arguments)?;
+        let follows = || {
+            let role = replica.command(&["info", "replication"]).ok()?;
+            let seen = self.command(&["info", "replication"]).ok()?;
+            let port = format!("port={},state=online", replica.address().port());
+            (role.contains("master_link_status:up") && seen.contains(&port)).then_some(())
+        };
+        eventually(follows).ok_or_else(|| Fault::new("the replica does not follow"))?;
+        Ok(replica)
+    }
+
+    /// Makes this server a replica of `primary`, which becomes a primary.
+    ///
+    /// # Errors
+    /// If either refuses.
+    pub fn yield_to(&self, primary: &Self) -> Result<(), Fault> {
+        let address = primary.address();
+        primary.command(&["replicaof", "no", "one"])?;
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        self.command(&["replicaof", &host, &port]).map(drop)
+    }
+
     /// Starts a server that speaks only TLS, with a certificate by `authority`. Its url begins with `rediss://`.
     ///
     /// # Errors
@@ -91,6 +121,81 @@ impl Redis {
     /// If `redis-cli` is missing or fails.
     pub fn command(&self, words: &[&str]) -> Result<String, Fault> {
         command(self.process.port(), words)
+    }
+}
+
+/// A sentinel that watches one primary under the name [`MASTER`](Self::MASTER), and alone decides on a failover.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    process: Process,
+}
+
+impl RedisSentinel {
+    /// The name of the primary.
+    pub const MASTER: &str = "mymaster";
+
+    /// Starts a sentinel for `primary`, with further lines of its configuration.
+    ///
+    /// # Errors
+    /// If Redis is not installed or does not start.
+    pub fn start(primary: &Redis, lines: &str) -> Result<Self, Fault> {
+        let (port, folder) = (Port::free()?, folder()?);
+        let (name, address) = (Self::MASTER, primary.address());
+        let text = format!(
+            "port {}\nbind 127.0.0.1\ndir {}\nsentinel monitor {name} {} {} 1\n\
+             sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 4000\n{lines}\n",
+            port.number(),
+            folder.path().display(),
+            address.ip(),
+            address.port(),
+        );
+        let path = folder.path().join("sentinel.conf");
+        std::fs::write(&path, text)
+            .map_err(|error| Fault::new(format!("could not write {}: {error}", path.display())))?;
+        let program = Program::new("redis-server").arg(path.display().to_string());
+        let sentinel = Self { process: Process::start(program.arg("--sentinel"), port, folder)? };
+        // It looks at the servers every ten seconds otherwise.
+        sentinel.command(&["sentinel", "debug", "info-period", "200"])?;
+        Ok(sentinel)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.process.address()
+    }
+
+    /// Runs one command through `redis-cli` and returns what it printed.
+    ///
+    /// # Errors
+    /// If `redis-cli` is missing or fails.
+    pub fn command(&self, words: &[&str]) -> Result<String, Fault> {
+        command(self.process.port(), words)
+    }
+
+    /// Waits until it knows `replica` as one that can be promoted.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn await_replica(&self, replica: &Redis) -> Result<(), Fault> {
+        let port = replica.address().port().to_string();
+        let knows = || {
+            let known = self.command(&["sentinel", "replicas", Self::MASTER]).ok()?;
+            let is_linked = known.contains("master-link-status\nok");
+            (known.contains(&port) && is_linked && !known.contains("s_down")).then_some(())
+        };
+        eventually(knows).ok_or_else(|| Fault::new("the sentinel does not know the replica"))
+    }
+
+    /// Waits until it says that `server` is the primary.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn await_primary(&self, server: &Redis) -> Result<(), Fault> {
+        let port = server.address().port().to_string();
+        let words = ["sentinel", "get-master-addr-by-name", Self::MASTER];
+        let says = || self.command(&words).ok()?.contains(&port).then_some(());
+        eventually(says).ok_or_else(|| Fault::new("the sentinel knows another primary"))
     }
 }
 

@@ -1,0 +1,305 @@
+//! The connection to the primary: by one address, or by Sentinel, and found again after a failover.
+//!
+//! A connection to a server that was demoted stays open, and every write on it is refused. So a reply that says that the
+//! server is not a primary that takes commands drops the connection; the address is resolved again, or Sentinel is asked
+//! again, and the new server's role is checked before it is used.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind as Kind, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value,
+};
+use tokio::sync::Mutex;
+use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp, within};
+
+use crate::fault;
+use crate::link::certificates;
+use crate::options::{Login, Options, RENEW_PAUSE};
+
+/// How often the manager tries again to connect before it says that it could not; the next call tries again anyway.
+const CONNECT_RETRIES_MAX: usize = 0;
+/// How many calls may wait to be written to one connection.
+const CALLS_QUEUED_MAX: usize = 1_024;
+
+/// A connection to the primary, which is replaced after a failover.
+pub(crate) struct Node {
+    options: Options,
+    current: RwLock<Current>,
+    /// Locked while a connection is made; when the last attempt failed.
+    renewing: Mutex<Timestamp>,
+    /// Whether the primary may be elsewhere by now.
+    suspect: AtomicBool,
+    /// Whether the user may not call ROLE.
+    role_is_hidden: AtomicBool,
+    /// The sentinel that answered last.
+    sentinel: AtomicUsize,
+}
+
+#[derive(Clone)]
+struct Current {
+    generation: u64,
+    address: ConnectionAddr,
+    manager: ConnectionManager,
+}
+
+impl Node {
+    pub(crate) async fn connect(options: &Options) -> Result<Self, Error> {
+        let sentinel = AtomicUsize::new(0);
+        let info = locate(options, &sentinel, options.connect_timeout()).await?;
+        let address = info.addr().clone();
+        let manager = open(options, info).await;
+        let manager = manager.map_err(|error| fault::fault(error, "connect", &options.shown()))?;
+        Ok(Self {
+            options: options.clone(),
+            current: RwLock::new(Current { generation: 0, address, manager }),
+            renewing: Mutex::new(Timestamp::EPOCH),
+            suspect: AtomicBool::new(false),
+            role_is_hidden: AtomicBool::new(false),
+            sentinel,
+        })
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The connection and its generation. With Sentinel, a primary that did not answer the last time is looked up first.
+    pub(crate) async fn connection(&self) -> (ConnectionManager, u64) {
+        if self.suspect.load(Ordering::Relaxed) {
+            let Current { generation, .. } = self.current();
+            self.renew(generation, Reason::Silent).await;
+        }
+        let Current { generation, manager, .. } = self.current();
+        (manager, generation)
+    }
+
+    /// The primary did not answer. A connection by one address is made anew by its manager; Sentinel has to be asked.
+    pub(crate) fn suspect(&self) {
+        self.suspect.store(self.options.sentinel.is_some(), Ordering::Relaxed);
+    }
+
+    /// Replaces the connection of `generation`, unless another call did. Returns whether there is another one now.
+    pub(crate) async fn renew(&self, generation: u64, reason: Reason) -> bool {
+        let mut failed_at = self.renewing.lock().await;
+        let current = self.current();
+        if current.generation != generation {
+            return true;
+        }
+        // The calls that waited meanwhile would fail alike.
+        if SystemClock.now().since(*failed_at) < RENEW_PAUSE {
+            return false;
+        }
+        let renewed = self.find(&current, reason).await;
+        match renewed {
+            Ok(found) => {
+                self.suspect.store(false, Ordering::Relaxed);
+                let Some((address, manager)) = found else { return false };
+                tracing::warn!(
+                    server = %address,
+                    "redis: the server is not the primary any more; connected to the primary again"
+                );
+                let next = Current { generation: generation + 1, address, manager };
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "redis: no primary was found");
+                *failed_at = SystemClock.now();
+                false
+            }
+        }
+    }
+
+    /// Connects to the primary; nothing if the connection that there is leads to it.
+    async fn find(
+        &self,
+        current: &Current,
+        reason: Reason,
+    ) -> Result<Option<(ConnectionAddr, ConnectionManager)>, Error> {
+        let info = locate(&self.options, &self.sentinel, self.options.attempt_timeout).await?;
+        let address = info.addr().clone();
+        if reason == Reason::Silent && address == current.address {
+            return Ok(None);
+        }
+        let servers = self.options.shown();
+        let manager = open(&self.options, info).await;
+        let manager = manager.map_err(|error| fault::fault(error, "connect", &servers))?;
+        self.check_role(manager.clone())
+            .await
+            .map_err(|error| fault::fault(error, "connect", &servers))?;
+        Ok(Some((address, manager)))
+    }
+
+    /// Fails unless the server is a primary. A user who may not call ROLE is not asked again.
+    pub(crate) async fn check_role(&self, mut connection: ConnectionManager) -> RedisResult<()> {
+        if self.role_is_hidden.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let role: Vec<Value> = match redis::cmd("ROLE").query_async(&mut connection).await {
+            Ok(role) => role,
+            Err(error) if is_other_server(&error) || error.is_io_error() => return Err(error),
+            Err(_) => {
+                self.role_is_hidden.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+        };
+        let role = role.into_iter().next().and_then(|role| redis::from_redis_value(role).ok());
+        match role {
+            Some(role) if role != "master" => {
+                let text: String = role;
+                Err(RedisError::from((
+                    Kind::Server(ServerErrorKind::ReadOnly),
+                    "the server is not a primary",
+                    text,
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Why a connection is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The server said that it is not a primary that takes commands.
+    Refused,
+    /// The server did not answer.
+    Silent,
+}
+
+/// Whether `error` says that the command was not executed because the server is not a primary that takes commands.
+pub(crate) fn is_other_server(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown
+        )
+    )
+}
+
+async fn open(options: &Options, info: ConnectionInfo) -> RedisResult<ConnectionManager> {
+    let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    let client = client(options, info, is_tls)?;
+    let config = ConnectionManagerConfig::new()
+        .set_response_timeout(Some(Duration::from(options.attempt_timeout)))
+        .set_connection_timeout(Some(Duration::from(options.connect_timeout())))
+        .set_number_of_retries(CONNECT_RETRIES_MAX)
+        .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
+    ConnectionManager::new_with_config(client, config).await
+}
+
+fn client(options: &Options, info: ConnectionInfo, is_tls: bool) -> RedisResult<Client> {
+    match certificates(options) {
+        Some(certificates) if is_tls => Client::build_with_tls(info, certificates),
+        _ => Client::open(info),
+    }
+}
+
+/// Where the primary is: at the url, or where Sentinel says.
+async fn locate(
+    options: &Options,
+    last: &AtomicUsize,
+    timeout: Span,
+) -> Result<ConnectionInfo, Error> {
+    let invalid = |error| fault::fault(error, "connect", &options.shown());
+    let Some(sentinel) = &options.sentinel else {
+        let url = options.urls.first().map_or("", String::as_str);
+        let info = url.into_connection_info().map_err(invalid)?;
+        // With RESP3 the connection notices that it was lost before the next call does.
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        return Ok(info.set_redis_settings(settings));
+    };
+    let count = options.urls.len().max(1);
+    // One sentinel that does not answer leaves time for the others.
+    let share = Span::from_micros(timeout.as_micros() / (count as u64 + 1));
+    let first = last.load(Ordering::Relaxed);
+    let (mut unknown, mut why) = (false, String::new());
+    for place in (0..count).map(|step| (first + step) % count) {
+        let Some(address) = options.urls.get(place) else { continue };
+        let asked = within(&SystemClock, share, ask(options, address)).await;
+        match asked {
+            Some(Ok(Some((host, port)))) => {
+                last.store(place, Ordering::Relaxed);
+                let settings = sentinel.servers.settings().set_protocol(ProtocolVersion::RESP3);
+                let settings = settings.set_db(sentinel.database);
+                let info =
+                    addr(host, port, sentinel.tls).into_connection_info().map_err(invalid)?;
+                return Ok(info.set_redis_settings(settings));
+            }
+            Some(Ok(None)) => unknown = true,
+            Some(Err(error)) => why = format!(" ({address}: {error})"),
+            None => why = format!(" ({address}: no answer within {share})"),
+        }
+    }
+    let (master, servers) = (&sentinel.master, options.shown());
+    Err(if unknown {
+        Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "redis: Sentinel at {servers} knows no master {master:?}. Check master against SENTINEL MASTERS"
+            ),
+        )
+    } else {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "redis: no sentinel of {servers} answered{why}. Check their addresses, user and password, and that they run"
+            ),
+        )
+    })
+}
+
+/// The primary that the sentinel at `address` knows.
+async fn ask(options: &Options, address: &str) -> RedisResult<Option<(String, u16)>> {
+    let Some(sentinel) = &options.sentinel else { return Ok(None) };
+    let (host, port) = split(address).ok_or_else(|| {
+        RedisError::from((Kind::InvalidClientConfig, "not an address", address.to_owned()))
+    })?;
+    let info = addr(host, port, sentinel.tls).into_connection_info()?;
+    let info = info.set_redis_settings(sentinel.sentinels.settings());
+    let client = client(options, info, sentinel.tls)?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(&sentinel.master);
+    command.query_async(&mut connection).await
+}
+
+fn addr(host: String, port: u16, tls: bool) -> ConnectionAddr {
+    if tls {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
+}
+
+/// Host and port of `host:port`; an address of IPv6 is in brackets.
+pub(crate) fn split(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+impl Login {
+    fn settings(&self) -> RedisConnectionInfo {
+        let mut settings = RedisConnectionInfo::default();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        settings
+    }
+}
