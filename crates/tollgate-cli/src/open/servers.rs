@@ -55,7 +55,7 @@ pub(super) async fn open(
             })
             .await
         }
-        StoreConfig::Memory | StoreConfig::Embedded { .. } => {
+        StoreConfig::Memory { .. } | StoreConfig::Embedded { .. } => {
             Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
         }
     }
