@@ -42,8 +42,8 @@ pub(crate) enum Action {
     Call { call: Call, server: Option<Server> },
     /// Check a file.
     Check(PathBuf),
-    /// List entries from the future that are more than `ahead_max` ahead, and mend them.
-    Repair { ahead_max: Span, yes: bool },
+    /// List entries from the future, and mend them.
+    Repair(Repairing),
     /// Run the broker.
     Serve(Serving),
     /// Make a key.
@@ -86,6 +86,16 @@ pub(crate) struct Serving {
     pub(crate) data: Option<PathBuf>,
     pub(crate) allow_anonymous: bool,
     pub(crate) log: Option<LogFormat>,
+}
+
+/// Which entries `repair` lists, and whether it mends them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repairing {
+    /// Entries that are more than this ahead.
+    pub(crate) ahead_max: Span,
+    pub(crate) yes: bool,
+    /// Whether the clock counts more than the time that the store last saw.
+    pub(crate) clock_is_right: bool,
 }
 
 /// One question. It is the same for a store that is opened here and for a broker.
@@ -180,8 +190,12 @@ impl Intent {
                     "repair works on the store itself; leave --server out and name the broker's configuration with --config",
                 ));
             }
-            Command::Repair(Repair { yes, ahead }) => {
-                Action::Repair { ahead_max: ahead.parse()?, yes }
+            Command::Repair(Repair { yes, ahead, clock_is_right, .. }) => {
+                Action::Repair(Repairing {
+                    ahead_max: span("--ahead", &ahead, "5m")?,
+                    yes,
+                    clock_is_right,
+                })
             }
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
@@ -261,6 +275,11 @@ fn wait_ms(text: &str) -> Result<u64, Error> {
         return Err(invalid(format!("--wait {text} is too long; at most {WAIT_MAX}")));
     }
     Ok(wait.as_millis_ceil())
+}
+
+/// The span that `flag` gives.
+fn span(flag: &str, text: &str, example: &str) -> Result<Span, Error> {
+    text.parse().map_err(|error| invalid(format!("{flag} {text}: {error}, as in {flag} {example}")))
 }
 
 fn address(text: &str) -> Result<SocketAddr, Error> {

@@ -117,9 +117,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let work = serve::run(config, loaded, flags, reader);
             runtime(Builder::new_multi_thread())?.block_on(work)?;
         }
-        Action::Repair { ahead_max, yes } => {
-            let config = Config::load(config.as_deref())?;
-            let work = repair::run(&config, ahead_max, yes, reader);
+        Action::Repair(wanted) => {
+            let named = config.as_deref();
+            let loaded = Config::load(named)?;
+            let work = repair::run(&loaded, named, wanted, reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
         }
         Action::KeysNew(wanted) => keys::new(wanted, reader)?,

@@ -44,7 +44,7 @@ impl Place {
         let tls = config.server.tls.is_some();
         let url = url_at(http, tls);
         let (kind, data) = match store {
-            StoreConfig::Memory => ("memory", None),
+            StoreConfig::Memory { .. } => ("memory", None),
             StoreConfig::Embedded { path, .. } => ("embedded", Some(path.clone())),
             StoreConfig::Broker(_) => ("broker", None),
             StoreConfig::DynamoDb(_) => ("dynamodb", None),

@@ -1,14 +1,16 @@
 //! `tollgate repair`: entries from the future, which a wrong clock wrote.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use tollgate::repair::FutureEntry;
-use tollgate::{Clock, Span, SystemClock};
+use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::intent::Repairing;
 use crate::open;
 use crate::output::{self, Reader};
 use crate::show::plain;
@@ -18,18 +20,34 @@ use crate::show::plain;
 struct Report {
     /// Whether entries were to be mended.
     applied: bool,
+    /// Which store was looked at.
+    store: String,
+    /// Whether there is a store yet.
+    exists: bool,
+    /// This machine's time.
+    clock: String,
+    /// The time that the store last saw, if the clock is far behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disputed_time: Option<String>,
     entries: Vec<Value>,
 }
 
-/// Lists the entries of the configured store that are more than `ahead_max` ahead of its time, and mends them if `yes`.
+/// Lists the entries of the configured store that are `wanted`, and mends them if that is wanted, too. `named` is the
+/// configuration that was named.
 pub(crate) async fn run(
     config: &Config,
-    ahead_max: Span,
-    yes: bool,
+    named: Option<&Path>,
+    wanted: Repairing,
     reader: Reader,
 ) -> Result<(), Failure> {
+    let Repairing { ahead_max, yes, clock_is_right } = wanted;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let now = clock.now();
     let store = Box::pin(open::for_repair(&config.store, &config.fallback, clock)).await?;
+    let disputed = store.as_ref().and_then(|store| store.disputed_time());
+    if let Some(disputed) = disputed.filter(|_| yes && !clock_is_right) {
+        return Err(in_dispute(now, disputed, named).into());
+    }
     let mut entries = Vec::new();
     while let Some(store) = &store {
         let listed = store.list_future(ahead_max).await?;
@@ -44,8 +62,31 @@ pub(crate) async fn run(
             break;
         }
     }
-    let report = Report { applied: yes, entries };
-    output::answer(reader, &report, || text(&report, ahead_max))
+    let report = Report {
+        applied: yes,
+        store: config.store.name(),
+        exists: store.is_some(),
+        clock: now.to_string(),
+        disputed_time: disputed.map(|time| time.to_string()),
+        entries,
+    };
+    output::answer(reader, &report, || text(&report, ahead_max, named))
+}
+
+/// The command that mends, on the same configuration.
+fn mending(named: Option<&Path>, flags: &str) -> String {
+    let config = named.map(|file| format!(" --config {}", file.display())).unwrap_or_default();
+    format!("tollgate repair{config} {flags}")
+}
+
+fn in_dispute(now: Timestamp, disputed: Timestamp, named: Option<&Path>) -> Error {
+    let text = format!(
+        "this machine's clock shows {now}, but by the time that the store last saw it is {disputed} or later; nothing was \
+         changed. Check the clock first (`date -u`, NTP). If it is behind, set it: the entries are healthy. If it is \
+         right, run `{}`",
+        mending(named, "--yes --clock-is-right")
+    );
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 fn shown(entry: &FutureEntry, mended: bool) -> Value {
@@ -56,21 +97,30 @@ fn shown(entry: &FutureEntry, mended: bool) -> Value {
     })
 }
 
-fn text(report: &Report, ahead_max: Span) -> String {
+fn text(report: &Report, ahead_max: Span, named: Option<&Path>) -> String {
     let mut rows = report.entries.clone();
     for row in &mut rows {
         row["subject"] = row["subject"].as_str().map(plain).into();
     }
-    let none = format!("no entry is more than {ahead_max} ahead of the store's time");
+    let Report { store, clock, .. } = report;
+    if !report.exists {
+        return format!("{store}: there is no such folder yet, so there is nothing to repair");
+    }
+    let none = format!("{store}: no entry is more than {ahead_max} ahead of the store's time");
     let table = output::table(&["policy", "subject", "at", "ahead", "mended"], &rows, &none);
     let count = rows.len();
+    let (flags, saw) = match &report.disputed_time {
+        Some(time) => ("--yes --clock-is-right", format!(", and the store last saw {time}")),
+        None => ("--yes", String::new()),
+    };
     match (rows.is_empty(), report.applied) {
         (true, _) => table,
-        (false, true) => format!("{table}\n\n{count} rewritten as used up now"),
-        (false, false) => {
-            format!(
-                "{table}\n\n{count} from the future; nothing was changed, add --yes to rewrite them as used up now"
-            )
-        }
+        (false, true) => format!("{store}\n{table}\n\n{count} rewritten as used up now"),
+        (false, false) => format!(
+            "{store}\n{table}\n\n{count} from the future; nothing was changed. This machine's clock shows {clock}{saw}.\n\
+             Check the clock first: if it is behind, set it. Only if it is right, rewrite the entries as used up now:\n  \
+             {}",
+            mending(named, flags)
+        ),
     }
 }

@@ -162,7 +162,7 @@ fn refuse_exposed(address: SocketAddr) -> Failure {
 fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failure> {
     match (&config.store, data) {
         (store, None) => Ok(store.clone()),
-        (StoreConfig::Memory, Some(_)) => Err(Failure::new(
+        (StoreConfig::Memory { .. }, Some(_)) => Err(Failure::new(
             ErrorKind::Invalid,
             "--data names a folder, but the configured store is memory; leave --data out, or use kind = \"embedded\"",
         )),

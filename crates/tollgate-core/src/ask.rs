@@ -118,7 +118,8 @@ impl<'a> Ask<'a> {
     }
 
     /// The same ask for a charge of what was spent earlier: each limit is charged what `arrears` say of it. The costs are
-    /// what the id is recognised by, and what a store charges that can only charge by unit. An acquire ignores arrears.
+    /// what the id is recognised by, and what a store charges that can only charge by unit. A charge of arrears limit by limit is final: settling its permit
+    /// changes nothing. An acquire ignores arrears.
     #[must_use]
     pub fn with_arrears(mut self, arrears: Arrears) -> Self {
         self.rare().arrears = Some(arrears);

@@ -293,7 +293,7 @@ pub(crate) fn ensure_room_for_id(ask: &Ask<'_>, known: Known) -> Result<(), Erro
     if ask.id_text().is_some() && known == Known::Full {
         return Err(Error::new(
             ErrorKind::Contended,
-            "the store remembers as many ids as it may; ask again later or without an id, or raise ids_max",
+            "the store remembers as many ids as it may; ask again later or without an id, or raise ids_max of the store",
         ));
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use tollgate::{BoxFuture, Clock, Error, ErrorKind, Operation, Outcome, Store};
+use tollgate::{BoxFuture, Clock, Error, ErrorKind, Operation, Outcome, Store, Timestamp};
 
 use crate::cache::ENTRIES_CACHED_MAX;
 use crate::database::{self, Writes};
@@ -28,6 +28,8 @@ use crate::writer;
 pub struct Embedded {
     pub(crate) shared: Arc<Shared>,
     permit_key: [u8; 32],
+    /// See [`Repair::disputed_time`](tollgate::repair::Repair::disputed_time).
+    pub(crate) disputed_time: Option<Timestamp>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +92,12 @@ impl Embedded {
         if matches!(holder, Holder::Server { .. }) {
             database::quick_check(&connection, path)?;
         }
+        let mut disputed_time = None;
         let time = if is_repair {
+            let fault = |error| database::fault("read", &database::path(path), error);
+            let saved = database::saved_clock(&connection).map_err(fault)?;
+            let earliest = saved.map(|saved| saved.earliest(&*clock));
+            disputed_time = earliest.filter(|earliest| clock.now() + AHEAD_MAX < *earliest);
             Time::new(clock, true, None)
         } else {
             time_of(path, &connection, clock, check_clock)?
@@ -99,7 +106,7 @@ impl Embedded {
         let shared = Shared::new(path, time, observer, durability, entries_max);
         let shared = Arc::new(shared);
         let writer = writer::spawn(Arc::clone(&shared), connection, tally, turn, &holder)?;
-        Ok(Self { shared, permit_key, writer: Mutex::new(Some(writer)) })
+        Ok(Self { shared, permit_key, disputed_time, writer: Mutex::new(Some(writer)) })
     }
 
     /// Whether there is a store at `path`, even a damaged one. Nothing is made.
@@ -191,9 +198,9 @@ fn time_of(
         return Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{} has entries of {latest}, {} ahead of this machine's clock, so the clock is or was wrong and they would \
-                 lock their subjects until then; set the clock, or list them with `tollgate repair` and mend them with \
-                 `tollgate repair --yes`",
+                "{} has entries of {latest}, {} ahead of this machine's clock, which shows {wall}. Check the clock first \
+                 (`date -u`, NTP): if it is behind, set it, and nothing is lost. Only if it is right, a clock that was ahead \
+                 wrote these entries; `tollgate repair` lists and mends them",
                 path.display(),
                 latest.since(wall).for_people(),
             ),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
-use tollgate::{BoxFuture, Error, Span};
+use tollgate::{BoxFuture, Error, Span, Timestamp};
 
 use crate::database;
 use crate::embedded::Embedded;
@@ -21,6 +21,10 @@ impl Embedded {
 }
 
 impl Repair for Embedded {
+    fn disputed_time(&self) -> Option<Timestamp> {
+        self.disputed_time
+    }
+
     fn list_future(&self, ahead_max: Span) -> BoxFuture<'_, Result<Vec<FutureEntry>, Error>> {
         Box::pin(async move {
             let now = self.shared.time.now();

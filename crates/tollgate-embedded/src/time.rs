@@ -105,6 +105,15 @@ impl fmt::Display for Saved {
 }
 
 impl Saved {
+    /// The earliest time it can be, if the last good reading was right.
+    pub(crate) fn earliest(&self, clock: &dyn Clock) -> Timestamp {
+        if clock.boot_id() == Some(self.boot_id) {
+            self.good.wall_at(clock.boot_time())
+        } else {
+            self.good.wall
+        }
+    }
+
     /// The readings that `text` says, or nothing if it says none: they are only a means to notice a step.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');

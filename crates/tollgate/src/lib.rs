@@ -38,7 +38,8 @@ pub use memory::{KEYS_MAX_DEFAULT, Memory};
 pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
 pub use queue::{
-    HOLDING_POLICIES_MAX, HOLDING_TIMES_MAX, Queue, SLOT_POLL_MAX, SLOT_POLL_MIN, WAITERS_MAX,
+    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, Queue, SLOT_POLL_MAX,
+    SLOT_POLL_MIN, WAITERS_MAX,
 };
 pub use store::{Atomic, Store};
 pub use strategy::{

@@ -31,6 +31,12 @@ pub struct FutureEntry {
 
 /// A store whose entries can be repaired.
 pub trait Repair: Debug + Send + Sync + 'static {
+    /// The earliest time it can be by what the store last saw, where the clock that decides is far behind that. One of the
+    /// two is wrong; if it is the clock, entries that seem to be from the future are healthy.
+    fn disputed_time(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// Lists entries that are more than `ahead_max` ahead of the store's time, at most [`LISTED_MAX`]. Reads every
     /// entry, and changes nothing.
     fn list_future(&self, ahead_max: Span) -> BoxFuture<'_, Result<Vec<FutureEntry>, Error>>;

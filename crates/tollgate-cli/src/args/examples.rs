@@ -42,7 +42,7 @@ pub(super) const REPAIR: &str = "\
 Examples:
   tollgate repair --config tollgate.toml
   tollgate repair --config tollgate.toml --json
-  tollgate repair --config tollgate.toml --yes";
+  tollgate repair --config tollgate.toml --yes --clock-is-right";
 
 pub(super) const POLICIES: &str = "\
 Examples:

@@ -120,7 +120,7 @@ pub(crate) enum Command {
     /// List entries from the future, which a wrong clock wrote, and mend them
     ///
     /// Such an entry refuses its subject until its own time. Without --yes nothing is changed. With it, each is rewritten as
-    /// used up now, so that its limits refill as usual from here on. Set the clocks right first.
+    /// used up now, so that its limits refill as usual from here on. That is right only if the clock is: check it first.
     #[command(after_help = examples::REPAIR)]
     Repair(Repair),
 

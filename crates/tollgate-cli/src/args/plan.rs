@@ -43,9 +43,9 @@ pub(crate) struct PlanFlags {
     /// How many instances ask
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) instances: u64,
-    /// Asks per second of all instances together
-    #[arg(long, value_name = "N")]
-    pub(crate) rate: u64,
+    /// Asks per second of all instances together, as in 200
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) rate: String,
     /// How many asks come together on average; 1 is a steady stream of callers that do not know of each other
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) burstiness: u64,

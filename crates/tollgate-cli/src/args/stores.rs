@@ -1,5 +1,7 @@
 //! Making a store ready and repairing it: `dynamodb`, `postgres` and `repair`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::examples;
@@ -31,8 +33,26 @@ pub(crate) struct Repair {
     #[arg(long, visible_alias = "apply")]
     pub(crate) yes: bool,
     /// Take only entries that are more than this ahead of the store's time
-    #[arg(long, default_value = "5m", value_name = "TIME")]
+    #[arg(long, default_value = "5m", value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) ahead: String,
+    /// Mend although the store last saw a later time than the clock shows, because the clock was checked
+    #[arg(long, requires = "yes")]
+    pub(crate) clock_is_right: bool,
+    #[command(flatten)]
+    pub(crate) no_server: NoServer,
+}
+
+/// Hides the flags of a broker from the help of a command that refuses them.
+#[derive(Debug, Args)]
+pub(crate) struct NoServer {
+    #[arg(long, hide = true)]
+    server: Option<String>,
+    #[arg(long, hide = true)]
+    authority: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    client_cert: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    client_key: Option<PathBuf>,
 }
 
 /// Which database, if not the configured store.

@@ -91,12 +91,16 @@ pub(super) struct StoreTable {
     pub(super) certificate_file: Option<String>,
     pub(super) certificate_key_file: Option<String>,
     pub(super) attempt_timeout: Option<String>,
+    pub(super) keys_max: Option<u64>,
+    pub(super) ids_max: Option<u64>,
 }
 
 impl StoreTable {
     /// The keys that are given, apart from `kind`.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let keys = [
+            ("keys_max", self.keys_max.is_some()),
+            ("ids_max", self.ids_max.is_some()),
             ("path", self.path.is_some()),
             ("durability", self.durability.is_some()),
             ("url", self.url.is_some()),

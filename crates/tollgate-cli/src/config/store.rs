@@ -2,21 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
+use tollgate::KEYS_MAX_DEFAULT;
+use tollgate::core::bounds::IDS_MAX;
+
 use super::blame::Blame;
 use super::broker::{self, BrokerConfig};
 use super::file::StoreTable;
 use super::place::Text;
-use super::redis::{self, RedisConfig};
+use super::redis::{self, RedisConfig, RedisServers};
 use super::secret::Secret;
 
 pub(super) const PATH_DEFAULT: &str = "tollgate-data";
 const TABLE_DEFAULT: &str = "tollgate";
 
+/// The largest bound of a store in memory; this many of either take some tens of gigabytes.
+const MEMORY_BOUND_MAX: usize = 100_000_000;
+
 /// Where the state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreConfig {
-    /// In the process that serves.
-    Memory,
+    /// In the process that serves, up to these bounds.
+    Memory { keys_max: usize, ids_max: usize },
     /// In a folder.
     Embedded { path: PathBuf, durability: Durability },
     /// At another broker.
@@ -33,7 +39,7 @@ impl StoreConfig {
     /// What it is called, if it is somewhere else and so can be away.
     pub(crate) const fn away(&self) -> Option<&'static str> {
         match self {
-            Self::Memory | Self::Embedded { .. } => None,
+            Self::Memory { .. } | Self::Embedded { .. } => None,
             Self::Broker(_) => Some("broker"),
             Self::DynamoDb(_) => Some("dynamodb"),
             Self::Postgres(_) => Some("postgres"),
@@ -49,7 +55,7 @@ impl StoreConfig {
     ) -> Result<Self, Blame> {
         let kind = table.kind.as_deref().unwrap_or("embedded");
         let allowed: &[&str] = match kind {
-            "memory" => &[],
+            "memory" => &["keys_max", "ids_max"],
             "embedded" => &["path", "durability"],
             "broker" => broker::KEYS,
             "dynamodb" => &["table", "region", "endpoint", "attempt_timeout"],
@@ -75,6 +81,7 @@ impl StoreConfig {
         if let Some(key) = table.given().into_iter().find(|key| !allowed.contains(key)) {
             let next = match key {
                 "path" | "durability" => "remove it, or use kind = \"embedded\"",
+                "keys_max" | "ids_max" => "remove it, or use kind = \"memory\"",
                 _ => "remove it",
             };
             let article = if kind == "embedded" { "an" } else { "a" };
@@ -82,7 +89,10 @@ impl StoreConfig {
                 .blame(&["store", key], format!("{article} {kind} store takes no {key}; {next}")));
         }
         match kind {
-            "memory" => Ok(Self::Memory),
+            "memory" => Ok(Self::Memory {
+                keys_max: bound(text, "keys_max", table.keys_max, KEYS_MAX_DEFAULT)?,
+                ids_max: bound(text, "ids_max", table.ids_max, IDS_MAX)?,
+            }),
             "broker" => broker::resolve(text, table, folder),
             "dynamodb" => Ok(Self::DynamoDb(DynamoDbConfig {
                 table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
@@ -94,6 +104,38 @@ impl StoreConfig {
             _ => embedded(text, table, folder),
         }
     }
+}
+
+impl StoreConfig {
+    /// Which store it is, for messages; without credentials.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Memory { .. } => "memory".to_owned(),
+            Self::Embedded { path, .. } => format!("data folder {}", path.display()),
+            Self::Broker(_) => "the configured broker".to_owned(),
+            Self::DynamoDb(DynamoDbConfig { table, .. }) => format!("DynamoDB table {table}"),
+            Self::Postgres(PostgresConfig { url, schema, .. }) => {
+                let schema = schema.as_deref().map(|schema| format!(", schema {schema}"));
+                format!("PostgreSQL at {}{}", host_of(url), schema.unwrap_or_default())
+            }
+            Self::Redis(RedisConfig { servers, prefix, .. }) => {
+                let prefix = prefix.as_deref().map(|prefix| format!(", prefix {prefix}"));
+                let at = match servers {
+                    RedisServers::Single(url) | RedisServers::Cluster(url) => host_of(url),
+                    RedisServers::Sentinel(sentinel) => format!("{} by Sentinel", sentinel.master),
+                };
+                format!("Redis at {at}{}", prefix.unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// The host of a url, without what comes before an `@`, such as a password.
+fn host_of(url: &Secret) -> String {
+    let url = url.read().unwrap_or_default();
+    let Some((_, rest)) = url.split_once("://") else { return "the configured url".to_owned() };
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    rest.split(['/', '?']).next().unwrap_or_default().to_owned()
 }
 
 /// A DynamoDB table. Credentials come from where AWS tools find them.
@@ -120,6 +162,23 @@ pub(crate) struct PostgresConfig {
 pub(crate) enum Durability {
     Strict,
     Relaxed,
+}
+
+/// A bound of the store in memory.
+fn bound(
+    text: &Text<'_>,
+    key: &'static str,
+    given: Option<u64>,
+    default: usize,
+) -> Result<usize, Blame> {
+    let Some(given) = given else { return Ok(default) };
+    match usize::try_from(given) {
+        Ok(bound) if (1..=MEMORY_BOUND_MAX).contains(&bound) => Ok(bound),
+        _ => {
+            let what = format!("{key} must be 1 to {MEMORY_BOUND_MAX}, not {given}");
+            Err(text.blame(&["store", key], what))
+        }
+    }
 }
 
 fn postgres(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreConfig, Blame> {

@@ -113,7 +113,7 @@ pub(crate) async fn for_command(
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
     match store {
-        StoreConfig::Memory => Err(inside_the_broker()),
+        StoreConfig::Memory { .. } => Err(inside_the_broker()),
         StoreConfig::Embedded { path, durability } => {
             embedded(path, options(*durability, Holder::Command, clock))
         }
@@ -137,7 +137,7 @@ pub(crate) async fn for_repair(
     let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
     let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
     Ok(Some(match store {
-        StoreConfig::Memory => {
+        StoreConfig::Memory { .. } => {
             return invalid(
                 "the configured store is memory, which ends with the broker; restart it, there is nothing else to repair",
             );
@@ -204,7 +204,11 @@ pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
 
 /// A store in memory, with nothing used. It also answers questions about a store at `folder` that is not there yet.
 pub(crate) fn empty(clock: Arc<dyn Clock>, folder: Option<&Path>) -> Result<Opened, Error> {
-    let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
+    in_memory(Memory::with(clock, KEYS_MAX_DEFAULT), folder)
+}
+
+fn in_memory(memory: Memory, folder: Option<&Path>) -> Result<Opened, Error> {
+    let store = Kept::Memory(Arc::new(Atomic::new(memory)));
     let overrides = folder.map(|folder| Arc::new(EmbeddedOverrides::new(folder)) as _);
     Ok(Opened { store, key: watch::Sender::new(fresh_key()?), overrides, chore: None })
 }
@@ -216,7 +220,7 @@ pub(crate) async fn overrides(
     clock: Arc<dyn Clock>,
 ) -> Result<Option<Arc<dyn OverrideStore>>, Error> {
     Ok(match store {
-        StoreConfig::Memory => None,
+        StoreConfig::Memory { .. } => None,
         StoreConfig::Embedded { path, .. } => Some(Arc::new(EmbeddedOverrides::new(path))),
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
@@ -234,7 +238,9 @@ pub(crate) async fn for_server(
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, Error> {
     match store {
-        StoreConfig::Memory => empty(clock, None),
+        StoreConfig::Memory { keys_max, ids_max } => {
+            in_memory(Memory::with_bounds(clock, *keys_max, *ids_max), None)
+        }
         StoreConfig::Embedded { path, durability } => {
             let holder = Holder::Server { url: url.to_owned() };
             embedded(path, options(*durability, holder, clock).observer(observer))
@@ -266,7 +272,7 @@ pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog
         StoreConfig::Postgres(config) => {
             Some(Arc::new(PostgresAudit::open(postgres_options(config)?).await?))
         }
-        StoreConfig::Memory
+        StoreConfig::Memory { .. }
         | StoreConfig::Broker(_)
         | StoreConfig::DynamoDb(_)
         | StoreConfig::Redis(_) => None,

@@ -64,7 +64,7 @@ pub(super) async fn open(
         StoreConfig::Redis(config) => {
             redis(redis_options(config)?.attempt_timeout(timeout), observer).await
         }
-        StoreConfig::Memory | StoreConfig::Embedded { .. } => {
+        StoreConfig::Memory { .. } | StoreConfig::Embedded { .. } => {
             Err(Error::new(ErrorKind::Invalid, "this store is not on a server"))
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
         StoreConfig::Redis(_) => "redis",
         StoreConfig::Postgres(_) => "postgres",
         StoreConfig::DynamoDb(_) => "dynamodb",
-        StoreConfig::Memory | StoreConfig::Embedded { .. } | StoreConfig::Broker(_) => {
+        StoreConfig::Memory { .. } | StoreConfig::Embedded { .. } | StoreConfig::Broker(_) => {
             return Err(invalid(
                 "--measure needs a store that processes share; configure [store] kind = \"redis\", \"postgres\" or \
                  \"dynamodb\"",

@@ -1,7 +1,7 @@
 //! What is planned for: a policy, a fleet, its traffic and its store, checked.
 
 use serde::Serialize;
-use tollgate::{Costs, Error, ErrorKind, Policy, Span};
+use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_server::wire::named_costs;
 
@@ -80,10 +80,17 @@ impl Shape {
         };
         let costs = named_costs(flags.costs.iter().map(String::as_str))?;
         policy.amounts(&costs)?;
+        check_costs(&policy, &costs)?;
         if flags.store == PlanStore::Dynamodb {
             DynamoDb::check(&policy)?;
         }
-        let rate = between("rate", flags.rate, RATE_MAX)?;
+        let rate = flags.rate.parse().map_err(|_| {
+            let given = &flags.rate;
+            invalid(format!(
+                "--rate {given:?} is not a number of asks per second, as in --rate 200"
+            ))
+        })?;
+        let rate = between("rate", rate, RATE_MAX)?;
         let latency = match &flags.store_latency {
             Some(text) => span("store-latency", text, LATENCY_MAX)?,
             None => flags.store.latency(),
@@ -163,6 +170,32 @@ impl Shape {
             seed: self.seed,
         }
     }
+}
+
+/// Refuses an ask that no limit bounds, and one that none ever admits: there would be nothing to compare.
+fn check_costs(policy: &Policy, costs: &Costs) -> Result<(), Error> {
+    let amounts = *Ask::new(policy, "s").with_costs(costs).amounts();
+    for (limit, (place, most)) in policy.limits().zip(policy.places().zip(policy.effective())) {
+        let cost = amounts.at(place);
+        if most < cost {
+            let (name, unit) = (limit.name(), limit.unit());
+            return Err(invalid(format!(
+                "an ask that costs {unit}={cost} never fits: limit {name:?} admits at most {most} at once; lower \
+                 --cost {unit}={most}, or raise the limit"
+            )));
+        }
+    }
+    if policy.places().all(|place| amounts.at(place) == 0) {
+        let units: Vec<&str> = policy.units().collect();
+        return Err(invalid(format!(
+            "an ask costs nothing that policy {:?} limits, so everything would be admitted; it limits {}: add --cost {}=1, \
+             or whatever an ask costs",
+            policy.name(),
+            units.join(", "),
+            units.first().copied().unwrap_or("requests")
+        )));
+    }
+    Ok(())
 }
 
 fn span(name: &str, text: &str, most: Span) -> Result<Span, Error> {

@@ -58,25 +58,59 @@ fn a_command_400_days_ahead_neither_makes_room_nor_locks() {
 #[test]
 fn a_folder_from_the_future_is_refused_until_it_is_repaired() {
     let folder = on("");
-    assert_eq!(folder.json("repair"), (0, json!({ "applied": false, "entries": [] })));
+    let (code, report) = folder.json("repair");
+    assert_eq!((code, &report["exists"], &report["entries"]), (0, &json!(false), &json!([])));
+    let ran = folder.run("repair");
+    assert!(ran.out.contains("tollgate-data: there is no such folder yet"), "{}", ran.out);
     let (code, _) = json_at(&folder, "+400d", "acquire video-requests u1");
     assert_eq!(code, 0);
     let ran = folder.run("acquire video-requests u1");
     assert_eq!(ran.code, 2);
-    for words in ["ahead of this machine's clock", "`tollgate repair --yes`"] {
+    for words in ["ahead of this machine's clock", "Check the clock first", "`tollgate repair`"] {
         assert!(ran.err.contains(words), "{}", ran.err);
     }
-    let ran = folder.run("repair");
+    let ran = folder.run("repair --config tollgate.toml");
     assert_eq!((ran.code, &*ran.err), (0, ""));
-    for words in ["video-requests  u1", "400d", "nothing was changed"] {
+    for words in [
+        "data folder ",
+        "video-requests  u1",
+        "400d",
+        "nothing was changed",
+        "Check the clock first",
+        "\n  tollgate repair --config tollgate.toml --yes --clock-is-right\n",
+    ] {
         assert!(ran.out.contains(words), "{words:?} is not in {}", ran.out);
     }
-    assert_eq!(folder.run("acquire video-requests u1").code, 2);
+    // The folder saw a later time than the clock shows, and nobody said which of them is right.
     let ran = folder.run("repair --yes");
+    assert!(ran.code == 2 && ran.err.contains("nothing was changed"), "{ran:?}");
+    assert_eq!(folder.run("acquire video-requests u1").code, 2);
+    let ran = folder.run("repair --yes --clock-is-right");
     assert!(ran.code == 0 && ran.out.contains("1 rewritten as used up now"), "{ran:?}");
     let (code, denied) = folder.json("acquire video-requests u1");
     assert!(code == 1 && denied["retry_after_ms"].as_u64() <= Some(DAY_MS), "{denied}");
     assert_eq!(folder.run("acquire video-requests u2").code, 0);
+}
+
+/// A clock that is set back makes healthy entries seem to be from the future. They are refused and not rewritten, and are
+/// as before once the clock is right.
+#[test]
+fn a_clock_that_is_set_back_leads_to_the_clock_and_not_to_a_repair() {
+    let folder = on("");
+    assert_eq!(folder.run("acquire video-requests u1").code, 0);
+    let ran = run_at(&folder, "-1h", "acquire video-requests u1");
+    assert!(ran.code == 2 && ran.err.contains("Check the clock first"), "{ran:?}");
+    let ran = run_at(&folder, "-1h", "repair --yes");
+    assert!(ran.code == 2 && ran.err.contains("If it is behind, set it"), "{ran:?}");
+    let (code, standing) = folder.json("standing video-requests u1");
+    assert_eq!((code, &standing["limits"][0]["used"]), (0, &json!(1)), "{standing}");
+    let ran = folder.run("repair");
+    assert!(
+        ran.code == 0 && ran.out.contains("tollgate-data: no entry is more than 5m ahead"),
+        "{ran:?}"
+    );
+    let ran = folder.run("repair --help");
+    assert!(!ran.out.contains("--server") && ran.out.contains("--config"), "{}", ran.out);
 }
 
 /// A broker on DynamoDB whose clock is set an hour ahead while it runs, and back, decides at the time of the service.
@@ -157,7 +191,9 @@ fn every_store_is_repaired() {
             let ahead = entry["ahead_ms"].as_u64().expect("a number");
             assert!((3_500_000..=3_600_000).contains(&ahead), "{entry}");
         }
-        assert_eq!(folder.json("repair --yes").1["entries"], json!([]));
+        let (_, report) = folder.json("repair --yes");
+        assert_eq!(report["entries"], json!([]));
+        assert!(!report["store"].as_str().expect("a name").contains("s3cret"), "{report}");
         let (code, denied) = folder.json("acquire video-requests u1");
         assert!(code == 1 && denied["retry_after_ms"].as_u64() <= Some(DAY_MS), "{denied}");
     }
@@ -174,6 +210,7 @@ fn mistakes_of_repair_are_explained() {
         (&broker, "repair", "run repair with the configuration of that one"),
         (&folder, "repair --server http://127.0.0.1:9", "leave --server out"),
         (&folder, "repair --ahead soon", "\"soon\" is not a length of time"),
+        (&folder, "repair --ahead -5m", "as in --ahead 5m"),
     ] {
         let ran = folder.run(arguments);
         assert_eq!((ran.code, &*ran.out), (2, ""), "{arguments}");

@@ -62,6 +62,16 @@ fn wrong_numbers_are_refused_with_what_would_be_right() {
     let rows = [
         ("plan --policy apl --rate 10", "did you mean api?"),
         ("plan --policy api --rate 0", "--rate must be 1 to 1000000, not 0"),
+        (
+            "plan --policy api --rate abc",
+            "--rate \"abc\" is not a number of asks per second, as in",
+        ),
+        ("plan --policy api --rate -5", "as in --rate 200"),
+        ("plan --policy api --rate 10 --cost requests=1000000", "never fits: limit"),
+        (
+            "plan --policy api --rate 10 --cost requests=0",
+            "costs nothing that policy \"api\" limits",
+        ),
         ("plan --policy api --rate 10 --instances 0", "--instances must be 1 to 1000, not 0"),
         ("plan --policy api --rate 10 --store-latency 5", "--store-latency"),
         ("plan --policy api --rate 10 --store-latency 0s", "must be more than 0 and at most 10s"),

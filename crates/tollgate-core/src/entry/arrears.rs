@@ -187,7 +187,8 @@ const fn level(state: View<'_>) -> u64 {
 
 impl Entry {
     /// Brings the entry to `now`, charges every limit with what `arrears` say of it, and returns the stamp of the charge.
-    /// A limit that they do not name is charged its cost in `amounts`. Takes no slots.
+    /// A limit that they do not name is charged its cost in `amounts`. Takes no slots. The charge counts as settled: its
+    /// amounts are not those of the ask, so nothing could be given back exactly.
     pub(crate) fn charge_arrears(
         &mut self,
         arrears: &Arrears,
@@ -206,6 +207,7 @@ impl Entry {
                 limit.gauge.add_earlier(state.reborrow(), now - *age, now, *amount, taken);
             }
         });
+        self.extra_mut().settled.insert(taken.stamp, now, now);
         self.tidy();
         taken.stamp
     }

@@ -147,9 +147,17 @@ async fn stored_times_far_ahead_refuse_to_open_until_repaired() {
     drop(gate);
     let error = desk.try_open(at(now)).unwrap_err();
     let text = error.to_string();
-    assert!(error.is_unavailable() && text.contains("`tollgate repair --yes`"), "{text}");
+    assert!(error.is_unavailable() && text.contains("Check the clock first"), "{text}");
+    assert!(text.contains(&now.to_string()) && !text.contains("--yes"), "{text}");
     assert!(text.contains("5d ahead"), "{text}");
 
+    // What the folder saw last contradicts the clock.
+    let store = Embedded::open_for_repair(&desk.path(), at(now)).unwrap();
+    assert_eq!(store.disputed_time(), Some(now + AHEAD));
+    drop(store);
+    let store = Embedded::open_for_repair(&desk.path(), at(now + AHEAD)).unwrap();
+    assert_eq!(store.disputed_time(), None);
+    drop(store);
     // Looking changes nothing.
     for _ in 0..2 {
         let store = Embedded::open_for_repair(&desk.path(), at(now)).unwrap();

@@ -72,11 +72,11 @@ async fn bad_input_names_the_field() {
         ),
         (
             r#"{"policy": "gemini", "subject": "p7", "costs": {"tokens": "3"}}"#,
-            "costs.tokens: invalid type: string \"3\", expected a whole number from 0 on at line 1 column 61",
+            "costs.tokens: invalid type: string \"3\", expected an unsigned whole number at line 1 column 61",
         ),
         (
             r#"{"policy": "gemini", "subject": "p7", "costs": {"tokens": -1}}"#,
-            "costs.tokens: invalid value: integer `-1`, expected a whole number from 0 on at line 1 column 60",
+            "costs.tokens: invalid value: integer `-1`, expected an unsigned whole number at line 1 column 60",
         ),
         (
             r#"{"policy": "gemini", "subject": "p7", "costs": 5}"#,

@@ -261,6 +261,11 @@ pub fn charges_arrears(fixture: &Fixture) -> Result<(), String> {
         let again = gate.charge(&post("first", 3, 5)).await.map_err(|error| error.to_string())?;
         ensure(first.grant() == again.grant(), || format!("{first:?} came back as {again:?}"))?;
         used("posted again", [3, 13, 18, 300], [7, 18, 18, 300]).await?;
+        if fixture.capabilities.arrears {
+            let changed = gate.release(&first).await.map_err(|error| error.to_string())?;
+            ensure(!changed, || "arrears are final, and were given back".to_owned())?;
+            used("released", [3, 13, 18, 300], [7, 18, 18, 300]).await?;
+        }
         fixture.clock.advance(secs(5));
         used("the oldest left", [0, 10, 18, 300], [2, 18, 18, 300]).await?;
         for (id, rate) in [("second", 8), ("third", 8)] {

@@ -168,7 +168,7 @@ impl Shard {
             return Err(Error::new(
                 ErrorKind::Full,
                 format!(
-                    "memory: no room for another key, all {} of this shard hold something back; raise keys_max",
+                    "memory: no room for another key, all {} of this shard hold something back; raise keys_max of the store",
                     self.keys_max
                 ),
             ));

@@ -13,10 +13,18 @@ pub const HOLDING_TIMES_MAX: usize = 32;
 /// The most policies whose holding times are kept. The slots of further policies are estimated by the default.
 pub const HOLDING_POLICIES_MAX: usize = 1_024;
 
-/// Recent holding times by policy and limit.
+/// The most subjects whose own holding times are kept. Beyond it all of them are dropped, and learnt anew; until then the
+/// mean of the policy counts.
+pub const HOLDING_SUBJECTS_MAX: usize = 4_096;
+
+/// Recent holding times of each limit.
+type Limits = Vec<(Box<str>, Recent)>;
+
+/// Recent holding times by policy, and by policy and subject.
 #[derive(Debug, Default)]
 pub(super) struct HoldingTimes {
-    policies: HashMap<Box<str>, Vec<(Box<str>, Recent)>>,
+    policies: HashMap<Box<str>, Limits>,
+    subjects: HashMap<(Box<str>, Box<str>), Limits>,
     /// The time of the store, which stamps permits, and the monotonic time at which it was read.
     anchor: Option<(Timestamp, Span)>,
 }
@@ -50,29 +58,50 @@ impl HoldingTimes {
             }
             self.policies.insert(policy.name().into(), Vec::new());
         }
-        let Some(limits) = self.policies.get_mut(policy.name()) else { return };
         let held = released_at.min(expires_at).since(permit.grant().at);
-        let names = held_limits(permit);
-        // Limits that a reload removed make room for those that it added.
-        limits.retain(|(name, _)| policy.limits().any(|limit| limit.name() == &**name));
-        for name in names {
-            match limits.iter_mut().find(|(known, _)| **known == *name) {
-                Some((_, recent)) => recent.push(held),
-                None => limits.push((name.into(), Recent(VecDeque::from([held])))),
-            }
+        if let Some(limits) = self.policies.get_mut(policy.name()) {
+            observe(limits, permit, held);
         }
+        let of = (policy.name().into(), permit.subject().into());
+        if HOLDING_SUBJECTS_MAX <= self.subjects.len() && !self.subjects.contains_key(&of) {
+            self.subjects.clear();
+        }
+        observe(self.subjects.entry(of).or_default(), permit, held);
     }
 
-    /// The mean of the recent holding times of `limit`; nothing if none was observed.
-    pub(super) fn mean(&self, policy: &Policy, limit: &str) -> Option<Span> {
-        let limits = self.policies.get(policy.name())?;
-        limits.iter().find(|(name, _)| **name == *limit).map(|(_, recent)| recent.mean())
+    /// The mean of the recent holding times of `limit` by `subject`, or by all subjects if none of its own was observed;
+    /// `None` if there was none at all.
+    pub(super) fn mean(&self, policy: &Policy, subject: &str, limit: &str) -> Option<Span> {
+        let of = (policy.name().into(), subject.into());
+        let mean = |limits: &Limits| {
+            limits.iter().find(|(name, _)| **name == *limit).map(|(_, recent)| recent.mean())
+        };
+        let own = self.subjects.get(&of).and_then(mean);
+        own.or_else(|| self.policies.get(policy.name()).and_then(mean))
     }
 
     fn store_time(&self, now: Span) -> Option<Timestamp> {
         let (at, read) = self.anchor?;
         Some(at + Span::from_micros(now.as_micros().saturating_sub(read.as_micros())))
     }
+}
+
+/// Adds `held` to the limits that `permit` holds slots of.
+fn observe(limits: &mut Limits, permit: &Permit, held: Span) {
+    // Limits that a reload removed make room for those that it added.
+    limits.retain(|(name, _)| permit.policy().limits().any(|limit| limit.name() == &**name));
+    for name in held_limits(permit) {
+        match limits.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, recent)) => recent.push(held),
+            None => limits.push((name.into(), Recent(VecDeque::from([held])))),
+        }
+    }
+}
+
+/// Whether releasing a permit of `policy` is how its slots are handed back. Where there are other limits, a call that was
+/// made is settled, and one that is released was not made.
+pub(super) fn is_held_until_release(policy: &Policy) -> bool {
+    policy.limits().all(|limit| matches!(limit.rule(), Rule::Concurrency(_)))
 }
 
 /// The names of the concurrency limits that `permit` holds slots of.

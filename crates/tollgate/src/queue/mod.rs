@@ -13,7 +13,7 @@
 mod holding;
 mod line;
 
-pub use holding::{HOLDING_POLICIES_MAX, HOLDING_TIMES_MAX};
+pub use holding::{HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX};
 pub use line::WAITERS_MAX;
 
 use std::future::{Future, poll_fn};
@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::sync::{AtomicUsize, Mutex, lock};
 
-use holding::HoldingTimes;
+use holding::{HoldingTimes, is_held_until_release};
 use line::{LineKey, Lines};
 
 /// The shortest pause between two asks for a slot by the first of a line.
@@ -156,12 +156,12 @@ impl<G: Gate> Queue<G> {
         } else {
             self.gate.acquire(&ask.clone().behind(in_front)).await
         };
-        self.estimate(ask.policy(), &mut decided);
+        self.estimate((ask.policy(), ask.subject()), &mut decided);
         decided
     }
 
     /// Replaces the waits for slots by estimates from the holding times that were observed.
-    fn estimate(&self, policy: &Policy, decided: &mut Result<Decision, Error>) {
+    fn estimate(&self, (policy, subject): (&Policy, &str), decided: &mut Result<Decision, Error>) {
         let denial = match decided {
             Ok(Decision::Denied(denial)) => denial,
             Ok(Decision::Admitted(permit)) => {
@@ -182,7 +182,7 @@ impl<G: Gate> Queue<G> {
             if !denial.degraded {
                 holding.denied_at(denial.decided_at, self.clock.monotonic());
             }
-            denial.estimate(|limit| holding.mean(policy, limit));
+            denial.estimate(|limit| holding.mean(policy, subject, limit));
         }
     }
 
@@ -324,7 +324,7 @@ impl<G: Gate> Gate for Queue<G> {
         }
         let mut decided = self.gate.acquire_at_once(ask)?;
         if ask.policy().has_slots() {
-            self.estimate(ask.policy(), &mut decided);
+            self.estimate((ask.policy(), ask.subject()), &mut decided);
         }
         Some(decided)
     }
@@ -346,7 +346,7 @@ impl<G: Gate> Gate for Queue<G> {
         Box::pin(async move {
             let _call = self.after(permit.policy(), permit.subject());
             let changed = self.gate.release(permit).await?;
-            self.given_back(permit, changed);
+            self.given_back(permit, changed && is_held_until_release(permit.policy()));
             Ok(changed)
         })
     }

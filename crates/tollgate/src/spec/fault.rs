@@ -113,7 +113,7 @@ pub fn in_words(message: &str, object: &str) -> String {
         return message.to_owned();
     };
     let expected = match expected {
-        "u64" | "u32" => "a whole number from 0 on",
+        "u64" | "u32" => "an unsigned whole number",
         "a string" => "text in quotes",
         "a boolean" => "true or false",
         "a sequence" => "a list in [ ]",

@@ -55,12 +55,12 @@ fn a_broken_limit_is_shown_with_what_would_be_right() {
         ),
         (
             r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = "five", window = "1m" }"#,
-            "4: invalid type: string \"five\", expected a whole number from 0 on".to_owned(),
+            "4: invalid type: string \"five\", expected an unsigned whole number".to_owned(),
             r#""five""#,
         ),
         (
             r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = -5, window = "1m" }"#,
-            "4: invalid value: integer `-5`, expected a whole number from 0 on".to_owned(),
+            "4: invalid value: integer `-5`, expected an unsigned whole number".to_owned(),
             "-5",
         ),
         (
@@ -188,6 +188,21 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "[store]\nkind = \"disk\"",
             "2: there is no store \"disk\"; this build knows memory, embedded, dynamodb, postgres, redis and broker",
             "\"disk\"",
+        ),
+        (
+            "[store]\nkind = \"memory\"\nkeys_max = 0",
+            "3: keys_max must be 1 to 100000000, not 0",
+            "0",
+        ),
+        (
+            "[store]\nkind = \"memory\"\nids_max = 200000000",
+            "3: ids_max must be 1 to 100000000, not 200000000",
+            "200000000",
+        ),
+        (
+            "[store]\nids_max = 10",
+            "2: an embedded store takes no ids_max; remove it, or use kind = \"memory\"",
+            "10",
         ),
         ("[store]\nurl = \"x\"", "2: an embedded store takes no url; remove it", "\"x\""),
         (

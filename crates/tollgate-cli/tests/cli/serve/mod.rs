@@ -257,3 +257,21 @@ fn serve_sends_the_old_fields_where_the_configuration_says() {
         assert!(get(&broker.url, "/openapi.json").contains("\"openapi\":\"3.1.0\""));
     }
 }
+
+/// The bounds of a store in memory are settings, and what is full names the one to raise.
+#[test]
+fn a_memory_store_has_the_bounds_of_its_configuration() {
+    let store = "[store]\nkind = \"memory\"\nkeys_max = 1\nids_max = 1\n";
+    let folder = crate::stores::on(store);
+    let broker = Broker::start(&folder, "");
+    let ask = |arguments: &str| {
+        folder.run(&format!("acquire video-requests {arguments} --server {}", broker.url))
+    };
+    assert_eq!(ask("u1 --id a").code, 0);
+    for (arguments, words) in
+        [("u1 --id b", "raise ids_max of the store"), ("u2", "raise keys_max of the store")]
+    {
+        let ran = ask(arguments);
+        assert!(ran.code == 2 && ran.err.contains(words), "{arguments}: {ran:?}");
+    }
+}

@@ -8,10 +8,9 @@ use tollgate_core::{
     Refusal, Standing, Timestamp, Wait, standings,
 };
 
-use super::owed::{By, Job, Owed};
+use super::owed::{By, Job, Owed, Settlement};
 use crate::error::{Error, ErrorKind};
 use crate::ids::Ids;
-use crate::strategy::chance::Chance;
 
 /// A subject of a policy, since the store failed.
 #[derive(Debug)]
@@ -85,7 +84,6 @@ impl Account {
         ask: &Ask<'_>,
         now: Timestamp,
         in_doubt: bool,
-        chance: &Chance,
     ) -> Result<Decision, Error> {
         ask.check()?;
         let decision = match self.policy.on_store_failure() {
@@ -95,7 +93,7 @@ impl Account {
         };
         if let Decision::Admitted(permit) = &decision {
             self.used_at = permit.grant().at;
-            self.owed.add(permit, ask, By::Admission, in_doubt, chance)?;
+            self.owed.add(permit, ask, By::Admission, in_doubt)?;
         }
         Ok(decision)
     }
@@ -145,12 +143,11 @@ impl Account {
         ask: &Ask<'_>,
         now: Timestamp,
         in_doubt: bool,
-        chance: &Chance,
     ) -> Result<Permit, Error> {
         ask.check()?;
         let permit = self.count(ask, now)?;
         self.used_at = permit.grant().at;
-        self.owed.add(&permit, ask, By::Charge, in_doubt, chance)?;
+        self.owed.add(&permit, ask, By::Charge, in_doubt)?;
         Ok(permit)
     }
 
@@ -165,23 +162,22 @@ impl Account {
         permit: &Permit,
         actual: Option<&Costs>,
         now: Timestamp,
-    ) -> Result<bool, Error> {
+    ) -> Result<Settlement, Error> {
         let local = self.localised(permit)?;
         let operation = match actual {
             Some(actual) => Operation::Settle(&local, actual),
             None => Operation::Release(&local),
         };
-        let done =
-            matches!(self.ids.apply(&operation, &mut self.entry, now)?.0, Outcome::Settled(true));
-        if done {
-            let (was, mut is) = (permit.costs(), permit.costs());
-            for unit in permit.policy().units() {
-                let wanted = actual.map_or(Some(0), |actual| actual.get(unit));
-                is.set(unit, wanted.or(was.get(unit)).unwrap_or(0));
+        match self.ids.apply(&operation, &mut self.entry, now)?.0 {
+            Outcome::Settled(true) => {
+                let held_slots = permit.expires_at().is_some();
+                Ok(match self.owed.settle(permit.grant(), &permit.costs(), actual, now)? {
+                    Settlement::Counted(changed) => Settlement::Counted(changed || held_slots),
+                    in_store @ Settlement::InStore { .. } => in_store,
+                })
             }
-            self.owed.settle(permit.grant(), (&was, &is), now)?;
+            _ => Ok(Settlement::Counted(false)),
         }
-        Ok(done)
     }
 
     pub(super) fn renew(&mut self, permit: &Permit, now: Timestamp) -> Result<Permit, Error> {

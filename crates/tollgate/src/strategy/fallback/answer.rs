@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tollgate_core::{Costs, OnStoreFailure, Permit, Policy, Span, Timestamp};
 
 use super::account::Account;
-use super::owed::Job;
+use super::owed::{Job, Settlement};
 use super::state::{Way, key_of};
 use super::{Fallback, Shared};
 use crate::error::{Error, ErrorKind};
@@ -148,7 +148,7 @@ impl<G: Gate> Fallback<G> {
             let now = shared.clock.now();
             let settled =
                 shared.state().counted(&key, |account| account.settle(permit, actual, now));
-            let settled = settled.unwrap_or(Ok(false))?;
+            let settled = settled.unwrap_or(Ok(Settlement::Counted(false)))?;
             // Costs beyond the estimate may come after everything else was posted.
             let owes = shared.state().account(&key).is_some_and(|account| account.owes());
             if owes {
@@ -156,7 +156,16 @@ impl<G: Gate> Fallback<G> {
                 shared.show();
                 shared.tended();
             }
-            return Ok(settled);
+            return match settled {
+                Settlement::Counted(changed) => Ok(changed),
+                Settlement::InStore { permit, actual, has_extra } => {
+                    let changed = match &actual {
+                        Some(actual) => self.settle(&permit, actual).await?,
+                        None => self.release(&permit).await?,
+                    };
+                    Ok(changed || has_extra)
+                }
+            };
         }
         let was = permit.costs();
         let more = |unit| {

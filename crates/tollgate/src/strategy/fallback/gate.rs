@@ -16,7 +16,7 @@ impl<G: Gate> Gate for Fallback<G> {
         Box::pin(self.answer(
             of,
             |gate| gate.acquire(ask),
-            |account, now, in_doubt| account.decide(ask, now, in_doubt, &self.0.chance),
+            |account, now, in_doubt| account.decide(ask, now, in_doubt),
         ))
     }
 
@@ -91,7 +91,7 @@ impl<G: Gate> Gate for Fallback<G> {
         Box::pin(self.answer(
             of,
             |gate| gate.charge(ask),
-            |account, now, in_doubt| account.charge(ask, now, in_doubt, &self.0.chance),
+            |account, now, in_doubt| account.charge(ask, now, in_doubt),
         ))
     }
 

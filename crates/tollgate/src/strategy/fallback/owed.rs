@@ -1,7 +1,7 @@
 //! What one subject owes to the store: an account that still changes as permits are settled, and calls in the order they
 //! are to be posted. An account that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tollgate_core::bounds::NUMBER_MAX;
 use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Timestamp};
@@ -12,6 +12,9 @@ use crate::strategy::chance::Chance;
 /// How long the store recognises a posted debt that is sent again.
 const POSTED_TTL: Span = Span::from_hours(1);
 
+/// Doubtful admissions per subject that can be settled in the store. Beyond it the oldest give nothing back.
+const DOUBTFUL_MAX: usize = 1_024;
+
 /// One call that the store is still to get.
 #[derive(Clone, Debug)]
 pub(super) enum Job {
@@ -21,8 +24,10 @@ pub(super) enum Job {
         limit: String,
         until: Timestamp,
     },
-    /// `costs` is what the store recognises a repeat by; `spent` says how much still counts when it is sent.
+    /// `costs` is what the store recognises a repeat by; `spent` says how much still counts when it is sent. `doubtful` is
+    /// the local stamp of an admission that the store may have charged before.
     Charge {
+        doubtful: Option<u64>,
         id: String,
         ttl: Span,
         costs: Costs,
@@ -48,6 +53,27 @@ impl By {
     }
 }
 
+/// An admission that the store may have charged before it failed.
+#[derive(Debug)]
+enum Doubtful {
+    /// Its charge is a job.
+    Unposted,
+    /// Its charge is a job, and its permit was settled at this cost, or released.
+    Settled(Option<Costs>),
+    /// The permit that the store gave for it: refundable if the store had charged it before, final if it had not.
+    Posted(Permit),
+}
+
+/// What became of a settlement.
+#[derive(Debug)]
+pub(super) enum Settlement {
+    /// Whether anything that is owed, or will be, changed.
+    Counted(bool),
+    /// The store has the charge under `permit`, which is to be settled there at `actual`, or released. `has_extra` says
+    /// whether more than the estimate is owed besides.
+    InStore { permit: Box<Permit>, actual: Option<Costs>, has_extra: bool },
+}
+
 /// What the store is still to be told of one subject.
 #[derive(Debug)]
 pub(super) struct Owed {
@@ -58,6 +84,8 @@ pub(super) struct Owed {
     spent: LocalSpending,
     /// Admissions with a stamp below this are in a job, or posted: they cannot shrink any more.
     frozen_below: u64,
+    /// By their local stamp.
+    doubtful: BTreeMap<u64, Doubtful>,
     jobs: VecDeque<Job>,
 }
 
@@ -69,6 +97,7 @@ impl Owed {
             sum: Costs::new(),
             spent: LocalSpending::new(policy, instances, now),
             frozen_below: 0,
+            doubtful: BTreeMap::new(),
             jobs: VecDeque::new(),
         }
     }
@@ -111,7 +140,6 @@ impl Owed {
         ask: &Ask<'_>,
         by: By,
         in_doubt: bool,
-        chance: &Chance,
     ) -> Result<(), Error> {
         let (grant, costs) = (permit.grant(), ask.costs());
         if grant.stamp <= self.last_stamp {
@@ -120,12 +148,14 @@ impl Owed {
         self.last_stamp = grant.stamp;
         match ask.id_text().filter(|_| in_doubt) {
             Some(id) => {
-                self.freeze(grant.at, chance);
-                self.frozen_below = grant.stamp + 1;
                 let mut spent = self.spent.emptied(grant.at);
                 by.count(&mut spent, &costs, grant)?;
-                let (id, spent) = (id.to_owned(), Box::new(spent));
-                self.jobs.push_back(Job::Charge { id, ttl: ask.id_ttl(), costs, spent });
+                let (id, spent, doubtful) = (id.to_owned(), Box::new(spent), Some(grant.stamp));
+                self.jobs.push_back(Job::Charge { doubtful, id, ttl: ask.id_ttl(), costs, spent });
+                self.doubtful.insert(grant.stamp, Doubtful::Unposted);
+                if DOUBTFUL_MAX < self.doubtful.len() {
+                    self.doubtful.pop_first();
+                }
             }
             None => {
                 change(&mut self.sum, &Costs::new(), &costs);
@@ -135,26 +165,53 @@ impl Owed {
         Ok(())
     }
 
-    /// Has an admission cost `is` instead of `was`.
+    /// Has an admission cost `actual` instead of `was`, or nothing at all.
     pub(super) fn settle(
         &mut self,
         grant: &Grant,
-        (was, is): (&Costs, &Costs),
+        was: &Costs,
+        actual: Option<&Costs>,
         now: Timestamp,
-    ) -> Result<(), Error> {
-        if grant.stamp < self.frozen_below {
-            // What is posted, or on its way, stays; what the call cost beyond it is owed.
-            let more = beyond(is, was);
-            change(&mut self.sum, &Costs::new(), &more);
-            self.spent.charge(&more, now)?;
-            return Ok(());
+    ) -> Result<Settlement, Error> {
+        let mut is = was.clone();
+        for (unit, amount) in was.iter() {
+            is.set(unit, actual.map_or(0, |actual| actual.get(unit).unwrap_or(amount)));
         }
-        change(&mut self.sum, was, is);
-        if self.spent.settle((was, is), grant, now).is_err() {
-            // What cannot be given back stays counted.
-            self.spent.charge(&beyond(is, was), now)?;
+        let more = beyond(&is, was);
+        let has_extra = is_any(&more);
+        let known = self.doubtful.remove(&grant.stamp);
+        if known.is_none() && self.frozen_below <= grant.stamp {
+            change(&mut self.sum, was, &is);
+            if self.spent.settle((was, &is), grant, now).is_err() {
+                // What cannot be given back stays counted.
+                self.spent.charge(&more, now)?;
+            }
+            return Ok(Settlement::Counted(true));
         }
-        Ok(())
+        // What is posted, or on its way, stays; what the call cost beyond it is owed.
+        change(&mut self.sum, &Costs::new(), &more);
+        self.spent.charge(&more, now)?;
+        let less: Costs =
+            is.iter().map(|(unit, is)| (unit, is.min(was.get(unit).unwrap_or(0)))).collect();
+        let kept = actual.map(|_| less.clone());
+        Ok(match known {
+            None => Settlement::Counted(has_extra),
+            Some(Doubtful::Posted(permit)) => {
+                Settlement::InStore { permit: Box::new(permit), actual: kept, has_extra }
+            }
+            Some(Doubtful::Unposted | Doubtful::Settled(_)) => {
+                // Right if the store has not charged it; if it has, it ignores the job, and the settlement comes after it.
+                for job in &mut self.jobs {
+                    if let Job::Charge { doubtful, spent, .. } = job
+                        && *doubtful == Some(grant.stamp)
+                    {
+                        drop(spent.settle((was, &less), grant, now));
+                    }
+                }
+                self.doubtful.insert(grant.stamp, Doubtful::Settled(kept));
+                Settlement::Counted(true)
+            }
+        })
     }
 
     /// Keeps a call for the store.
@@ -170,8 +227,20 @@ impl Owed {
         self.jobs.front().cloned()
     }
 
-    pub(super) fn done(&mut self) {
-        self.jobs.pop_front();
+    /// Drops the call that was posted. `permit` is what the store gave for a charge.
+    pub(super) fn done(&mut self, permit: Option<Permit>) {
+        let Some(Job::Charge { doubtful: Some(stamp), .. }) = self.jobs.pop_front() else { return };
+        let Some(known) = self.doubtful.remove(&stamp) else { return };
+        match (known, permit) {
+            (_, None) => {}
+            (Doubtful::Settled(Some(actual)), Some(permit)) => {
+                self.jobs.push_front(Job::Settle(permit, actual));
+            }
+            (Doubtful::Settled(None), Some(permit)) => self.jobs.push_front(Job::Release(permit)),
+            (_, Some(permit)) => {
+                self.doubtful.insert(stamp, Doubtful::Posted(permit));
+            }
+        }
     }
 
     /// Makes one job of what was spent and still counts. From now on it has an id and does not change.
@@ -185,7 +254,13 @@ impl Owed {
         let spent = Box::new(std::mem::replace(&mut self.spent, empty));
         let costs = spent.costs(now);
         if is_any(&costs) {
-            self.jobs.push_back(Job::Charge { id: chance.id(), ttl: POSTED_TTL, costs, spent });
+            self.jobs.push_back(Job::Charge {
+                doubtful: None,
+                id: chance.id(),
+                ttl: POSTED_TTL,
+                costs,
+                spent,
+            });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tollgate_core::{Policy, Span, Timestamp};
+use tollgate_core::{Permit, Policy, Span, Timestamp};
 
 use super::FallbackSettings;
 use super::account::Account;
@@ -173,8 +173,8 @@ impl State {
         })?
     }
 
-    pub(super) fn done(&mut self, key: &Key) {
-        self.counted(key, |account| account.owed.done());
+    pub(super) fn done(&mut self, key: &Key, permit: Option<Permit>) {
+        self.counted(key, |account| account.owed.done(permit));
     }
 
     /// Claims the posting of `key`.

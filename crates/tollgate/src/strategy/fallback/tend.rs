@@ -157,21 +157,21 @@ impl<G: Gate> Shared<G> {
                 return Ok(());
             };
             let posted = match &job {
-                Job::Settle(permit, actual) => self.gate.settle(permit, actual).await.map(drop),
-                Job::Release(permit) => self.gate.release(permit).await.map(drop),
+                Job::Settle(permit, actual) => self.gate.settle(permit, actual).await.map(|_| None),
+                Job::Release(permit) => self.gate.release(permit).await.map(|_| None),
                 Job::Close { limit, until } => {
                     let ask = Ask::new(&policy, key.1.as_str());
-                    self.gate.close_until(&ask, limit, *until).await.map(drop)
+                    self.gate.close_until(&ask, limit, *until).await.map(|_| None)
                 }
-                Job::Charge { id, ttl, costs, spent } => {
+                Job::Charge { id, ttl, costs, spent, .. } => {
                     let ask = Ask::new(&policy, key.1.as_str()).with_costs(costs);
                     let ask = ask.with_arrears(spent.arrears(now));
-                    self.gate.charge(&ask.id_for(id.as_str(), *ttl)).await.map(drop)
+                    self.gate.charge(&ask.id_for(id.as_str(), *ttl)).await.map(Some)
                 }
             };
             match posted {
                 Err(error) if may_pass(error.kind()) => return Err(error),
-                _ => self.state().done(key),
+                posted => self.state().done(key, posted.ok().flatten()),
             }
         }
     }

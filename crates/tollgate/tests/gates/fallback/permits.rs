@@ -1,10 +1,15 @@
 //! Permits and an outage: settled, released and renewed where they were given, by the store or without it.
 
-use tollgate::{Ask, Clock, Concurrency, Costs, Gate, OnStoreFailure, Span};
+use tollgate::{
+    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, OnStoreFailure, Period, RollingWindow,
+    Rule, Span,
+};
 use tollgate_testing::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{drive, fallback, hourly, leap, pass, store, used, with};
+
+const HOUR: Span = Span::from_hours(1);
 
 /// Permits given without the store: settled here, in the outage and after it.
 #[tokio::test]
@@ -29,7 +34,7 @@ async fn permits_given_without_the_store_are_settled_where_they_were_given() {
     assert_eq!(used(&store, &policy, "p").await, 4 + 13 + 10 + 10);
     // What is posted cannot shrink, and what it cost beyond that is posted too.
     assert!(gate.settle(&late_more, &cost(15)).await.unwrap());
-    assert!(gate.settle(&late_less, &cost(1)).await.unwrap());
+    assert!(!gate.settle(&late_less, &cost(1)).await.unwrap(), "nothing is given back");
     assert!(!gate.settle(&late_more, &cost(90)).await.unwrap());
     pass(&clock, Span::from_secs(30)).await;
     assert_eq!((used(&store, &policy, "p").await, gate.is_degraded()), (4 + 13 + 15 + 10, false));
@@ -40,6 +45,49 @@ async fn permits_given_without_the_store_are_settled_where_they_were_given() {
     }
     assert!(!other.release(&late_less).await.unwrap());
     assert_eq!(used(&store, &policy, "p").await, 4 + 13 + 15 + 10 + 2);
+}
+
+/// An ask with an id that may have been charged by the store is charged once, and settling its permit gives back exactly
+/// what the store counts, whether it had charged the ask or not.
+#[tokio::test]
+async fn an_admission_in_doubt_is_settled_once_and_exactly() {
+    let cost = |amount| Costs::new().with("requests", amount);
+    for (trouble, in_store) in [(Trouble::LosesReply, true), (Trouble::Down, false)] {
+        for rule in [
+            Rule::from(RollingWindow::new(100, HOUR)),
+            CalendarWindow::new(100, Period::Day).into(),
+        ] {
+            let policy = with(rule, OnStoreFailure::Open);
+            let (store, clock) = store();
+            let (gate, _) = fallback(&store, &clock);
+            store.always(trouble);
+            // All of them are under way when the store fails.
+            let ask = |id| Ask::new(&policy, "p").cost("requests", 10).id(id);
+            let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(ask);
+            let of = |ask| admitted(&gate, ask);
+            let permits = async { tokio::join!(of(&a), of(&b), of(&c), of(&d), of(&e)) };
+            let (less, released, more, late_less, late_more) = drive(&clock, permits).await;
+            let before = if in_store { 50 } else { 0 };
+            assert_eq!(used(&store, &policy, "p").await, before, "{trouble:?}");
+            store.always(Trouble::Down);
+            assert!(gate.settle(&less, &cost(4)).await.unwrap());
+            assert!(gate.release(&released).await.unwrap());
+            assert!(gate.settle(&more, &cost(13)).await.unwrap());
+            assert!(!gate.settle(&less, &cost(0)).await.unwrap());
+            store.always(Trouble::None);
+            pass(&clock, Span::from_secs(40)).await;
+            assert!(!gate.is_degraded());
+            let during = 4 + 13 + 10 + 10;
+            assert_eq!(used(&store, &policy, "p").await, during, "{trouble:?}");
+            // Arrears are final, and the answer says so; a charge of the store gives back.
+            let changed = gate.settle(&late_less, &cost(1)).await.unwrap();
+            assert_eq!(changed, in_store);
+            assert!(gate.settle(&late_more, &cost(12)).await.unwrap());
+            pass(&clock, Span::from_secs(40)).await;
+            let after = during + 2 - if in_store { 9 } else { 0 };
+            assert_eq!(used(&store, &policy, "p").await, after, "{trouble:?}");
+        }
+    }
 }
 
 /// Permits of the store that are settled or released in an outage: kept, and posted after it.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollgate::core::bounds::SLOT_WAIT_DEFAULT;
 use tollgate::{
     Ask, Atomic, Clock, Concurrency, Costs, Denial, Gate, GateLayer, GatedError,
-    HOLDING_POLICIES_MAX, HOLDING_TIMES_MAX, Limit, ManualClock, Memory, Permit, Policy, Queue,
-    SLOT_POLL_MAX, SLOT_POLL_MIN, Span, Timestamp,
+    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, Limit, ManualClock, Memory,
+    Permit, Policy, Queue, SLOT_POLL_MAX, SLOT_POLL_MIN, Span, Timestamp,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -135,6 +135,51 @@ async fn the_number_of_policies_with_holding_times_is_bounded() {
         admitted(&queue, &of(number)).await;
         assert_eq!(denied(&queue, &of(number)).await.retry_after(), Some(wait), "{number}");
     }
+}
+
+/// Each subject has an estimate of its own. One that was not observed yet has that of the policy, and so have all once the
+/// table of subjects was full.
+#[tokio::test]
+async fn each_subject_has_its_own_holding_times() {
+    let (queue, clock) = queue();
+    let policy = policy(Concurrency::new(1, TTL));
+    let hold = async |subject: &str, span: Span| {
+        let permit = queue.acquire(&Ask::new(&policy, subject)).await.unwrap().permit().unwrap();
+        clock.advance(span);
+        assert!(queue.settle(&permit, &Costs::new()).await.unwrap());
+    };
+    let wait = async |subject: &str| {
+        let ask = Ask::new(&policy, subject);
+        let _ = queue.acquire(&ask).await.unwrap();
+        queue.acquire(&ask).await.unwrap().denial().unwrap().retry_after()
+    };
+    hold("slow", Span::from_secs(30)).await;
+    hold("fast", Span::from_secs(2)).await;
+    assert_eq!(wait("fast").await, Some(Span::from_secs(2)));
+    assert_eq!(wait("slow").await, Some(Span::from_secs(30)));
+    assert_eq!(wait("new").await, Some(Span::from_secs(16)));
+    for number in 2..=HOLDING_SUBJECTS_MAX {
+        hold(&format!("s{number}"), Span::from_secs(1)).await;
+    }
+    assert_eq!(wait("fast").await, Some(Span::from_secs(1)));
+}
+
+/// Where a policy has other limits too, a permit that is released was not used, and says nothing of holding times.
+#[tokio::test]
+async fn a_permit_that_was_not_used_is_no_observation() {
+    let (queue, clock) = queue();
+    let limits = [
+        Limit::new("slots", "requests", Concurrency::new(1, TTL)),
+        Limit::new("rate", "requests", tollgate::TokenBucket::per_second(100)),
+    ];
+    let policy = Policy::new("calls", limits).unwrap();
+    hold(&queue, &clock, &policy, &[4]).await;
+    for _ in 0..3 {
+        let unused = admitted(&queue, &policy).await;
+        assert!(queue.release(&unused).await.unwrap());
+    }
+    admitted(&queue, &policy).await;
+    assert_eq!(denied(&queue, &policy).await.retry_after(), Some(Span::from_secs(4)));
 }
 
 /// A policy in shadow mode says what it would have said.
