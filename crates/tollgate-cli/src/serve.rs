@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::incidents;
 use crate::intent::Serving;
+use crate::lines::Lines;
 use crate::log;
 use crate::notify;
 use crate::open;
@@ -28,13 +29,28 @@ use crate::telemetry::{self, Running};
 /// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP or when it changes, as `named`.
 pub(crate) async fn run(
     named: Option<PathBuf>,
-    mut config: Config,
+    config: Config,
     flags: Serving,
     reader: Reader,
 ) -> Result<(), Failure> {
+    let log = log::start(flags.log.unwrap_or(config.server.log))?;
+    let printed = Lines::start(&io::stdout(), |_| String::new())
+        .map_err(|error| unable("could not use standard output", &error))?;
+    let ended = serve(named, config, flags, reader, &printed).await;
+    printed.finish();
+    log.finish();
+    ended
+}
+
+async fn serve(
+    named: Option<PathBuf>,
+    mut config: Config,
+    flags: Serving,
+    reader: Reader,
+    printed: &Lines,
+) -> Result<(), Failure> {
     let watch = Watch::of(named.as_deref(), &config);
-    let Serving { http, resp, grpc, data, allow_anonymous, log } = flags;
-    log::start(log.unwrap_or(config.server.log));
+    let Serving { http, resp, grpc, data, allow_anonymous, log: _ } = flags;
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
     let grpc = grpc.unwrap_or(config.server.grpc).address();
@@ -82,6 +98,7 @@ pub(crate) async fn run(
     };
     let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))?
         .legacy_fields(config.server.legacy_fields)
+        .settings(config.server.settings.clone())
         .audit(config.audit, kept)
         .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
@@ -96,15 +113,22 @@ pub(crate) async fn run(
     let app = Arc::new(app);
     app.refresh_overrides().await?;
     log::serving(&place);
-    output::answer(reader, &place, || place.for_people(&config))?;
+    printed.push(&output::rendered(reader, &place, || place.for_people(&config))?);
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
     notify::tell("READY=1");
-    let mut reload =
-        Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys, refused: false };
+    let mut reload = Reload {
+        named,
+        running: config,
+        app: Arc::clone(&app),
+        tls,
+        needs_keys,
+        refused: false,
+        printed: (reader == Reader::Person).then(|| printed.clone()),
+    };
     tokio::select! {
         _ = tollgate_server::run(listeners, app, stop) => {}
-        () = reload.on(hang_up, watch, &*clock, reader) => {}
+        () = reload.on(hang_up, watch, &*clock) => {}
     }
     notify::tell("STOPPING=1");
     if !running.drain().await {
@@ -112,7 +136,7 @@ pub(crate) async fn run(
     }
     opened.close().await?;
     if reader == Reader::Person {
-        output::line("stopped")?;
+        printed.push(b"stopped\n");
     }
     Ok(())
 }

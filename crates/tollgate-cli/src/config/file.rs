@@ -42,6 +42,8 @@ pub(super) struct ServerTable {
     pub(super) legacy_fields: Option<bool>,
     pub(super) watch: Option<bool>,
     pub(super) log: Option<String>,
+    pub(super) violation_hint_max: Option<String>,
+    pub(super) settle_excess_max: Option<u64>,
     pub(super) tls: Option<TlsTable>,
 }
 
@@ -202,6 +204,10 @@ pub(super) struct KeyTable {
     pub(super) hash_env: Option<String>,
     pub(super) hash_file: Option<String>,
     pub(super) expires: Option<String>,
+    #[serde(default)]
+    pub(super) policies: Vec<String>,
+    #[serde(default)]
+    pub(super) subjects: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -129,7 +129,8 @@ impl Config {
         } = text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let server = ServerConfig::resolve(&text, &server, folder)?;
-        let keys = KeyConfig::resolve_all(&text, &key, folder)?;
+        let policies = resolve_policies(&text, &policy)?;
+        let keys = KeyConfig::resolve_all(&text, &key, folder, &policies)?;
         if server.anonymous && !keys.is_empty() {
             let what =
                 "anonymous = true lets everybody in, but there are keys; keep one of the two";
@@ -138,7 +139,6 @@ impl Config {
         let timeout = fallback::attempt_timeout(&text, &store)?;
         let store = StoreConfig::resolve(&text, &store, folder)?;
         let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
-        let policies = resolve_policies(&text, &policy)?;
         check_store_takes(&text, &store, &policies)?;
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =

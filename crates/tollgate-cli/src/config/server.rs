@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollgate_server::TlsFiles;
+use tollgate::Span;
+use tollgate::incident::RETRY_AFTER_MAX;
+use tollgate_server::{Settings, TlsFiles};
 
 use super::Blame;
 use super::file::ServerTable;
@@ -32,6 +34,8 @@ pub(crate) struct ServerConfig {
     pub(crate) watch: bool,
     /// How it logs.
     pub(crate) log: LogFormat,
+    /// What callers may do beyond what their keys say.
+    pub(crate) settings: Settings,
 }
 
 /// How the broker logs, to standard error.
@@ -115,8 +119,30 @@ impl ServerConfig {
         })?;
         let legacy_fields = table.legacy_fields.unwrap_or(false);
         let (anonymous, watch) = (table.anonymous.unwrap_or(false), table.watch.unwrap_or(true));
-        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls, watch, log })
+        let settings = settings(text, table)?;
+        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls, watch, log, settings })
     }
+}
+
+fn settings(text: &Text<'_>, table: &ServerTable) -> Result<Settings, Blame> {
+    let mut settings = Settings::default();
+    if let Some(most) = &table.violation_hint_max {
+        settings.violation_hint_max = span(text, "violation_hint_max", most, RETRY_AFTER_MAX)?;
+    }
+    if let Some(most) = table.settle_excess_max {
+        settings.settle_excess_max = most;
+    }
+    Ok(settings)
+}
+
+/// A time of at most `most`.
+fn span(text: &Text<'_>, key: &str, value: &str, most: Span) -> Result<Span, Blame> {
+    let wrong = |what: String| text.blame(&["server", key], what);
+    let span = value.parse::<Span>().map_err(|error| wrong(format!("{key}: {error}")))?;
+    if most < span {
+        return Err(wrong(format!("{key} {value:?} must be at most {most}")));
+    }
+    Ok(span)
 }
 
 fn listen(text: &Text<'_>, key: &str, value: &str, example: &str) -> Result<Listen, Blame> {

@@ -4,6 +4,7 @@
 //! `verbs`, and what is to be seen in `look`.
 
 mod look;
+mod settings;
 mod verbs;
 
 use std::fmt;
@@ -24,16 +25,17 @@ use tollgate::{
     Clock, Error, ErrorKind, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp,
 };
 
-use crate::access::Access;
+use crate::access::{Access, Caller};
 use crate::audit::{AuditSettings, Auditor};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
-use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::resp::THROTTLE_POLICY;
 use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::StoreHealth;
+pub use settings::Settings;
 
 /// A gate with everything that it takes to serve it.
 pub struct App {
@@ -43,6 +45,7 @@ pub struct App {
     key: token::Key,
     access: Access,
     legacy_fields: bool,
+    settings: Settings,
     clock: Arc<dyn Clock>,
     stats: Stats,
     audit: Auditor,
@@ -97,6 +100,7 @@ impl App {
             key: key.into(),
             access: Access::open(),
             legacy_fields: false,
+            settings: Settings::default(),
             stats: Stats::since(clock.now()),
             audit: Auditor::new(AuditSettings::default(), None, clock.now()),
             health: None,
@@ -142,6 +146,13 @@ impl App {
 
     pub(crate) const fn has_legacy_fields(&self) -> bool {
         self.legacy_fields
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
     }
 
     /// Writes down what `settings` say, in `log`; without one in memory.
@@ -214,9 +225,15 @@ impl App {
     /// # Errors
     /// If the server has keys and this is none of them, or is no longer valid.
     pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
+        let caller = self.caller(key)?;
+        Ok(Scope::ALL.into_iter().filter(|scope| caller.has(*scope)).collect())
+    }
+
+    /// Who sent `key`.
+    pub(crate) fn caller(&self, key: Option<&str>) -> Result<Caller, Refused> {
         // Where everybody may do everything, nothing is hashed.
         let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
-        self.access.find(hash.as_ref(), self.now()).map(|grant| grant.scopes)
+        self.access.find(hash.as_ref(), self.now())
     }
 
     pub(crate) const fn access(&self) -> &Access {

@@ -23,6 +23,7 @@ pub(super) fn of(error: &Error) -> Status {
 const fn code_of(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::Forbidden => Code::PermissionDenied,
         ErrorKind::UnknownPolicy => Code::NotFound,
         ErrorKind::Conflict => Code::AlreadyExists,
         // The one bound that asking again soon gets around.

@@ -4,16 +4,17 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use axum::{BoxError, Extension};
 use http_body_util::{Either, Full};
 use tollgate::{BoxFuture, Error};
 
 use super::input::{self, Json};
 use super::{guard, reply};
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::BATCH_ASKS_MAX;
 use crate::keys::Scope;
@@ -28,16 +29,17 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    if let Err(refused) = guard::check(app, headers, Scope::Acquire) {
-        return guard::refusal(refused, Scope::Acquire).map(Either::Right);
-    }
+    let caller = match guard::check(app, headers, Scope::Acquire) {
+        Ok(caller) => caller,
+        Err(refused) => return guard::refusal(refused, Scope::Acquire).map(Either::Right),
+    };
     let request: AcquireRequest = match input::read(app, headers, body).await {
         Ok(request) => request,
         Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
     let decided = async {
         let policy = app.policy(&request.policy)?;
-        let decision = app.acquire(&policy, &request).await?;
+        let decision = app.acquire(&caller, &policy, &request).await?;
         Ok::<_, Error>((policy, decision))
     };
     match decided.await {
@@ -52,6 +54,7 @@ where
 /// order and wait for the store together, so that a store that writes in groups writes them in one.
 pub(super) async fn batch(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Json(BatchRequest { asks }): Json<BatchRequest>,
 ) -> Response {
     if BATCH_ASKS_MAX < asks.len() {
@@ -63,14 +66,15 @@ pub(super) async fn batch(
             format!("asks[{place}].wait_ms: an ask in a batch does not wait; leave it out");
         return reply::problem(&Problem::invalid(detail));
     }
-    let answers = asks.iter().map(|ask| -> BoxFuture<'_, Answer> { Box::pin(answer(&app, ask)) });
+    let answers =
+        asks.iter().map(|ask| -> BoxFuture<'_, Answer> { Box::pin(answer(&app, &caller, ask)) });
     reply::ok(&BatchResponse { answers: all(answers.collect()).await })
 }
 
-async fn answer(app: &App, request: &AcquireRequest) -> Answer {
+async fn answer(app: &App, caller: &Caller, request: &AcquireRequest) -> Answer {
     let decided = async {
         let policy = app.policy(&request.policy)?;
-        app.acquire(&policy, request).await
+        app.acquire(caller, &policy, request).await
     };
     match decided.await {
         Ok(decision) => Answer::of(&decision, app.key(), app.now()),

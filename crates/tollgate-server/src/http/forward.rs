@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, COOKIE, FORWARDED, PROXY_AUTHORIZATION};
@@ -14,6 +15,7 @@ use axum::response::Response;
 use tollgate::{Decision, Error, ErrorKind};
 
 use super::{input, reply};
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::HOPS_MAX;
 use crate::subject;
@@ -26,12 +28,17 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const EXAMPLE: &str = "?policy=api&subject_header=X-Real-IP";
 
 /// 200 if the request may pass, with the permit in a field for whoever answers it; a refusal as from acquire.
-pub(super) async fn ask(State(app): State<Arc<App>>, uri: Uri, fields: HeaderMap) -> Response {
+pub(super) async fn ask(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+    fields: HeaderMap,
+) -> Response {
     let query = match input::query(&uri, EXAMPLE) {
         Ok(query) => query,
         Err(problem) => return reply::problem(&problem),
     };
-    match decided(&app, &query, &fields).await {
+    match decided(&app, &caller, &query, &fields).await {
         Ok(response) => response,
         Err(error) => reply::error(&error),
     }
@@ -39,6 +46,7 @@ pub(super) async fn ask(State(app): State<Arc<App>>, uri: Uri, fields: HeaderMap
 
 async fn decided(
     app: &App,
+    caller: &Caller,
     query: &ForwardAuthQuery,
     fields: &HeaderMap,
 ) -> Result<Response, Error> {
@@ -54,7 +62,7 @@ async fn decided(
     };
     let request = request_of(query, fields)?;
     let policy = app.policy(&request.policy)?;
-    let decision = app.acquire(&policy, &request).await?;
+    let decision = app.acquire(caller, &policy, &request).await?;
     let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
     match &decision {
         Decision::Admitted(permit) => {

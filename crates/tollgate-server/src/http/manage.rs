@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
@@ -9,35 +10,46 @@ use serde::Serialize;
 
 use super::input::{Json, Named};
 use super::{reply, unknown_path};
+use crate::access::Caller;
 use crate::app::App;
 use crate::wire::{AcquireRequest, Admitted, Changed, CloseRequest, ViolationRequest};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
-pub(super) async fn standing(State(app): State<Arc<App>>, Named(query): Named) -> Response {
-    reply::result(app.standing_response(&query).await)
+pub(super) async fn standing(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Named(query): Named,
+) -> Response {
+    reply::result(app.standing_response(&caller, &query).await)
 }
 
 /// `DELETE /v1/standing`: forgets everything about a subject, for an operator who knows why.
-pub(super) async fn reset(State(app): State<Arc<App>>, Named(query): Named) -> Response {
-    let done = app.reset(&query).await;
+pub(super) async fn reset(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Named(query): Named,
+) -> Response {
+    let done = app.reset(&caller, &query).await;
     reply::result(done.map(|changed| Changed { changed }))
 }
 
 /// `POST /v1/charge`: charges without deciding, for gates that stand in front of this one.
 pub(super) async fn charge(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Json(request): Json<AcquireRequest>,
 ) -> Response {
-    let done = app.charge(&request).await;
+    let done = app.charge(&caller, &request).await;
     reply::result(done.map(|permit| Admitted::of(&permit, app.key(), app.now())))
 }
 
 /// `POST /v1/close`: closes a limit until a time.
 pub(super) async fn close(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Json(request): Json<CloseRequest>,
 ) -> Response {
-    let done = app.close_until(&request).await;
+    let done = app.close_until(&caller, &request).await;
     reply::result(done.map(|changed| Changed { changed }))
 }
 
@@ -54,9 +66,10 @@ pub(super) async fn stats(State(app): State<Arc<App>>) -> Response {
 /// `POST /v1/violations`: a provider refused what was admitted, so the limit is closed and people are told.
 pub(super) async fn violation(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Json(request): Json<ViolationRequest>,
 ) -> Response {
-    reply::result(app.violation(&request).await)
+    reply::result(app.violation(&caller, &request).await)
 }
 
 /// `GET /metrics`: what was counted, for Prometheus.

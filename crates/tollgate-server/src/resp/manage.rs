@@ -5,21 +5,28 @@ use tollgate::{Error, Timestamp};
 use super::Words;
 use super::native::{asked, named, reply, wrong};
 use super::reply::Replies;
+use crate::access::Caller;
 use crate::app::App;
 use crate::wire::{Admitted, Changed, CloseRequest};
 
 pub(super) async fn charge(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let request =
         asked(words, "write TG.CHARGE policy subject [COST unit n …] [ID id] [IDTTL ms]")?;
-    let permit = app.charge(&request).await?;
+    let permit = app.charge(caller, &request).await?;
     reply(replies, &Admitted::of(&permit, app.key(), app.now()))
 }
 
-pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+pub(super) async fn close(
+    app: &App,
+    caller: &Caller,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
     const USAGE: &str =
         "write TG.CLOSE policy subject limit until, where until is as in 2026-11-15T05:45:00Z";
     if words.len() != 5 {
@@ -32,11 +39,16 @@ pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) ->
         limit: words.text_or(3, USAGE)?.to_owned(),
         until,
     };
-    reply(replies, &Changed { changed: app.close_until(&request).await? })
+    reply(replies, &Changed { changed: app.close_until(caller, &request).await? })
 }
 
-pub(super) async fn reset(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+pub(super) async fn reset(
+    app: &App,
+    caller: &Caller,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
     let query = named(words, "write TG.RESET policy subject")?;
-    let changed = app.reset(&query).await?;
+    let changed = app.reset(caller, &query).await?;
     reply(replies, &Changed { changed })
 }

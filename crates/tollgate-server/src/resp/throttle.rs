@@ -34,11 +34,12 @@ use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Limit, Policy, Span, Stand
 
 use super::Words;
 use super::reply::Replies;
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::THROTTLES_MAX;
 
-/// The name of every policy that a call carries.
-pub(crate) const POLICY: &str = "cl.throttle";
+/// The name of every policy that a call of `CL.THROTTLE` carries.
+pub const POLICY: &str = "cl.throttle";
 
 const USAGE: &str = "write CL.THROTTLE key max_burst count period [quantity]";
 
@@ -188,6 +189,7 @@ const fn days(tick: Tick) -> u64 {
 /// Answers one call.
 pub(super) async fn answer(
     app: &App,
+    caller: &Caller,
     throttles: &Throttles,
     words: Words<'_>,
     replies: &mut Replies,
@@ -196,6 +198,7 @@ pub(super) async fn answer(
         return Err(invalid(format!("wrong number of arguments; {USAGE}")));
     }
     let key = words.text(1, "key")?;
+    caller.check_about(POLICY, key)?;
     let numbers = [
         number(words, 2, "max_burst", 0..=NUMBER_MAX - 1)?,
         number(words, 3, "count", 1..=NUMBER_MAX)?,
@@ -276,6 +279,7 @@ fn debt_and_room(standings: &[Standing]) -> (u64, u64) {
 /// `DEL key [key …]`: how many of the keys had a TAT to forget.
 pub(super) async fn delete(
     app: &App,
+    caller: &Caller,
     throttles: &Throttles,
     words: Words<'_>,
     replies: &mut Replies,
@@ -289,9 +293,10 @@ pub(super) async fn delete(
     let keys: Vec<&str> =
         (1..words.len()).map(|place| words.text(place, "key")).collect::<Result<_, _>>()?;
     keys.iter().try_for_each(|key| Ask::new(&policy, *key).check())?;
+    keys.iter().try_for_each(|key| caller.check_about(POLICY, key))?;
     let mut deleted = 0;
     for key in keys {
-        deleted += i64::from(app.reset_under(&policy, key).await.map_err(passed_on)?);
+        deleted += i64::from(app.reset_under(caller, &policy, key).await.map_err(passed_on)?);
     }
     replies.integer(deleted);
     Ok(())
