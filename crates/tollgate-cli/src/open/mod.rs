@@ -189,7 +189,8 @@ pub(crate) fn missing(store: &StoreConfig) -> Result<Option<&Path>, Error> {
 
 /// A store in memory, with nothing used. It also answers questions about a store at `folder` that is not there yet.
 pub(crate) fn empty(clock: Arc<dyn Clock>, folder: Option<&Path>) -> Result<Opened, Error> {
-    let store = Kept::Memory(Arc::new(Atomic::new(Memory::with(clock, KEYS_MAX_DEFAULT))));
+    let memory = Memory::with(clock, KEYS_MAX_DEFAULT).share_per_policy();
+    let store = Kept::Memory(Arc::new(Atomic::new(memory)));
     let overrides = folder.map(|folder| Arc::new(EmbeddedOverrides::new(folder)) as _);
     Ok(Opened { store, key: fresh_key()?, overrides, chore: None })
 }
