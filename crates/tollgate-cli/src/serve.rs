@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
 use tollgate_server::keys::Keys;
-use tollgate_server::{App, Listeners, MetricsPage, Recording, Tls};
+use tollgate_server::{App, Listeners, MetricsPage, Recording, Settings, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, KeyConfig, StoreConfig};
@@ -63,9 +63,15 @@ async fn serve(
     if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
         return Err(refuse_exposed(address));
     }
+    if let Some(address) = exposed.filter(|_| keys.is_some() && tls.is_none()) {
+        tracing::warn!(
+            "keys travel unencrypted to {address}, where others can read them; add [server.tls], or listen on 127.0.0.1 behind \
+             a proxy with TLS"
+        );
+    }
     let store = store_of(&config, data)?;
     // From here on a signal ends the broker in order, however early it comes.
-    let (stop, hang_up) = (stop_signal()?, handler(SignalKind::hangup())?);
+    let (mut stop, hang_up) = (Stop::new()?, handler(SignalKind::hangup())?);
     let (http, http_at) = bind("--http", http).await?;
     let mut place = Place::of(&config, &store, http_at, open.is_some());
     let mut listeners = Listeners::http(http);
@@ -98,7 +104,7 @@ async fn serve(
     };
     let mut app = App::new(gate, config.policies.clone(), *opened.key(), Arc::clone(&clock))?
         .legacy_fields(config.server.legacy_fields)
-        .settings(config.server.settings.clone())
+        .settings(Settings { is_loopback: exposed.is_none(), ..config.server.settings.clone() })
         .audit(config.audit, kept)
         .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
@@ -117,6 +123,20 @@ async fn serve(
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
     notify::tell("READY=1");
+    let drain_delay = config.server.drain_delay;
+    let stopping = async {
+        stop.next().await;
+        app.begin_stopping();
+        notify::tell("STOPPING=1");
+        if !drain_delay.is_zero() {
+            tracing::info!(%drain_delay, "not ready any more");
+        }
+        tokio::select! {
+            () = clock.sleep_until(clock.now() + drain_delay) => {}
+            // Told twice, it does not wait.
+            () = stop.next() => {}
+        }
+    };
     let mut reload = Reload {
         named,
         running: config,
@@ -127,10 +147,10 @@ async fn serve(
         printed: (reader == Reader::Person).then(|| printed.clone()),
     };
     tokio::select! {
-        _ = tollgate_server::run(listeners, app, stop) => {}
+        _ = tollgate_server::run(listeners, Arc::clone(&app), stopping) => {}
+        () = notify::keep_watchdog(&*clock) => {}
         () = reload.on(hang_up, watch, &*clock) => {}
     }
-    notify::tell("STOPPING=1");
     if !running.drain().await {
         tracing::warn!("a telemetry sink did not finish in time");
     }
@@ -206,16 +226,26 @@ async fn bind(flag: &str, address: SocketAddr) -> Result<(TcpListener, SocketAdd
     Ok((listener, at))
 }
 
-/// Resolves when the process is told to end. The handlers are in place when this returns.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
-    let (mut interrupt, mut terminate) =
-        (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
-    Ok(async move {
+/// The signals that end the process.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// The handlers are in place when this returns.
+    fn new() -> Result<Self, Failure> {
+        let interrupt = handler(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: handler(SignalKind::terminate())? })
+    }
+
+    /// Resolves when the process is told to end.
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    })
+    }
 }
 
 fn handler(kind: SignalKind) -> Result<Signal, Failure> {

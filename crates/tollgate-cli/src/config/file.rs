@@ -44,6 +44,13 @@ pub(super) struct ServerTable {
     pub(super) log: Option<String>,
     pub(super) violation_hint_max: Option<String>,
     pub(super) settle_excess_max: Option<u64>,
+    pub(super) throttle_subjects_max: Option<u64>,
+    pub(super) ipv4_prefix: Option<u8>,
+    pub(super) ipv6_prefix: Option<u8>,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    pub(super) grpc_age_max: Option<String>,
+    pub(super) drain_delay: Option<String>,
     pub(super) tls: Option<TlsTable>,
 }
 

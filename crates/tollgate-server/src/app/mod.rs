@@ -13,7 +13,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -50,7 +50,9 @@ pub struct App {
     stats: Stats,
     audit: Auditor,
     health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
+    stopping: watch::Sender<bool>,
     closing: watch::Sender<bool>,
+    readiness: Mutex<Option<(Timestamp, Result<(), Error>)>>,
     finishing: TaskTracker,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
@@ -105,7 +107,9 @@ impl App {
             audit: Auditor::new(AuditSettings::default(), None, clock.now()),
             health: None,
             clock,
+            stopping: watch::Sender::new(false),
             closing,
+            readiness: Mutex::default(),
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
@@ -258,6 +262,20 @@ impl App {
         found.map_err(|unknown| if name == THROTTLE_POLICY { carried() } else { unknown })
     }
 
+    /// From now on the server is not ready, but still answers: load balancers take their time to notice.
+    pub fn begin_stopping(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Says when the server is about to stop.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    pub(crate) const fn limits(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Says when the server closes.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
@@ -265,6 +283,7 @@ impl App {
 
     /// Answers whoever waits, and from now on nobody waits.
     pub(crate) fn close(&self) {
+        self.begin_stopping();
         self.closing.send_replace(true);
     }
 

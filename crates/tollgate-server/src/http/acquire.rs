@@ -10,9 +10,10 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::{BoxError, Extension};
 use http_body_util::{Either, Full};
-use tollgate::{BoxFuture, Error};
+use tollgate::{BoxFuture, Error, ErrorKind};
 
 use super::input::{self, Json};
+use super::peer::Peer;
 use super::{guard, reply};
 use crate::access::Caller;
 use crate::app::App;
@@ -24,7 +25,12 @@ use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 pub(crate) type Answered = Response<Either<Full<Bytes>, Body>>;
 
 /// Decides one ask, of whoever may ask.
-pub(super) async fn one<B>(app: &App, headers: &HeaderMap, body: B) -> Answered
+pub(super) async fn one<B>(
+    app: &App,
+    headers: &HeaderMap,
+    body: B,
+    peer: Option<&Arc<dyn Peer>>,
+) -> Answered
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -42,11 +48,32 @@ where
         let decision = app.acquire(&caller, &policy, &request).await?;
         Ok::<_, Error>((policy, decision))
     };
-    match decided.await {
+    let waits = request.wait_ms.is_some_and(|wait_ms| 0 < wait_ms);
+    let decided = match peer.filter(|_| waits) {
+        None => decided.await,
+        // Few wait, and everybody would carry the room for it.
+        Some(peer) => Box::pin(unless_silent(decided, &**peer)).await,
+    };
+    match decided {
         Ok((policy, decision)) => {
             reply::decision(app, &policy, &request.subject, &decision).map(Either::Left)
         }
         Err(error) => reply::error(&error).map(Either::Right),
+    }
+}
+
+/// Stops waiting once `peer` sends no more: it may be gone, and nobody would use what it took.
+async fn unless_silent<T>(
+    decided: impl Future<Output = Result<T, Error>>,
+    peer: &dyn Peer,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        decided = decided => decided,
+        () = poll_fn(|context| peer.poll_silent(context)) => Err(Error::new(
+            ErrorKind::Invalid,
+            "the client shut down its sending side while its ask waited for room; keep it open, or ask without wait_ms",
+        )),
     }
 }
 

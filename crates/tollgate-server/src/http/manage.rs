@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde::Serialize;
 
 use super::input::{Json, Named};
-use super::{reply, unknown_path};
+use super::{guard, reply, unknown_path};
 use crate::access::Caller;
 use crate::app::App;
-use crate::wire::{AcquireRequest, Admitted, Changed, CloseRequest, ViolationRequest};
+use crate::keys::Scope;
+use crate::wire::{
+    AcquireRequest, Admitted, Changed, CloseRequest, Problem, ViolationRequest, kind_name,
+    status_of,
+};
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(
@@ -90,7 +94,15 @@ pub(super) async fn health() -> Response {
     reply::ok(&Health { status: "ok" })
 }
 
-/// `GET /readyz`: requests are taken, and the store answers.
-pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
-    reply::result(app.ready().await.map(|()| Health { status: "ready" }))
+/// `GET /readyz`: requests are taken, and the store answers. Why it is not ready is for callers who may inspect.
+pub(super) async fn ready(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    match app.ready().await {
+        Ok(()) => reply::ok(&Health { status: "ready" }),
+        Err(error) => {
+            let kind = kind_name(error.kind());
+            let may_inspect = guard::check(&app, &headers, Scope::Inspect).is_ok();
+            let detail = if may_inspect { error.to_string() } else { "not ready".to_owned() };
+            reply::problem(&Problem::new(status_of(error.kind()), kind, detail))
+        }
+    }
 }

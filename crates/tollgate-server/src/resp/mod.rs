@@ -39,7 +39,8 @@ pub(crate) struct Resp {
 
 impl Resp {
     pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { app, throttles: Throttles::default() }
+        let throttles = Throttles::new(app.limits().throttle_subjects_max);
+        Self { app, throttles }
     }
 
     /// Answers one request. Says whether the connection goes on.

@@ -54,18 +54,26 @@ static REQUESTS: LazyLock<Arc<str>> = LazyLock::new(|| "requests".into());
 type Numbers = [u64; 3];
 
 /// The quotas of calls that were made before. Forgetting one costs no more than making it again.
-#[derive(Debug, Default)]
-pub(super) struct Throttles(RwLock<HashMap<Numbers, Quota, RandomState>>);
+#[derive(Debug)]
+pub(super) struct Throttles {
+    known: RwLock<HashMap<Numbers, Quota, RandomState>>,
+    subjects_max: Option<u64>,
+}
 
 impl Throttles {
+    /// Policies of at most `subjects_max` keys.
+    pub(super) fn new(subjects_max: Option<u64>) -> Self {
+        Self { known: RwLock::default(), subjects_max }
+    }
+
     fn quota(&self, numbers: Numbers) -> Result<Quota, Error> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(quota) = known.get(&numbers) {
             return Ok(quota.clone());
         }
         drop(known);
-        let quota = Quota::new(numbers)?;
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let quota = Quota::new(numbers, self.subjects_max)?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if THROTTLES_MAX <= known.len() {
             known.clear();
         }
@@ -110,7 +118,7 @@ struct Quota {
 }
 
 impl Quota {
-    fn new([max_burst, count, period]: Numbers) -> Result<Self, Error> {
+    fn new([max_burst, count, period]: Numbers, subjects_max: Option<u64>) -> Result<Self, Error> {
         let nanos = emission_interval(count, period);
         if nanos == 0 {
             let text =
@@ -139,7 +147,8 @@ impl Quota {
         let ticks_per_sec = NANOS_PER_SEC / tick.nanos();
         let debt = TokenBucket::per_second(ticks_per_sec).burst(tolerance);
         let debt = Limit::new("throttle", tick.unit(), debt);
-        let policy = Policy::builder(POLICY).limit(debt).capacity_per_ask().build()?;
+        let policy = Policy::builder(POLICY).limit(debt).capacity_per_ask();
+        let policy = policy.subjects_max(subjects_max).build()?;
         Ok(Self { policy, tick, interval, tolerance })
     }
 

@@ -1,6 +1,10 @@
 //! Faults of the surroundings of the assembled binary, and attacks on it: one file for each.
 
+mod drain;
+mod host;
+mod keyspace;
 mod log;
+mod readiness;
 mod violations;
 
 use serde_json::Value;

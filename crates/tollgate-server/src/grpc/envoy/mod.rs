@@ -64,7 +64,7 @@ async fn decide(
             answers.unmatched();
             continue;
         };
-        let subject = rule.subject(&descriptor.entries);
+        let subject = rule.subject(&descriptor.entries, app.limits());
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
         let one = Descriptor { rule, subject: &subject, hits };
         match one.decide(app, caller, answers.is_over()).await {
