@@ -169,6 +169,7 @@ impl Intent {
                     policy: violation.policy,
                     subject: violation.subject,
                     limit: violation.limit,
+                    permit: violation.permit,
                 };
                 request.retry_after()?;
                 call(Call::Violation(request))

@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-#![allow(clippy::print_stderr, reason = "a command line prints its errors, once, in main")]
 
 mod args;
 mod audit;
@@ -14,6 +13,7 @@ mod files;
 mod incidents;
 mod intent;
 mod keys;
+mod lines;
 mod local;
 mod log;
 mod notify;
@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
         return match plan::work() {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                eprintln!("{failure}");
+                output::error(&failure.to_string());
                 ExitCode::from(FAILED)
             }
         };
@@ -87,7 +87,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             match reader {
-                Reader::Person => eprintln!("{failure}"),
+                Reader::Person => output::error(&failure.to_string()),
                 // Programs read one document from one place, whatever happened. If even that place is gone, the
                 // status remains.
                 Reader::Program => drop(output::json(&failure.problem())),

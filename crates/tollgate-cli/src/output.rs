@@ -7,6 +7,7 @@ use serde_json::Value;
 use tollgate::ErrorKind;
 
 use crate::failure::Failure;
+use crate::lines::Lines;
 
 /// Who reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +24,18 @@ pub(crate) fn answer(
     value: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
+    bytes(&rendered(reader, value, text)?)
+}
+
+/// What [`answer`] prints.
+pub(crate) fn rendered(
+    reader: Reader,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<Vec<u8>, Failure> {
     match reader {
-        Reader::Person => line(&text()),
-        Reader::Program => json(value),
+        Reader::Person => Ok(format!("{}\n", text()).into_bytes()),
+        Reader::Program => json_line(value),
     }
 }
 
@@ -36,11 +46,15 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 
 /// Prints `value` as JSON on one line.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    bytes(&json_line(value)?)
+}
+
+fn json_line(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut text = serde_json::to_vec(value).map_err(|error| {
         Failure::new(ErrorKind::Invalid, format!("could not print JSON: {error}"))
     })?;
     text.push(b'\n');
-    bytes(&text)
+    Ok(text)
 }
 
 /// Prints `bytes` as they are.
@@ -52,6 +66,14 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
             format!("could not write to standard output: {error}"),
         )),
         _ => Ok(()),
+    }
+}
+
+/// Prints `text` and a line break to standard error, as far as that is possible: it may be closed, full or stalled.
+pub(crate) fn error(text: &str) {
+    if let Ok(lines) = Lines::start(&io::stderr(), |_| String::new()) {
+        lines.push(format!("{text}\n").as_bytes());
+        lines.finish();
     }
 }
 

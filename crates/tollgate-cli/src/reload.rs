@@ -17,7 +17,7 @@ use tollgate_server::{App, Tls};
 
 use crate::config::{Config, DEFAULT_FILE, KeyConfig};
 use crate::failure::Failure;
-use crate::output::{self, Reader};
+use crate::lines::Lines;
 use crate::serve::keys_of;
 
 /// How often files are looked at. A change counts when it is seen twice, so that it takes effect within two of these.
@@ -35,26 +35,22 @@ pub(crate) struct Reload {
     pub(crate) needs_keys: bool,
     /// Whether the files were refused when they were last read.
     pub(crate) refused: bool,
+    /// Standard output, where a person reads it.
+    pub(crate) printed: Option<Lines>,
 }
 
 impl Reload {
     /// Reads everything again each time the signal comes, or when the files that `watch` is about change. It never ends.
-    pub(crate) async fn on(
-        &mut self,
-        mut hang_up: Signal,
-        mut watch: Watch,
-        clock: &dyn Clock,
-        reader: Reader,
-    ) {
+    pub(crate) async fn on(&mut self, mut hang_up: Signal, mut watch: Watch, clock: &dyn Clock) {
         loop {
             tokio::select! {
                 Some(()) = hang_up.recv() => {
                     watch.taken(self.digest());
-                    self.reload(reader);
+                    self.reload();
                 }
                 () = clock.sleep_until(clock.now() + LOOK_EVERY), if self.running.server.watch => {
                     if watch.is_news(self.digest()) {
-                        self.reload(reader);
+                        self.reload();
                     }
                 }
                 else => std::future::pending::<()>().await,
@@ -66,7 +62,7 @@ impl Reload {
         digest(self.named.as_deref(), &self.running)
     }
 
-    fn reload(&mut self, reader: Reader) {
+    fn reload(&mut self) {
         match self.once() {
             Ok(()) => {
                 // Whoever was told of a mistake is told that it is mended, in the same place.
@@ -75,8 +71,8 @@ impl Reload {
                 } else {
                     tracing::info!("reloaded");
                 }
-                if reader == Reader::Person {
-                    drop(output::line("reloaded"));
+                if let Some(printed) = &self.printed {
+                    printed.push(b"reloaded\n");
                 }
             }
             Err(failure) => {

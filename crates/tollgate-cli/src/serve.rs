@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
 use tollgate_server::keys::Keys;
 use tollgate_server::token::KEY_BYTES;
-use tollgate_server::{App, Listeners, MetricsPage, Recording, Tls};
+use tollgate_server::{App, Listeners, MetricsPage, Recording, Settings, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
 use crate::config::{Config, KeyConfig, StoreConfig};
@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::incidents;
 use crate::intent::Serving;
+use crate::lines::Lines;
 use crate::log;
 use crate::notify;
 use crate::open;
@@ -30,13 +31,28 @@ use crate::telemetry::{self, Running};
 /// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP or when it changes, as `named`.
 pub(crate) async fn run(
     named: Option<PathBuf>,
-    mut config: Config,
+    config: Config,
     flags: Serving,
     reader: Reader,
 ) -> Result<(), Failure> {
+    let log = log::start(flags.log.unwrap_or(config.server.log))?;
+    let printed = Lines::start(&io::stdout(), |_| String::new())
+        .map_err(|error| unable("could not use standard output", &error))?;
+    let ended = serve(named, config, flags, reader, &printed).await;
+    printed.finish();
+    log.finish();
+    ended
+}
+
+async fn serve(
+    named: Option<PathBuf>,
+    mut config: Config,
+    flags: Serving,
+    reader: Reader,
+    printed: &Lines,
+) -> Result<(), Failure> {
     let watch = Watch::of(named.as_deref(), &config);
-    let Serving { http, resp, grpc, data, allow_anonymous, log } = flags;
-    log::start(log.unwrap_or(config.server.log));
+    let Serving { http, resp, grpc, data, allow_anonymous, log: _ } = flags;
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
     let grpc = grpc.unwrap_or(config.server.grpc).address();
@@ -49,9 +65,15 @@ pub(crate) async fn run(
     if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
         return Err(refuse_exposed(address));
     }
+    if let Some(address) = exposed.filter(|_| keys.is_some() && tls.is_none()) {
+        tracing::warn!(
+            "keys travel unencrypted to {address}, where others can read them; add [server.tls], or listen on 127.0.0.1 behind \
+             a proxy with TLS"
+        );
+    }
     let store = store_of(&config, data)?;
     // From here on a signal ends the broker in order, however early it comes.
-    let (stop, hang_up) = (stop_signal()?, handler(SignalKind::hangup())?);
+    let (mut stop, hang_up) = (Stop::new()?, handler(SignalKind::hangup())?);
     let (http, http_at) = bind("--http", http).await?;
     let mut place = Place::of(&config, &store, http_at, open.is_some());
     let mut listeners = Listeners::http(http);
@@ -85,6 +107,7 @@ pub(crate) async fn run(
     let permit_keys = opened.keys();
     let mut app = App::new(gate, config.policies.clone(), opened.key(), Arc::clone(&clock))?
         .legacy_fields(config.server.legacy_fields)
+        .settings(Settings { is_loopback: exposed.is_none(), ..config.server.settings.clone() })
         .audit(config.audit, kept)
         .health(opened.health(place.store))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
@@ -99,25 +122,46 @@ pub(crate) async fn run(
     let app = Arc::new(app);
     app.refresh_overrides().await?;
     log::serving(&place);
-    output::answer(reader, &place, || place.for_people(&config))?;
+    printed.push(&output::rendered(reader, &place, || place.for_people(&config))?);
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
     notify::tell("READY=1");
-    let mut reload =
-        Reload { named, running: config, app: Arc::clone(&app), tls, needs_keys, refused: false };
+    let drain_delay = config.server.drain_delay;
+    let stopping = async {
+        stop.next().await;
+        app.begin_stopping();
+        notify::tell("STOPPING=1");
+        if !drain_delay.is_zero() {
+            tracing::info!(%drain_delay, "not ready any more");
+        }
+        tokio::select! {
+            () = clock.sleep_until(clock.now() + drain_delay) => {}
+            // Told twice, it does not wait.
+            () = stop.next() => {}
+        }
+    };
     let adopting = adopt_keys(permit_keys, Arc::clone(&app));
+    let mut reload = Reload {
+        named,
+        running: config,
+        app: Arc::clone(&app),
+        tls,
+        needs_keys,
+        refused: false,
+        printed: (reader == Reader::Person).then(|| printed.clone()),
+    };
     tokio::select! {
-        _ = tollgate_server::run(listeners, app, stop) => {}
+        _ = tollgate_server::run(listeners, Arc::clone(&app), stopping) => {}
         () = adopting => {}
-        () = reload.on(hang_up, watch, &*clock, reader) => {}
+        () = notify::keep_watchdog(&*clock) => {}
+        () = reload.on(hang_up, watch, &*clock) => {}
     }
-    notify::tell("STOPPING=1");
     if !running.drain().await {
         tracing::warn!("a telemetry sink did not finish in time");
     }
     opened.close().await?;
     if reader == Reader::Person {
-        output::line("stopped")?;
+        printed.push(b"stopped\n");
     }
     Ok(())
 }
@@ -199,16 +243,26 @@ async fn bind(flag: &str, address: SocketAddr) -> Result<(TcpListener, SocketAdd
     Ok((listener, at))
 }
 
-/// Resolves when the process is told to end. The handlers are in place when this returns.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
-    let (mut interrupt, mut terminate) =
-        (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
-    Ok(async move {
+/// The signals that end the process.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// The handlers are in place when this returns.
+    fn new() -> Result<Self, Failure> {
+        let interrupt = handler(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: handler(SignalKind::terminate())? })
+    }
+
+    /// Resolves when the process is told to end.
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    })
+    }
 }
 
 fn handler(kind: SignalKind) -> Result<Signal, Failure> {

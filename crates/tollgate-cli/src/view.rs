@@ -1,6 +1,6 @@
 //! Progress on standard error: redrawn in place at a terminal, a line for each change elsewhere.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::output::Reader;
 
@@ -29,10 +29,12 @@ impl View {
         if text == self.last {
             return;
         }
-        if self.redraws && 0 < self.lines {
-            eprint!("\x1b[{}A\x1b[J", self.lines);
-        }
-        eprintln!("{text}");
+        let clear = match self.lines {
+            lines @ 1.. if self.redraws => format!("\x1b[{lines}A\x1b[J"),
+            _ => String::new(),
+        };
+        // Work goes on where progress cannot be shown.
+        let _ = io::stderr().write_all(format!("{clear}{text}\n").as_bytes());
         self.lines = text.lines().map(|line| line.chars().count().max(1).div_ceil(width())).sum();
         self.last = text;
     }

@@ -6,9 +6,62 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tollgate::Timestamp;
+use tollgate::{Error, ErrorKind, Timestamp};
 
-use crate::keys::{Grant, KeyHash, Keys, Refused, Scope, Scopes};
+use crate::keys::{Key, KeyHash, Keys, Refused, Scope};
+
+/// Who makes a call: the key it was authenticated with, or anybody on a server without keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(Option<Arc<Key>>);
+
+impl Caller {
+    /// The caller of a server without keys.
+    pub(crate) const ANYBODY: Self = Self(None);
+
+    /// The name of its key; empty on a server without keys.
+    pub(crate) fn name(&self) -> &str {
+        self.0.as_ref().map_or("", |key| &key.name)
+    }
+
+    pub(crate) fn has(&self, scope: Scope) -> bool {
+        self.check(scope).is_ok()
+    }
+
+    pub(crate) fn check(&self, scope: Scope) -> Result<(), Refused> {
+        self.0.as_ref().map_or(Ok(()), |key| key.scopes.check(scope))
+    }
+
+    /// Refuses a key that is bound to some policies or subjects.
+    pub(crate) fn check_unbound(&self) -> Result<(), Refused> {
+        if self.0.as_ref().is_some_and(|key| key.is_bound()) { Err(Refused::Bound) } else { Ok(()) }
+    }
+
+    /// Refuses a key that is bound to other policies or subjects.
+    pub(crate) fn check_about(&self, policy: &str, subject: &str) -> Result<(), Error> {
+        match &self.0 {
+            Some(key) if !key.covers(policy, subject) => Err(not_covered(key, policy, subject)),
+            _ => Ok(()),
+        }
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.0.as_ref().and_then(|key| key.expires)
+    }
+}
+
+#[cold]
+fn not_covered(key: &Key, policy: &str, subject: &str) -> Error {
+    let list = |name: &str, texts: &[String]| match texts {
+        [] => String::new(),
+        texts => format!("; its {name} are {}", texts.join(", ")),
+    };
+    let text = format!(
+        "the key does not allow subject {subject:?} of policy {policy:?}{}{}",
+        list("policies", &key.policies),
+        list("subjects", &key.subjects),
+    );
+    Error::new(ErrorKind::Forbidden, text)
+}
 
 /// The keys in force; without any, everybody may do everything.
 #[derive(Debug)]
@@ -33,12 +86,14 @@ impl Access {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    pub(crate) fn find(&self, hash: Option<&KeyHash>, now: Timestamp) -> Result<Grant, Refused> {
+    pub(crate) fn find(&self, hash: Option<&KeyHash>, now: Timestamp) -> Result<Caller, Refused> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         match (keys, hash) {
-            (None, _) => Ok(Grant { scopes: Scopes::all(), until: Timestamp::MAX }),
+            (None, _) => Ok(Caller::ANYBODY),
             (Some(_), None) => Err(Refused::Missing),
-            (Some(keys), Some(hash)) => keys.find(hash, now),
+            (Some(keys), Some(hash)) => {
+                keys.find(hash, now).map(|key| Caller(Some(Arc::clone(key))))
+            }
         }
     }
 }
@@ -47,7 +102,7 @@ impl Access {
 #[derive(Debug)]
 pub(crate) struct Session {
     hash: Option<KeyHash>,
-    found: Result<Grant, Refused>,
+    found: Result<Caller, Refused>,
     /// The version of the keys that `found` is from.
     version: u64,
 }
@@ -67,25 +122,26 @@ impl Session {
     ) -> Result<(), Refused> {
         let hash = KeyHash::of(key);
         let version = access.version.load(Ordering::Acquire);
-        let grant = access.find(Some(&hash), now)?;
-        *self = Self { hash: Some(hash), found: Ok(grant), version };
+        let caller = access.find(Some(&hash), now)?;
+        *self = Self { hash: Some(hash), found: Ok(caller), version };
         Ok(())
     }
 
-    /// Whether the connection may do something that needs `scope`, or any key at all.
+    /// The caller, if it may do something that needs `scope`, or any key at all.
     pub(crate) fn check(
         &mut self,
         scope: Option<Scope>,
         access: &Access,
         now: impl Fn() -> Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<&Caller, Refused> {
         let version = access.version.load(Ordering::Acquire);
-        let is_over = |grant: &Grant| grant.until != Timestamp::MAX && grant.until <= now();
+        let is_over = |caller: &Caller| caller.until().is_some_and(|until| until <= now());
         if self.version != version || self.found.as_ref().is_ok_and(is_over) {
             self.found = access.find(self.hash.as_ref(), now());
             self.version = version;
         }
-        let grant = self.found?;
-        scope.map_or(Ok(()), |scope| grant.scopes.check(scope))
+        let caller = self.found.as_ref().map_err(|refused| *refused)?;
+        scope.map_or(Ok(()), |scope| caller.check(scope))?;
+        Ok(caller)
     }
 }

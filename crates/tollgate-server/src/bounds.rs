@@ -54,6 +54,21 @@ pub const HANDSHAKE_WAIT_MAX: Span = Span::from_secs(10);
 /// The longest that the body of a request may take to arrive.
 pub const BODY_WAIT_MAX: Span = Span::from_secs(30);
 
+/// How long an answer about readiness counts; the store is asked at most this often.
+pub const READY_EVERY: Span = Span::from_secs(1);
+
+/// The most watchers of the health over gRPC.
+pub const WATCHERS_MAX: usize = 256;
+
+/// How old a connection of gRPC becomes, unless the settings say otherwise.
+pub const CONNECTION_AGE_MAX: Span = Span::from_hours(1);
+
+/// How many bits of an IPv4 address make a subject, unless the settings say otherwise.
+pub const IPV4_PREFIX: u8 = 32;
+
+/// The same for IPv6.
+pub const IPV6_PREFIX: u8 = 64;
+
 /// The longest that readiness waits for the store.
 pub const READY_WAIT_MAX: Span = Span::from_secs(2);
 

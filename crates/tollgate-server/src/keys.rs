@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -136,33 +137,67 @@ pub fn key_text(random: &[u8; 32]) -> String {
 /// A key that the server accepts.
 #[derive(Clone, Debug)]
 pub struct Key {
+    /// Its name, which the audit, metrics and logs show.
+    pub name: String,
     /// Its hash.
     pub hash: KeyHash,
     /// What it allows.
     pub scopes: Scopes,
     /// From when on it is refused.
     pub expires: Option<Timestamp>,
+    /// The policies that it is bound to; without any, it is for all of them.
+    pub policies: Vec<String>,
+    /// The subjects that it is bound to, in which `*` stands for any text; without any, it is for all of them.
+    pub subjects: Vec<String>,
 }
 
-/// What a key grants, and until when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant {
-    pub(crate) scopes: Scopes,
-    pub(crate) until: Timestamp,
+impl Key {
+    /// A key that does not expire, for every policy and subject.
+    #[must_use]
+    pub fn new(name: impl Into<String>, hash: KeyHash, scopes: Scopes) -> Self {
+        let name = name.into();
+        Self { name, hash, scopes, expires: None, policies: Vec::new(), subjects: Vec::new() }
+    }
+
+    /// Whether it is for some policies or subjects only.
+    pub(crate) const fn is_bound(&self) -> bool {
+        !self.policies.is_empty() || !self.subjects.is_empty()
+    }
+
+    pub(crate) fn covers(&self, policy: &str, subject: &str) -> bool {
+        (self.policies.is_empty() || self.policies.iter().any(|own| own == policy))
+            && (self.subjects.is_empty()
+                || self.subjects.iter().any(|pattern| matches(pattern, subject)))
+    }
+}
+
+/// Whether `text` is as `pattern`, in which `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(start) else { return false };
+    let mut parts = rest.split('*');
+    let end = parts.next_back().unwrap_or_default();
+    for part in parts {
+        match text.split_once(part) {
+            Some((_, after)) => text = after,
+            None => return false,
+        }
+    }
+    text.ends_with(end)
 }
 
 /// The keys that a server accepts.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(Vec<Key>);
+pub struct Keys(Vec<Arc<Key>>);
 
 impl FromIterator<Key> for Keys {
     fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
-        Self(keys.into_iter().collect())
+        Self(keys.into_iter().map(Arc::new).collect())
     }
 }
 
 impl Keys {
-    pub(crate) fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<Grant, Refused> {
+    pub(crate) fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<&Arc<Key>, Refused> {
         let mut found = None;
         for key in &self.0 {
             if bool::from(key.hash.0.ct_eq(&hash.0)) {
@@ -170,11 +205,10 @@ impl Keys {
             }
         }
         let key = found.ok_or(Refused::Wrong)?;
-        let until = key.expires.unwrap_or(Timestamp::MAX);
-        if until <= now {
-            return Err(Refused::Expired(until));
+        match key.expires {
+            Some(until) if until <= now => Err(Refused::Expired(until)),
+            _ => Ok(key),
         }
-        Ok(Grant { scopes: key.scopes, until })
     }
 }
 
@@ -189,19 +223,21 @@ pub enum Refused {
     Expired(Timestamp),
     /// The key does not have this scope.
     Scope(Scope),
+    /// The call is about every policy and subject, and the key is bound to some.
+    Bound,
 }
 
 impl Refused {
     /// The HTTP status that says so.
     #[must_use]
     pub const fn status(self) -> u16 {
-        if matches!(self, Self::Scope(_)) { 403 } else { 401 }
+        if matches!(self, Self::Scope(_) | Self::Bound) { 403 } else { 401 }
     }
 
     /// The one word that answers carry.
     #[must_use]
     pub const fn kind(self) -> &'static str {
-        if matches!(self, Self::Scope(_)) { "forbidden" } else { "unauthenticated" }
+        if self.status() == 403 { "forbidden" } else { "unauthenticated" }
     }
 }
 
@@ -214,6 +250,9 @@ impl fmt::Display for Refused {
             Self::Scope(scope) => {
                 write!(f, "the key does not allow this; it needs the scope {}", scope.name())
             }
+            Self::Bound => f.write_str(
+                "this shows every policy and subject, and the key is bound to some; use a key without policies and subjects",
+            ),
         }
     }
 }
@@ -225,7 +264,8 @@ mod tests {
     use super::*;
 
     fn key(text: &str, scope: Scope, expires: Option<Timestamp>) -> Key {
-        Key { hash: KeyHash::of(text), scopes: [scope].into_iter().collect(), expires }
+        let scopes = [scope].into_iter().collect();
+        Key { expires, ..Key::new(text, KeyHash::of(text), scopes) }
     }
 
     #[test]
@@ -234,13 +274,32 @@ mod tests {
         let keys: Keys = [key("a", Scope::Acquire, None), key("b", Scope::Inspect, Some(later))]
             .into_iter()
             .collect();
-        let scopes = |text, now| keys.find(&KeyHash::of(text), now).map(|grant| grant.scopes);
+        let scopes = |text, now| keys.find(&KeyHash::of(text), now).map(|key| key.scopes);
         assert_eq!(scopes("a", later).unwrap().check(Scope::Acquire), Ok(()));
         let inspect = scopes("b", noon).unwrap();
         assert_eq!(inspect.check(Scope::Inspect), Ok(()));
         assert_eq!(inspect.check(Scope::Administer), Err(Refused::Scope(Scope::Administer)));
         assert_eq!(scopes("b", later), Err(Refused::Expired(later)));
         assert_eq!(scopes("c", noon), Err(Refused::Wrong));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        let rows = [
+            ("team-a/*", "team-a/alice", true),
+            ("team-a/*", "team-a/", true),
+            ("team-a/*", "team-ab/alice", false),
+            ("*", "", true),
+            ("alice", "alice", true),
+            ("alice", "alice2", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "ac", false),
+            ("ab*ba", "aba", false),
+        ];
+        for (pattern, text, expected) in rows {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
     }
 
     #[test]

@@ -38,11 +38,13 @@ pub mod token;
 pub mod wire;
 #[cfg(feature = "serve")]
 #[cfg(feature = "serve")]
-pub use app::{App, MetricsPage};
+pub use app::{App, MetricsPage, Settings};
 #[cfg(feature = "serve")]
 pub use audit::{AuditSettings, Recording};
 #[cfg(feature = "serve")]
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
+#[cfg(feature = "serve")]
+pub use resp::THROTTLE_POLICY;
 #[cfg(feature = "serve")]
 pub use rules::check_policy_name;
 #[cfg(feature = "serve")]

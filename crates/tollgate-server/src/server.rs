@@ -188,13 +188,13 @@ impl Server {
     }
 
     fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (calls, watcher) = (Arc::clone(&self.grpc), self.graceful.watcher());
+        let calls = Arc::clone(&self.grpc);
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => grpc::serve(stream, calls, &app, watcher).await,
+                None => grpc::serve(stream, calls, &app).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => grpc::serve(stream, calls, &app, watcher).await,
+                    Ok(stream) => grpc::serve(stream, calls, &app).await,
                     Err(error) => no_handshake(&error),
                 },
             }

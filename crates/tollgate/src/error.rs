@@ -25,6 +25,8 @@ struct Inner {
 pub enum ErrorKind {
     /// The input was wrong. Nothing changed; asking again will not help.
     Invalid,
+    /// The caller may not do this. Nothing changed; asking again will not help.
+    Forbidden,
     /// No policy has this name.
     UnknownPolicy,
     /// The id was used before with other costs.

@@ -84,4 +84,7 @@ pub(crate) struct Violation {
     /// How long the provider wants to be left alone, as in 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) retry_after: String,
+    /// The permit of the call that the provider refused; a broker's key without the scope administer needs it
+    #[arg(long)]
+    pub(crate) permit: Option<String>,
 }

@@ -42,6 +42,15 @@ pub(super) struct ServerTable {
     pub(super) legacy_fields: Option<bool>,
     pub(super) watch: Option<bool>,
     pub(super) log: Option<String>,
+    pub(super) violation_hint_max: Option<String>,
+    pub(super) settle_excess_max: Option<u64>,
+    pub(super) throttle_subjects_max: Option<u64>,
+    pub(super) ipv4_prefix: Option<u8>,
+    pub(super) ipv6_prefix: Option<u8>,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    pub(super) grpc_age_max: Option<String>,
+    pub(super) drain_delay: Option<String>,
     pub(super) tls: Option<TlsTable>,
 }
 
@@ -230,6 +239,10 @@ pub(super) struct KeyTable {
     pub(super) hash_env: Option<String>,
     pub(super) hash_file: Option<String>,
     pub(super) expires: Option<String>,
+    #[serde(default)]
+    pub(super) policies: Vec<String>,
+    #[serde(default)]
+    pub(super) subjects: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tollgate::spec::Step;
-use tollgate::{Error, ErrorKind, Timestamp};
+use tollgate::{Error, ErrorKind, Policies, Timestamp};
+use tollgate_server::THROTTLE_POLICY;
 use tollgate_server::keys::{Key, KeyHash, Scope, Scopes};
 
 use super::place::Text;
@@ -19,13 +20,19 @@ pub(crate) struct KeyConfig {
     scopes: Scopes,
     hash: Secret,
     expires: Option<Timestamp>,
+    policies: Vec<String>,
+    subjects: Vec<String>,
 }
+
+/// The most policies, and the most patterns of subjects, that a key is bound to.
+const BINDINGS_MAX: usize = 100;
 
 impl KeyConfig {
     pub(super) fn resolve_all(
         text: &Text<'_>,
         tables: &[file::KeyTable],
         folder: &Path,
+        known: &Policies,
     ) -> Result<Vec<Self>, Blame> {
         if KEYS_MAX < tables.len() {
             let what = format!("has {} keys; at most {KEYS_MAX} are possible", tables.len());
@@ -45,6 +52,16 @@ impl KeyConfig {
             if scopes.is_empty() {
                 let what = "a key needs a scope: \"acquire\", \"inspect\" or \"administer\"";
                 return Err(blame("scopes", what.to_owned()));
+            }
+            for name in table.policies.iter().filter(|name| **name != THROTTLE_POLICY) {
+                known.get(name).map_err(|error| blame("policies", error.to_string()))?;
+            }
+            for (field, list) in [("policies", &table.policies), ("subjects", &table.subjects)] {
+                if BINDINGS_MAX < list.len() {
+                    let what =
+                        format!("has {} {field}; at most {BINDINGS_MAX} are possible", list.len());
+                    return Err(blame(field, what));
+                }
             }
             let expires = table.expires.as_deref().map(str::parse::<Timestamp>).transpose();
             let expires = expires.map_err(|error| blame("expires", error.to_string()))?;
@@ -67,6 +84,8 @@ impl KeyConfig {
                 scopes: scopes.into_iter().collect(),
                 hash,
                 expires,
+                policies: table.policies.clone(),
+                subjects: table.subjects.clone(),
             });
         }
         Ok(keys)
@@ -85,6 +104,13 @@ impl KeyConfig {
         let hash = self.hash.read()?.trim().parse().map_err(|error: Error| {
             Error::new(ErrorKind::Invalid, format!("the hash of the key {:?} {error}", self.name))
         })?;
-        Ok(Key { hash, scopes: self.scopes, expires: self.expires })
+        Ok(Key {
+            name: self.name.clone(),
+            hash,
+            scopes: self.scopes,
+            expires: self.expires,
+            policies: self.policies.clone(),
+            subjects: self.subjects.clone(),
+        })
     }
 }

@@ -131,8 +131,7 @@ impl Config {
         } = text.structure()?;
         let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
         let server = ServerConfig::resolve(&text, &server, folder)?;
-        let keys = KeyConfig::resolve_all(&text, &key, folder)?;
-        if server.anonymous && !keys.is_empty() {
+        if server.anonymous && !key.is_empty() {
             let what =
                 "anonymous = true lets everybody in, but there are keys; keep one of the two";
             return Err(text.blame(&["server", "anonymous"], what));
@@ -141,6 +140,7 @@ impl Config {
         let store = StoreConfig::resolve(&text, &store, folder)?;
         let telemetry = TelemetryConfig::resolve(&text, &telemetry, folder)?;
         let policies = resolve_policies(&text, &policy)?;
+        let keys = KeyConfig::resolve_all(&text, &key, folder, &policies)?;
         check_store_takes(&text, &store, &policies)?;
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =

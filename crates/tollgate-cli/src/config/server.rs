@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollgate_server::TlsFiles;
+use tollgate::Span;
+use tollgate::incident::RETRY_AFTER_MAX;
+use tollgate_server::{Settings, TlsFiles};
 
 use super::Blame;
 use super::file::ServerTable;
@@ -32,7 +34,17 @@ pub(crate) struct ServerConfig {
     pub(crate) watch: bool,
     /// How it logs.
     pub(crate) log: LogFormat,
+    /// What callers may do beyond what their keys say.
+    pub(crate) settings: Settings,
+    /// How long it goes on answering, though no longer ready, after it was told to end.
+    pub(crate) drain_delay: Span,
 }
+
+/// The longest `drain_delay`.
+const DRAIN_DELAY_MAX: Span = Span::from_mins(10);
+
+/// The longest `grpc_age_max`.
+const AGE_MAX: Span = Span::from_hours(365 * 24);
 
 /// How the broker logs, to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +127,72 @@ impl ServerConfig {
         })?;
         let legacy_fields = table.legacy_fields.unwrap_or(false);
         let (anonymous, watch) = (table.anonymous.unwrap_or(false), table.watch.unwrap_or(true));
-        Ok(Self { http, resp, grpc, anonymous, legacy_fields, tls, watch, log })
+        let settings = settings(text, table)?;
+        let drain_delay = table.drain_delay.as_deref();
+        let drain_delay = drain_delay
+            .map(|value| span(text, "drain_delay", value, DRAIN_DELAY_MAX))
+            .transpose()?;
+        Ok(Self {
+            http,
+            resp,
+            grpc,
+            anonymous,
+            legacy_fields,
+            tls,
+            watch,
+            log,
+            settings,
+            drain_delay: drain_delay.unwrap_or(Span::ZERO),
+        })
     }
+}
+
+fn settings(text: &Text<'_>, table: &ServerTable) -> Result<Settings, Blame> {
+    let mut settings = Settings::default();
+    if let Some(most) = &table.violation_hint_max {
+        settings.violation_hint_max = span(text, "violation_hint_max", most, RETRY_AFTER_MAX)?;
+    }
+    if let Some(most) = table.settle_excess_max {
+        settings.settle_excess_max = most;
+    }
+    if let Some(most) = &table.grpc_age_max {
+        settings.grpc_age_max = span(text, "grpc_age_max", most, AGE_MAX)?;
+    }
+    settings.throttle_subjects_max = table.throttle_subjects_max;
+    settings.ipv4_prefix =
+        prefix(text, "ipv4_prefix", table.ipv4_prefix.unwrap_or(settings.ipv4_prefix), 32)?;
+    settings.ipv6_prefix =
+        prefix(text, "ipv6_prefix", table.ipv6_prefix.unwrap_or(settings.ipv6_prefix), 128)?;
+    for host in &table.hosts {
+        if host.is_empty()
+            || host.contains(['/', '*', ' '])
+            || host.contains(':') && !host.starts_with('[')
+        {
+            let what =
+                format!("hosts {host:?} is not a name without a port, as in \"tollgate.internal\"");
+            return Err(text.blame(&["server", "hosts"], what));
+        }
+    }
+    settings.hosts.clone_from(&table.hosts);
+    Ok(settings)
+}
+
+/// A length of a prefix of at most `most` bits.
+fn prefix(text: &Text<'_>, key: &str, bits: u8, most: u8) -> Result<u8, Blame> {
+    if bits <= most {
+        return Ok(bits);
+    }
+    Err(text.blame(&["server", key], format!("{key} {bits} must be at most {most}")))
+}
+
+/// A time of at most `most`.
+fn span(text: &Text<'_>, key: &str, value: &str, most: Span) -> Result<Span, Blame> {
+    let wrong = |what: String| text.blame(&["server", key], what);
+    let span = value.parse::<Span>().map_err(|error| wrong(format!("{key}: {error}")))?;
+    if most < span {
+        return Err(wrong(format!("{key} {value:?} must be at most {most}")));
+    }
+    Ok(span)
 }
 
 fn listen(text: &Text<'_>, key: &str, value: &str, example: &str) -> Result<Listen, Blame> {

@@ -208,7 +208,7 @@ pub(crate) fn empty(clock: Arc<dyn Clock>, folder: Option<&Path>) -> Result<Open
 }
 
 fn in_memory(memory: Memory, folder: Option<&Path>) -> Result<Opened, Error> {
-    let store = Kept::Memory(Arc::new(Atomic::new(memory)));
+    let store = Kept::Memory(Arc::new(Atomic::new(memory.share_per_policy())));
     let overrides = folder.map(|folder| Arc::new(EmbeddedOverrides::new(folder)) as _);
     Ok(Opened { store, key: watch::Sender::new(fresh_key()?), overrides, chore: None })
 }

@@ -12,7 +12,8 @@ use crate::folder::Folder;
 pub(crate) struct Broker {
     child: Child,
     out: BufReader<ChildStdout>,
-    err: BufReader<ChildStderr>,
+    /// Its log, unless it goes elsewhere.
+    err: Option<BufReader<ChildStderr>>,
     /// What it printed until it was ready.
     pub(crate) printed: String,
     pub(crate) url: String,
@@ -43,13 +44,15 @@ impl Broker {
 
     /// The broker that `command` starts.
     pub(crate) fn of(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        Self::logging_to(command, Stdio::piped())
+    }
+
+    /// The same with its log going to `stderr`.
+    pub(crate) fn logging_to(command: &mut Command, stderr: Stdio) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
-        let err = BufReader::new(child.stderr.take().expect("it is piped"));
+        let err = child.stderr.take().map(BufReader::new);
         let mut printed = String::new();
         while !printed.ends_with("stops it.\n") {
             let read = out.read_line(&mut printed).expect("the broker prints text");
@@ -80,7 +83,9 @@ impl Broker {
         let status = self.child.wait().expect("the broker ends");
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).expect("the broker prints text");
-        self.err.read_to_string(&mut err).expect("the broker prints text");
+        if let Some(log) = &mut self.err {
+            log.read_to_string(&mut err).expect("the broker prints text");
+        }
         (status.code(), out, err)
     }
 
@@ -112,7 +117,8 @@ impl Broker {
     /// The next line of its log.
     pub(crate) fn error_line(&mut self) -> String {
         let mut line = String::new();
-        self.err.read_line(&mut line).expect("the broker logs text");
+        let log = self.err.as_mut().expect("the log is piped");
+        log.read_line(&mut line).expect("the broker logs text");
         line
     }
 }

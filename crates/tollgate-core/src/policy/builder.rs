@@ -22,6 +22,7 @@ pub struct PolicyBuilder {
     on_store_failure: OnStoreFailure,
     block_ttl: Span,
     capacity_per_ask: bool,
+    subjects_max: Option<u64>,
     overrides: Vec<(String, Vec<Limit>)>,
 }
 
@@ -34,6 +35,7 @@ impl PolicyBuilder {
             on_store_failure: OnStoreFailure::Closed,
             block_ttl: Span::ZERO,
             capacity_per_ask: false,
+            subjects_max: None,
             overrides: Vec::new(),
         }
     }
@@ -80,6 +82,14 @@ impl PolicyBuilder {
     #[must_use]
     pub const fn capacity_per_ask(mut self) -> Self {
         self.capacity_per_ask = true;
+        self
+    }
+
+    /// The most subjects that a store in this process keeps entries for under the policy. Entries that hold nothing back do
+    /// not count for long: they are forgotten to make room.
+    #[must_use]
+    pub const fn subjects_max(mut self, most: Option<u64>) -> Self {
+        self.subjects_max = most;
         self
     }
 
@@ -143,6 +153,7 @@ impl PolicyBuilder {
             shadow: self.shadow,
             on_store_failure: self.on_store_failure,
             block_ttl: self.block_ttl,
+            subjects_max: self.subjects_max,
             overrides,
         })))
     }

@@ -60,6 +60,7 @@ struct Inner {
     shadow: bool,
     on_store_failure: OnStoreFailure,
     block_ttl: Span,
+    subjects_max: Option<u64>,
     overrides: HashMap<Box<str>, Policy>,
     shape: Vec<u8>,
     shape_hash: u64,
@@ -131,6 +132,12 @@ impl Policy {
     /// Every unit that a limit counts, in the order they first appear.
     pub fn units(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.units.iter().map(|unit| &**unit)
+    }
+
+    /// The most subjects that a store in this process keeps entries for.
+    #[must_use]
+    pub fn subjects_max(&self) -> Option<u64> {
+        self.0.subjects_max
     }
 
     /// Whether a would-be denial admits all the same.
@@ -251,6 +258,7 @@ impl PartialEq for Policy {
                     .map(|limit| &limit.gauge)
                     .eq(other.metered().iter().map(|limit| &limit.gauge))
                 && self.0.shadow == other.0.shadow
+                && self.0.subjects_max == other.0.subjects_max
                 && self.0.on_store_failure == other.0.on_store_failure
                 && self.0.overrides == other.0.overrides)
     }

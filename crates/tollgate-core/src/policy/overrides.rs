@@ -45,7 +45,8 @@ impl Policy {
             .limits(self.limits().cloned())
             .shadow(self.0.shadow)
             .on_store_failure(self.0.on_store_failure)
-            .block_ttl(self.0.block_ttl);
+            .block_ttl(self.0.block_ttl)
+            .subjects_max(self.0.subjects_max);
         for (other, policy) in self.overrides().filter(|(other, _)| !changes.contains_key(other)) {
             builder = builder.override_for(other, policy.limits().cloned().collect());
         }

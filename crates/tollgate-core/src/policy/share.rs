@@ -46,6 +46,7 @@ impl Policy {
         Self::builder(self.name())
             .limits(limits)
             .shadow(self.0.shadow)
+            .subjects_max(self.0.subjects_max)
             .on_store_failure(self.0.on_store_failure)
             .build()
     }

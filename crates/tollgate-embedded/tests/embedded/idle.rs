@@ -1,4 +1,4 @@
-//! Entries that say what an absent one says are forgotten when nobody changed them for seven days, and no others.
+//! Entries that say what an absent one says are forgotten when nobody changed them for an hour, and no others.
 
 use tollgate::{ErrorKind, Limit, Policy, RollingWindow, Span};
 use tollgate_embedded::{Embedded, IDLE_MAX};

@@ -3,7 +3,7 @@
 use tollgate::{Error, ErrorKind, Gate as _};
 
 use super::App;
-use crate::bounds::READY_WAIT_MAX;
+use crate::bounds::{READY_EVERY, READY_WAIT_MAX};
 use crate::wire::{
     AuditQuery, AuditResponse, AuditStats, LatencyStats, LimitedSubject, StatsResponse, TopQuery,
     TopResponse,
@@ -58,12 +58,30 @@ impl App {
         Ok(TopResponse { since: Some(since), subjects: subjects.collect() })
     }
 
-    /// Whether the server takes requests and its store answers.
+    /// Whether the server takes requests and its store answers. The store is asked at most every [`READY_EVERY`], however
+    /// many ask for this.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
-        let unavailable = |text: &str| Err(Error::new(ErrorKind::Unavailable, text));
-        if *self.closing.borrow() {
-            return unavailable("the server is stopping");
+        if *self.stopping.borrow() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is stopping"));
         }
+        let mut last = self.readiness.lock().await;
+        let now = self.clock.now();
+        if let Some((at, answer)) = &*last
+            && *at <= now
+            && now < *at + READY_EVERY
+        {
+            return answer.clone();
+        }
+        let answer = self.ask_store().await;
+        if let Err(error) = &answer {
+            tracing::warn!(%error, "not ready");
+        }
+        *last = Some((self.clock.now(), answer.clone()));
+        answer
+    }
+
+    async fn ask_store(&self) -> Result<(), Error> {
+        let unavailable = |text: &str| Err(Error::new(ErrorKind::Unavailable, text));
         let policies = self.policies();
         let Some(policy) = policies.iter().next() else { return Ok(()) };
         let standing = self.gate.standing(policy, READY_SUBJECT);

@@ -4,6 +4,7 @@
 //! `verbs`, and what is to be seen in `look`.
 
 mod look;
+mod settings;
 mod verbs;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -24,16 +25,17 @@ use tollgate::{
     Clock, Error, ErrorKind, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp,
 };
 
-use crate::access::Access;
+use crate::access::{Access, Caller};
 use crate::audit::{AuditSettings, Auditor};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
-use crate::keys::{KeyHash, Keys, Refused, Scopes};
+use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::resp::THROTTLE_POLICY;
 use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
 use crate::wire::StoreHealth;
+pub use settings::Settings;
 
 /// A gate with everything that it takes to serve it.
 pub struct App {
@@ -43,11 +45,14 @@ pub struct App {
     permit_keys: RwLock<Arc<token::Keys>>,
     access: Access,
     legacy_fields: bool,
+    settings: Settings,
     clock: Arc<dyn Clock>,
     stats: Stats,
     audit: Auditor,
     health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
+    stopping: watch::Sender<bool>,
     closing: watch::Sender<bool>,
+    readiness: Mutex<Option<(Timestamp, Result<(), Error>)>>,
     finishing: TaskTracker,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
@@ -97,11 +102,14 @@ impl App {
             permit_keys: RwLock::new(Arc::new(token::Keys::new(key))),
             access: Access::open(),
             legacy_fields: false,
+            settings: Settings::default(),
             stats: Stats::since(clock.now()),
             audit: Auditor::new(AuditSettings::default(), None, clock.now()),
             health: None,
             clock,
+            stopping: watch::Sender::new(false),
             closing,
+            readiness: Mutex::default(),
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
@@ -142,6 +150,13 @@ impl App {
 
     pub(crate) const fn has_legacy_fields(&self) -> bool {
         self.legacy_fields
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
     }
 
     /// Writes down what `settings` say, in `log`; without one in memory.
@@ -214,9 +229,15 @@ impl App {
     /// # Errors
     /// If the server has keys and this is none of them, or is no longer valid.
     pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
+        let caller = self.caller(key)?;
+        Ok(Scope::ALL.into_iter().filter(|scope| caller.has(*scope)).collect())
+    }
+
+    /// Who sent `key`.
+    pub(crate) fn caller(&self, key: Option<&str>) -> Result<Caller, Refused> {
         // Where everybody may do everything, nothing is hashed.
         let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
-        self.access.find(hash.as_ref(), self.now()).map(|grant| grant.scopes)
+        self.access.find(hash.as_ref(), self.now())
     }
 
     pub(crate) const fn access(&self) -> &Access {
@@ -249,6 +270,20 @@ impl App {
         found.map_err(|unknown| if name == THROTTLE_POLICY { carried() } else { unknown })
     }
 
+    /// From now on the server is not ready, but still answers: load balancers take their time to notice.
+    pub fn begin_stopping(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Says when the server is about to stop.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    pub(crate) const fn limits(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Says when the server closes.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
@@ -256,6 +291,7 @@ impl App {
 
     /// Answers whoever waits, and from now on nobody waits.
     pub(crate) fn close(&self) {
+        self.begin_stopping();
         self.closing.send_replace(true);
     }
 

@@ -1,12 +1,16 @@
 //! What callers do: the verbs of a gate, for every protocol.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing};
 
 use super::{App, Watching};
+use crate::access::Caller;
 use crate::bounds::WAIT_MAX;
+use crate::keys::Scope;
 use crate::wire::{
     AcquireRequest, ChargeRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
 };
@@ -15,9 +19,11 @@ impl App {
     /// Decides `request` under `policy`, waiting for room if it says so, and counts the answer.
     pub(crate) async fn acquire(
         &self,
+        caller: &Caller,
         policy: &Policy,
         request: &AcquireRequest,
     ) -> Result<Decision, Error> {
+        caller.check_about(policy.name(), &request.subject)?;
         let mut ask = request.ask(policy);
         if !request.behind.is_empty() {
             let of = |costs: &BTreeMap<String, u64>| {
@@ -37,8 +43,18 @@ impl App {
     }
 
     /// Decides `ask` now, and counts the answer.
-    pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
         self.decide_as(ask, |_| {}).await
+    }
+
+    /// The same for `caller`.
+    pub(crate) async fn decide_for(
+        &self,
+        caller: &Caller,
+        ask: &Ask<'_>,
+    ) -> Result<Decision, Error> {
+        caller.check_about(ask.policy().name(), ask.subject())?;
+        self.decide(ask).await
     }
 
     /// The same, where `present` expresses the decision in the terms of the caller before the audit records it.
@@ -85,68 +101,175 @@ impl App {
     }
 
     /// Opens a sealed permit under the policies in force.
-    pub(crate) fn open(&self, permit: &str) -> Result<Permit, Error> {
-        self.permit_keys().decode(permit, |name| self.policy(name))
+    fn open(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
+        let permit = self.permit_keys().decode(permit, |name| self.policy(name))?;
+        caller.check_about(permit.policy().name(), permit.subject())?;
+        Ok(permit)
     }
 
-    pub(crate) async fn settle(&self, permit: &str, actual: &Costs) -> Result<bool, Error> {
-        self.gate.settle(&self.open(permit)?, actual).await
+    pub(crate) async fn settle(
+        &self,
+        caller: &Caller,
+        permit: &str,
+        actual: &Costs,
+    ) -> Result<bool, Error> {
+        let permit = self.open(caller, permit)?;
+        self.gate.settle(&permit, &self.bounded(&permit, actual)).await
     }
 
-    pub(crate) async fn release(&self, permit: &str) -> Result<bool, Error> {
-        self.gate.release(&self.open(permit)?).await
+    /// `actual`, at most so far above the estimate as the settings allow.
+    fn bounded<'a>(&self, permit: &Permit, actual: &'a Costs) -> Cow<'a, Costs> {
+        let mut bounded = Cow::Borrowed(actual);
+        let policy = permit.policy().for_subject(permit.subject());
+        let estimates = permit.costs();
+        for (unit, amount) in actual.iter() {
+            let limits = policy.limits().filter(|limit| limit.unit() == unit);
+            let Some(limit) = limits.map(|limit| limit.rule().limit()).min() else { continue };
+            let excess = limit.saturating_mul(self.settings.settle_excess_max);
+            let most = estimates.get(unit).unwrap_or(0).saturating_add(excess);
+            if most < amount {
+                let (policy, subject) = (policy.name(), permit.subject());
+                tracing::warn!(
+                    policy,
+                    subject,
+                    unit,
+                    amount,
+                    most,
+                    "settled for less: settle_excess_max"
+                );
+                bounded.to_mut().set(unit, most);
+            }
+        }
+        bounded
     }
 
-    pub(crate) async fn renew(&self, permit: &str) -> Result<Permit, Error> {
-        self.gate.renew(&self.open(permit)?).await
+    pub(crate) async fn release(&self, caller: &Caller, permit: &str) -> Result<bool, Error> {
+        self.gate.release(&self.open(caller, permit)?).await
     }
 
-    pub(crate) async fn standing(&self, query: &StandingQuery) -> Result<Vec<Standing>, Error> {
+    pub(crate) async fn renew(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
+        self.gate.renew(&self.open(caller, permit)?).await
+    }
+
+    pub(crate) async fn standing(
+        &self,
+        caller: &Caller,
+        query: &StandingQuery,
+    ) -> Result<Vec<Standing>, Error> {
+        caller.check_about(&query.policy, &query.subject)?;
         self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
     }
 
     /// The same as it is written to a wire.
     pub(crate) async fn standing_response(
         &self,
+        caller: &Caller,
         query: &StandingQuery,
     ) -> Result<StandingResponse, Error> {
-        let (policy, standings) = (self.policy(&query.policy)?, self.standing(query).await?);
+        let policy = self.policy(&query.policy)?;
+        let standings = self.standing(caller, query).await?;
         Ok(StandingResponse::of(&policy, &query.subject, &standings, self.now()))
     }
 
-    /// Writes down that a provider refused what was admitted, and closes the limit.
-    pub(crate) async fn violation(&self, request: &ViolationRequest) -> Result<Incident, Error> {
+    /// Writes down that a provider refused what was admitted, and closes the limit: for as long as the provider said to a
+    /// caller who may administer, at most for `violation_hint_max` to the holder of a permit.
+    pub(crate) async fn violation(
+        &self,
+        caller: &Caller,
+        request: &ViolationRequest,
+    ) -> Result<Incident, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
         let policy = self.policy(&request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
-        let retry_after = request.retry_after()?;
+        let mut retry_after = request.retry_after()?;
+        if let Some(permit) = &request.permit {
+            self.check_permit_of(caller, permit, request)?;
+        }
+        if !caller.has(Scope::Administer) {
+            if request.permit.is_none() {
+                let text = "a violation needs the permit it is about, or a key with the scope administer; add permit";
+                return Err(Error::new(ErrorKind::Forbidden, text));
+            }
+            retry_after = retry_after.min(self.settings.violation_hint_max);
+        }
         let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
         let Watching { recorder, observer } = &self.watching;
         let (gate, clock) = (&self.gate, &*self.clock);
         let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
         self.audit.violated(&ask, &incident.limit, violation.retry_after, clock.now());
-        Ok(incident)
+        Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
     }
 
-    pub(crate) async fn reset(&self, query: &StandingQuery) -> Result<bool, Error> {
-        self.reset_under(&self.policy(&query.policy)?, &query.subject).await
+    /// Refuses a permit that is not about `request`, or too old to be in use.
+    fn check_permit_of(
+        &self,
+        caller: &Caller,
+        permit: &str,
+        request: &ViolationRequest,
+    ) -> Result<(), Error> {
+        let permit = self.open(caller, permit)?;
+        if (permit.policy().name(), permit.subject()) != (&request.policy, &request.subject) {
+            let text = format!(
+                "the permit is for subject {:?} of policy {:?}; report the violation of that one",
+                permit.subject(),
+                permit.policy().name()
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if permit.grant().at + PERMIT_TTL < self.now() {
+            let text = format!(
+                "the permit is older than {PERMIT_TTL}; report a violation while it is in use"
+            );
+            return Err(Error::new(ErrorKind::Expired, text));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn reset(
+        &self,
+        caller: &Caller,
+        query: &StandingQuery,
+    ) -> Result<bool, Error> {
+        self.reset_under(caller, &self.policy(&query.policy)?, &query.subject).await
     }
 
     /// Forgets what `subject` used under `policy`. Returns whether there was anything.
-    pub(crate) async fn reset_under(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
+    pub(crate) async fn reset_under(
+        &self,
+        caller: &Caller,
+        policy: &Policy,
+        subject: &str,
+    ) -> Result<bool, Error> {
+        caller.check_about(policy.name(), subject)?;
         let changed = self.gate.reset(policy, subject).await?;
         tracing::info!(policy = policy.name(), subject, changed, "reset");
         Ok(changed)
     }
 
     /// Charges without deciding.
-    pub(crate) async fn charge(&self, request: &ChargeRequest) -> Result<Permit, Error> {
+    pub(crate) async fn charge(
+        &self,
+        caller: &Caller,
+        request: &ChargeRequest,
+    ) -> Result<Permit, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
         let policy = self.policy(&request.policy)?;
         self.gate.charge(&request.charge(&policy)).await
     }
 
-    pub(crate) async fn close_until(&self, request: &CloseRequest) -> Result<bool, Error> {
+    pub(crate) async fn close_until(
+        &self,
+        caller: &Caller,
+        request: &CloseRequest,
+    ) -> Result<bool, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
         let policy = self.policy(&request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
         self.gate.close_until(&ask, &request.limit, request.until).await
     }
+}
+
+/// `incident` for a caller who may not see where subjects stand.
+fn without_standing(incident: Incident) -> Incident {
+    Incident { limits: Vec::new(), acquisitions: Vec::new(), in_flight: 0, ..incident }
 }

@@ -20,10 +20,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::Watcher;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tollgate::Span;
 
 use super::Calls;
 use super::executor::Gathered;
@@ -33,9 +33,9 @@ use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX
 /// The words with which a client begins HTTP/2, in bytes.
 const PREFACE_BYTES: usize = 24;
 
-/// Answers the calls on `stream` until its client leaves, or until `watcher` hears that the server stops and those in
-/// flight are done.
-pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: &App, watcher: Watcher)
+/// Answers the calls on `stream` until its client leaves, or until the server stops or the connection is as old as it may
+/// be, and those in flight are done.
+pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: &App)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -61,8 +61,16 @@ where
             std::future::pending::<()>().await;
         }
     };
-    let mut connection = pin!(watcher.watch(connection));
-    let served = poll_fn(|context| gathered.poll_beside(connection.as_mut(), context));
+    let mut connection = pin!(connection);
+    let mut ending = pin!(ends(app));
+    let mut is_ending = false;
+    let served = poll_fn(|context| {
+        if !is_ending && ending.as_mut().poll(context).is_ready() {
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        gathered.poll_beside(connection.as_mut(), context)
+    });
     tokio::select! {
         ended = served => {
             if let Err(error) = ended {
@@ -70,6 +78,19 @@ where
             }
         }
         () = silent => tracing::debug!("a connection never began"),
+    }
+}
+
+/// Resolves when a connection that begins now should end: the server stops, or the connection is as old as the settings
+/// allow and up to a tenth more, so that clients of one moment do not come back in one.
+async fn ends(app: &App) {
+    let age = app.limits().grpc_age_max.as_micros();
+    let jitter = u128::from(age / 10) * u128::from(tollgate::edge::random()) >> u32::BITS;
+    let age = Span::from_micros(age.saturating_add(u64::try_from(jitter).unwrap_or(0)));
+    let mut closing = app.closing();
+    tokio::select! {
+        _ = closing.wait_for(|closing| *closing) => {}
+        () = app.clock().sleep_until(app.now() + age) => {}
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tollgate::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
 
+use super::guard::caller_of;
 use super::{convert, status};
+use crate::access::Caller;
 use crate::app::App;
 use crate::proto::tollgate::v1::gate_server::Gate;
 use crate::proto::tollgate::v1::{
@@ -28,7 +30,11 @@ impl GateCalls {
         Self { app }
     }
 
-    async fn decide(&self, request: AcquireRequest) -> Result<AcquireResponse, Error> {
+    async fn decide(
+        &self,
+        caller: &Caller,
+        request: AcquireRequest,
+    ) -> Result<AcquireResponse, Error> {
         let request = wire::AcquireRequest {
             policy: request.policy,
             subject: request.subject,
@@ -39,7 +45,7 @@ impl GateCalls {
             behind: request.behind.into_iter().map(|costs| costs.amounts).collect(),
         };
         let policy = self.app.policy(&request.policy)?;
-        let decision = self.app.acquire(&policy, &request).await?;
+        let decision = self.app.acquire(caller, &policy, &request).await?;
         Ok(convert::decision(&decision, self.app.permit_keys().sealing()))
     }
 
@@ -52,8 +58,12 @@ impl GateCalls {
     }
 }
 
-async fn renew(app: Arc<App>, request: RenewRequest) -> Result<RenewResponse, Error> {
-    let permit = app.renew(&request.permit).await?;
+async fn renew(
+    app: Arc<App>,
+    caller: Caller,
+    request: RenewRequest,
+) -> Result<RenewResponse, Error> {
+    let permit = app.renew(&caller, &request.permit).await?;
     Ok(RenewResponse {
         permit: token::encode(&permit, app.permit_keys().sealing()),
         use_by: permit.use_by().map(time),
@@ -61,36 +71,37 @@ async fn renew(app: Arc<App>, request: RenewRequest) -> Result<RenewResponse, Er
     })
 }
 
-async fn close(app: Arc<App>, request: CloseUntilRequest) -> Result<bool, Error> {
+async fn close(app: Arc<App>, caller: Caller, request: CloseUntilRequest) -> Result<bool, Error> {
     let CloseUntilRequest { policy, subject, limit, until } = request;
     let until = until.ok_or_else(|| {
         Error::new(ErrorKind::Invalid, "until is missing; say when the limit opens again")
     })?;
     let until = instant(until)?;
-    app.close_until(&CloseRequest { policy, subject, limit, until }).await
+    app.close_until(&caller, &CloseRequest { policy, subject, limit, until }).await
 }
 
 async fn report(
     app: Arc<App>,
+    caller: Caller,
     request: ReportViolationRequest,
 ) -> Result<ReportViolationResponse, Error> {
-    let ReportViolationRequest { policy, subject, limit, retry_after_ms } = request;
-    let incident =
-        app.violation(&ViolationRequest { policy, subject, limit, retry_after_ms }).await?;
+    let ReportViolationRequest { policy, subject, limit, retry_after_ms, permit } = request;
+    let request = ViolationRequest { policy, subject, limit, retry_after_ms, permit };
+    let incident = app.violation(&caller, &request).await?;
     let closed_until = incident.closed.then(|| time(incident.until));
     Ok(ReportViolationResponse { limit: incident.limit, closed_until })
 }
 
-async fn charge(app: Arc<App>, request: ChargeRequest) -> Result<Admitted, Error> {
+async fn charge(app: Arc<App>, caller: Caller, request: ChargeRequest) -> Result<Admitted, Error> {
     let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
     let costs = convert::costs(costs);
     let request = wire::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-    Ok(convert::admitted(&app.charge(&request).await?, app.permit_keys().sealing()))
+    Ok(convert::admitted(&app.charge(&caller, &request).await?, app.permit_keys().sealing()))
 }
 
-async fn reset(app: Arc<App>, request: ResetRequest) -> Result<bool, Error> {
+async fn reset(app: Arc<App>, caller: Caller, request: ResetRequest) -> Result<bool, Error> {
     let ResetRequest { policy, subject } = request;
-    app.reset(&StandingQuery { policy, subject }).await
+    app.reset(&caller, &StandingQuery { policy, subject }).await
 }
 
 fn answer<T>(done: Result<T, Error>) -> Result<Response<T>, Status> {
@@ -107,39 +118,44 @@ impl Gate for GateCalls {
         &self,
         request: Request<AcquireRequest>,
     ) -> Result<Response<AcquireResponse>, Status> {
-        answer(self.decide(request.into_inner()).await)
+        let caller = caller_of(&request)?;
+        answer(self.decide(&caller, request.into_inner()).await)
     }
 
     async fn settle(
         &self,
         request: Request<SettleRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
+        let caller = caller_of(&request)?;
         let SettleRequest { permit, actual } = request.into_inner();
         let actual = convert::costs(actual);
-        changed(self.finish(|app| async move { app.settle(&permit, &actual).await }).await)
+        changed(self.finish(|app| async move { app.settle(&caller, &permit, &actual).await }).await)
     }
 
     async fn release(
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
+        let caller = caller_of(&request)?;
         let ReleaseRequest { permit } = request.into_inner();
-        changed(self.finish(|app| async move { app.release(&permit).await }).await)
+        changed(self.finish(|app| async move { app.release(&caller, &permit).await }).await)
     }
 
     async fn renew(
         &self,
         request: Request<RenewRequest>,
     ) -> Result<Response<RenewResponse>, Status> {
-        answer(self.finish(|app| renew(app, request.into_inner())).await)
+        let caller = caller_of(&request)?;
+        answer(self.finish(|app| renew(app, caller, request.into_inner())).await)
     }
 
     async fn standing(
         &self,
         request: Request<StandingRequest>,
     ) -> Result<Response<StandingResponse>, Status> {
+        let caller = caller_of(&request)?;
         let StandingRequest { policy, subject } = request.into_inner();
-        let standings = self.app.standing(&StandingQuery { policy, subject }).await;
+        let standings = self.app.standing(&caller, &StandingQuery { policy, subject }).await;
         answer(standings.map(|limits| StandingResponse { limits: convert::standings(&limits) }))
     }
 
@@ -147,24 +163,28 @@ impl Gate for GateCalls {
         &self,
         request: Request<ReportViolationRequest>,
     ) -> Result<Response<ReportViolationResponse>, Status> {
-        answer(self.finish(|app| report(app, request.into_inner())).await)
+        let caller = caller_of(&request)?;
+        answer(self.finish(|app| report(app, caller, request.into_inner())).await)
     }
 
     async fn charge(&self, request: Request<ChargeRequest>) -> Result<Response<Admitted>, Status> {
-        answer(self.finish(|app| charge(app, request.into_inner())).await)
+        let caller = caller_of(&request)?;
+        answer(self.finish(|app| charge(app, caller, request.into_inner())).await)
     }
 
     async fn close_until(
         &self,
         request: Request<CloseUntilRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
-        changed(self.finish(|app| close(app, request.into_inner())).await)
+        let caller = caller_of(&request)?;
+        changed(self.finish(|app| close(app, caller, request.into_inner())).await)
     }
 
     async fn reset(
         &self,
         request: Request<ResetRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
-        changed(self.finish(|app| reset(app, request.into_inner())).await)
+        let caller = caller_of(&request)?;
+        changed(self.finish(|app| reset(app, caller, request.into_inner())).await)
     }
 }

@@ -7,6 +7,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server;
 
+use crate::access::Caller;
 use crate::app::App;
 use crate::http::bearer;
 use crate::keys::{Refused, Scope};
@@ -14,11 +15,19 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server;
 use crate::proto::tollgate::v1::gate_server;
 use crate::wire::KIND_TRAILER;
 
-/// Turns away whoever has no key for the call.
-pub(super) fn check<B>(app: &App, request: &Request<B>) -> Result<(), Status> {
+/// Turns away whoever has no key for the call, and notes who makes it.
+pub(super) fn check<B>(app: &App, request: &mut Request<B>) -> Result<(), Status> {
     let Some(scope) = scope_of(request.uri().path()) else { return Ok(()) };
-    let found = app.authenticate(bearer(request.headers()));
-    found.and_then(|scopes| scopes.check(scope)).map_err(status_of)
+    let caller = app.caller(bearer(request.headers())).map_err(status_of)?;
+    caller.check(scope).map_err(status_of)?;
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// Who makes a call that [`check`] let in.
+pub(super) fn caller_of<T>(request: &tonic::Request<T>) -> Result<Caller, Status> {
+    let unknown = || Status::internal("a call without a caller");
+    request.extensions().get().cloned().ok_or_else(unknown)
 }
 
 /// What a call of `path` needs. One that is not known here needs the most, so that a new one is not open by oversight.
@@ -40,7 +49,7 @@ fn scope_of(path: &str) -> Option<Scope> {
 
 fn status_of(refused: Refused) -> Status {
     let code = match refused {
-        Refused::Scope(_) => Code::PermissionDenied,
+        Refused::Scope(_) | Refused::Bound => Code::PermissionDenied,
         Refused::Missing | Refused::Wrong | Refused::Expired(_) => Code::Unauthenticated,
     };
     let mut status = Status::new(code, refused.to_string());

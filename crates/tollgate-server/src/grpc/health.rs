@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
@@ -14,7 +15,7 @@ pub(super) use tonic_health::pb::health_server::HealthServer;
 use super::envoy::RateLimits;
 use super::gate::GateCalls;
 use crate::app::App;
-use crate::bounds::HEALTH_EVERY;
+use crate::bounds::{HEALTH_EVERY, WATCHERS_MAX};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::proto::tollgate::v1::gate_server::GateServer;
 
@@ -25,11 +26,12 @@ const NAMES: [&str; 3] =
 /// The methods.
 pub(super) struct HealthCalls {
     app: Arc<App>,
+    watchers: Arc<Semaphore>,
 }
 
 impl HealthCalls {
-    pub(super) const fn new(app: Arc<App>) -> Self {
-        Self { app }
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Self { app, watchers: Arc::new(Semaphore::new(WATCHERS_MAX)) }
     }
 }
 
@@ -65,24 +67,29 @@ impl Health for HealthCalls {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         check_name(&request.into_inner().service)?;
+        let place = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
+            let text = format!("there are {WATCHERS_MAX} watchers already; call Check instead");
+            Status::resource_exhausted(text)
+        })?;
         let (sender, receiver) = tokio::sync::mpsc::channel(2);
         let app = Arc::clone(&self.app);
         tokio::spawn(async move {
-            let mut closing = app.closing();
+            let _place = place;
+            let mut stopping = app.stopping();
             let mut told = None;
             loop {
-                let is_closed = *closing.borrow();
+                let is_stopping = *stopping.borrow();
                 let is_serving = app.ready().await.is_ok();
                 if told != Some(is_serving) && sender.send(Ok(serving(is_serving))).await.is_err() {
                     return;
                 }
                 told = Some(is_serving);
-                if is_closed {
+                if is_stopping {
                     return;
                 }
                 tokio::select! {
                     // An error says that the server is gone, and so stopped.
-                    _ = closing.wait_for(|closed| *closed) => {}
+                    _ = stopping.wait_for(|stopping| *stopping) => {}
                     () = sender.closed() => return,
                     () = app.clock().sleep_until(app.now() + HEALTH_EVERY) => {}
                 }

@@ -63,14 +63,14 @@ impl Calls {
     /// The answer to `request`.
     pub(crate) fn answer<B>(
         &self,
-        request: Request<B>,
+        mut request: Request<B>,
     ) -> impl Future<Output = Response<Message>> + Send + use<B>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError> + Send,
     {
         let (app, name) = (Arc::clone(&self.app), Name::of(&request));
-        let allowed = guard::check(&app, &request);
+        let allowed = guard::check(&app, &mut request);
         let timeout = allowed.and_then(|()| deadline::of(request.headers()));
         let answer = timeout.map(|timeout| (timeout, self.call(request)));
         name.on(async move {

@@ -37,6 +37,7 @@ pub(super) fn blame_caller<B>(response: &mut Response<B>) {
 const fn code_of(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::Forbidden => Code::PermissionDenied,
         ErrorKind::UnknownPolicy => Code::NotFound,
         ErrorKind::Conflict => Code::AlreadyExists,
         // The one bound that asking again soon gets around.

@@ -4,16 +4,18 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use axum::{BoxError, Extension};
 use http_body_util::{Either, Full};
-use tollgate::{BoxFuture, Error};
+use tollgate::{BoxFuture, Error, ErrorKind};
 
 use super::input::{self, Json};
+use super::peer::Peer;
 use super::{guard, reply};
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::BATCH_ASKS_MAX;
 use crate::keys::Scope;
@@ -23,24 +25,36 @@ use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 pub(crate) type Answered = Response<Either<Full<Bytes>, Body>>;
 
 /// Decides one ask, of whoever may ask.
-pub(super) async fn one<B>(app: &App, headers: &HeaderMap, body: B) -> Answered
+pub(super) async fn one<B>(
+    app: &App,
+    headers: &HeaderMap,
+    body: B,
+    peer: Option<&Arc<dyn Peer>>,
+) -> Answered
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    if let Err(refused) = guard::check(app, headers, Scope::Acquire) {
-        return guard::refusal(refused, Scope::Acquire).map(Either::Right);
-    }
+    let caller = match guard::check(app, headers, Scope::Acquire) {
+        Ok(caller) => caller,
+        Err(refused) => return guard::refusal(refused, Scope::Acquire).map(Either::Right),
+    };
     let request: AcquireRequest = match input::read(app, headers, body).await {
         Ok(request) => request,
         Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
     let decided = async {
         let policy = app.policy(&request.policy)?;
-        let decision = app.acquire(&policy, &request).await?;
+        let decision = app.acquire(&caller, &policy, &request).await?;
         Ok::<_, Error>((policy, decision))
     };
-    match decided.await {
+    let waits = request.wait_ms.is_some_and(|wait_ms| 0 < wait_ms);
+    let decided = match peer.filter(|_| waits) {
+        None => decided.await,
+        // Few wait, and everybody would carry the room for it.
+        Some(peer) => Box::pin(unless_silent(decided, &**peer)).await,
+    };
+    match decided {
         Ok((policy, decision)) => {
             reply::decision(app, &policy, &request.subject, &decision).map(Either::Left)
         }
@@ -48,10 +62,26 @@ where
     }
 }
 
+/// Stops waiting once `peer` sends no more: it may be gone, and nobody would use what it took.
+async fn unless_silent<T>(
+    decided: impl Future<Output = Result<T, Error>>,
+    peer: &dyn Peer,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        decided = decided => decided,
+        () = poll_fn(|context| peer.poll_silent(context)) => Err(Error::new(
+            ErrorKind::Invalid,
+            "the client shut down its sending side while its ask waited for room; keep it open, or ask without wait_ms",
+        )),
+    }
+}
+
 /// Decides many asks, each alone: one that is refused or wrong does not touch the others. They are started in their
 /// order and wait for the store together, so that a store that writes in groups writes them in one.
 pub(super) async fn batch(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Json(BatchRequest { asks }): Json<BatchRequest>,
 ) -> Response {
     if BATCH_ASKS_MAX < asks.len() {
@@ -63,14 +93,15 @@ pub(super) async fn batch(
             format!("asks[{place}].wait_ms: an ask in a batch does not wait; leave it out");
         return reply::problem(&Problem::invalid(detail));
     }
-    let answers = asks.iter().map(|ask| -> BoxFuture<'_, Answer> { Box::pin(answer(&app, ask)) });
+    let answers =
+        asks.iter().map(|ask| -> BoxFuture<'_, Answer> { Box::pin(answer(&app, &caller, ask)) });
     reply::ok(&BatchResponse { answers: all(answers.collect()).await })
 }
 
-async fn answer(app: &App, request: &AcquireRequest) -> Answer {
+async fn answer(app: &App, caller: &Caller, request: &AcquireRequest) -> Answer {
     let decided = async {
         let policy = app.policy(&request.policy)?;
-        app.acquire(&policy, request).await
+        app.acquire(caller, &policy, request).await
     };
     match decided.await {
         Ok(decision) => Answer::of(&decision, app.permit_keys().sealing(), app.now()),

@@ -12,16 +12,16 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::header::ALLOW;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Request};
-use axum::response::Response;
+use axum::http::{HeaderValue, Method, Request, Version};
 use futures_util::FutureExt as _;
 use http_body_util::Either;
 use tonic::codegen::Service as _;
 
 use super::acquire::Answered;
+use super::peer::Peer;
 use super::request_id::Name;
 use super::unread::{Arriving, Unread};
-use super::{acquire, reply, router, wrong_method};
+use super::{acquire, host, reply, router, wrong_method};
 use crate::app::App;
 use crate::bounds::HEAD_BYTES_MAX;
 use crate::wire::Problem;
@@ -44,20 +44,30 @@ impl Calls {
     pub(crate) fn answer<B: Arriving>(
         self: &Arc<Self>,
         request: Request<B>,
+        peer: &Arc<dyn Peer>,
     ) -> impl Future<Output = Answered> + Send + use<B> {
         let (calls, name) = (Arc::clone(self), Name::of(&request));
         let (head, body) = request.into_parts();
         let body = Unread::new(body, head.version, &self.app);
-        let is_too_large = HEAD_BYTES_MAX < head_bytes(&head);
-        if head.uri.path() != ACQUIRE && !head.method.is_safe() && !is_too_large {
+        let refused = if HEAD_BYTES_MAX < head_bytes(&head) {
+            Some(too_large())
+        } else {
+            host::check(&self.app, &head).err()
+        };
+        let peer = (head.version < Version::HTTP_2).then(|| Arc::clone(peer));
+        if head.uri.path() != ACQUIRE && !head.method.is_safe() && refused.is_none() {
             let request = Request::from_parts(head, Body::new(body));
             let answer = name.enter(|| self.app.finish(calls.others.clone().call(request)));
             return name.on(answer.map(|Ok(response)| response.map(Either::Right))).left_future();
         }
         name.on(async move {
+            if let Some(problem) = refused {
+                return reply::problem(&problem).map(Either::Right);
+            }
             match (head.uri.path(), &head.method) {
-                _ if is_too_large => too_large().map(Either::Right),
-                (ACQUIRE, &Method::POST) => acquire::one(&calls.app, &head.headers, body).await,
+                (ACQUIRE, &Method::POST) => {
+                    acquire::one(&calls.app, &head.headers, body, peer.as_ref()).await
+                }
                 (ACQUIRE, _) => {
                     let mut response = wrong_method(head.method, head.uri).await;
                     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
@@ -81,7 +91,7 @@ fn head_bytes(head: &Parts) -> usize {
     target + fields.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
 }
 
-fn too_large() -> Response {
+fn too_large() -> Problem {
     let detail = format!("the head of a request has at most {HEAD_BYTES_MAX} bytes; send less");
-    reply::problem(&Problem::new(431, "head-too-large", detail))
+    Problem::new(431, "head-too-large", detail)
 }

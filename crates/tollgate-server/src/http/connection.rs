@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Timestamp;
 
 use super::Calls;
+use super::peer::{Peer, ReadAhead};
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
 
@@ -25,18 +26,25 @@ pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: Arc<App>, watche
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let stream = ReadAhead::new(stream);
+    let peer: Arc<dyn Peer> = Arc::new(stream.clone());
     let pulse = Arc::new(Pulse::new(Arc::clone(&app)));
     let counted = Arc::clone(&pulse);
     let service = service_fn(move |request: Request<Incoming>| {
         let busy = Busy::begin(Arc::clone(&counted));
-        let answer = calls.answer(request);
+        let answer = calls.answer(request, &peer);
         answer.map(move |response| {
             drop(busy);
             Ok::<_, Infallible>(response)
         })
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_READ_MAX).writev(false);
+    builder
+        .http1()
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES_READ_MAX)
+        .writev(false);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     tokio::select! {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, COOKIE, FORWARDED, PROXY_AUTHORIZATION};
@@ -14,7 +15,8 @@ use axum::response::Response;
 use tollgate::{Decision, Error, ErrorKind};
 
 use super::{input, reply};
-use crate::app::App;
+use crate::access::Caller;
+use crate::app::{App, Settings};
 use crate::bounds::HOPS_MAX;
 use crate::subject;
 use crate::token;
@@ -26,12 +28,17 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const EXAMPLE: &str = "?policy=api&subject_header=X-Real-IP";
 
 /// 200 if the request may pass, with the permit in a field for whoever answers it; a refusal as from acquire.
-pub(super) async fn ask(State(app): State<Arc<App>>, uri: Uri, fields: HeaderMap) -> Response {
+pub(super) async fn ask(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+    fields: HeaderMap,
+) -> Response {
     let query = match input::query(&uri, EXAMPLE) {
         Ok(query) => query,
         Err(problem) => return reply::problem(&problem),
     };
-    match decided(&app, &query, &fields).await {
+    match decided(&app, &caller, &query, &fields).await {
         Ok(response) => response,
         Err(error) => reply::error(&error),
     }
@@ -39,6 +46,7 @@ pub(super) async fn ask(State(app): State<Arc<App>>, uri: Uri, fields: HeaderMap
 
 async fn decided(
     app: &App,
+    caller: &Caller,
     query: &ForwardAuthQuery,
     fields: &HeaderMap,
 ) -> Result<Response, Error> {
@@ -52,9 +60,9 @@ async fn decided(
         Some(403) => StatusCode::FORBIDDEN,
         Some(other) => return Err(invalid(format!("refusal {other} is neither 429 nor 403"))),
     };
-    let request = request_of(query, fields)?;
+    let request = request_of(query, fields, app.limits())?;
     let policy = app.policy(&request.policy)?;
-    let decision = app.acquire(&policy, &request).await?;
+    let decision = app.acquire(caller, &policy, &request).await?;
     let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
     match &decision {
         Decision::Admitted(permit) => {
@@ -72,7 +80,11 @@ fn is_of_a_proxy(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-forwarded-") || name == "x-real-ip"
 }
 
-fn request_of(query: &ForwardAuthQuery, fields: &HeaderMap) -> Result<AcquireRequest, Error> {
+fn request_of(
+    query: &ForwardAuthQuery,
+    fields: &HeaderMap,
+    settings: &Settings,
+) -> Result<AcquireRequest, Error> {
     let both = |what: &str| {
         invalid(format!("{what} and {what}_header are both there; write {EXAMPLE}, say"))
     };
@@ -87,7 +99,7 @@ fn request_of(query: &ForwardAuthQuery, fields: &HeaderMap) -> Result<AcquireReq
     }
     let subject = match (&query.subject, &query.subject_header) {
         (Some(subject), None) => subject.clone(),
-        (None, Some(name)) => subject_of(fields, name, query.hops)?,
+        (None, Some(name)) => subject_of(fields, name, query.hops, settings)?,
         (Some(_), Some(_)) => return Err(both("subject")),
         (None, None) => return Err(invalid(format!("there is no subject; write {EXAMPLE}, say"))),
     };
@@ -102,7 +114,12 @@ fn request_of(query: &ForwardAuthQuery, fields: &HeaderMap) -> Result<AcquireReq
 }
 
 /// The subject that the field `name` has: some subject, whatever it has.
-fn subject_of(fields: &HeaderMap, name: &str, hops: Option<usize>) -> Result<String, Error> {
+fn subject_of(
+    fields: &HeaderMap,
+    name: &str,
+    hops: Option<usize>,
+    settings: &Settings,
+) -> Result<String, Error> {
     let name = name_of(name)?;
     let value = match hops {
         Some(hops) => member(fields, &name, hops)?,
@@ -118,7 +135,7 @@ fn subject_of(fields: &HeaderMap, name: &str, hops: Option<usize>) -> Result<Str
         return Ok(subject::digest(value));
     }
     Ok(match std::str::from_utf8(value) {
-        Ok(text) => subject::fitting(text.to_owned()),
+        Ok(text) => subject::fitting(subject::network(text, settings)),
         Err(_) => subject::digest(value),
     })
 }

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::reply;
+use crate::access::Caller;
 use crate::app::App;
 use crate::keys::{Refused, Scope};
 use crate::wire::Problem;
@@ -24,24 +25,37 @@ use crate::wire::Problem;
 pub(super) struct Needs {
     pub(super) app: Arc<App>,
     pub(super) scope: Scope,
+    /// Whether the call is about every policy and subject.
+    pub(super) is_unbound: bool,
 }
 
 /// Answers the call if its key allows it.
 pub(super) async fn guard(
-    State(Needs { app, scope }): State<Needs>,
-    request: Request,
+    State(Needs { app, scope, is_unbound }): State<Needs>,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    match check(&app, request.headers(), scope) {
-        Ok(()) => next.run(request).await,
+    let caller = check(&app, request.headers(), scope).and_then(|caller| {
+        if is_unbound {
+            caller.check_unbound()?;
+        }
+        Ok(caller)
+    });
+    match caller {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(refused) => refusal(refused, scope),
     }
 }
 
-/// Whether whoever sent `headers` may do what needs `scope`.
-pub(super) fn check(app: &App, headers: &HeaderMap, scope: Scope) -> Result<(), Refused> {
+/// Who sent `headers`, if they may do what needs `scope`.
+pub(super) fn check(app: &App, headers: &HeaderMap, scope: Scope) -> Result<Caller, Refused> {
     let key = key_of(headers, scope);
-    app.authenticate(key.as_deref()).and_then(|scopes| scopes.check(scope))
+    let caller = app.caller(key.as_deref())?;
+    caller.check(scope)?;
+    Ok(caller)
 }
 
 fn key_of(headers: &HeaderMap, scope: Scope) -> Option<Cow<'_, str>> {
@@ -78,7 +92,9 @@ pub(super) fn refusal(refused: Refused, scope: Scope) -> Response {
         Refused::Wrong | Refused::Expired(_) => {
             "Bearer realm=\"tollgate\", error=\"invalid_token\""
         }
-        Refused::Scope(_) => "Bearer realm=\"tollgate\", error=\"insufficient_scope\"",
+        Refused::Scope(_) | Refused::Bound => {
+            "Bearer realm=\"tollgate\", error=\"insufficient_scope\""
+        }
     });
     if refused.status() == 401 && scope == Scope::Inspect {
         add("Basic realm=\"tollgate\", charset=\"UTF-8\"");

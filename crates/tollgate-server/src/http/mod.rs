@@ -10,10 +10,12 @@ mod connection;
 pub(crate) mod fields;
 mod forward;
 mod guard;
+mod host;
 mod input;
 mod manage;
 mod openapi;
 mod overrides;
+mod peer;
 mod permits;
 mod reply;
 pub(crate) mod request_id;
@@ -57,8 +59,8 @@ fn routes(app: &Arc<App>) -> Routes {
         .route("/v1/release", post(permits::release))
         .route("/v1/renew", post(permits::renew))
         .route("/v1/violations", post(manage::violation));
-    let inspect = Routes::new()
-        .route("/v1/standing", get(manage::standing))
+    let inspect = Routes::new().route("/v1/standing", get(manage::standing));
+    let inspect_all = Routes::new()
         .route("/v1/policies", get(manage::policies))
         .route("/v1/stats", get(manage::stats))
         .route("/metrics", get(manage::metrics))
@@ -80,6 +82,7 @@ fn routes(app: &Arc<App>) -> Routes {
         .route("/openapi.json", get(openapi::serve));
     open.merge(acquire.guarded(app, Scope::Acquire))
         .merge(inspect.guarded(app, Scope::Inspect))
+        .merge(inspect_all.guarded_unbound(app, Scope::Inspect))
         .merge(administer.guarded(app, Scope::Administer))
 }
 

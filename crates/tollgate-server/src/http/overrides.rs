@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -9,6 +10,7 @@ use tollgate::spec::OverrideSpec;
 
 use super::input::Json;
 use super::reply;
+use crate::access::Caller;
 use crate::app::App;
 use crate::wire::{Changed, OverrideRequest, Problem};
 
@@ -18,11 +20,15 @@ type Named = Result<Path<(String, String)>, PathRejection>;
 /// `PUT /v1/policies/{name}/overrides/{subject}`: sets it, whatever was there before.
 pub(super) async fn put(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     named: Named,
     Json(OverrideRequest { limits }): Json<OverrideRequest>,
 ) -> Response {
     let Ok(Path((policy, subject))) = named else { return not_text() };
     let spec = OverrideSpec { subject, limits };
+    if let Err(error) = caller.check_about(&policy, &spec.subject) {
+        return reply::error(&error);
+    }
     let done = app.rules().put(&policy, &spec, app.clock()).await;
     if done.is_ok() {
         tracing::info!(policy, subject = spec.subject, "overridden");
@@ -31,8 +37,15 @@ pub(super) async fn put(
 }
 
 /// `DELETE` of the same: the subject has the numbers of the configuration again.
-pub(super) async fn remove(State(app): State<Arc<App>>, named: Named) -> Response {
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    named: Named,
+) -> Response {
     let Ok(Path((policy, subject))) = named else { return not_text() };
+    if let Err(error) = caller.check_about(&policy, &subject) {
+        return reply::error(&error);
+    }
     let done = app.rules().remove(&policy, &subject, app.clock()).await;
     if let Ok(changed) = done {
         tracing::info!(policy, subject, changed, "override removed");

@@ -43,8 +43,16 @@ impl Routes {
     }
 
     /// Lets in only who has a key with `scope`.
-    pub(super) fn guarded(mut self, app: &Arc<App>, scope: Scope) -> Self {
-        let needs = Needs { app: Arc::clone(app), scope };
+    pub(super) fn guarded(self, app: &Arc<App>, scope: Scope) -> Self {
+        self.needs(Needs { app: Arc::clone(app), scope, is_unbound: false })
+    }
+
+    /// Lets in only who has a key with `scope` that is for every policy and subject.
+    pub(super) fn guarded_unbound(self, app: &Arc<App>, scope: Scope) -> Self {
+        self.needs(Needs { app: Arc::clone(app), scope, is_unbound: true })
+    }
+
+    fn needs(mut self, needs: Needs) -> Self {
         self.router = self.router.route_layer(from_fn_with_state(needs, guard));
         self
     }

@@ -2,14 +2,18 @@
 
 use super::reply::Replies;
 use super::{VERSION, Words};
-use crate::access::Session;
+use crate::access::{Caller, Session};
 use crate::app::App;
 use crate::keys::{Refused, Scope};
 
-/// Whether the connection may use the command `name`.
-pub(super) fn check(app: &App, name: &[u8], session: &mut Session) -> Result<(), Refused> {
+/// The caller on the connection, if it may use the command `name`.
+pub(super) fn check<'a>(
+    app: &App,
+    name: &[u8],
+    session: &'a mut Session,
+) -> Result<&'a Caller, Refused> {
     let scope = match name {
-        b"AUTH" | b"HELLO" | b"QUIT" | b"RESET" => return Ok(()),
+        b"AUTH" | b"HELLO" | b"QUIT" | b"RESET" => return Ok(&Caller::ANYBODY),
         b"TG.STANDING" | b"INFO" => Some(Scope::Inspect),
         b"CL.THROTTLE" | b"TG.ACQUIRE" | b"TG.SETTLE" | b"TG.RELEASE" | b"TG.RENEW" => {
             Some(Scope::Acquire)
@@ -17,7 +21,11 @@ pub(super) fn check(app: &App, name: &[u8], session: &mut Session) -> Result<(),
         b"DEL" | b"TG.CHARGE" | b"TG.CLOSE" | b"TG.RESET" => Some(Scope::Administer),
         _ => None,
     };
-    session.check(scope, app.access(), || app.now())
+    let caller = session.check(scope, app.access(), || app.now())?;
+    if name == b"INFO" {
+        caller.check_unbound()?;
+    }
+    Ok(caller)
 }
 
 /// The error for a connection that may not use the command `name`.
@@ -34,6 +42,7 @@ pub(super) fn refuse(refused: Refused, name: &[u8], replies: &mut Replies) {
             );
             replies.error("NOPERM", &text);
         }
+        Refused::Bound => replies.error("NOPERM", &refused.to_string()),
     }
 }
 

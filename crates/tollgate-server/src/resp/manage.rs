@@ -5,11 +5,13 @@ use tollgate::{Error, ErrorKind, Timestamp};
 use super::Words;
 use super::native::{asked, named, reply, wrong};
 use super::reply::Replies;
+use crate::access::Caller;
 use crate::app::App;
 use crate::wire::{AcquireRequest, Admitted, Changed, ChargeRequest, CloseRequest};
 
 pub(super) async fn charge(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -21,11 +23,16 @@ pub(super) async fn charge(
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     let request = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-    let permit = app.charge(&request).await?;
+    let permit = app.charge(caller, &request).await?;
     reply(replies, &Admitted::of(&permit, app.permit_keys().sealing(), app.now()))
 }
 
-pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+pub(super) async fn close(
+    app: &App,
+    caller: &Caller,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
     const USAGE: &str =
         "write TG.CLOSE policy subject limit until, where until is as in 2026-11-15T05:45:00Z";
     if words.len() != 5 {
@@ -38,11 +45,16 @@ pub(super) async fn close(app: &App, words: Words<'_>, replies: &mut Replies) ->
         limit: words.text_or(3, USAGE)?.to_owned(),
         until,
     };
-    reply(replies, &Changed { changed: app.close_until(&request).await? })
+    reply(replies, &Changed { changed: app.close_until(caller, &request).await? })
 }
 
-pub(super) async fn reset(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
+pub(super) async fn reset(
+    app: &App,
+    caller: &Caller,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
     let query = named(words, "write TG.RESET policy subject")?;
-    let changed = app.reset(&query).await?;
+    let changed = app.reset(caller, &query).await?;
     reply(replies, &Changed { changed })
 }

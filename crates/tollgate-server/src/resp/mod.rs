@@ -28,7 +28,7 @@ use reply::Replies;
 use throttle::Throttles;
 
 pub(crate) use connection::serve;
-pub(crate) use throttle::POLICY as THROTTLE_POLICY;
+pub use throttle::POLICY as THROTTLE_POLICY;
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ pub(crate) struct Resp {
 
 impl Resp {
     pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { app, throttles: Throttles::default() }
+        let throttles = Throttles::new(app.limits().throttle_subjects_max);
+        Self { app, throttles }
     }
 
     /// Answers one request. Says whether the connection goes on.
@@ -52,21 +53,24 @@ impl Resp {
             replies.error("ERR", HTTP_HERE);
             return false;
         }
-        if let Err(refused) = auth::check(app, name, session) {
-            auth::refuse(refused, name, replies);
-            return true;
-        }
+        let caller = match auth::check(app, name, session) {
+            Ok(caller) => caller,
+            Err(refused) => {
+                auth::refuse(refused, name, replies);
+                return true;
+            }
+        };
         let answered = match name {
-            b"CL.THROTTLE" => throttle::answer(app, &self.throttles, words, replies).await,
-            b"DEL" => throttle::delete(app, &self.throttles, words, replies).await,
-            b"TG.ACQUIRE" => native::acquire(app, words, replies).await,
-            b"TG.SETTLE" => native::settle(app, words, replies).await,
-            b"TG.RELEASE" => native::release(app, words, replies).await,
-            b"TG.RENEW" => native::renew(app, words, replies).await,
-            b"TG.STANDING" => native::standing(app, words, replies).await,
-            b"TG.CHARGE" => manage::charge(app, words, replies).await,
-            b"TG.CLOSE" => manage::close(app, words, replies).await,
-            b"TG.RESET" => manage::reset(app, words, replies).await,
+            b"CL.THROTTLE" => throttle::answer(app, caller, &self.throttles, words, replies).await,
+            b"DEL" => throttle::delete(app, caller, &self.throttles, words, replies).await,
+            b"TG.ACQUIRE" => native::acquire(app, caller, words, replies).await,
+            b"TG.SETTLE" => native::settle(app, caller, words, replies).await,
+            b"TG.RELEASE" => native::release(app, caller, words, replies).await,
+            b"TG.RENEW" => native::renew(app, caller, words, replies).await,
+            b"TG.STANDING" => native::standing(app, caller, words, replies).await,
+            b"TG.CHARGE" => manage::charge(app, caller, words, replies).await,
+            b"TG.CLOSE" => manage::close(app, caller, words, replies).await,
+            b"TG.RESET" => manage::reset(app, caller, words, replies).await,
             b"QUIT" => {
                 replies.simple("OK");
                 return false;

@@ -8,11 +8,13 @@ use tollgate::{Costs, Error, ErrorKind};
 
 use super::Words;
 use super::reply::Replies;
+use crate::access::Caller;
 use crate::app::App;
 use crate::wire::{AcquireRequest, Answer, Changed, Renewed, StandingQuery};
 
 pub(super) async fn acquire(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -20,7 +22,7 @@ pub(super) async fn acquire(
                          where costs is a list in JSON, as in [{\"requests\": 1}]";
     let request = asked(words, USAGE)?;
     let policy = app.policy(&request.policy)?;
-    let decision = app.acquire(&policy, &request).await?;
+    let decision = app.acquire(caller, &policy, &request).await?;
     reply(replies, &Answer::of(&decision, app.permit_keys().sealing(), app.now()))
 }
 
@@ -72,6 +74,7 @@ pub(super) fn asked(words: Words<'_>, usage: &str) -> Result<AcquireRequest, Err
 
 pub(super) async fn settle(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -86,32 +89,39 @@ pub(super) async fn settle(
         cost(words, at, &mut actual, USAGE)?;
         at += 3;
     }
-    let changed = app.settle(permit, &actual).await?;
+    let changed = app.settle(caller, permit, &actual).await?;
     reply(replies, &Changed { changed })
 }
 
 pub(super) async fn release(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let permit = only(words, "write TG.RELEASE permit")?;
-    let changed = app.release(permit).await?;
+    let changed = app.release(caller, permit).await?;
     reply(replies, &Changed { changed })
 }
 
-pub(super) async fn renew(app: &App, words: Words<'_>, replies: &mut Replies) -> Result<(), Error> {
-    let permit = app.renew(only(words, "write TG.RENEW permit")?).await?;
+pub(super) async fn renew(
+    app: &App,
+    caller: &Caller,
+    words: Words<'_>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let permit = app.renew(caller, only(words, "write TG.RENEW permit")?).await?;
     reply(replies, &Renewed::of(&permit, app.permit_keys().sealing()))
 }
 
 pub(super) async fn standing(
     app: &App,
+    caller: &Caller,
     words: Words<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let query = named(words, "write TG.STANDING policy subject")?;
-    reply(replies, &app.standing_response(&query).await?)
+    reply(replies, &app.standing_response(caller, &query).await?)
 }
 
 /// The policy and the subject, and nothing else.

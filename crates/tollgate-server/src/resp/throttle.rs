@@ -34,11 +34,12 @@ use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Limit, Policy, Span, Stand
 
 use super::Words;
 use super::reply::Replies;
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::THROTTLES_MAX;
 
-/// The name of every policy that a call carries.
-pub(crate) const POLICY: &str = "cl.throttle";
+/// The name of every policy that a call of `CL.THROTTLE` carries.
+pub const POLICY: &str = "cl.throttle";
 
 const USAGE: &str = "write CL.THROTTLE key max_burst count period [quantity]";
 
@@ -53,18 +54,26 @@ static REQUESTS: LazyLock<Arc<str>> = LazyLock::new(|| "requests".into());
 type Numbers = [u64; 3];
 
 /// The quotas of calls that were made before. Forgetting one costs no more than making it again.
-#[derive(Debug, Default)]
-pub(super) struct Throttles(RwLock<HashMap<Numbers, Quota, RandomState>>);
+#[derive(Debug)]
+pub(super) struct Throttles {
+    known: RwLock<HashMap<Numbers, Quota, RandomState>>,
+    subjects_max: Option<u64>,
+}
 
 impl Throttles {
+    /// Policies of at most `subjects_max` keys.
+    pub(super) fn new(subjects_max: Option<u64>) -> Self {
+        Self { known: RwLock::default(), subjects_max }
+    }
+
     fn quota(&self, numbers: Numbers) -> Result<Quota, Error> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(quota) = known.get(&numbers) {
             return Ok(quota.clone());
         }
         drop(known);
-        let quota = Quota::new(numbers)?;
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let quota = Quota::new(numbers, self.subjects_max)?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if THROTTLES_MAX <= known.len() {
             known.clear();
         }
@@ -109,7 +118,7 @@ struct Quota {
 }
 
 impl Quota {
-    fn new([max_burst, count, period]: Numbers) -> Result<Self, Error> {
+    fn new([max_burst, count, period]: Numbers, subjects_max: Option<u64>) -> Result<Self, Error> {
         let nanos = emission_interval(count, period);
         if nanos == 0 {
             let text =
@@ -138,7 +147,8 @@ impl Quota {
         let ticks_per_sec = NANOS_PER_SEC / tick.nanos();
         let debt = TokenBucket::per_second(ticks_per_sec).burst(tolerance);
         let debt = Limit::new("throttle", tick.unit(), debt);
-        let policy = Policy::builder(POLICY).limit(debt).capacity_per_ask().build()?;
+        let policy = Policy::builder(POLICY).limit(debt).capacity_per_ask();
+        let policy = policy.subjects_max(subjects_max).build()?;
         Ok(Self { policy, tick, interval, tolerance })
     }
 
@@ -188,6 +198,7 @@ const fn days(tick: Tick) -> u64 {
 /// Answers one call.
 pub(super) async fn answer(
     app: &App,
+    caller: &Caller,
     throttles: &Throttles,
     words: Words<'_>,
     replies: &mut Replies,
@@ -196,6 +207,7 @@ pub(super) async fn answer(
         return Err(invalid(format!("wrong number of arguments; {USAGE}")));
     }
     let key = words.text(1, "key")?;
+    caller.check_about(POLICY, key)?;
     let numbers = [
         number(words, 2, "max_burst", 0..=NUMBER_MAX - 1)?,
         number(words, 3, "count", 1..=NUMBER_MAX)?,
@@ -276,6 +288,7 @@ fn debt_and_room(standings: &[Standing]) -> (u64, u64) {
 /// `DEL key [key …]`: how many of the keys had a TAT to forget.
 pub(super) async fn delete(
     app: &App,
+    caller: &Caller,
     throttles: &Throttles,
     words: Words<'_>,
     replies: &mut Replies,
@@ -289,9 +302,10 @@ pub(super) async fn delete(
     let keys: Vec<&str> =
         (1..words.len()).map(|place| words.text(place, "key")).collect::<Result<_, _>>()?;
     keys.iter().try_for_each(|key| Ask::new(&policy, *key).check())?;
+    keys.iter().try_for_each(|key| caller.check_about(POLICY, key))?;
     let mut deleted = 0;
     for key in keys {
-        deleted += i64::from(app.reset_under(&policy, key).await.map_err(passed_on)?);
+        deleted += i64::from(app.reset_under(caller, &policy, key).await.map_err(passed_on)?);
     }
     replies.integer(deleted);
     Ok(())

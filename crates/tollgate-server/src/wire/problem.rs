@@ -68,6 +68,7 @@ impl From<Error> for Problem {
 pub const fn status_of(kind: ErrorKind) -> u16 {
     match kind {
         ErrorKind::Invalid => 400,
+        ErrorKind::Forbidden => 403,
         ErrorKind::UnknownPolicy => 404,
         ErrorKind::Conflict => 409,
         ErrorKind::Expired => 410,
@@ -83,6 +84,7 @@ pub const fn status_of(kind: ErrorKind) -> u16 {
 pub const fn kind_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "invalid",
+        ErrorKind::Forbidden => "forbidden",
         ErrorKind::UnknownPolicy => "unknown-policy",
         ErrorKind::Conflict => "conflict",
         ErrorKind::Contended => "contended",
@@ -106,8 +108,9 @@ pub const fn kind_name(kind: ErrorKind) -> &'static str {
 /// ```
 #[must_use]
 pub fn kind_of(name: &str) -> Option<ErrorKind> {
-    const KINDS: [ErrorKind; 9] = [
+    const KINDS: [ErrorKind; 10] = [
         ErrorKind::Invalid,
+        ErrorKind::Forbidden,
         ErrorKind::UnknownPolicy,
         ErrorKind::Conflict,
         ErrorKind::Contended,
@@ -132,6 +135,7 @@ const fn title_of(status: u16) -> &'static str {
         410 => "Gone",
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
+        421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",

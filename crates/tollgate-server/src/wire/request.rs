@@ -163,6 +163,10 @@ pub struct ViolationRequest {
     /// How long the provider wants to be left alone, in milliseconds.
     #[serde(deserialize_with = "text::whole_number")]
     pub retry_after_ms: u64,
+    /// The permit of the call that the provider refused. A key without the scope `administer` must send it, and closes the
+    /// limit for at most `violation_hint_max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<String>,
 }
 
 impl ViolationRequest {

@@ -298,7 +298,7 @@ async fn an_envoy_asks_over_tls_with_a_certificate_and_a_key() {
         TlsFiles { client_authority: Some(clients.path().join("ca.crt")), ..issued.files() };
     let server = Server::secured(Tls::open(files).unwrap()).await;
     let scopes = [Scope::Acquire].into_iter().collect();
-    let key = Key { hash: KeyHash::of("tg_envoy"), scopes, expires: None };
+    let key = Key::new("envoy", KeyHash::of("tg_envoy"), scopes);
     server.app.replace_keys(Some([key].into_iter().collect()));
 
     let page = include_str!("../../../../docs/envoy.md");

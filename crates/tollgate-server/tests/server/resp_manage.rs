@@ -46,11 +46,7 @@ async fn charging_closing_and_resetting_over_resp() {
 /// These need the scope to administer, as over HTTP and gRPC.
 #[tokio::test]
 async fn a_key_that_may_only_ask_does_not_administer_over_resp() {
-    let key = |text: &str, scope| Key {
-        hash: KeyHash::of(text),
-        scopes: [scope].into_iter().collect(),
-        expires: None,
-    };
+    let key = |text: &str, scope| Key::new(text, KeyHash::of(text), [scope].into_iter().collect());
     let keys = [key("ask", Scope::Acquire), key("rule", Scope::Administer)];
     let server = Server::guarded(keys).await;
     let mut line = Line::to(&server).await;

@@ -3,23 +3,25 @@
 //! A decision takes one shard's lock for some tens of nanoseconds and runs the pure core on the entry in place. The
 //! number of keys is bounded. When a shard is full, entries that say what an absent one says are forgotten first; an
 //! entry that holds something back is never forgotten, and if all of them do, the answer is
-//! [`Full`](crate::ErrorKind::Full).
+//! [`Full`](crate::ErrorKind::Full). So it is for a policy that has as many keys as it may have.
 
+mod policy_keys;
 mod shard;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use tollgate_core::bounds::IDS_MAX;
-use tollgate_core::{Ask, Operation, Outcome, Policy, Standing, Timestamp, Verdict};
+use tollgate_core::{Ask, Operation, Outcome, Policy, Span, Standing, Timestamp, Verdict};
 
 use crate::clock::Clock;
 use crate::edge::SystemClock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::gate::BoxFuture;
 use crate::store::Store;
 use crate::sync::{Mutex, MutexGuard, lock};
 
+use policy_keys::PolicyKeys;
 use shard::Shard;
 
 /// How many keys a store holds unless told otherwise.
@@ -27,6 +29,12 @@ pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
 
 /// Shards per core: enough that two cores seldom meet, few enough that the shards themselves stay in the first cache.
 const SHARDS_PER_CORE: usize = 4;
+
+/// With [`Memory::share_per_policy`], one policy has at most one in so many keys.
+const POLICY_SHARE: usize = 2;
+
+/// The pause between two walks over all shards for entries to forget.
+const SWEEP_PAUSE: Span = Span::from_secs(1);
 
 /// A shard is worth its lock from this many keys on.
 const SHARD_KEYS_MIN: usize = 1_024;
@@ -49,6 +57,9 @@ pub struct Memory {
     shards: Box<[Padded]>,
     hasher: foldhash::fast::RandomState,
     clock: Arc<dyn Clock>,
+    policies: Arc<PolicyKeys>,
+    keys_max: usize,
+    swept_at: Mutex<Option<Timestamp>>,
 }
 
 /// A shard on cache lines of its own, so that two cores on two shards do not disturb each other.
@@ -76,14 +87,25 @@ impl Memory {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let worthwhile = (keys_max / SHARD_KEYS_MIN).max(1);
         let shards = worthwhile.min(SHARDS_PER_CORE * cores).next_power_of_two();
-        let keys_max = u32::try_from(keys_max.div_ceil(shards).max(1)).unwrap_or(u32::MAX);
+        let shard_max = u32::try_from(keys_max.div_ceil(shards).max(1)).unwrap_or(u32::MAX);
+        let policies = Arc::new(PolicyKeys::default());
+        let shard = || Shard::new(shard_max, ids_max.div_ceil(shards), Arc::clone(&policies));
         Self {
-            shards: (0..shards)
-                .map(|_| Padded(Mutex::new(Shard::new(keys_max, ids_max.div_ceil(shards)))))
-                .collect(),
+            shards: (0..shards).map(|_| Padded(Mutex::new(shard()))).collect(),
+            keys_max,
+            swept_at: Mutex::new(None),
+            policies: Arc::clone(&policies),
             hasher: foldhash::fast::RandomState::default(),
             clock,
         }
+    }
+
+    /// Bounds every policy without a [`subjects_max`](Policy::subjects_max) to half of the keys, so that callers of one policy
+    /// cannot take the room of the others.
+    #[must_use]
+    pub fn share_per_policy(self) -> Self {
+        self.policies.bound((self.keys_max / POLICY_SHARE).max(1));
+        self
     }
 
     /// Decides `ask`, and charges it if it is admitted, without waiting and without allocating (a new key and the log
@@ -98,8 +120,14 @@ impl Memory {
     #[inline]
     pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Verdict, Error> {
         let now = self.clock.now();
-        let (mut shard, hash) = self.shard(ask.policy(), ask.subject());
-        shard.acquire(hash, now, ask, |policy, subject| self.hash(policy, subject))
+        let acquire = || {
+            let (mut shard, hash) = self.shard(ask.policy(), ask.subject());
+            shard.acquire(hash, now, ask, |policy, subject| self.hash(policy, subject))
+        };
+        match acquire() {
+            Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, acquire),
+            decided => decided,
+        }
     }
 
     /// Where `subject` stands on every limit of `policy`, without waiting and consuming nothing.
@@ -123,7 +151,10 @@ impl Memory {
     /// Forgets every entry that says what an absent one says, and returns how many there were. The store does this by
     /// itself where it needs the room; call it to give memory back sooner.
     pub fn sweep(&self) -> usize {
-        let now = self.clock.now();
+        self.sweep_at(self.clock.now())
+    }
+
+    fn sweep_at(&self, now: Timestamp) -> usize {
         self.shards
             .iter()
             .map(|shard| lock(&shard.0).sweep(now, |policy, subject| self.hash(policy, subject)))
@@ -147,8 +178,32 @@ impl Memory {
     }
 
     fn run_now(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
-        let (mut shard, hash) = self.shard(operation.policy(), operation.subject());
-        shard.run(hash, now, operation, |policy, subject| self.hash(policy, subject))
+        let run = || {
+            let (mut shard, hash) = self.shard(operation.policy(), operation.subject());
+            shard.run(hash, now, operation, |policy, subject| self.hash(policy, subject))
+        };
+        match run() {
+            Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, run),
+            done => done,
+        }
+    }
+
+    /// Repeats what failed with `full` after forgetting what can be forgotten in all shards, at most once per
+    /// [`SWEEP_PAUSE`]: the keys of a policy are spread over them.
+    #[cold]
+    fn swept<T>(
+        &self,
+        now: Timestamp,
+        full: Error,
+        again: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut swept_at = lock(&self.swept_at);
+        if swept_at.is_some_and(|at| at <= now && now < at + SWEEP_PAUSE) {
+            return Err(full);
+        }
+        *swept_at = Some(now);
+        drop(swept_at);
+        if self.sweep_at(now) == 0 { Err(full) } else { again() }
     }
 }
 

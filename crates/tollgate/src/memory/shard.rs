@@ -3,6 +3,8 @@
 //! Entries lie side by side in a vector, one cache line each, and a hash table holds their places in four bytes each.
 //! With many keys a decision costs what it misses in the caches, and so the table itself stays in a near one.
 
+use std::sync::Arc;
+
 use compact_str::CompactString;
 use hashbrown::HashTable;
 use tollgate_core::{
@@ -12,6 +14,8 @@ use tollgate_core::{
 
 use crate::error::{Error, ErrorKind};
 use crate::ids::Ids;
+
+use super::policy_keys::PolicyKeys;
 
 /// A full shard in which nothing can be forgotten is not searched again for this long, so that a flood of new keys
 /// cannot make every ask walk the table.
@@ -47,6 +51,7 @@ pub(super) struct Shard {
     items: Vec<Item>,
     ids: Ids,
     keys_max: usize,
+    policies: Arc<PolicyKeys>,
     /// Where the next search for something to forget begins.
     hand: usize,
     search_not_before: Timestamp,
@@ -54,12 +59,13 @@ pub(super) struct Shard {
 
 impl Shard {
     /// A shard of at most `keys_max` keys, itself at most `u32::MAX`, and `ids_max` ask ids.
-    pub(super) fn new(keys_max: u32, ids_max: usize) -> Self {
+    pub(super) fn new(keys_max: u32, ids_max: usize, policies: Arc<PolicyKeys>) -> Self {
         Self {
             places: HashTable::new(),
             items: Vec::new(),
             ids: Ids::with_max(ids_max),
             keys_max: keys_max as usize,
+            policies,
             hand: 0,
             search_not_before: Timestamp::EPOCH,
         }
@@ -173,6 +179,16 @@ impl Shard {
                 ),
             ));
         }
+        if let Err(most) = self.policies.take(entry.policy()) {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "memory: policy {:?} has {most} subjects that hold something back, and may have no more; \
+                     raise its subjects_max, or keys_max",
+                    entry.policy().name()
+                ),
+            ));
+        }
         let place = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
         self.items.push(Item { subject: subject.into(), entry });
         let items = &self.items;
@@ -212,6 +228,7 @@ impl Shard {
 
     /// Removes the item at `place`; the last one takes its place.
     fn remove(&mut self, place: usize, rehash: impl Rehash) {
+        self.policies.give_back(self.items[place].entry.policy());
         let gone_hash = key_hash(&self.items[place], &rehash);
         if let Ok(gone) = self.places.find_entry(gone_hash, |other| *other as usize == place) {
             gone.remove();

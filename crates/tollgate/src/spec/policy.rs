@@ -26,6 +26,9 @@ pub struct PolicySpec {
     /// How long a block of tokens taken in advance may be spent, as in `1s`; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_ttl: Option<String>,
+    /// The most subjects that a store in memory keeps entries for; a share of the store by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subjects_max: Option<u64>,
     /// Other numbers for single subjects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<OverrideSpec>,
@@ -68,6 +71,7 @@ impl PolicySpec {
             shadow: policy.is_shadow(),
             on_store_failure: failure.map(|action| action.to_string()),
             block_ttl: block_ttl.map(|ttl| ttl.to_string()),
+            subjects_max: policy.subjects_max(),
             overrides,
         }
     }
@@ -97,9 +101,13 @@ impl PolicySpec {
                 self.name
             )));
         }
+        if self.subjects_max == Some(0) {
+            return Err(Fault::at("subjects_max", "subjects_max must be at least 1"));
+        }
         let block_ttl = self.resolve_block_ttl()?;
         let mut builder = Policy::builder(&self.name)
             .shadow(self.shadow)
+            .subjects_max(self.subjects_max)
             .on_store_failure(self.resolve_failure()?)
             .block_ttl(block_ttl)
             .limits(

@@ -37,6 +37,33 @@ fn forgets_what_equals_an_absent_entry_and_never_what_holds_back() {
     assert_eq!(memory.keys(), 1, "the three that had refilled made room");
 }
 
+/// Callers of one policy cannot take the room of another, whatever subjects they make up.
+#[test]
+fn a_policy_takes_its_share_and_no_more() {
+    let clock = ManualClock::new();
+    let memory = Memory::with(Arc::new(clock.clone()), 10_000).share_per_policy();
+    let slow = |name: &str, most| {
+        let limit = Limit::new("burst", "requests", TokenBucket::per(1, Span::from_hours(1)));
+        Policy::builder(name).limit(limit).subjects_max(most).build().unwrap()
+    };
+    let flood = |policy: &Policy| {
+        let ask =
+            |number: u32| memory.try_acquire(&Ask::new(policy, format!("s{number}").as_str()));
+        (0..9_000).take_while(|number| ask(*number).is_ok()).count()
+    };
+    let (flooded, bounded) = (slow("flooded", None), slow("bounded", Some(70)));
+    assert_eq!(flood(&flooded), 5_000);
+    assert_eq!(flood(&bounded), 70);
+    let full = memory.try_acquire(&Ask::new(&bounded, "new")).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full);
+    assert!(full.to_string().contains("subjects_max"), "{full}");
+    assert_eq!(flood(&slow("another", Some(3_000))), 3_000);
+    // Entries that hold nothing back make room, in whichever shard they are.
+    clock.advance(Span::from_hours(2));
+    assert_eq!(flood(&bounded), 70);
+    assert!(memory.keys() <= 70);
+}
+
 #[test]
 fn denials_and_readings_take_no_room() {
     let (memory, _clock) = with_keys(1);

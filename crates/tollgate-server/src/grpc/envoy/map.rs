@@ -3,12 +3,18 @@
 //! A subject is put together from what Envoy sends, and so from what its callers send. It must not matter how long that is
 //! or what is in it: a value that no subject can be would otherwise be an error, and Envoy lets errors through by default.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use tollgate::core::REQUESTS;
 use tollgate::{Error, ErrorKind};
 
+use crate::app::Settings;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::subject::network;
+
+/// The key of the entry with the address of Envoy's caller.
+const REMOTE_ADDRESS: &str = "remote_address";
 
 /// One kind of descriptor: which entries it has, and what they mean here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,14 +107,21 @@ impl EnvoyRule {
     }
 
     /// The subject of a descriptor that matches.
-    pub(super) fn subject(&self, entries: &[Entry]) -> String {
+    pub(super) fn subject(&self, entries: &[Entry], settings: &Settings) -> String {
+        let value_of = |place: usize| {
+            let Entry { key, value, .. } = &entries[place];
+            match key.as_str() {
+                REMOTE_ADDRESS => Cow::Owned(network(value, settings)),
+                _ => Cow::Borrowed(value.as_str()),
+            }
+        };
         let values = self.subject.iter().filter(|part| matches!(part, Part::Value(_))).count();
         let mut subject = String::new();
         for part in &self.subject {
             match part {
                 Part::Text(text) => subject.push_str(text),
-                Part::Value(place) if values < 2 => subject.push_str(&entries[*place].value),
-                Part::Value(place) => escape(&entries[*place].value, &mut subject),
+                Part::Value(place) if values < 2 => subject.push_str(&value_of(*place)),
+                Part::Value(place) => escape(&value_of(*place), &mut subject),
             }
         }
         crate::subject::fitting(subject)
@@ -209,7 +222,7 @@ mod tests {
     #[test]
     fn different_values_are_different_subjects() {
         let rule = EnvoyRule::new("d", [("a", None), ("b", None)], "p", "{a}/{b}").unwrap();
-        let subject = |a, b| rule.subject(&entries(&[("a", a), ("b", b)]));
+        let subject = |a, b| rule.subject(&entries(&[("a", a), ("b", b)]), &Settings::default());
         assert_eq!(subject("x", "10.0.0.1"), "x/10.0.0.1");
         assert_ne!(subject("x/y", "z"), subject("x", "y/z"));
         assert_ne!(subject("x%2Fy", "z"), subject("x/y", "z"));
@@ -217,8 +230,8 @@ mod tests {
         assert!(subject(&long, "z").starts_with("sha256:"));
         assert_ne!(subject(&long, "z"), subject(&long, "y"));
         let one = EnvoyRule::new("d", [("a", None)], "p", "{a}").unwrap();
-        assert_eq!(one.subject(&entries(&[("a", "x/y z")])), "x/y z");
-        assert!(one.subject(&entries(&[("a", "")])).starts_with("sha256:"));
+        assert_eq!(one.subject(&entries(&[("a", "x/y z")]), &Settings::default()), "x/y z");
+        assert!(one.subject(&entries(&[("a", "")]), &Settings::default()).starts_with("sha256:"));
     }
 
     #[test]

@@ -16,7 +16,9 @@ use tollgate::{Ask, Decision, Error, ErrorKind, Gate as _, Permit, Policy};
 use tonic::{Request, Response, Status};
 
 use self::answer::{Answers, Found};
+use super::guard::caller_of;
 use super::status;
+use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::DESCRIPTORS_MAX;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -40,14 +42,19 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let caller = caller_of(&request)?;
         let (app, request) = (Arc::clone(&self.app), request.into_inner());
         // Envoy leaves after a few milliseconds. What was taken for it is given back all the same.
-        let decided = self.app.finish(async move { decide(&app, &request).await }).await;
+        let decided = self.app.finish(async move { decide(&app, &caller, &request).await }).await;
         decided.map(Response::new).map_err(|error| status::of(&error))
     }
 }
 
-async fn decide(app: &App, request: &RateLimitRequest) -> Result<RateLimitResponse, Error> {
+async fn decide(
+    app: &App,
+    caller: &Caller,
+    request: &RateLimitRequest,
+) -> Result<RateLimitResponse, Error> {
     check(request)?;
     let map = app.envoy();
     let mut answers = Answers::default();
@@ -57,10 +64,10 @@ async fn decide(app: &App, request: &RateLimitRequest) -> Result<RateLimitRespon
             answers.unmatched();
             continue;
         };
-        let subject = rule.subject(&descriptor.entries);
+        let subject = rule.subject(&descriptor.entries, app.limits());
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
         let one = Descriptor { rule, subject: &subject, hits };
-        match one.decide(app, answers.is_over()).await {
+        match one.decide(app, caller, answers.is_over()).await {
             Ok((found, permit)) => {
                 taken.extend(permit);
                 answers.add(&found, rule, app.now());
@@ -121,8 +128,14 @@ struct Descriptor<'a> {
 
 impl Descriptor<'_> {
     /// Takes the hits; looks only, if there are none or if the request is refused anyway and has room here.
-    async fn decide(&self, app: &App, is_refused: bool) -> Result<(Found, Option<Permit>), Error> {
+    async fn decide(
+        &self,
+        app: &App,
+        caller: &Caller,
+        is_refused: bool,
+    ) -> Result<(Found, Option<Permit>), Error> {
         let policy = app.policy(self.rule.policy())?;
+        caller.check_about(policy.name(), self.subject)?;
         if is_refused || self.hits == 0 {
             let standings = app.gate().standing(&policy, self.subject).await?;
             let policy = policy.for_subject(self.subject).clone();
@@ -132,7 +145,7 @@ impl Descriptor<'_> {
                 return Ok((found, None));
             }
         }
-        let decision = app.decide(&self.ask(&policy)).await?;
+        let decision = app.decide_for(caller, &self.ask(&policy)).await?;
         let policy = policy.for_subject(self.subject).clone();
         Ok(match decision {
             Decision::Admitted(permit) => {

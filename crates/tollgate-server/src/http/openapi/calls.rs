@@ -96,7 +96,7 @@ pub(super) const CALLS: &[Call] = &[
     .scope(Scope::Acquire)
     .body(of::<ViolationRequest>)
     .gives(Gives::Json(super::members::incident))
-    .problems(&NAMED),
+    .problems(&PERMITTED),
     get("/v1/standing", "standing", "Where a subject stands, consuming nothing.")
         .scope(Scope::Inspect)
         .query(of::<StandingQuery>)

@@ -190,6 +190,9 @@ pub struct ReportViolationRequest {
     /// How long the provider said to wait.
     #[prost(uint64, tag = "4")]
     pub retry_after_ms: u64,
+    /// The permit of the call that the provider refused. A key without the scope administer must send it.
+    #[prost(string, optional, tag = "5")]
+    pub permit: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportViolationResponse {

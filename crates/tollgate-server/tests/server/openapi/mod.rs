@@ -180,7 +180,7 @@ async fn real_answers_are_as_described() {
 /// schemathesis makes some thousand calls, good and bad, with every check that it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
-    let key = Key { hash: KeyHash::of("all"), scopes: Scopes::all(), expires: None };
+    let key = Key::new("all", KeyHash::of("all"), Scopes::all());
     let server = Server::guarded([key]).await;
     let url = format!("http://{}", server.address);
     let report = tokio::task::spawn_blocking(move || {

@@ -186,7 +186,11 @@ impl<G: Gate> Shared<G> {
 const fn may_pass(kind: ErrorKind) -> bool {
     !matches!(
         kind,
-        ErrorKind::Invalid | ErrorKind::UnknownPolicy | ErrorKind::Conflict | ErrorKind::Expired
+        ErrorKind::Invalid
+            | ErrorKind::Forbidden
+            | ErrorKind::UnknownPolicy
+            | ErrorKind::Conflict
+            | ErrorKind::Expired
     )
 }
 

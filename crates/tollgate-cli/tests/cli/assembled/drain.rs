@@ -1,0 +1,72 @@
+//! How the broker ends: readiness first, then the port; and what systemd hears of it.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::post;
+use crate::folder::Folder;
+use crate::running::{Broker, get};
+
+const CONFIG: &str = r#"
+[server]
+drain_delay = "5m"
+[store]
+kind = "memory"
+[[policy]]
+name = "api"
+limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
+"#;
+
+#[test]
+fn readiness_fails_before_the_port_closes() {
+    let broker = Broker::start(&Folder::with(CONFIG), "");
+    assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
+    broker.signal("-TERM");
+    while !get(&broker.url, "/readyz").starts_with("HTTP/1.1 503") {
+        std::thread::yield_now();
+    }
+    let ask = json!({ "policy": "api", "subject": "alice" });
+    assert_eq!(post(&broker.url, "/v1/acquire", "", &ask.to_string()).0, 200);
+    assert!(get(&broker.url, "/healthz").starts_with("HTTP/1.1 200"));
+    // Told twice, it does not wait for the delay.
+    assert_eq!(broker.end("-TERM").0, Some(0));
+}
+
+#[test]
+fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
+    let folder = Folder::with(CONFIG);
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    let hear = |expected: &str| {
+        let mut room = [0; 64];
+        loop {
+            let read = socket.recv(&mut room).unwrap_or_else(|_| panic!("{expected} is missing"));
+            if &room[..read] == expected.as_bytes() {
+                return;
+            }
+        }
+    };
+    let path = path.to_str().expect("text");
+    let broker =
+        Broker::start_with(&folder, "", &[("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000")]);
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    hear("WATCHDOG=1");
+    broker.signal("-TERM");
+    hear("STOPPING=1");
+    hear("WATCHDOG=1");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+}
+
+/// Keys that others can read on their way are warned of.
+#[test]
+fn keys_without_encryption_beyond_loopback_are_warned_of() {
+    let (_, table) = crate::keys::new_key("all", "--scope acquire");
+    let folder = Folder::with(&format!("{CONFIG}{table}"));
+    let mut broker = Broker::serve(&folder, "--http 0.0.0.0:0 --resp off --grpc off", &[]);
+    let line = broker.error_line();
+    assert!(line.contains("keys travel unencrypted") && line.contains("[server.tls]"), "{line}");
+}

@@ -1,0 +1,79 @@
+//! Who is let in by name, and clients that shut down their sending side.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use crate::folder::Folder;
+use crate::running::Broker;
+
+const POLICY: &str = r#"
+[[policy]]
+name = "api"
+limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/m" }]
+"#;
+
+/// Sends `head` and `body` as they are, shuts the sending side down if `half_closes`, and reads to the end.
+fn send(broker: &Broker, head: &str, body: &str, half_closes: bool) -> String {
+    let address = broker.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("the broker listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    let length = body.len();
+    let fields = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
+    let end = if half_closes { "" } else { "connection: close\r\n" };
+    write!(stream, "{head}\r\n{fields}{end}\r\n{body}").expect("the broker reads");
+    if half_closes {
+        stream.shutdown(Shutdown::Write).expect("it half closes");
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the broker answers");
+    answer
+}
+
+/// A web page that gives its name a loopback address is refused by that name.
+#[test]
+fn a_foreign_host_is_refused() {
+    let config =
+        format!("[server]\nhosts = [\"tollgate.internal\"]\n[store]\nkind = \"memory\"\n{POLICY}");
+    let put = "PUT /v1/policies/api/overrides/alice HTTP/1.1";
+    let body = r#"{"limits": [{"name": "burst", "capacity": 5}]}"#;
+    let plain = Folder::with(&config.replace("hosts = [\"tollgate.internal\"]\n", ""));
+    for folder in [plain, Folder::with(&config)] {
+        let broker = Broker::start(&folder, "");
+        let answer = send(&broker, &format!("{put}\r\nhost: evil.example:8080"), body, false);
+        assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+        assert!(answer.contains("hosts in [server]"), "{answer}");
+        let absolute = "GET http://evil.example/v1/policies HTTP/1.1\r\nhost: localhost";
+        assert!(send(&broker, absolute, "", false).starts_with("HTTP/1.1 421"));
+        for own in ["localhost", "127.0.0.1:1", "[::1]:8080"] {
+            let answer = send(&broker, &format!("{put}\r\nhost: {own}"), body, false);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{own}: {answer}");
+        }
+        for head in [put.to_owned(), format!("{put}\r\nhost: localhost\r\nhost: localhost")] {
+            let answer = send(&broker, &head, body, false);
+            assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        }
+    }
+    let broker = Broker::start(&Folder::with(&config), "");
+    let answer = send(&broker, &format!("{put}\r\nhost: Tollgate.internal:8080"), body, false);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// What is charged is answered; what cannot be told from a client that left is not charged.
+#[test]
+fn a_client_that_half_closes_is_answered() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICY}"));
+    let broker = Broker::start(&folder, "");
+    let head = "POST /v1/acquire HTTP/1.1\r\nhost: localhost";
+    let body = r#"{"policy": "api", "subject": "alice"}"#;
+    for remaining in [1, 0] {
+        let answer = send(&broker, head, body, true);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains(&format!("\"remaining\":{remaining}")), "{answer}");
+    }
+    let answer = send(&broker, head, body, true);
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    let waiting = r#"{"policy": "api", "subject": "alice", "wait_ms": 300000}"#;
+    let answer = send(&broker, head, waiting, true);
+    assert!(answer.contains("shut down its sending side"), "{answer}");
+}

@@ -1,0 +1,90 @@
+//! A key that may only ask cannot shut a subject out.
+
+use serde_json::{Value, json};
+
+use super::post;
+use crate::clients::redis_cli;
+use crate::folder::Folder;
+use crate::keys::new_key;
+use crate::running::Broker;
+
+const POLICY: &str = r#"
+[[policy]]
+name = "api"
+limits = [{ name = "burst", unit = "tokens", rule = "token-bucket", capacity = 100, refill = "100/m" }]
+"#;
+
+/// How long until 1 token is admitted, in seconds.
+fn wait(url: &str, key: &str) -> u64 {
+    let ask = json!({ "policy": "api", "subject": "victim", "costs": { "tokens": 1 } });
+    let (status, answer) = post(url, "/v1/acquire", key, &ask.to_string());
+    match status {
+        200 => 0,
+        _ => answer["retry_after_ms"].as_u64().expect("a time") / 1_000,
+    }
+}
+
+fn permit(url: &str, key: &str) -> String {
+    let ask = json!({ "policy": "api", "subject": "victim", "costs": { "tokens": 1 } });
+    let (status, answer) = post(url, "/v1/acquire", key, &ask.to_string());
+    assert_eq!(status, 200, "{answer}");
+    answer["permit"].as_str().expect("a permit").to_owned()
+}
+
+#[test]
+fn a_violation_needs_its_permit_or_an_administrator() {
+    let (ask, asking) = new_key("ask", "--scope acquire");
+    let (admin, administering) =
+        new_key("admin", "--scope acquire --scope administer --scope inspect");
+    let config = format!(
+        "[server]\nviolation_hint_max = \"10m\"\n[store]\nkind = \"memory\"\n{asking}\n{administering}\n{POLICY}"
+    );
+    let folder = Folder::with(&config);
+    let broker = Broker::start(&folder, "");
+    let report = |key: &str, permit: Value, subject: &str| {
+        let mut body =
+            json!({ "policy": "api", "subject": subject, "retry_after_ms": 2_678_400_000_u64 });
+        if !permit.is_null() {
+            body["permit"] = permit;
+        }
+        post(&broker.url, "/v1/violations", key, &body.to_string())
+    };
+    let (status, answer) = report(&ask, Value::Null, "victim");
+    assert_eq!((status, &answer["kind"]), (403, &"forbidden".into()), "{answer}");
+    assert_eq!(wait(&broker.url, &ask), 0);
+    // A permit of another subject is no permit for this one.
+    let given = permit(&broker.url, &ask);
+    assert_eq!(report(&ask, given.clone().into(), "another").0, 400);
+    let (status, answer) = report(&ask, given.into(), "victim");
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!((&answer["limits"], &answer["acquisitions"]), (&json!([]), &json!([])), "{answer}");
+    let waits = wait(&broker.url, &ask);
+    assert!((1..=600).contains(&waits), "closed for {waits} s");
+    let (status, answer) = report(&admin, Value::Null, "victim");
+    assert_eq!((status, answer["limits"][0]["name"].as_str()), (200, Some("burst")), "{answer}");
+    assert!(600 < wait(&broker.url, &ask));
+}
+
+/// The cost beyond an estimate is charged up to a bound, on every protocol.
+#[test]
+fn a_settlement_leaves_a_bounded_debt() {
+    let (ask, asking) = new_key("ask", "--scope acquire");
+    let config =
+        format!("[server]\nsettle_excess_max = 3\n[store]\nkind = \"memory\"\n{asking}\n{POLICY}");
+    let most = (1_u64 << 53) - 1;
+    for protocol in ["http", "resp"] {
+        let broker = Broker::start(&Folder::with(&config), "");
+        let given = permit(&broker.url, &ask);
+        if protocol == "http" {
+            let body = json!({ "permit": given, "actual": { "tokens": most } });
+            let (status, answer) = post(&broker.url, "/v1/settle", &ask, &body.to_string());
+            assert_eq!((status, &answer["changed"]), (200, &true.into()), "{answer}");
+        } else {
+            let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+            redis_cli(port, &format!("-a {ask} TG.SETTLE {given} COST tokens {most}"));
+        }
+        // 3 × 100 tokens beyond the estimate, at 100 a minute.
+        let waits = wait(&broker.url, &ask);
+        assert!((1..=181).contains(&waits), "{protocol}: {waits} s");
+    }
+}

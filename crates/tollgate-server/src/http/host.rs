@@ -1,0 +1,86 @@
+//! Under which names callers may reach the server.
+//!
+//! A web page can give its own name the address 127.0.0.1, and is then of the same origin as a server on the machine of its
+//! reader (DNS rebinding). What it cannot do is send another name than its own in `Host`.
+
+use std::net::IpAddr;
+
+use axum::http::header::HOST;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Version};
+
+use crate::app::App;
+use crate::wire::Problem;
+
+/// Refuses a head without exactly one `Host` (RFC 9112), and one whose host is not the server's.
+pub(super) fn check(app: &App, head: &Parts) -> Result<(), Problem> {
+    let mut values = head.headers.get_all(HOST).iter();
+    let (host, another) = (values.next(), values.next());
+    let is_missing = host.is_none() && head.version == Version::HTTP_11;
+    if is_missing || another.is_some() {
+        return Err(Problem::invalid("a request of HTTP/1.1 has the field Host exactly once"));
+    }
+    let settings = app.limits();
+    let is_bound =
+        !settings.hosts.is_empty() || (settings.is_loopback && !app.access().is_guarded());
+    if !is_bound {
+        return Ok(());
+    }
+    let host = host.map(HeaderValue::to_str).transpose();
+    let host = host.map_err(|_| Problem::invalid("the field Host is not plain text"))?;
+    let target = head.uri.authority().map(|authority| authority.as_str());
+    match host.into_iter().chain(target).find(|host| !is_own(host, &settings.hosts)) {
+        None => Ok(()),
+        Some(host) => {
+            let detail = format!(
+                "this server does not answer to the host {host:?}; add it to hosts in [server], or call it by a name in there \
+                 or by localhost"
+            );
+            Err(Problem::new(421, "misdirected", detail))
+        }
+    }
+}
+
+/// Whether `host`, with or without a port, is of the loopback interface or one of `hosts`.
+fn is_own(host: &str, hosts: &[String]) -> bool {
+    let name = name_of(host).trim_end_matches('.');
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.is_ok_and(|address| address.to_canonical().is_loopback())
+        || name.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// `host` without its port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_loopback_and_those_of_the_settings_are_own() {
+        let hosts = ["tollgate.internal".to_owned()];
+        for own in [
+            "localhost",
+            "LOCALHOST:8080",
+            "localhost.",
+            "127.0.0.1:1",
+            "127.9.9.9",
+            "[::1]",
+            "[::1]:8080",
+            "tollgate.internal:80",
+        ] {
+            assert!(is_own(own, &hosts), "{own}");
+        }
+        for other in
+            ["evil.example", "localhost.evil.example:8080", "10.0.0.1", "[::2]:1", "", ":80"]
+        {
+            assert!(!is_own(other, &hosts), "{other}");
+        }
+    }
+}
