@@ -175,6 +175,9 @@ impl Redis {
         let (policy, subject) = (operation.policy(), operation.subject());
         let call = Call::new(&script::STANDING, policy, subject);
         let answer = self.call(&call).await?;
+        if let Some(mut entry) = self.mended_view((policy, subject), &answer).await? {
+            return Ok(apply(&operation, &mut entry, Known::New, answer.now)?.outcome);
+        }
         match answer.status {
             Status::Same => {
                 let mut entry = answer.entry(policy)?;
