@@ -1,7 +1,7 @@
 //! `tollgate audit denials`: what a broker wrote down, as a table.
 
 use tollgate::{Span, Timestamp};
-use tollgate_server::wire::{AuditQuery, AuditRecord, AuditResponse};
+use tollgate_server::wire::{AuditQuery, AuditRecord, AuditResponse, counted};
 
 use crate::failure::Failure;
 use crate::output::{self, Reader};
@@ -69,7 +69,7 @@ fn row(record: &AuditRecord) -> [String; 7] {
         plain(&record.subject),
         record.policy.clone(),
         or_dash(record.limit.clone()),
-        or_dash(asked.map(|(asked, unit)| format!("{asked} {unit}"))),
+        or_dash(asked.map(|(asked, unit)| counted(asked, unit))),
         or_dash(retry),
         format!("{}{degraded}", record.outcome),
     ]

@@ -6,7 +6,7 @@ use tollgate::core::{ahead_for_people, wait_for_people};
 use tollgate::{Span, Timestamp};
 use tollgate_server::wire::{
     Admitted, Answer, Denied, FROM_API, LimitDescription, LimitStanding, OverrideDescription,
-    PoliciesResponse, Renewed, StandingResponse,
+    PoliciesResponse, Renewed, StandingResponse, counted,
 };
 
 use crate::incidents;
@@ -58,8 +58,8 @@ impl Question {
             (Self::Settle, true) => "settled".to_owned(),
             (Self::Release, true) => "released".to_owned(),
             (Self::Settle | Self::Release, false) => {
-                "nothing changed: the permit was settled or released before, charged nothing, or was given by \
-                 another broker, which alone can give it back"
+                "nothing changed: the permit was settled or released before, charged nothing, was given by another \
+                 broker, which alone can give it back, or in an outage whose charges are posted already"
                     .to_owned()
             }
             (Self::Reset { policy, subject }, true) => {
@@ -94,7 +94,7 @@ fn admitted(admitted: &Admitted) -> String {
     }
     for limit in &admitted.limits {
         let LimitStanding { name, unit, remaining, limit, .. } = limit;
-        let _ = write!(text, "\n  {name}: {remaining} of {limit} {unit} left");
+        let _ = write!(text, "\n  {name}: {remaining} of {} left", counted(*limit, unit));
     }
     if let Some(at) = admitted.use_by {
         let _ = write!(text, "\nuse by {}", whole_seconds_down(at));
@@ -110,7 +110,8 @@ fn denied(denied: &Denied) -> String {
     let Denied { limit, unit, asked, most, .. } = denied;
     let (Some(wait_ms), Some(at)) = (denied.retry_after_ms, denied.reset_at) else {
         return format!(
-            "denied by {limit}: {asked} {unit} never fit, at most {most} at once do; ask for less"
+            "denied by {limit}: {} never fit, at most {most} at once do; ask for less",
+            counted(*asked, unit)
         );
     };
     let mut text = format!("denied by {limit}: ");
@@ -144,19 +145,31 @@ fn renewed(renewed: &Renewed) -> String {
 fn standing(standing: &StandingResponse) -> String {
     let mut text = format!("{} under {}", plain(&standing.subject), standing.policy);
     for of in &standing.limits {
-        let LimitStanding { name, used, limit, remaining, reset_at, reset_in, .. } = of;
+        let LimitStanding { name, used, limit, remaining, .. } = of;
         let _ = write!(text, "\n  {name}: used {used} of {limit}");
         if used < limit {
             let _ = write!(text, ", {remaining} left");
         }
-        if let (Some(at), Some(reset_in)) = (reset_at, reset_in) {
-            let _ = write!(text, ", resets in {reset_in} (at {})", whole_seconds(*at));
+        if let Some((verb, span, at)) = grows(of) {
+            let _ = write!(text, ", {verb} in {span} (at {})", whole_seconds(at));
         }
         if let Some(slots) = of.resolution {
-            let _ = write!(text, "; on a grid of {slots} slots");
+            let _ = write!(text, "; on a grid of {}", counted(slots.into(), "slots"));
         }
     }
     text
+}
+
+/// When a limit has room again: a bucket refills until it is full, other limits reset.
+pub(crate) fn grows(of: &LimitStanding) -> Option<(&'static str, String, Timestamp)> {
+    let (at, reset_in) = (of.reset_at?, of.reset_in.clone()?);
+    match (of.refilled_at, of.full_at, reset_in.parse::<Span>()) {
+        // Both are instants of the broker's clock, so only their distance counts here.
+        (Some(_), Some(full_at), Ok(reset)) => {
+            Some(("full", reset.plus(full_at.since(at)).for_people(), full_at))
+        }
+        _ => Some(("resets", reset_in, at)),
+    }
 }
 
 pub(crate) fn policies(policies: &PoliciesResponse) -> String {

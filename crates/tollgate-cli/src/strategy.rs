@@ -189,7 +189,10 @@ impl Observer for Outage {
                 );
             }
             Event::DegradedEnded { lasted } => {
-                tracing::warn!(%lasted, "the store is back, and knows what was spent without it");
+                tracing::warn!(
+                    lasted = lasted.for_people(),
+                    "the store is back, and knows what was spent without it"
+                );
             }
             _ => {}
         }

@@ -146,7 +146,9 @@ impl Guarded {
             state.offset = offset_to(date, reading.wall);
         }
         if was_set || !agrees(now) {
-            tracing::warn!(offset_us = state.offset, "clock skew");
+            let by = Span::from_micros(state.offset.unsigned_abs()).for_people();
+            let side = if state.offset < 0 { "ahead" } else { "behind" };
+            tracing::warn!(by, side, "clock skew");
         }
         if !agrees(now) {
             self.corrections.fetch_add(1, Ordering::Relaxed);

@@ -43,7 +43,12 @@ impl Tries<'_> {
     pub(crate) fn mended(&self, subject: &str, ahead: Span) {
         let Some(policy) = self.policy else { return };
         let name = policy.name();
-        tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
+        tracing::warn!(
+            policy = name,
+            subject,
+            ahead = ahead.for_people(),
+            "entry from the future is rewritten as used up"
+        );
         if let Some(observer) = &self.watch.observer {
             observer.observe(&Event::Mended { policy, subject, ahead });
         }

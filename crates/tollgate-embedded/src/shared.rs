@@ -155,6 +155,11 @@ impl Shared {
     ) -> Result<Answer, Error> {
         let ahead = item.entry.as_ref().and_then(|entry| self.time.beyond(entry.at(), now));
         if let Some(ahead) = ahead {
+            if let (Operation::Standing { .. }, Some(entry)) = (operation, &item.entry) {
+                // Shown as the next write will replace it.
+                let outcome = apply(operation, &mut entry.mended(now), Known::New, now)?.outcome;
+                return Ok(Answer { outcome, batch: 0 });
+            }
             self.mend(item, hash, operation, now, ahead)?;
         }
         let known = match operation.id().and_then(|id| item.ids.known(id)) {
@@ -197,7 +202,12 @@ impl Shared {
         self.changed(item, hash, now)?;
         let (policy, subject) = (operation.policy(), operation.subject());
         let name = policy.name();
-        tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
+        tracing::warn!(
+            policy = name,
+            subject,
+            ahead = ahead.for_people(),
+            "entry from the future is rewritten as used up"
+        );
         if let Some(observer) = &self.observer {
             observer.observe(&Event::Mended { policy, subject, ahead });
         }

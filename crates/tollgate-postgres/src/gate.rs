@@ -146,7 +146,7 @@ impl Postgres {
                 Ask::new(policy, subject).check()?;
                 self.forget(policy, subject).await?
             }
-            Operation::Standing { .. } => self.look(&operation).await?,
+            Operation::Standing { .. } => return self.show(&operation).await,
         };
         match answer.did {
             Did::Wrote => {
@@ -155,7 +155,9 @@ impl Postgres {
                     _ => Outcome::Settled(true),
                 });
             }
-            Did::Contended => return Err(contended(operation.subject())),
+            Did::Contended => {
+                return Err(contended(operation.policy().name(), operation.subject()));
+            }
             Did::Full => return Err(too_many_in_flight(operation.subject())),
             Did::Unsure => return self.exchange(&operation).await,
             Did::Read => {}
@@ -187,7 +189,7 @@ impl Postgres {
                 return Ok(outcome);
             }
         }
-        Err(contended(operation.subject()))
+        Err(contended(operation.policy().name(), operation.subject()))
     }
 }
 
@@ -223,10 +225,12 @@ fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     actual.iter().all(sound).then(|| all.map(integer).collect())
 }
 
-pub(crate) fn contended(subject: &str) -> Error {
+pub(crate) fn contended(policy: &str, subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
-        format!("postgres: too many callers change {subject:?} at once; ask again later"),
+        format!(
+            "postgres: too many callers change subject {subject:?} under policy {policy:?} at once; ask again later"
+        ),
     )
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
-use tollgate::core::IdChange;
+use tollgate::core::{IdChange, Operation, Outcome, apply};
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Error, ErrorKind, Event, Policy, Span, Timestamp};
@@ -22,33 +22,64 @@ impl Postgres {
         subject: &str,
         answer: Answer,
     ) -> Result<Answer, Error> {
-        let options = self.pool.options();
-        let ours = options.decides_by.as_ref().unwrap_or(&options.timer);
-        let is_steady = self.time.check("postgres", answer.now, ours.boot_time())?;
-        let local = options.timer.now();
-        let ahead = integer(answer.now.as_micros()) - integer(local.as_micros());
-        self.ahead.store(ahead, Ordering::Relaxed);
-        let Some(stored) = &answer.stored else { return Ok(answer) };
-        // A clock that steps is no evidence against a row, nor is a test that sets the time.
-        if !is_steady || options.decides_by.is_some() {
-            return Ok(answer);
-        }
-        let at = Timestamp::from_micros(natural(stored.at));
-        let Some(ahead) = from_future(at, answer.now, local) else { return Ok(answer) };
+        let Some(ahead) = self.learn_time(&answer)? else { return Ok(answer) };
         if let Some(ahead) = self.mend_row(policy.name(), subject, SERVER_AHEAD_MAX).await? {
             let name = policy.name();
-            tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
-            if let Some(observer) = &options.observer {
+            tracing::warn!(
+                policy = name,
+                subject,
+                ahead = ahead.for_people(),
+                "entry from the future is rewritten as used up"
+            );
+            if let Some(observer) = &self.pool.options().observer {
                 observer.observe(&Event::Mended { policy, subject, ahead });
             }
         }
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "postgres: the row of {subject:?} was {} ahead of the server's clock and is rewritten as used up; ask again",
+                "postgres: the entry of subject {subject:?} under policy {:?} was {} ahead of the server's clock and is rewritten \
+                 as used up; ask again",
+                policy.name(),
                 ahead.for_people()
             ),
         ))
+    }
+
+    /// Answers `operation`, which only reads, without writing anything: a row from the future is shown as the next write will
+    /// replace it.
+    pub(crate) async fn show(&self, operation: &Operation<'_>) -> Result<Outcome, Error> {
+        let (policy, subject) = (operation.policy(), operation.subject());
+        let answer = self.read(policy.name(), subject, operation.id()).await?;
+        let mut entry = answer.entry(policy)?;
+        if let Some(ahead) = self.learn_time(&answer)? {
+            let name = policy.name();
+            tracing::warn!(
+                policy = name,
+                subject,
+                ahead = ahead.for_people(),
+                "entry from the future is shown as used up"
+            );
+            entry = entry.mended(answer.now);
+        }
+        Ok(apply(operation, &mut entry, answer.known, answer.now)?.outcome)
+    }
+
+    /// Learns the server's time from `answer`, and says how far its row is ahead if a wrong clock wrote it. Fails if the
+    /// server's clock jumped ahead.
+    fn learn_time(&self, answer: &Answer) -> Result<Option<Span>, Error> {
+        let options = self.pool.options();
+        let ours = options.decides_by.as_ref().unwrap_or(&options.timer);
+        let is_steady = self.time.check("postgres", answer.now, ours.boot_time())?;
+        let local = options.timer.now();
+        let ahead = integer(answer.now.as_micros()) - integer(local.as_micros());
+        self.ahead.store(ahead, Ordering::Relaxed);
+        let Some(stored) = &answer.stored else { return Ok(None) };
+        // A clock that steps is no evidence against a row, nor is a test that sets the time.
+        if !is_steady || options.decides_by.is_some() {
+            return Ok(None);
+        }
+        Ok(from_future(Timestamp::from_micros(natural(stored.at)), answer.now, local))
     }
 
     /// Rewrites a row as used up if it is more than `ahead_max` ahead, and says how far it was.
@@ -71,7 +102,7 @@ impl Postgres {
                 return Ok(Some(ahead));
             }
         }
-        Err(contended(subject))
+        Err(contended(policy, subject))
     }
 }
 

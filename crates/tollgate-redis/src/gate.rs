@@ -155,7 +155,8 @@ impl Redis {
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "redis: {CARRIES_MAX} others changed {key:?} while its policy changed; ask again"
+                "redis: {CARRIES_MAX} others changed {} while its policy changed; ask again",
+                self.described(&key)
             ),
         ))
     }
@@ -282,6 +283,11 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// Whether the call never writes.
+    pub(crate) fn is_reading(&self) -> bool {
+        std::ptr::eq(self.script, &*script::STANDING)
+    }
+
     /// A call without costs or further arguments that may be repeated.
     pub(crate) fn new(script: &'a Script, policy: &'a Policy, subject: &'a str) -> Self {
         Self {

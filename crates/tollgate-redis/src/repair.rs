@@ -1,11 +1,11 @@
 //! The server's time, and entries from the future.
 
-use tollgate::core::IdChange;
+use tollgate::core::{Entry, IdChange};
 use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
-use tollgate::{BoxFuture, Clock, Error, ErrorKind, Event, Span, SystemClock, Timestamp};
+use tollgate::{BoxFuture, Clock, Error, ErrorKind, Event, Policy, Span, SystemClock, Timestamp};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Status};
 use crate::args::first_word;
 use crate::gate::{Call, IdPlace, Redis};
 use crate::link::slot;
@@ -22,7 +22,8 @@ impl Redis {
         }
     }
 
-    /// Fails if the server's clock jumped ahead, or if the entry is from the future, which is rewritten then.
+    /// Fails if the server's clock jumped ahead, or if the entry is from the future. A call that may write rewrites such an
+    /// entry as used up; one that only reads leaves it to [`look`](Self::look).
     pub(crate) async fn check_time(
         &self,
         call: &Call<'_>,
@@ -35,16 +36,27 @@ impl Redis {
             clock = self.whole(key, &IdPlace::Nowhere).await?.now;
         }
         let is_steady = self.time.check("redis", clock, ours.boot_time())?;
-        let Some(at) = answer.entry_at() else { return Ok(()) };
-        // A clock that steps is no evidence against an entry, nor is a test that sets the time.
-        if !is_steady || self.options.told_time.is_some() {
+        let Some(ahead) = self.ahead_of(answer.entry_at(), clock).filter(|_| is_steady) else {
+            return Ok(());
+        };
+        let (policy, subject) = (call.policy, call.subject);
+        if call.is_reading() {
+            tracing::warn!(
+                policy = policy.name(),
+                subject,
+                ahead = ahead.for_people(),
+                "entry from the future is shown as used up"
+            );
             return Ok(());
         }
-        let Some(ahead) = from_future(at, clock, ours.now()) else { return Ok(()) };
-        let (policy, subject) = (call.policy, call.subject);
         if let Some(ahead) = self.mend_key(key, policy.name(), SERVER_AHEAD_MAX).await? {
             let name = policy.name();
-            tracing::warn!(policy = name, subject, %ahead, "entry from the future is rewritten as used up");
+            tracing::warn!(
+                policy = name,
+                subject,
+                ahead = ahead.for_people(),
+                "entry from the future is rewritten as used up"
+            );
             if let Some(observer) = &self.options.observer {
                 observer.observe(&Event::Mended { policy, subject, ahead });
             }
@@ -52,10 +64,41 @@ impl Redis {
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "redis: {key:?} was {} ahead of the server's clock and is rewritten as used up; ask again",
+                "redis: the entry of subject {subject:?} under policy {:?} was {} ahead of the server's clock and is rewritten \
+                 as used up; ask again",
+                policy.name(),
                 ahead.for_people()
             ),
         ))
+    }
+
+    /// How far an entry of `at` is ahead of the server's `clock`, if a wrong clock wrote it.
+    fn ahead_of(&self, at: Option<Timestamp>, clock: Timestamp) -> Option<Span> {
+        // A test that sets the time is no evidence against an entry.
+        if self.options.told_time.is_some() {
+            return None;
+        }
+        from_future(at?, clock, self.ours().now())
+    }
+
+    /// The entry of `policy` and `subject` as the next write will replace it, if `answer` shows it in the future.
+    pub(crate) async fn mended_view(
+        &self,
+        (policy, subject): (&Policy, &str),
+        answer: &Answer,
+    ) -> Result<Option<Entry>, Error> {
+        let fields = if answer.status == Status::OtherShape {
+            // It brought the whole entry.
+            answer.fields()?
+        } else if self.ahead_of(answer.entry_at(), answer.now).is_some() {
+            self.whole(&self.key(policy, subject), &IdPlace::Nowhere).await?.fields()?
+        } else {
+            return Ok(None);
+        };
+        let Some(stored) = fields.policy(policy.name())? else { return Ok(None) };
+        let entry = fields.entry(&stored)?;
+        let future = entry.filter(|entry| self.ahead_of(Some(entry.at()), answer.now).is_some());
+        Ok(future.map(|entry| entry.mended(answer.now)))
     }
 
     /// Rewrites the entry under `key` as used up if it is more than `ahead_max` ahead, and says how far it was.
@@ -81,7 +124,10 @@ impl Redis {
         }
         Err(Error::new(
             ErrorKind::Contended,
-            format!("redis: {CARRIES_MAX} others changed {key:?} meanwhile; try again"),
+            format!(
+                "redis: {CARRIES_MAX} others changed {} meanwhile; try again",
+                self.described(key)
+            ),
         ))
     }
 
@@ -89,6 +135,16 @@ impl Redis {
     fn entry_of<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = key.strip_prefix(&*self.options.prefix)?;
         rest.strip_prefix(":{")?.strip_suffix('}')?.split_once('/')
+    }
+
+    /// What `key` is, in the words of its policy and subject.
+    pub(crate) fn described(&self, key: &str) -> String {
+        match self.entry_of(key) {
+            Some((policy, subject)) => {
+                format!("the entry of subject {subject:?} under policy {policy:?}")
+            }
+            None => format!("{key:?}"),
+        }
     }
 
     /// The time of the entry under `key`.

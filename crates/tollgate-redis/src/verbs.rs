@@ -179,6 +179,9 @@ impl Redis {
         let call =
             Call { unchanged: Unchanged::Reading, ..Call::new(&script::STANDING, policy, subject) };
         let answer = self.call(&call).await?;
+        if let Some(mut entry) = self.mended_view((policy, subject), &answer).await? {
+            return Ok(apply(&operation, &mut entry, Known::New, answer.now)?.outcome);
+        }
         match answer.status {
             Status::Same => {
                 let mut entry = answer.entry(policy)?;

@@ -94,14 +94,12 @@ impl Config {
     fn read(file: &Path) -> Result<Self, Blame> {
         let name = file.display().to_string();
         let refused = |error: &io::Error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                Blame::whole(&name, "there is no such file; name another with --config")
-            }
+            io::ErrorKind::NotFound => Blame::whole(&name, "there is no such file; check the path"),
             _ => Blame::whole(&name, format!("cannot be read: {error}")),
         };
         // Looked at before it is opened: opening a pipe waits for whoever writes to it, and a device may never end.
         if !fs::metadata(file).map_err(|error| refused(&error))?.is_file() {
-            return Err(Blame::whole(&name, "is not a regular file; name one with --config"));
+            return Err(Blame::whole(&name, "is not a regular file; name the file itself"));
         }
         let bytes = read_up_to(file, FILE_BYTES_MAX + 1).map_err(|error| refused(&error))?;
         if FILE_BYTES_MAX < bytes.len() as u64 {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use tollgate::Span;
+use tollgate_server::wire::counted;
 
 use super::chart;
 use super::measure::Measured;
@@ -23,12 +24,12 @@ p50, p99: the time that asking adds to a call
 pub(super) fn page(report: &Report) -> String {
     let shape = &report.shape;
     let mut text = format!(
-        "policy {}, {} instances, {} asks/s in bursts of {} over {} subjects, {} at {}, {} simulated, seed {}\n\n",
+        "policy {}, {}, {} asks/s in bursts of {} over {}, {} at {}, {} simulated, seed {}\n\n",
         shape.policy,
-        shape.instances,
+        counted(shape.instances, "instances"),
         shape.rate,
         shape.burstiness,
-        shape.subjects,
+        counted(shape.subjects, "subjects"),
         shape.store,
         Span::from_micros(shape.store_latency_us),
         Span::from_micros(shape.duration_us),

@@ -4,7 +4,7 @@ use tollgate_server::wire::{LimitStanding, PolicyCounts, StandingResponse, Stats
 
 use super::Snapshot;
 use crate::audit;
-use crate::show::plain;
+use crate::show::{grows, plain};
 
 /// One list; the first line is its head.
 pub(super) struct List {
@@ -107,9 +107,10 @@ fn limits(now: &Snapshot) -> Vec<String> {
 }
 
 fn standing(standing: &StandingResponse) -> Vec<String> {
-    let head = format!("{:<24} {:>14} {:>14} {:>14}   resets in", "limit", "used", "left", "of");
+    let head =
+        format!("{:<24} {:>14} {:>14} {:>14}   resets or full in", "limit", "used", "left", "of");
     let row = |one: &LimitStanding| {
-        let reset = one.reset_in.as_deref().unwrap_or("-");
+        let reset = grows(one).map_or_else(|| "-".to_owned(), |(_, span, _)| span);
         let LimitStanding { name, used, remaining, limit, .. } = one;
         format!("{name:<24} {used:>14} {remaining:>14} {limit:>14}   {reset}")
     };

@@ -38,8 +38,8 @@ fn survives(store: &str) {
         lines[0],
         ["when", "subject", "policy", "limit", "asked", "retry", "after", "outcome"]
     );
-    assert_eq!(lines[1][1..6], ["bob", "api", "burst", "1", "requests"]);
-    assert_eq!(lines[2][1..6], ["alice", "api", "burst", "1", "requests"]);
+    assert_eq!(lines[1][1..6], ["bob", "api", "burst", "1", "request"]);
+    assert_eq!(lines[2][1..6], ["alice", "api", "burst", "1", "request"]);
     assert_eq!(lines.len(), 3, "{}", ran.out);
     let (code, found) = folder.json(&format!("audit denials --limit 1 --since 1h --server {url}"));
     assert_eq!((code, &found["records"][0]["subject"]), (0, &"bob".into()), "{found}");

@@ -99,6 +99,20 @@ fn r004_8_standing_says_used_limit_reset_time_and_reset_in() {
     assert!(text(limit, "reset_in") == "1d" || text(limit, "reset_in").starts_with("23h "));
 }
 
+/// A bucket does not reset: it refills until it is full.
+#[test]
+fn standing_says_when_a_bucket_is_full() {
+    let folder = crate::stores::on("");
+    assert_eq!(folder.run("acquire llm p --cost tokens=3").code, 0);
+    let ran = folder.run("standing llm p");
+    assert!(ran.out.contains("\n  rpm: used 1 of 5, 4 left, resets in 1h"), "{}", ran.out);
+    assert!(
+        ran.out.contains("\n  tpm: used 3 of 10000, 9997 left, full in 3h (at "),
+        "{}",
+        ran.out
+    );
+}
+
 /// R004.7: looking consumes nothing, and somebody who never asked has everything left.
 #[test]
 fn r004_7_standing_consumes_nothing() {
@@ -139,8 +153,8 @@ fn settle_replaces_the_estimate_once() {
     assert_eq!(ran.code, 0);
     assert_eq!(
         ran.out,
-        "nothing changed: the permit was settled or released before, charged nothing, or was given by another broker, \
-         which alone can give it back\n"
+        "nothing changed: the permit was settled or released before, charged nothing, was given by another broker, which \
+         alone can give it back, or in an outage whose charges are posted already\n"
     );
     assert_eq!(folder.json(&settle).1["changed"], false);
 }

@@ -117,6 +117,8 @@ async fn a_clock_that_was_wrong_for_long_locks_nobody() {
     desk.clock.step(now + STEP_STABLE_AFTER);
     used(&gate, &policy, "s").await;
     pass(&desk, STEP_STABLE_AFTER);
+    // Looking shows it as used up, and writes nothing.
+    assert_eq!((used(&gate, &policy, "s").await, mended.0.lock().unwrap().len()), (2, 0));
     assert!(denied(&gate, &policy).await.retry_after() <= Some(Span::from_hours(25)));
     let ahead = FAR.as_micros() - STEP_STABLE_AFTER.as_micros();
     assert_eq!(*mended.0.lock().unwrap(), [Span::from_micros(ahead)]);

@@ -69,8 +69,18 @@ async fn a_row_from_the_future_is_used_up_now_and_alarmed() {
     let ahead = desk.gate_by(&ManualClock::at(SystemClock.now() + HOUR)).await;
     for policy in [daily(1), daily(9)] {
         assert!(admitted(&ahead, &policy, "s").await);
+        // Looking shows it as used up, and writes nothing.
+        let standing = gate.standing(&policy, "s").await.unwrap();
+        assert_eq!(standing[0].remaining, 0, "{standing:?}");
+        // The same in other numbers.
+        let carried = gate.standing(&daily(7), "s").await.unwrap();
+        assert_eq!(carried[0].used, standing[0].used, "{carried:?}");
+        assert!(mended.0.lock().unwrap().is_empty());
+        assert_eq!(gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap().len(), 1);
         let error = gate.acquire(&Ask::new(&policy, "s")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        let name = "subject \"s\" under policy \"daily\"";
+        assert!(error.to_string().contains(name), "{error}");
         let denial = gate.acquire(&Ask::new(&policy, "s")).await.unwrap().denial().unwrap();
         assert!(denial.retry_after() <= Some(Span::from_hours(24)), "{denial:?}");
         assert_eq!(std::mem::take(&mut *mended.0.lock().unwrap()), ["s"]);

@@ -66,8 +66,18 @@ async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
     for (policy, asks) in [(daily(1), 1), (daily(9), 1), (slow_bucket(9), 1)] {
         write_ahead(Options::single(server.url()), &policy, "s").await;
         let ask = Ask::new(&policy, "s").cost("requests", asks);
+        // Looking shows it as used up, and writes nothing.
+        let other_numbers = if policy.name() == "daily" { daily(7) } else { slow_bucket(7) };
+        let standing = gate.standing(&policy, "s").await.unwrap();
+        assert_eq!(standing[0].remaining, 0, "{standing:?}");
+        let carried = gate.standing(&other_numbers, "s").await.unwrap();
+        assert_eq!(carried[0].used, standing[0].used, "{carried:?}");
+        assert!(mended.0.lock().unwrap().is_empty());
+        assert_eq!(gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap().len(), 1);
         let error = gate.acquire(&ask).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        let name = format!("subject \"s\" under policy {:?}", policy.name());
+        assert!(error.to_string().contains(&name), "{error}");
         let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
         assert!(denial.retry_after() <= Some(Span::from_hours(24)), "{denial:?}");
         assert_eq!(std::mem::take(&mut *mended.0.lock().unwrap()), ["s"]);

@@ -119,6 +119,9 @@ impl Resp {
             // Keys are not separated by database, and a client that relies on it has to know.
             b"SELECT" => match (words.get(1), words.len()) {
                 (Some(b"0"), 2) => replies.simple("OK"),
+                (Some(index), 2) if !is_integer(index) => {
+                    replies.error("ERR", "value is not an integer or out of range");
+                }
                 (_, 2) => replies.error("ERR", "DB index is out of range; there is only 0"),
                 _ => replies.error("ERR", "wrong number of arguments for 'select' command"),
             },
@@ -154,6 +157,11 @@ impl Resp {
 
 fn subcommand(words: Words<'_>) -> Option<String> {
     words.get(1).map(|word| String::from_utf8_lossy(word).to_ascii_uppercase())
+}
+
+/// Whether `word` is an integer as Redis reads the index of a database.
+fn is_integer(word: &[u8]) -> bool {
+    std::str::from_utf8(word).is_ok_and(|word| word.parse::<i32>().is_ok())
 }
 
 fn unknown_subcommand(name: &str, known: &str, words: Words<'_>, replies: &mut Replies) {

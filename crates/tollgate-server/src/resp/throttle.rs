@@ -29,7 +29,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
-use tollgate::core::bounds::{FINE_CAPACITY_MAX, NUMBER_MAX, SPAN_MAX};
+use tollgate::core::bounds::{FINE_CAPACITY_MAX, NUMBER_MAX, SPAN_MAX, SUBJECT_BYTES_MAX};
 use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Limit, Policy, Span, Standing, TokenBucket};
 
 use super::Words;
@@ -207,6 +207,10 @@ pub(super) async fn answer(
         return Err(invalid(format!("wrong number of arguments; {USAGE}")));
     }
     let key = words.text(1, "key")?;
+    if key.is_empty() || SUBJECT_BYTES_MAX < key.len() {
+        let text = format!("a key must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {}", key.len());
+        return Err(invalid(text));
+    }
     caller.check_about(POLICY, key)?;
     let numbers = [
         number(words, 2, "max_burst", 0..=NUMBER_MAX - 1)?,

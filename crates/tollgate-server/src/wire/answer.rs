@@ -195,21 +195,31 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
+/// An amount of a unit for people, as in `1 request` and `5 requests`. Units are named in the plural.
+#[must_use]
+pub fn counted(amount: u64, unit: &str) -> String {
+    // A word such as "bus" or "class" is no plural.
+    let one = unit.strip_suffix('s').filter(|one| amount == 1 && !one.ends_with(['s', 'u', 'i']));
+    format!("{amount} {}", one.unwrap_or(unit))
+}
+
 /// The reason of a denial, in a sentence.
 pub(crate) fn detail_of(denial: &Denial) -> String {
     let Denial { limit, unit, asked, most, waiting_ahead, .. } = denial;
     let Some(wait) = denial.wait_for_people() else {
         return format!(
-            "limit {limit:?} never admits {asked} {unit} at once, at most {most}; ask for less"
+            "limit {limit:?} never admits {} at once, at most {most}; ask for less",
+            counted(*asked, unit)
         );
     };
     let binding = denial.limits.iter().find(|standing| standing.name == *limit);
     let has_room = binding.is_some_and(|standing| *asked <= standing.remaining);
     let why = match (waiting_ahead, has_room) {
-        (0, _) => format!("limit {limit:?} has no room for {asked} {unit} now"),
+        (0, _) => format!("limit {limit:?} has no room for {} now", counted(*asked, unit)),
         (asks, true) => format!("{} for limit {limit:?}", ahead_for_people(*asks)),
         (asks, false) => format!(
-            "limit {limit:?} has no room for {asked} {unit} now, and {}",
+            "limit {limit:?} has no room for {} now, and {}",
+            counted(*asked, unit),
             ahead_for_people(*asks)
         ),
     };

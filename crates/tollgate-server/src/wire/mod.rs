@@ -25,6 +25,7 @@ pub(crate) use admission::admission;
 pub(crate) use answer::detail_of;
 pub use answer::{
     Admitted, Answer, BatchResponse, Changed, Denied, LimitStanding, Renewed, StandingResponse,
+    counted,
 };
 pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
 pub use forward::ForwardAuthQuery;

@@ -5,6 +5,7 @@ use tollgate::{Headroom, Limit, Policy, Refill, Rule};
 #[cfg(feature = "serve")]
 use tollgate::{Period, Span};
 
+use super::answer::counted;
 use crate::bounds::OVERRIDES_SHOWN_MAX;
 
 /// The source of an override that the configuration has.
@@ -162,7 +163,8 @@ fn summary_of(rule: &Rule) -> String {
         }
         Rule::RollingWindow(rule) => match rule.slots() {
             Some(slots) => {
-                format!("{} in any {}, on a grid of {slots} slots", rule.limit, rule.window)
+                let slots = counted(slots.into(), "slots");
+                format!("{} in any {}, on a grid of {slots}", rule.limit, rule.window)
             }
             None => format!("{} in any {}", rule.limit, rule.window),
         },

@@ -72,7 +72,7 @@ async fn a_refusal_says_which_limit_and_until_when() {
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Quota exceeded",
         "status": 429,
-        "detail": "limit \"rpm\" has no room for 1 requests now; ask again in 13s",
+        "detail": "limit \"rpm\" has no room for 1 request now; ask again in 13s",
         "admitted": false,
         "policy": "gemini",
         "limit": "rpm",

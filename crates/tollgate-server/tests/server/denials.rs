@@ -31,7 +31,7 @@ async fn the_wait_for_a_slot_is_estimated_over_http() {
     let body = answer.json();
     assert_eq!(
         body["detail"],
-        "limit \"slots\" has no room for 1 requests now; ask again in about 4s (estimated; at the latest 1m)"
+        "limit \"slots\" has no room for 1 request now; ask again in about 4s (estimated; at the latest 1m)"
     );
     assert_eq!((&body["retry_after_ms"], &body["estimated"]), (&json!(4_000), &json!(true)));
     assert_eq!(
@@ -117,7 +117,7 @@ async fn the_estimate_counts_those_who_wait_ahead() {
     assert_eq!((&body["retry_after_ms"], &body["waiting_ahead"]), (&json!(8_000), &json!(1)));
     assert_eq!(
         body["detail"],
-        "limit \"slots\" has no room for 1 requests now, and 1 ask waits ahead; \
+        "limit \"slots\" has no room for 1 request now, and 1 ask waits ahead; \
          ask again in about 8s (estimated; at the latest 2m)"
     );
 }

@@ -131,7 +131,7 @@ async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
             "-INVALID period \"0\" must be a whole number from 1 to",
         ),
         (&["CL.THROTTLE", "k", "9", "1", "316224001"], "-INVALID period \"316224001\" must be"),
-        (&["CL.THROTTLE", "", "9", "10", "1"], "subject"),
+        (&["CL.THROTTLE", "", "9", "10", "1"], "a key must be 1 to 256 bytes long, not 0"),
     ] {
         let answer = line.ask(words).await;
         assert!(answer.starts_with("-INVALID "), "{answer}");
@@ -296,7 +296,8 @@ async fn what_a_redis_does_and_this_does_not_is_refused() {
         (&["CLIENT", "kill"][..], "unknown subcommand 'kill' of CLIENT; known: SETNAME, "),
         (&["CLIENT"], "unknown subcommand '' of CLIENT"),
         (&["CONFIG", "SET", "save", ""], "unknown subcommand 'SET' of CONFIG; known: GET"),
-        (&["SELECT", "abc"], "DB index is out of range"),
+        (&["SELECT", "abc"], "value is not an integer or out of range"),
+        (&["SELECT", "-1"], "DB index is out of range"),
         (&["SELECT", "5"], "DB index is out of range; there is only 0"),
         (&["SELECT"], "wrong number of arguments for 'select' command"),
         (&["DEL"], "wrong number of arguments for 'del' command"),

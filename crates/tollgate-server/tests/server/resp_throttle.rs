@@ -1,5 +1,6 @@
 //! `CL.THROTTLE` beside a model of redis-cell, and `DEL` of its keys.
 
+use tollgate::core::bounds::SUBJECT_BYTES_MAX;
 use tollgate::{Ask, Gate, Limit, Policy, Span, TokenBucket};
 use tollgate_testing::redis_cell::compare;
 
@@ -110,6 +111,20 @@ async fn intervals_below_a_microsecond_are_exact() {
     line.says(&call("10"), &numbers([0, 10_000_000, 0, -1, 1])).await;
     let answer = line.ask(&["CL.THROTTLE", "k", "1", "2000000000", "1"]).await;
     assert!(answer.starts_with("-INVALID count per period must be at most one per"), "{answer}");
+}
+
+/// A key that is refused is called a key, as the caller does.
+#[tokio::test]
+async fn a_key_that_is_too_long_is_refused_as_a_key() {
+    let server = Server::start().await;
+    let mut line = Line::to(&server).await;
+    let key = "k".repeat(SUBJECT_BYTES_MAX + 1);
+    for (key, length) in [(&*key, key.len()), ("", 0)] {
+        let answer = line.ask(&["CL.THROTTLE", key, "1", "10", "1"]).await;
+        let words =
+            format!("-INVALID a key must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {length}");
+        assert!(answer.starts_with(&words), "{answer}");
+    }
 }
 
 /// A deleted key starts afresh; what is no key counts for nothing, and a bad one changes nothing.

@@ -82,8 +82,8 @@ fn line(record: &Record) -> Json {
             put("until", json!(until.to_string()));
         }
         What::Failed { error } | What::DegradedBegan { error } => put("error", json!(error)),
-        What::DegradedEnded { lasted } => put("lasted", json!(lasted.to_string())),
-        What::Mended { ahead } => put("ahead", json!(ahead.to_string())),
+        What::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
+        What::Mended { ahead } => put("ahead", json!(ahead.for_people())),
         What::Violated(incident) => put("incident", json!(incident)),
         What::Done { .. } => {}
     }

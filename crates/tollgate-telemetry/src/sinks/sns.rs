@@ -82,7 +82,7 @@ fn message(record: &Record) -> Option<(String, String)> {
             "tollgate: an entry from the future was rewritten as used up".to_owned(),
             json!({
                 "id": id, "at": record.at.to_string(), "event": "mended", "policy": record.policy,
-                "subject": record.subject, "ahead": ahead.to_string(),
+                "subject": record.subject, "ahead": ahead.for_people(),
             }),
         ),
         What::DegradedBegan { error } => (
@@ -91,7 +91,7 @@ fn message(record: &Record) -> Option<(String, String)> {
         ),
         What::DegradedEnded { lasted } => (
             "tollgate: the store answers again".to_owned(),
-            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.to_string() }),
+            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.for_people() }),
         ),
         _ => return None,
     };

@@ -23,8 +23,10 @@ fn a_file_without_policies_or_no_file_at_all_is_refused() {
         "{}",
         ran.err
     );
-    let ran = folder.run("policies --config other.toml");
-    assert_eq!(ran.err, "other.toml: there is no such file; name another with --config\n");
+    for arguments in ["policies --config other.toml", "policies check other.toml"] {
+        let ran = folder.run(arguments);
+        assert_eq!(ran.err, "other.toml: there is no such file; check the path\n", "{arguments}");
+    }
     let (code, problem) = folder.json("policies --config other.toml");
     assert_eq!((code, &problem["kind"]), (2, &"invalid".into()));
 }
@@ -38,7 +40,7 @@ fn what_is_not_a_regular_file_is_refused_at_once() {
     for file in ["/dev/zero", "/dev/full", "pipe", "."] {
         for arguments in [format!("policies --config {file}"), format!("policies check {file}")] {
             let ran = folder.run(&arguments);
-            let text = "is not a regular file; name one with --config";
+            let text = "is not a regular file; name the file itself";
             assert_eq!((ran.code, ran.err), (2, format!("{file}: {text}\n")), "{arguments}");
         }
     }

@@ -162,7 +162,7 @@ impl<G: Gate> Resend<G> {
         let answer = answer.unwrap_or_else(|| {
             let text = format!(
                 "the store had no answer within {}; whether it was carried out is not known",
-                until.since(since)
+                until.since(since).for_people()
             );
             Err(Error::new(ErrorKind::Unavailable, text))
         });
