@@ -178,7 +178,7 @@ impl Link {
         let patience = Span::from_micros(self.timeout.as_micros() / REPLICA_SHARE);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wait_replicas).arg(patience.as_millis_ceil());
-        // The server waits for the last write of the connection, so one is made that comes after the earlier call's.
+        // Newer servers wait for the last write of the connection alone, so one is made that comes after the earlier call's.
         let mut touch = redis::cmd("SET");
         touch.arg(format!("{key}wait")).arg(1).arg("PX").arg(self.timeout.as_millis_ceil());
         let wait = self.wait(wait, before.then_some(touch), key);

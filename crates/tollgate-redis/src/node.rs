@@ -30,7 +30,7 @@ const CALLS_QUEUED_MAX: usize = 1_024;
 pub(crate) struct Node {
     options: Options,
     current: RwLock<Current>,
-    /// Locked while a connection is made; when the last attempt failed.
+    /// Locked while a connection is made; when the last attempt ended.
     renewing: Mutex<Timestamp>,
     /// Whether the primary may be elsewhere by now.
     suspect: AtomicBool,
@@ -85,16 +85,17 @@ impl Node {
 
     /// Replaces the connection of `generation`, unless another call did. Returns whether there is another one now.
     pub(crate) async fn renew(&self, generation: u64, reason: Reason) -> bool {
-        let mut failed_at = self.renewing.lock().await;
+        let mut tried_at = self.renewing.lock().await;
         let current = self.current();
         if current.generation != generation {
             return true;
         }
-        // The calls that waited meanwhile would fail alike.
-        if SystemClock.now().since(*failed_at) < RENEW_PAUSE {
+        // The calls that waited meanwhile would fail alike, and a server that is loading does so for a while.
+        if SystemClock.now().since(*tried_at) < RENEW_PAUSE {
             return false;
         }
         let renewed = self.find(&current, reason).await;
+        *tried_at = SystemClock.now();
         match renewed {
             Ok(found) => {
                 self.suspect.store(false, Ordering::Relaxed);
@@ -109,7 +110,6 @@ impl Node {
             }
             Err(error) => {
                 tracing::debug!(%error, "redis: no primary was found");
-                *failed_at = SystemClock.now();
                 false
             }
         }

@@ -31,7 +31,7 @@ pub const OWN_ID_ATTEMPTS: u64 = 2;
 /// How often the calendar windows are sent again because the server's clock is in another one.
 pub const WINDOW_TRIES_MAX: usize = 4;
 
-/// How long no other primary is looked for after none was found.
+/// How long no other primary is looked for after the last look.
 pub const RENEW_PAUSE: Span = Span::from_millis(100);
 
 /// User and password.
