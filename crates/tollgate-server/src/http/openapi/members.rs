@@ -30,7 +30,10 @@ fn bounds_of(name: &str) -> Value {
         "hops" => json!({ "minimum": 1, "maximum": HOPS_MAX }),
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
-            json!({ "enum": ["admitted", "denied", "shadow_denied", "violated", "degraded"] })
+            json!({ "enum": [
+                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "closed", "charged",
+                "reloaded", "unauthenticated", "degraded"
+            ] })
         }
         _ => json!({}),
     }
