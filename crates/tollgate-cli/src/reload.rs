@@ -65,11 +65,10 @@ impl Reload {
     fn reload(&mut self) {
         match self.once() {
             Ok(()) => {
+                self.app.reloaded();
                 // Whoever was told of a mistake is told that it is mended, in the same place.
                 if std::mem::take(&mut self.refused) {
                     tracing::warn!("reloaded: the files are right again");
-                } else {
-                    tracing::info!("reloaded");
                 }
                 if let Some(printed) = &self.printed {
                     printed.push(b"reloaded\n");

@@ -28,7 +28,8 @@ const APPLICATION_ID: u32 = 0x746f_6c61;
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS records (
         number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, policy TEXT NOT NULL, subject TEXT NOT NULL,
-        outcome TEXT NOT NULL, degraded INTEGER NOT NULL, limit_name TEXT, unit TEXT, asked INTEGER, retry_after INTEGER
+        outcome TEXT NOT NULL, degraded INTEGER NOT NULL, limit_name TEXT, unit TEXT, asked INTEGER, retry_after INTEGER,
+        by_key TEXT
     );
     CREATE INDEX IF NOT EXISTS by_subject ON records (subject, number);
     CREATE INDEX IF NOT EXISTS by_outcome ON records (outcome, number);
@@ -105,8 +106,17 @@ fn open(path: &Path) -> Result<Connection, Error> {
     let made = connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA application_id = {APPLICATION_ID}; {TABLES}"
     ));
-    made.map_err(|error| fault("create", path, error))?;
+    made.and_then(|()| add_by_key(&connection)).map_err(|error| fault("create", path, error))?;
     Ok(connection)
+}
+
+/// Adds the column to a file of an earlier version.
+fn add_by_key(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'by_key'";
+    match connection.query_row(sql, [], |row| row.get::<_, u32>(0))? {
+        0 => connection.execute_batch("ALTER TABLE records ADD COLUMN by_key TEXT"),
+        _ => Ok(()),
+    }
 }
 
 impl AuditLog for EmbeddedAudit {
@@ -132,8 +142,8 @@ fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<(
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
-            "INSERT INTO records (at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO records (at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after,
+             by_key) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?;
         for record in records {
             let binding = record.binding.as_ref();
@@ -149,6 +159,7 @@ fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<(
                 binding
                     .and_then(|binding| binding.retry_after)
                     .map(|wait| integer(wait.as_micros())),
+                record.by.as_deref(),
             ])?;
         }
     }
@@ -165,7 +176,7 @@ fn find(connection: &Connection, query: &Query) -> rusqlite::Result<Vec<Record>>
         ("degraded =", query.degraded.then_some(Value::Integer(1))),
         ("number <", query.before.map(|before| Value::Integer(integer(before)))),
     ];
-    let mut sql = "SELECT number, at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after \
+    let mut sql = "SELECT number, at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after, by_key \
                    FROM records WHERE true"
         .to_owned();
     let mut values = Vec::new();
@@ -202,6 +213,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
             retry_after: retry_after.map(Span::from_micros),
         }),
         degraded: row.get(5)?,
+        by: text(10)?.map(Into::into),
     })
 }
 

@@ -61,11 +61,12 @@ impl PostgresAudit {
             .map(|record| binding(record)?.retry_after.map(|wait| integer(wait.as_micros())))
             .collect();
         let sql = format!(
-            "INSERT INTO {} (at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us)
-             SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            "INSERT INTO {} (at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key)
+             SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             self.table
         );
-        let parameters: [Parameter<'_>; 9] = [
+        let by: Vec<Option<&str>> = records.iter().map(|record| record.by.as_deref()).collect();
+        let parameters: [Parameter<'_>; 10] = [
             (&at, Type::INT8_ARRAY),
             (&policies, Type::TEXT_ARRAY),
             (&subjects, Type::TEXT_ARRAY),
@@ -75,6 +76,7 @@ impl PostgresAudit {
             (&units, Type::TEXT_ARRAY),
             (&asked, Type::INT8_ARRAY),
             (&waits, Type::INT8_ARRAY),
+            (&by, Type::TEXT_ARRAY),
         ];
         self.pool.query(&sql, &parameters, WRITING).await.map(drop)
     }
@@ -86,7 +88,7 @@ impl PostgresAudit {
         let before = query.before.map(integer);
         let rows = i64::try_from(query.rows() + 1).unwrap_or(i64::MAX);
         let sql = format!(
-            "SELECT number, at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us
+            "SELECT number, at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key
              FROM {}
              WHERE ($1::text IS NULL OR policy = $1) AND ($2::text IS NULL OR subject = $2)
                AND ($3::int8 IS NULL OR $3 <= at_us) AND ($4::text IS NULL OR outcome = $4)
@@ -152,6 +154,7 @@ fn record(row: &Row) -> Result<Record, Error> {
             retry_after: wait.map(|wait| Span::from_micros(natural(wait))),
         }),
         degraded: row.get("degraded"),
+        by: row.get::<_, Option<String>>("by_key").map(Into::into),
     })
 }
 

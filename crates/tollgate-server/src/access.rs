@@ -4,8 +4,11 @@
 //! and looks it up again when the keys were replaced or its own has expired: a key that is taken away ends at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 use tollgate::{Error, ErrorKind, Timestamp};
 
 use crate::keys::{Key, KeyHash, Keys, Refused, Scope};
@@ -86,11 +89,23 @@ impl Access {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    pub(crate) fn find(&self, hash: Option<&KeyHash>, now: Timestamp) -> Result<Caller, Refused> {
+    /// The caller with the key of `hash`; without one, that whose key `certificate` names.
+    pub(crate) fn find(
+        &self,
+        hash: Option<&KeyHash>,
+        certificate: Option<&Certificate>,
+        now: Timestamp,
+    ) -> Result<Caller, Refused> {
+        let version = self.version.load(Ordering::Acquire);
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         match (keys, hash) {
             (None, _) => Ok(Caller::ANYBODY),
-            (Some(_), None) => Err(Refused::Missing),
+            (Some(keys), None) => {
+                let key = certificate.and_then(|certificate| certificate.key(&keys, version));
+                let key = key.ok_or(Refused::Missing)?;
+                key.check_expiry(now)?;
+                Ok(Caller(Some(key)))
+            }
             (Some(keys), Some(hash)) => {
                 keys.find(hash, now).map(|key| Caller(Some(Arc::clone(key))))
             }
@@ -98,10 +113,35 @@ impl Access {
     }
 }
 
+/// The certificate that the client of a connection has shown.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    der: CertificateDer<'static>,
+    /// The key that it names, and the version of the keys that this is from.
+    found: Mutex<(u64, Option<Arc<Key>>)>,
+}
+
+impl Certificate {
+    /// That of the client of `stream`; nothing if it has shown none.
+    pub(crate) fn of(stream: &TlsStream<TcpStream>) -> Option<Arc<Self>> {
+        let der = stream.get_ref().1.peer_certificates()?.first()?.clone().into_owned();
+        Some(Arc::new(Self { der, found: Mutex::new((0, None)) }))
+    }
+
+    fn key(&self, keys: &Keys, version: u64) -> Option<Arc<Key>> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.0 != version {
+            *found = (version, keys.certified(&self.der).cloned());
+        }
+        found.1.clone()
+    }
+}
+
 /// What a connection said about itself.
 #[derive(Debug)]
 pub(crate) struct Session {
     hash: Option<KeyHash>,
+    certificate: Option<Arc<Certificate>>,
     found: Result<Caller, Refused>,
     /// The version of the keys that `found` is from.
     version: u64,
@@ -109,8 +149,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// A connection that has said nothing yet.
-    pub(crate) const fn new() -> Self {
-        Self { hash: None, found: Err(Refused::Missing), version: 0 }
+    pub(crate) const fn new(certificate: Option<Arc<Certificate>>) -> Self {
+        Self { hash: None, certificate, found: Err(Refused::Missing), version: 0 }
+    }
+
+    /// Forgets what the connection said.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.certificate.take());
     }
 
     /// Takes `key` for the connection if it is right; a wrong one changes nothing.
@@ -122,8 +167,8 @@ impl Session {
     ) -> Result<(), Refused> {
         let hash = KeyHash::of(key);
         let version = access.version.load(Ordering::Acquire);
-        let caller = access.find(Some(&hash), now)?;
-        *self = Self { hash: Some(hash), found: Ok(caller), version };
+        let caller = access.find(Some(&hash), None, now)?;
+        (self.hash, self.found, self.version) = (Some(hash), Ok(caller), version);
         Ok(())
     }
 
@@ -137,7 +182,7 @@ impl Session {
         let version = access.version.load(Ordering::Acquire);
         let is_over = |caller: &Caller| caller.until().is_some_and(|until| until <= now());
         if self.version != version || self.found.as_ref().is_ok_and(is_over) {
-            self.found = access.find(self.hash.as_ref(), now());
+            self.found = access.find(self.hash.as_ref(), self.certificate.as_deref(), now());
             self.version = version;
         }
         let caller = self.found.as_ref().map_err(|refused| *refused)?;

@@ -144,6 +144,9 @@ pub const AUDIT_TRIM_EVERY: Span = Span::from_mins(10);
 /// The longest that a question to the audit, or the end of the server, waits for records to be written.
 pub const AUDIT_WAIT_MAX: Span = Span::from_secs(5);
 
+/// How often the audit records callers without a right key; metrics count each of them.
+pub const REFUSED_EVERY: Span = Span::from_secs(1);
+
 /// The counters for the subjects that are limited most often.
 pub const TOP_SUBJECTS_MAX: usize = 1_000;
 

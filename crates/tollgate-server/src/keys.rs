@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, DnsName, ServerName};
+use rustls::server::ParsedCertificate;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 use tollgate::{Error, ErrorKind, Timestamp};
@@ -159,6 +162,13 @@ impl Key {
         Self { name, hash, scopes, expires: None, policies: Vec::new(), subjects: Vec::new() }
     }
 
+    pub(crate) fn check_expiry(&self, now: Timestamp) -> Result<(), Refused> {
+        match self.expires {
+            Some(until) if until <= now => Err(Refused::Expired(until)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it is for some policies or subjects only.
     pub(crate) const fn is_bound(&self) -> bool {
         !self.policies.is_empty() || !self.subjects.is_empty()
@@ -197,6 +207,16 @@ impl FromIterator<Key> for Keys {
 }
 
 impl Keys {
+    /// The key whose name is a DNS name that `certificate` is for.
+    pub(crate) fn certified(&self, certificate: &CertificateDer<'_>) -> Option<&Arc<Key>> {
+        let certificate = ParsedCertificate::try_from(certificate).ok()?;
+        self.0.iter().find(|key| {
+            DnsName::try_from(key.name.as_str()).is_ok_and(|name| {
+                verify_server_name(&certificate, &ServerName::DnsName(name)).is_ok()
+            })
+        })
+    }
+
     pub(crate) fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<&Arc<Key>, Refused> {
         let mut found = None;
         for key in &self.0 {
@@ -205,10 +225,8 @@ impl Keys {
             }
         }
         let key = found.ok_or(Refused::Wrong)?;
-        match key.expires {
-            Some(until) if until <= now => Err(Refused::Expired(until)),
-            _ => Ok(key),
-        }
+        key.check_expiry(now)?;
+        Ok(key)
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tollgate::Clock;
 
+use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX};
 use crate::grpc;
@@ -177,9 +178,12 @@ impl Server {
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => http::serve(stream, calls, app, watcher).await,
+                None => http::serve(stream, None, calls, app, watcher).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => http::serve(stream, calls, app, watcher).await,
+                    Ok(stream) => {
+                        let certificate = Certificate::of(&stream);
+                        http::serve(stream, certificate, calls, app, watcher).await;
+                    }
                     Err(error) => no_handshake(&error),
                 },
             }
@@ -192,9 +196,12 @@ impl Server {
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => grpc::serve(stream, calls, &app).await,
+                None => grpc::serve(stream, None, calls, &app).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => grpc::serve(stream, calls, &app).await,
+                    Ok(stream) => {
+                        let certificate = Certificate::of(&stream);
+                        grpc::serve(stream, certificate, calls, &app).await;
+                    }
                     Err(error) => no_handshake(&error),
                 },
             }
@@ -207,9 +214,12 @@ impl Server {
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => resp::serve(stream, resp, closing).await,
+                None => resp::serve(stream, None, resp, closing).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => resp::serve(stream, resp, closing).await,
+                    Ok(stream) => {
+                        let certificate = Certificate::of(&stream);
+                        resp::serve(stream, certificate, resp, closing).await;
+                    }
                     Err(error) => no_handshake(&error),
                 },
             }

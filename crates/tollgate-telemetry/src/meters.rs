@@ -10,9 +10,10 @@ mod limits;
 mod policy;
 mod translation;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tollgate::{Event, Observer, Policy, Timestamp, Tried};
 
@@ -33,12 +34,21 @@ pub const OTHER: &str = "(other)";
 /// Twice the number of policies, so that a search is short.
 const PLACES: usize = 2 * POLICIES_MAX;
 
+/// The most pairs of an action and an API key that are counted: more than a configuration can have.
+const ADMINISTERED_MAX: usize = 16_384;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What every decision counts, for any number of readers.
 pub struct Meters {
     /// Found by the hash of the name; the next place is tried where one is taken.
     places: Box<[OnceLock<PolicyMeters>]>,
     taken: AtomicU64,
     other: OnceLock<PolicyMeters>,
+    /// By action and API key.
+    administered: Mutex<BTreeMap<(Box<str>, Box<str>), u64>>,
     fallback: AtomicU64,
     is_degraded: AtomicBool,
     sinks: OnceLock<Box<[Arc<SinkTally>]>>,
@@ -71,6 +81,7 @@ impl Meters {
             places: (0..PLACES).map(|_| OnceLock::new()).collect(),
             taken: AtomicU64::new(0),
             other: OnceLock::new(),
+            administered: Mutex::default(),
             fallback: AtomicU64::new(0),
             is_degraded: AtomicBool::new(false),
             sinks: OnceLock::new(),
@@ -131,6 +142,10 @@ impl Meters {
         }
         let number =
             |metric, labels, number| Series { metric, labels, value: Value::Number(number) };
+        for ((action, key), count) in &*lock(&self.administered) {
+            let labels = vec![Arc::from(&**action), Arc::from(&**key)];
+            series.push(number(&catalogue::ADMINISTERED, labels, *count));
+        }
         series.push(number(&catalogue::FALLBACK, Vec::new(), self.fallback.load(Relaxed)));
         let active = u64::from(self.is_degraded.load(Relaxed));
         series.push(number(&catalogue::FALLBACK_ACTIVE, Vec::new(), active));
@@ -200,6 +215,13 @@ impl Meters {
             }
             Event::Tried { policy, attempt, took, result } => {
                 self.of(policy).tried(*attempt, *took, *result);
+            }
+            Event::Administered { action, by } => {
+                let mut counts = lock(&self.administered);
+                let place = ((*action).into(), (*by).into());
+                if counts.len() < ADMINISTERED_MAX || counts.contains_key(&place) {
+                    *counts.entry(place).or_default() += 1;
+                }
             }
             Event::DegradedBegan { .. } => {
                 self.fallback.fetch_add(1, Relaxed);

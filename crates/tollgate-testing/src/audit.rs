@@ -19,6 +19,7 @@ pub fn record(secs: u64, subject: &str) -> Record {
             retry_after: Some(Span::from_micros(1_500_001)),
         }),
         degraded: false,
+        by: None,
     }
 }
 
@@ -34,7 +35,7 @@ pub async fn check(log: &impl AuditLog) {
         record(1, "a"),
         Record { binding: Some(never), outcome: Outcome::ShadowDenied, ..record(2, odd) },
         Record { binding: None, outcome: Outcome::Admitted, degraded: true, ..record(3, "a") },
-        Record { policy: "llm".into(), outcome: Outcome::Violated, ..record(4, "b") },
+        Record::action(Outcome::Violated, "llm", "b", "workers", Timestamp::from_secs(4)),
     ];
     log.append(&records).await.expect("writes");
     log.append(&[]).await.expect("writes nothing");

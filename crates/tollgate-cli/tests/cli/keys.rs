@@ -241,3 +241,78 @@ fn an_address_that_others_reach_needs_keys_or_a_word() {
         assert!(line.contains("http://127.0.0.1:"), "{flags}: {line}");
     }
 }
+
+/// A key is for its own policies and subjects, on every protocol, and what is done is recorded under its name.
+#[test]
+fn a_bound_key_is_refused_elsewhere_and_named_in_the_audit() {
+    let bound = "policies = [\"api\", \"cl.throttle\"]\nsubjects = [\"team-a/*\"]\n";
+    let all = "--scope acquire --scope inspect --scope administer";
+    let (team, team_table) = new_key("team-a", all);
+    let (operator, operator_table) = new_key("operator", all);
+    let limits = "limits = [{ name = \"burst\", unit = \"requests\", rule = \"token-bucket\", capacity = 5, refill = \"1/h\" }]";
+    let policies =
+        format!("[[policy]]\nname = \"api\"\n{limits}\n[[policy]]\nname = \"other\"\n{limits}\n");
+    let config =
+        format!("[store]\nkind = \"memory\"\n{team_table}{bound}{operator_table}{policies}");
+    let folder = Folder::with(&config);
+    let broker = Broker::start(&folder, "");
+    let at = format!("--server {}", broker.url);
+    let given = folder.run_as(&operator, &format!("acquire api team-b/bob --json {at}")).out;
+    let given: serde_json::Value = serde_json::from_str(&given).expect("JSON");
+    let foreign = given["permit"].as_str().expect("a permit");
+    for (command, allowed) in [
+        ("acquire api team-a/alice".to_owned(), true),
+        ("standing api team-a/alice".to_owned(), true),
+        ("reset api team-a/alice".to_owned(), true),
+        ("policies override api team-a/alice --set burst.capacity=9".to_owned(), true),
+        ("acquire api team-b/bob".to_owned(), false),
+        ("acquire other team-a/alice".to_owned(), false),
+        ("standing api team-b/bob".to_owned(), false),
+        ("reset api team-b/bob".to_owned(), false),
+        ("policies override api team-b/bob --set burst.capacity=9".to_owned(), false),
+        (format!("settle {foreign}"), false),
+        (format!("release {foreign}"), false),
+        ("policies".to_owned(), false),
+        ("audit denials".to_owned(), false),
+    ] {
+        let ran = folder.run_as(&team, &format!("{command} {at}"));
+        assert_eq!(ran.code, if allowed { 0 } else { 2 }, "{command}: {}{}", ran.out, ran.err);
+        assert!(allowed || ran.err.contains("key"), "{command}: {}", ran.err);
+    }
+    let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+    for (words, allowed) in [
+        ("CL.THROTTLE team-a/alice 15 30 60", true),
+        ("DEL team-a/alice", true),
+        ("TG.ACQUIRE api team-a/alice", true),
+        ("CL.THROTTLE team-b/bob 15 30 60", false),
+        ("DEL team-b/bob", false),
+        ("TG.ACQUIRE api team-b/bob", false),
+        ("TG.CHARGE api team-b/bob", false),
+    ] {
+        let answer = crate::clients::redis_cli(port, &format!("-a {team} {words}"));
+        assert_eq!(answer.starts_with("FORBIDDEN"), !allowed, "{words}: {answer}");
+    }
+    crate::clients::redis_cli(port, "-a tg_wrong PING");
+    let audit = folder.run_as(&operator, &format!("audit denials --outcome all --json {at}")).out;
+    for record in [
+        "\"outcome\":\"reset\"",
+        "\"outcome\":\"overridden\"",
+        "\"by\":\"team-a\"",
+        "unauthenticated",
+    ] {
+        assert!(audit.contains(record), "{record} is missing: {audit}");
+    }
+    let field = format!("authorization: Bearer {operator}\r\n");
+    let metrics = crate::running::get_with(&broker.url, "/metrics", &field);
+    let line = "tollgate_administered_total{action=\"overridden\",key=\"team-a\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
+fn a_key_that_is_bound_to_an_unknown_policy_is_refused_with_its_line() {
+    let (_, table) = new_key("team-a", "--scope acquire");
+    let folder = Folder::with(&format!("{table}policies = [\"apl\"]\n{POLICY}"));
+    let ran = folder.run("policies");
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("no policy is called \"apl\"; did you mean api?"), "{}", ran.err);
+}

@@ -240,3 +240,53 @@ fn a_signal_reloads_everything_or_nothing() {
     assert_eq!(capacity("renewed.crt"), 7);
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
+
+/// A certificate for the name of a key stands for that key, on every protocol.
+#[test]
+fn a_certificate_names_its_key() {
+    let folder = folder();
+    let clients = Authority::new().unwrap();
+    folder.write("clients.crt", clients.pem());
+    for (name, place) in [("workers", "named"), ("others", "unnamed")] {
+        let path = folder.path().join(place);
+        std::fs::create_dir(&path).unwrap();
+        clients.issue_for(name, &path).unwrap();
+    }
+    let asks = "key = \"server.key\"\nclient_authority = \"clients.crt\"";
+    let config = CONFIG.replace("key = \"server.key\"", asks);
+    let (_, table) = crate::keys::new_key("workers", "--scope acquire");
+    folder.write("tollgate.toml", &format!("{config}{}{table}", policy(5)));
+    let broker = Broker::start(&folder, "");
+    let shows = |place: &str| {
+        format!(
+            "--authority ca.crt --client-cert {place}/server.crt --client-key {place}/server.key"
+        )
+    };
+    let run = |command: &str, place: &str| {
+        folder.run(&format!("{command} --server {} {}", broker.url, shows(place)))
+    };
+    let ran = run("acquire api u1", "named");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = run("standing api u1", "named");
+    assert!(ran.code == 2 && ran.err.contains("it needs the scope inspect"), "{}", ran.err);
+    let ran = run("acquire api u1", "unnamed");
+    assert!(ran.code == 2 && ran.err.contains("this needs a key"), "{}", ran.err);
+    let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+    let ping = |place: &str| {
+        let cli = Command::new("redis-cli")
+            .args(["--tls", "--cacert", "ca.crt", "-h", "127.0.0.1", "-p", port])
+            .args([
+                "--cert",
+                &format!("{place}/server.crt"),
+                "--key",
+                &format!("{place}/server.key"),
+            ])
+            .args(["TG.ACQUIRE", "api", "u1"])
+            .current_dir(folder.path())
+            .output()
+            .expect("redis-cli runs");
+        String::from_utf8_lossy(&cli.stdout).into_owned()
+    };
+    assert!(ping("named").starts_with("admitted"), "{}", ping("named"));
+    assert!(ping("unnamed").starts_with("NOAUTH"), "{}", ping("unnamed"));
+}

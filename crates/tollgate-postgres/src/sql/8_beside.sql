@@ -77,3 +77,6 @@ END $grants$;
 -- Of settled permits, the runs that matter to the question; of its id, what it was given: admitted at, stamp, digest,
 -- expires at.
 ALTER TYPE @schema@.answer DROP ATTRIBUTE ids, DROP ATTRIBUTE id_numbers, ADD ATTRIBUTE given bigint[];
+
+-- The name of the API key that did what a record is about; null for decisions.
+ALTER TABLE @schema@.audit ADD COLUMN by_key text COLLATE "C";

@@ -10,6 +10,7 @@ mod verbs;
 use std::fmt;
 use std::future::pending;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
@@ -18,15 +19,16 @@ use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use tollgate::audit::AuditLog;
+use tollgate::audit::{AuditLog, Outcome, Record};
 use tollgate::incident::Recorder;
 use tollgate::overrides::OverrideStore;
 use tollgate::{
     Clock, Error, ErrorKind, Event, Gate, Observer, Policies, Policy, Queue, Span, Timestamp,
 };
 
-use crate::access::{Access, Caller};
+use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditSettings, Auditor};
+use crate::bounds::REFUSED_EVERY;
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
@@ -52,6 +54,8 @@ pub struct App {
     health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
     stopping: watch::Sender<bool>,
     closing: watch::Sender<bool>,
+    /// When the audit last heard of a caller without a right key, in microseconds.
+    refused_at: AtomicU64,
     readiness: Mutex<Option<(Timestamp, Result<(), Error>)>>,
     finishing: TaskTracker,
     watching: Watching,
@@ -109,6 +113,7 @@ impl App {
             clock,
             stopping: watch::Sender::new(false),
             closing,
+            refused_at: AtomicU64::new(0),
             readiness: Mutex::default(),
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
@@ -229,15 +234,50 @@ impl App {
     /// # Errors
     /// If the server has keys and this is none of them, or is no longer valid.
     pub fn authenticate(&self, key: Option<&str>) -> Result<Scopes, Refused> {
-        let caller = self.caller(key)?;
+        let caller = self.caller(key, None)?;
         Ok(Scope::ALL.into_iter().filter(|scope| caller.has(*scope)).collect())
     }
 
-    /// Who sent `key`.
-    pub(crate) fn caller(&self, key: Option<&str>) -> Result<Caller, Refused> {
+    /// Who sent `key`, or who has shown `certificate`.
+    pub(crate) fn caller(
+        &self,
+        key: Option<&str>,
+        certificate: Option<&Certificate>,
+    ) -> Result<Caller, Refused> {
         // Where everybody may do everything, nothing is hashed.
         let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
-        self.access.find(hash.as_ref(), self.now())
+        let found = self.access.find(hash.as_ref(), certificate, self.now());
+        found.inspect_err(|_| self.unauthenticated())
+    }
+
+    /// Tells the audit and the observer what `caller` did, apart from asking.
+    pub(crate) fn acted(&self, caller: &Caller, what: Outcome, policy: &str, subject: &str) {
+        let by = caller.name();
+        tracing::info!(policy, subject, key = by, "{what}");
+        self.audit.acted(Record::action(what, policy, subject, by, self.now()));
+        self.watching.observer.observe(&Event::Administered { action: what.name(), by });
+    }
+
+    /// Tells the observer that a caller had no right key; the audit at most every [`REFUSED_EVERY`], so that strangers do
+    /// not push out what else is in it.
+    #[cold]
+    pub(crate) fn unauthenticated(&self) {
+        let what = Outcome::Unauthenticated;
+        self.watching.observer.observe(&Event::Administered { action: what.name(), by: "" });
+        let (now, last) = (self.now(), self.refused_at.load(Ordering::Relaxed));
+        let is_due = last == 0 || REFUSED_EVERY.as_micros() <= now.as_micros().abs_diff(last);
+        let swap = |last| {
+            let (new, order) = (now.as_micros(), Ordering::Relaxed);
+            self.refused_at.compare_exchange(last, new, order, order).is_ok()
+        };
+        if is_due && swap(last) {
+            self.audit.acted(Record::action(what, "", "", "", now));
+        }
+    }
+
+    /// Tells the audit and the observer that the configuration was read again.
+    pub fn reloaded(&self) {
+        self.acted(&Caller::ANYBODY, Outcome::Reloaded, "", "");
     }
 
     pub(crate) const fn access(&self) -> &Access {

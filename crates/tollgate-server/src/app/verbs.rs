@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use tollgate::audit::Outcome;
 use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing};
@@ -196,7 +197,13 @@ impl App {
         let Watching { recorder, observer } = &self.watching;
         let (gate, clock) = (&self.gate, &*self.clock);
         let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
-        self.audit.violated(&ask, &incident.limit, violation.retry_after, clock.now());
+        self.audit.violated(
+            &ask,
+            &incident.limit,
+            violation.retry_after,
+            caller.name(),
+            clock.now(),
+        );
         Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
     }
 
@@ -242,7 +249,7 @@ impl App {
     ) -> Result<bool, Error> {
         caller.check_about(policy.name(), subject)?;
         let changed = self.gate.reset(policy, subject).await?;
-        tracing::info!(policy = policy.name(), subject, changed, "reset");
+        self.acted(caller, Outcome::Reset, policy.name(), subject);
         Ok(changed)
     }
 
@@ -254,7 +261,9 @@ impl App {
     ) -> Result<Permit, Error> {
         caller.check_about(&request.policy, &request.subject)?;
         let policy = self.policy(&request.policy)?;
-        self.gate.charge(&request.charge(&policy)).await
+        let permit = self.gate.charge(&request.charge(&policy)).await?;
+        self.acted(caller, Outcome::Charged, &request.policy, &request.subject);
+        Ok(permit)
     }
 
     pub(crate) async fn close_until(
@@ -265,7 +274,9 @@ impl App {
         caller.check_about(&request.policy, &request.subject)?;
         let policy = self.policy(&request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
-        self.gate.close_until(&ask, &request.limit, request.until).await
+        let changed = self.gate.close_until(&ask, &request.limit, request.until).await?;
+        self.acted(caller, Outcome::Closed, &request.policy, &request.subject);
+        Ok(changed)
     }
 }
 

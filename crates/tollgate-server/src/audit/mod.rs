@@ -118,8 +118,22 @@ impl Auditor {
         }
     }
 
-    /// Writes down that a provider refused what was admitted.
-    pub(crate) fn violated(&self, ask: &Ask<'_>, limit: &str, retry_after: Span, now: Timestamp) {
+    /// Writes down what somebody did apart from asking.
+    pub(crate) fn acted(&self, record: Record) {
+        if self.settings.recording != Recording::Nothing {
+            self.queue_with(|| record);
+        }
+    }
+
+    /// Writes down that a provider refused what was admitted, as the key `by` reported.
+    pub(crate) fn violated(
+        &self,
+        ask: &Ask<'_>,
+        limit: &str,
+        retry_after: Span,
+        by: &str,
+        now: Timestamp,
+    ) {
         let unit_of = |policy: &Policy| {
             policy.limits().find(|known| known.name() == limit).map(|known| known.unit().into())
         };
@@ -130,13 +144,8 @@ impl Auditor {
             retry_after: Some(retry_after),
         };
         self.queue_with(|| Record {
-            number: 0,
-            at: now,
-            policy: ask.policy().name().into(),
-            subject: ask.subject().into(),
-            outcome: Outcome::Violated,
             binding: Some(binding),
-            degraded: false,
+            ..Record::action(Outcome::Violated, ask.policy().name(), ask.subject(), by, now)
         });
     }
 

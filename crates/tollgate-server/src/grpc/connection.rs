@@ -27,6 +27,7 @@ use tollgate::Span;
 
 use super::Calls;
 use super::executor::Gathered;
+use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX};
 
@@ -35,13 +36,20 @@ const PREFACE_BYTES: usize = 24;
 
 /// Answers the calls on `stream` until its client leaves, or until the server stops or the connection is as old as it may
 /// be, and those in flight are done.
-pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: &App)
-where
+pub(crate) async fn serve<S>(
+    stream: S,
+    certificate: Option<Arc<Certificate>>,
+    calls: Arc<Calls>,
+    app: &App,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let begun = Arc::new(Notify::new());
     let stream = Held { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun), is_held: false };
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(Arc::clone(certificate));
+        }
         calls.answer(request).map(Ok::<_, Infallible>)
     });
     let gathered = Gathered::default();

@@ -2,12 +2,14 @@
 //!
 //! The key comes as `authorization: Bearer KEY` in the metadata. Health is not behind this.
 
+use std::sync::Arc;
+
 use axum::http::Request;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server;
 
-use crate::access::Caller;
+use crate::access::{Caller, Certificate};
 use crate::app::App;
 use crate::http::bearer;
 use crate::keys::{Refused, Scope};
@@ -18,7 +20,9 @@ use crate::wire::KIND_TRAILER;
 /// Turns away whoever has no key for the call, and notes who makes it.
 pub(super) fn check<B>(app: &App, request: &mut Request<B>) -> Result<(), Status> {
     let Some(scope) = scope_of(request.uri().path()) else { return Ok(()) };
-    let caller = app.caller(bearer(request.headers())).map_err(status_of)?;
+    let certificate = request.extensions().get::<Arc<Certificate>>();
+    let certificate = certificate.map(|certificate| &**certificate);
+    let caller = app.caller(bearer(request.headers()), certificate).map_err(status_of)?;
     caller.check(scope).map_err(status_of)?;
     request.extensions_mut().insert(caller);
     Ok(())

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use axum::{BoxError, Extension};
 use http_body_util::{Either, Full};
@@ -27,7 +27,7 @@ pub(crate) type Answered = Response<Either<Full<Bytes>, Body>>;
 /// Decides one ask, of whoever may ask.
 pub(super) async fn one<B>(
     app: &App,
-    headers: &HeaderMap,
+    Parts { headers, extensions, .. }: &Parts,
     body: B,
     peer: Option<&Arc<dyn Peer>>,
 ) -> Answered
@@ -35,7 +35,7 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let caller = match guard::check(app, headers, Scope::Acquire) {
+    let caller = match guard::check(app, headers, extensions, Scope::Acquire) {
         Ok(caller) => caller,
         Err(refused) => return guard::refusal(refused, Scope::Acquire).map(Either::Right),
     };

@@ -66,7 +66,7 @@ impl Calls {
             }
             match (head.uri.path(), &head.method) {
                 (ACQUIRE, &Method::POST) => {
-                    acquire::one(&calls.app, &head.headers, body, peer.as_ref()).await
+                    acquire::one(&calls.app, &head, body, peer.as_ref()).await
                 }
                 (ACQUIRE, _) => {
                     let mut response = wrong_method(head.method, head.uri).await;

@@ -18,19 +18,28 @@ use tollgate::Timestamp;
 
 use super::Calls;
 use super::peer::{Peer, ReadAhead};
+use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
 
 /// Serves `stream` until its client leaves, is idle for too long, or the server closes.
-pub(crate) async fn serve<S>(stream: S, calls: Arc<Calls>, app: Arc<App>, watcher: Watcher)
-where
+pub(crate) async fn serve<S>(
+    stream: S,
+    certificate: Option<Arc<Certificate>>,
+    calls: Arc<Calls>,
+    app: Arc<App>,
+    watcher: Watcher,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = ReadAhead::new(stream);
     let peer: Arc<dyn Peer> = Arc::new(stream.clone());
     let pulse = Arc::new(Pulse::new(Arc::clone(&app)));
     let counted = Arc::clone(&pulse);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(Arc::clone(certificate));
+        }
         let busy = Busy::begin(Arc::clone(&counted));
         let answer = calls.answer(request, &peer);
         answer.map(move |response| {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{Extensions, HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::reply;
-use crate::access::Caller;
+use crate::access::{Caller, Certificate};
 use crate::app::App;
 use crate::keys::{Refused, Scope};
 use crate::wire::Problem;
@@ -35,7 +35,7 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = check(&app, request.headers(), scope).and_then(|caller| {
+    let caller = check(&app, request.headers(), request.extensions(), scope).and_then(|caller| {
         if is_unbound {
             caller.check_unbound()?;
         }
@@ -51,9 +51,15 @@ pub(super) async fn guard(
 }
 
 /// Who sent `headers`, if they may do what needs `scope`.
-pub(super) fn check(app: &App, headers: &HeaderMap, scope: Scope) -> Result<Caller, Refused> {
+pub(super) fn check(
+    app: &App,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    scope: Scope,
+) -> Result<Caller, Refused> {
     let key = key_of(headers, scope);
-    let caller = app.caller(key.as_deref())?;
+    let certificate = extensions.get::<Arc<Certificate>>();
+    let caller = app.caller(key.as_deref(), certificate.map(|certificate| &**certificate))?;
     caller.check(scope)?;
     Ok(caller)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
+use axum::extract::{Request, State};
+use axum::http::Uri;
 use axum::response::Response;
 use serde::Serialize;
 
@@ -94,12 +94,13 @@ pub(super) async fn health() -> Response {
 }
 
 /// `GET /readyz`: requests are taken, and the store answers. Why it is not ready is for callers who may inspect.
-pub(super) async fn ready(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+pub(super) async fn ready(State(app): State<Arc<App>>, request: Request) -> Response {
     match app.ready().await {
         Ok(()) => reply::ok(&Health { status: "ready" }),
         Err(error) => {
             let kind = kind_name(error.kind());
-            let may_inspect = guard::check(&app, &headers, Scope::Inspect).is_ok();
+            let (headers, extensions) = (request.headers(), request.extensions());
+            let may_inspect = guard::check(&app, headers, extensions, Scope::Inspect).is_ok();
             let detail = if may_inspect { error.to_string() } else { "not ready".to_owned() };
             reply::problem(&Problem::new(status_of(error.kind()), kind, detail))
         }

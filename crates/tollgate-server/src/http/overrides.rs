@@ -6,6 +6,7 @@ use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use tollgate::audit::Outcome;
 use tollgate::spec::OverrideSpec;
 
 use super::input::Json;
@@ -31,7 +32,7 @@ pub(super) async fn put(
     }
     let done = app.rules().put(&policy, &spec, app.clock()).await;
     if done.is_ok() {
-        tracing::info!(policy, subject = spec.subject, "overridden");
+        app.acted(&caller, Outcome::Overridden, &policy, &spec.subject);
     }
     reply::result(done)
 }
@@ -47,8 +48,8 @@ pub(super) async fn remove(
         return reply::error(&error);
     }
     let done = app.rules().remove(&policy, &subject, app.clock()).await;
-    if let Ok(changed) = done {
-        tracing::info!(policy, subject, changed, "override removed");
+    if done.is_ok() {
+        app.acted(&caller, Outcome::Restored, &policy, &subject);
     }
     reply::result(done.map(|changed| Changed { changed }))
 }

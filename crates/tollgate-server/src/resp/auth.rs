@@ -113,7 +113,8 @@ fn take(app: &App, key: &[u8], session: &mut Session, replies: &mut Replies) -> 
         return false;
     }
     let key = String::from_utf8_lossy(key);
-    match session.take(&key, app.access(), app.now()) {
+    let taken = session.take(&key, app.access(), app.now());
+    match taken.inspect_err(|_| app.unauthenticated()) {
         Ok(()) => true,
         Err(expired @ Refused::Expired(_)) => {
             replies.error("WRONGPASS", &expired.to_string());

@@ -21,15 +21,19 @@ use super::frame::{self, Places};
 use super::patience::Patience;
 use super::reply::Replies;
 use super::{Resp, Words, native};
-use crate::access::Session;
+use crate::access::{Certificate, Session};
 use crate::bounds::{
     AHEAD_BYTES_MAX, LINGER_MAX, READ_BYTES_MAX, READ_BYTES_MIN, WRITE_BYTES_MAX, WRITE_WAIT_MAX,
 };
 use tollgate::within;
 
 /// Serves `stream` until its client leaves, misbehaves or the server closes.
-pub(crate) async fn serve<S>(stream: S, resp: Arc<Resp>, mut closing: watch::Receiver<bool>)
-where
+pub(crate) async fn serve<S>(
+    stream: S,
+    certificate: Option<Arc<Certificate>>,
+    resp: Arc<Resp>,
+    mut closing: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut connection = Connection {
@@ -37,7 +41,7 @@ where
         ahead: Vec::new(),
         places: Places::new(),
         replies: Replies::default(),
-        session: Session::new(),
+        session: Session::new(certificate),
         patience: Patience::new(resp.app.clock(), resp.app.access().is_guarded()),
         stream,
         resp,

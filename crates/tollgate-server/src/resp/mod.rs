@@ -106,7 +106,7 @@ impl Resp {
             b"HELLO" => auth::hello(&self.app, words, session, replies),
             b"AUTH" => auth::answer(&self.app, words, session, replies),
             b"RESET" => {
-                *session = Session::new();
+                session.reset();
                 replies.is_resp3 = false;
                 replies.simple("RESET");
             }

@@ -118,7 +118,8 @@ pub struct AuditRecord {
     pub policy: String,
     /// For whom.
     pub subject: String,
-    /// How it ended: `admitted`, `denied`, `shadow_denied` or `violated`.
+    /// How it ended: `admitted`, `denied`, `shadow_denied` or `violated`; or what was done: `reset`, `overridden`,
+    /// `restored`, `closed`, `charged`, `reloaded` or `unauthenticated`.
     pub outcome: String,
     /// The limit in the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +138,9 @@ pub struct AuditRecord {
     pub never: bool,
     /// Whether it was decided without the store.
     pub degraded: bool,
+    /// The name of the API key that did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 impl From<&Record> for AuditRecord {
@@ -155,6 +159,7 @@ impl From<&Record> for AuditRecord {
             retry_after_ms: wait.map(Span::as_millis_ceil),
             never: binding.is_some() && wait.is_none(),
             degraded: record.degraded,
+            by: record.by.as_deref().map(str::to_owned),
         }
     }
 }

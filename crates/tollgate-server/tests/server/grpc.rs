@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate::{Error, ErrorKind, Span};
-use tollgate_server::bounds::{BODY_BYTES_MAX, CALL_MAX};
+use tollgate_server::bounds::{BODY_BYTES_MAX, CALL_MAX, CONNECTION_AGE_MAX};
 use tollgate_server::proto::tollgate::v1::acquire_response::Decision;
 use tollgate_server::proto::tollgate::v1::gate_client::GateClient;
 use tollgate_server::proto::tollgate::v1::{
@@ -137,6 +137,7 @@ async fn a_violation_closes_a_limit() {
         subject: "p7".into(),
         limit: limit.map(str::to_owned),
         retry_after_ms,
+        permit: None,
     };
     let closed = gate.report_violation(report(None, 90_000)).await.unwrap().into_inner();
     assert_eq!(closed.limit, "tpm");
@@ -333,4 +334,22 @@ async fn reflection_lists_every_service_under_both_names() {
             assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
         }
     }
+}
+
+/// A connection that is as old as it may be ends, and its client opens another.
+#[tokio::test]
+async fn a_connection_ends_at_its_age() {
+    let server = Server::start().await;
+    let stream = tokio::net::TcpStream::connect(server.grpc).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = axum::http::Request::post(format!("http://{}/nothing", server.grpc))
+        .body(http_body_util::Empty::<axum::body::Bytes>::new())
+        .unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    crate::client::pass(&server.clock, CONNECTION_AGE_MAX.plus(CONNECTION_AGE_MAX)).await;
+    connection.await.unwrap().unwrap();
 }

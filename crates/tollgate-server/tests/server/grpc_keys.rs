@@ -7,7 +7,9 @@ use axum::http::Request;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use tollgate::Span;
+use tollgate_server::keys::{Key, KeyHash, Scopes};
 use tollgate_server::proto::DESCRIPTORS;
+use tollgate_server::proto::tollgate::v1::AcquireRequest;
 use tonic::{Code, Status};
 
 use crate::client::Server;
@@ -31,14 +33,26 @@ const CALLS: [(&str, &str); 12] = [
 
 /// How a call of `method` with an empty message ends.
 async fn call(server: &Server, method: &str, authorization: Option<&str>) -> Status {
+    call_with(server, method, authorization, &[]).await
+}
+
+/// How a call of `method` with `message` ends.
+async fn call_with(
+    server: &Server,
+    method: &str,
+    authorization: Option<&str>,
+    message: &[u8],
+) -> Status {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let frame = [&[0], length.as_slice(), message].concat();
     let mut request = Request::post(format!("http://{}/{method}", server.grpc))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
     if let Some(value) = authorization {
         request = request.header("authorization", value);
     }
-    let empty_message = Full::new(Bytes::from_static(&[0; 5]));
-    let request = request.body(tonic::body::Body::new(empty_message)).unwrap();
+    let message = Full::new(Bytes::from(frame));
+    let request = request.body(tonic::body::Body::new(message)).unwrap();
     let (head, body) = channel().request(request).await.unwrap().into_parts();
     // What is refused before its message is read has its status in the head.
     if let Some(status) = Status::from_header_map(&head.headers) {
@@ -64,6 +78,21 @@ async fn a_key_allows_the_methods_of_its_scope_and_no_other() {
             assert_eq!(status.message(), text);
             assert_eq!(status.metadata().get("tollgate-kind").unwrap(), "forbidden");
         }
+    }
+}
+
+/// A key that is bound to some subjects is refused for others, and not charged.
+#[tokio::test]
+async fn a_bound_key_is_refused_for_other_subjects() {
+    let subjects = vec!["team-a/*".to_owned()];
+    let key = Key::new("team-a", KeyHash::of("bound"), Scopes::all());
+    let server = Server::guarded([Key { subjects, ..key }]).await;
+    for (subject, code) in [("team-a/x", Code::Ok), ("team-b/x", Code::PermissionDenied)] {
+        let (policy, subject) = ("jobs".to_owned(), subject.to_owned());
+        let ask = AcquireRequest { policy, subject, ..AcquireRequest::default() }.encode_to_vec();
+        let status =
+            call_with(&server, "tollgate.v1.Gate/Acquire", Some("Bearer bound"), &ask).await;
+        assert_eq!(status.code(), code, "{status:?}");
     }
 }
 

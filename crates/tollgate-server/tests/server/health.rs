@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{Error, ErrorKind};
-use tollgate_server::bounds::{HEALTH_EVERY, READY_WAIT_MAX};
+use tollgate_server::bounds::{HEALTH_EVERY, READY_WAIT_MAX, WATCHERS_MAX};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -50,4 +50,30 @@ async fn health_is_watched() {
     assert_eq!(heard().await, Some(ServingStatus::NotServing));
     assert_eq!(heard().await, None);
     assert_eq!(stopping.done.await.unwrap().cut, 0);
+}
+
+/// Watchers are bounded in number, and one that leaves makes room.
+#[tokio::test]
+async fn watchers_are_bounded() {
+    let server = Server::start().await;
+    let mut clients = Vec::new();
+    let mut watched = Vec::new();
+    // Each connection has a bound of its own.
+    for _ in 0..2 {
+        let mut client = health(&server);
+        for _ in 0..WATCHERS_MAX / 2 {
+            let mut one = client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+            one.message().await.unwrap();
+            watched.push(one);
+        }
+        clients.push(client);
+    }
+    let mut client = health(&server);
+    let refused = client.watch(HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(client.check(HealthCheckRequest::default()).await.is_ok());
+    drop((clients, watched));
+    while client.watch(HealthCheckRequest::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }

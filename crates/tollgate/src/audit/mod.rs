@@ -26,7 +26,7 @@ pub const ENTRIES_MAX_DEFAULT: usize = 100_000;
 /// How long a log keeps them unless told otherwise.
 pub const AGE_MAX_DEFAULT: Span = Span::from_hours(30 * 24);
 
-/// How an ask ended.
+/// How an ask ended, or what somebody did apart from asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It went through.
@@ -37,11 +37,37 @@ pub enum Outcome {
     ShadowDenied,
     /// It had gone through, and the provider refused it.
     Violated,
+    /// An operator had a subject forgotten.
+    Reset,
+    /// An operator gave a subject other numbers.
+    Overridden,
+    /// An operator gave a subject the numbers of the configuration again.
+    Restored,
+    /// A limit was closed until a time.
+    Closed,
+    /// A cost was charged without a decision.
+    Charged,
+    /// The configuration was read again.
+    Reloaded,
+    /// A caller had no key, or a wrong one.
+    Unauthenticated,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 4] = [Self::Admitted, Self::Denied, Self::ShadowDenied, Self::Violated];
+    pub const ALL: [Self; 11] = [
+        Self::Admitted,
+        Self::Denied,
+        Self::ShadowDenied,
+        Self::Violated,
+        Self::Reset,
+        Self::Overridden,
+        Self::Restored,
+        Self::Closed,
+        Self::Charged,
+        Self::Reloaded,
+        Self::Unauthenticated,
+    ];
 
     /// Its name for programs.
     #[must_use]
@@ -51,6 +77,13 @@ impl Outcome {
             Self::Denied => "denied",
             Self::ShadowDenied => "shadow_denied",
             Self::Violated => "violated",
+            Self::Reset => "reset",
+            Self::Overridden => "overridden",
+            Self::Restored => "restored",
+            Self::Closed => "closed",
+            Self::Charged => "charged",
+            Self::Reloaded => "reloaded",
+            Self::Unauthenticated => "unauthenticated",
         }
     }
 
@@ -119,9 +152,26 @@ pub struct Record {
     pub binding: Option<Binding>,
     /// Whether it was decided without the store.
     pub degraded: bool,
+    /// The name of the API key that did it; nothing for decisions, and on a server without keys.
+    pub by: Option<Arc<str>>,
 }
 
 impl Record {
+    /// What is written about something that was done at `at` under the API key `by`, apart from asking.
+    #[must_use]
+    pub fn action(outcome: Outcome, policy: &str, subject: &str, by: &str, at: Timestamp) -> Self {
+        Self {
+            number: 0,
+            at,
+            policy: policy.into(),
+            subject: subject.into(),
+            outcome,
+            binding: None,
+            degraded: false,
+            by: (!by.is_empty()).then(|| by.into()),
+        }
+    }
+
     /// What is written about `decision` on `ask`, made at `at`.
     #[must_use]
     pub fn of(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
@@ -133,7 +183,7 @@ impl Record {
             },
         };
         let (policy, subject) = (ask.policy().name().into(), ask.subject().into());
-        Self { number: 0, at, policy, subject, outcome, binding, degraded }
+        Self { number: 0, at, policy, subject, outcome, binding, degraded, by: None }
     }
 }
 

@@ -78,6 +78,13 @@ pub enum Event<'a> {
         /// For whom.
         subject: &'a str,
     },
+    /// Somebody did something apart from asking, or was not let in.
+    Administered {
+        /// What, as the audit names it: `reset`, `overridden`, `unauthenticated` and so on.
+        action: &'a str,
+        /// The name of the API key; empty on a server without keys.
+        by: &'a str,
+    },
     /// The gate could not decide.
     Failed {
         /// The policy.

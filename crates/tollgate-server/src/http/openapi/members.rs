@@ -34,7 +34,10 @@ fn bounds_of(name: &str) -> Value {
         "since" => json!({ "pattern": SINCE }),
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
-            json!({ "enum": ["admitted", "denied", "shadow_denied", "violated", "degraded"] })
+            json!({ "enum": [
+                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "closed", "charged",
+                "reloaded", "unauthenticated", "degraded"
+            ] })
         }
         _ => json!({}),
     }
