@@ -1,6 +1,7 @@
 //! The way to the server: one connection that many callers share, and that comes back by itself.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
@@ -35,8 +36,39 @@ pub(crate) struct Link {
 
 #[derive(Clone)]
 enum Connection {
-    Single(ConnectionManager),
+    Single(Single),
     Cluster(ClusterConnection),
+}
+
+/// A manager comes back by itself unless the server refused it while it connected; then another one takes its place.
+#[derive(Clone)]
+struct Single(Arc<Remade>);
+
+struct Remade {
+    client: Client,
+    config: ConnectionManagerConfig,
+    manager: Mutex<ConnectionManager>,
+}
+
+impl Single {
+    fn manager(&self) -> ConnectionManager {
+        self.0.manager.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `command`; what the server refuses for good is asked on another connection next time.
+    async fn run<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let answer = command.query_async(&mut self.manager()).await;
+        if let Err(error) = &answer
+            && fault::is_refused(error)
+            && let Ok(manager) = ConnectionManager::new_lazy_with_config(
+                self.0.client.clone(),
+                self.0.config.clone(),
+            )
+        {
+            *self.0.manager.lock().unwrap_or_else(PoisonError::into_inner) = manager;
+        }
+        answer
+    }
 }
 
 /// Whether a call that may have been carried out can be sent again without harm.
@@ -110,7 +142,7 @@ impl Link {
 
     async fn send(&self, command: Cmd) -> RedisResult<Vec<u8>> {
         match self.connection.clone() {
-            Connection::Single(mut connection) => command.query_async(&mut connection).await,
+            Connection::Single(connection) => connection.run(&command).await,
             Connection::Cluster(mut connection) => command.query_async(&mut connection).await,
         }
     }
@@ -146,7 +178,7 @@ impl Link {
 
     async fn wait(&self, wait: Cmd, key: &str) -> RedisResult<i64> {
         match self.connection.clone() {
-            Connection::Single(mut connection) => wait.query_async(&mut connection).await,
+            Connection::Single(connection) => connection.run(&wait).await,
             Connection::Cluster(mut connection) => {
                 // To the node that has the key.
                 let route = Route::new(slot(key), SlotAddr::Master);
@@ -166,7 +198,7 @@ impl Link {
     ) -> Result<T, Error> {
         let answer = async {
             match self.connection.clone() {
-                Connection::Single(mut connection) => command.query_async(&mut connection).await,
+                Connection::Single(connection) => connection.run(&command).await,
                 Connection::Cluster(mut connection) => {
                     let route = Route::new(slot, SlotAddr::Master);
                     let routing =
@@ -217,7 +249,7 @@ impl Link {
         let ping = async {
             let command = redis::cmd("PING");
             match self.connection.clone() {
-                Connection::Single(mut connection) => connection.req_packed_command(&command).await,
+                Connection::Single(connection) => connection.run(&command).await,
                 Connection::Cluster(mut connection) => {
                     connection.req_packed_command(&command).await
                 }
@@ -275,7 +307,12 @@ async fn single(options: &Options) -> RedisResult<Connection> {
         .set_connection_timeout(Some(Duration::from(options.connect_timeout())))
         .set_number_of_retries(CONNECT_RETRIES_MAX)
         .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-    Ok(Connection::Single(ConnectionManager::new_with_config(client, config).await?))
+    let manager = ConnectionManager::new_with_config(client.clone(), config.clone()).await?;
+    Ok(Connection::Single(Single(Arc::new(Remade {
+        client,
+        config,
+        manager: Mutex::new(manager),
+    }))))
 }
 
 async fn cluster(options: &Options) -> RedisResult<Connection> {
