@@ -64,6 +64,10 @@ impl App {
         if *self.closing.borrow() {
             return unavailable("the server is stopping");
         }
+        if self.health.as_ref().is_some_and(|health| health().misconfigured) {
+            let text = "the store does not serve this broker";
+            return Err(Error::new(ErrorKind::Misconfigured, text));
+        }
         let policies = self.policies();
         let Some(policy) = policies.iter().next() else { return Ok(()) };
         let standing = self.gate.standing(policy, READY_SUBJECT);

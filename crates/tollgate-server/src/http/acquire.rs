@@ -16,6 +16,7 @@ use super::input::{self, Json};
 use super::{guard, reply};
 use crate::app::App;
 use crate::bounds::BATCH_ASKS_MAX;
+use crate::failures;
 use crate::keys::Scope;
 use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 
@@ -74,7 +75,10 @@ async fn answer(app: &App, request: &AcquireRequest) -> Answer {
     };
     match decided.await {
         Ok(decision) => Answer::of(&decision, app.key(), app.now()),
-        Err(error) => Answer::Failed(error.into()),
+        Err(error) => {
+            failures::log(&error);
+            Answer::Failed(error.into())
+        }
     }
 }
 
