@@ -1,5 +1,6 @@
 //! The binary as people and programs use it: each test runs it in a folder of its own.
 
+mod assembled;
 mod audit;
 mod broker;
 mod calls;
