@@ -188,6 +188,12 @@ impl Observer for Outage {
                     "the store failed; decisions are degraded until it is back"
                 );
             }
+            Event::Misconfigured { error } => {
+                tracing::error!(
+                    %error,
+                    "the store does not serve this broker; correct what is wrong, the store is tried again by itself"
+                );
+            }
             Event::DegradedEnded { lasted } => {
                 tracing::warn!(
                     lasted = lasted.for_people(),

@@ -39,7 +39,7 @@ impl Caller {
     ) -> Result<T, Error> {
         tollgate::within(&*self.clock, self.deadline, call).await.unwrap_or_else(|| {
             Err(Error::new(
-                ErrorKind::Unavailable,
+                ErrorKind::TimedOut,
                 format!("the broker at {} did not answer within {}", self.address, self.deadline),
             ))
         })

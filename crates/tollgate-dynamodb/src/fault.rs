@@ -56,7 +56,7 @@ impl Target {
                 self.refused(action, &code, error)
             }
             SdkError::TimeoutError(_) => Trouble::Ambiguous(self.error(
-                ErrorKind::Unavailable,
+                ErrorKind::TimedOut,
                 "did not answer in time",
                 error,
             )),
@@ -71,6 +71,14 @@ impl Target {
                 &format!("could not be asked ({chain}); check region and endpoint"),
                 error,
             )),
+            SdkError::DispatchFailure(_) if chain.contains("invalid peer certificate") => {
+                Trouble::Final(self.error(
+                    ErrorKind::Misconfigured,
+                    "has a certificate that is not trusted here, or not for this host; check endpoint and the machine's \
+                     authorities",
+                    error,
+                ))
+            }
             SdkError::DispatchFailure(_) => Trouble::Ambiguous(self.error(
                 ErrorKind::Unavailable,
                 "cannot be reached; check endpoint and region, and the way there",
@@ -94,14 +102,14 @@ impl Target {
         let table = &self.table;
         match code {
             "ResourceNotFoundException" => Trouble::Final(self.error(
-                unavailable,
+                ErrorKind::Misconfigured,
                 &format!(
                     "has no table {table:?}; make it with `tollgate dynamodb create-table`, or check table and region"
                 ),
                 cause,
             )),
             "AccessDeniedException" | "AccessDenied" => Trouble::Final(self.error(
-                unavailable,
+                ErrorKind::Misconfigured,
                 &format!(
                     "does not permit {action} on table {table:?}; allow dynamodb:{action} to this role or user"
                 ),
@@ -114,7 +122,7 @@ impl Target {
             | "MissingAuthenticationToken"
             | "ExpiredTokenException"
             | "InvalidClientTokenId" => Trouble::Final(self.error(
-                unavailable,
+                ErrorKind::Misconfigured,
                 &format!("does not accept the credentials ({code}); renew them, or check the region"),
                 cause,
             )),
@@ -155,7 +163,7 @@ impl Target {
 
     fn no_credentials(&self, cause: impl std::error::Error + Send + Sync + 'static) -> Error {
         self.error(
-            ErrorKind::Unavailable,
+            ErrorKind::Misconfigured,
             "needs credentials and there are none; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role",
             cause,
         )

@@ -177,6 +177,31 @@ impl Embedded {
     }
 }
 
+impl Embedded {
+    /// Why the store has stopped, if something could not be written or read.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.shared.pipeline.failure()
+    }
+
+    /// The same store, if its file takes writes.
+    pub(crate) fn written(self) -> Result<Self, Error> {
+        let path = &self.shared.path;
+        let connection = database::connect(path)?;
+        let rewritten = database::cursor(&connection)
+            .and_then(|cursor| database::set_cursor(&connection, &cursor));
+        rewritten.map_err(|error| database::fault("write", path, error))?;
+        Ok(self)
+    }
+
+    /// Waits until the writer of a store that stopped has let the folder go.
+    pub(crate) fn join(&self) {
+        let writer = lock(&self.writer).take();
+        if let Some(writer) = writer {
+            let _ = writer.join();
+        }
+    }
+}
+
 /// The time of the store in `folder`.
 fn time_of(
     folder: &Path,
@@ -236,9 +261,7 @@ impl Drop for Embedded {
     /// without blocking, and reports errors.
     fn drop(&mut self) {
         self.shared.pipeline.close();
-        if let Some(writer) = lock(&self.writer).take() {
-            let _ = writer.join();
-        }
+        self.join();
     }
 }
 

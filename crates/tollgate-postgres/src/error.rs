@@ -3,8 +3,19 @@
 use std::error::Error as _;
 use std::io;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tollgate::{Error, ErrorKind};
+
+/// The server's refusal that `error` is about, if it undid the statement.
+pub(crate) fn refusal(error: &Error) -> Option<&DbError> {
+    let source = error.source()?.downcast_ref::<tokio_postgres::Error>()?;
+    source.as_db_error().filter(|refusal| refusal.severity() == "ERROR")
+}
+
+/// Whether `error` says that a row was locked for too long.
+pub(crate) fn is_locked(error: &Error) -> bool {
+    refusal(error).is_some_and(|refusal| *refusal.code() == SqlState::LOCK_NOT_AVAILABLE)
+}
 
 /// The error for a failed connection or statement on the server at `place`.
 pub(crate) fn explain(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
@@ -19,22 +30,22 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
     let unavailable = ErrorKind::Unavailable;
     match *code {
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => (
-            unavailable,
+            ErrorKind::Misconfigured,
             format!("the server does not accept the user or the password ({message}); check both in the url"),
         ),
         SqlState::INVALID_CATALOG_NAME => (
-            unavailable,
+            ErrorKind::Misconfigured,
             format!("{message}; create it with CREATE DATABASE, or name another at the end of the url"),
         ),
         SqlState::INSUFFICIENT_PRIVILEGE => (
-            unavailable,
+            ErrorKind::Misconfigured,
             format!(
                 "{message}; let the owner run `tollgate postgres install`. For a quota over your own rows it prints the GRANT \
                  statements; the tables of a store need GRANT USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on its tables"
             ),
         ),
         SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_FUNCTION => (
-            unavailable,
+            ErrorKind::Misconfigured,
             format!("{message}; the tables are not there or not of this version: run `tollgate postgres install`"),
         ),
         SqlState::UNDEFINED_COLUMN => {
@@ -52,6 +63,16 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
             unavailable,
             format!("{message}; lower connections_max, or raise max_connections of the server"),
         ),
+        // What a session prepared is gone in the next transaction, or was prepared there by somebody else.
+        SqlState::INVALID_SQL_STATEMENT_NAME
+        | SqlState::DUPLICATE_PSTATEMENT
+        | SqlState::PROTOCOL_VIOLATION => (
+            ErrorKind::Misconfigured,
+            format!(
+                "{message}; a pooler such as pgbouncer in transaction mode gives each transaction another session: set \
+                 transaction_pooling = true in [store]"
+            ),
+        ),
         SqlState::READ_ONLY_SQL_TRANSACTION => (
             unavailable,
             format!("{message}; this is a standby: name the primary in the url"),
@@ -59,7 +80,10 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW => {
             (unavailable, format!("{message}; ask again when the server is back"))
         }
-        SqlState::QUERY_CANCELED => (unavailable, format!("{message}; the server gave up on the statement")),
+        // A statement_timeout ran out, or somebody cancelled this one.
+        SqlState::QUERY_CANCELED => {
+            (ErrorKind::TimedOut, format!("{message}; the server gave up on the statement"))
+        }
         // Raised by the trigger of a quota over rows.
         _ if code.code() == "RL429" => (ErrorKind::Contended, message.to_owned()),
         _ => (unavailable, format!("{message} (SQLSTATE {})", code.code())),
@@ -74,7 +98,11 @@ fn unreachable(error: &tokio_postgres::Error) -> (ErrorKind, String) {
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<io::Error>() {
-            return (unavailable, network(io));
+            let kind = match io.kind() {
+                io::ErrorKind::InvalidData => ErrorKind::Misconfigured,
+                _ => unavailable,
+            };
+            return (kind, network(io));
         }
         cause = inner.source();
     }
@@ -83,7 +111,7 @@ fn unreachable(error: &tokio_postgres::Error) -> (ErrorKind, String) {
     if detail.contains("password missing") {
         let why =
             "the server wants a password and the url has none; add it as in user:password@host";
-        return (unavailable, why.to_owned());
+        return (ErrorKind::Misconfigured, why.to_owned());
     }
     (unavailable, detail)
 }

@@ -26,6 +26,7 @@ use crate::options::Options;
 use crate::pool::Pool;
 use crate::row::integer;
 use crate::together::Together;
+use crate::turns::{Turns, per_row};
 
 /// How often a row that the core works out is written again because somebody was faster.
 pub const SWAPS_MAX: usize = 16;
@@ -41,6 +42,7 @@ pub struct Postgres {
     pub(crate) schema: String,
     pub(crate) questions: Questions,
     pub(crate) together: Arc<Together>,
+    pub(crate) turns: Turns,
     /// Said with each call where a session may be another each time; otherwise the session knows it.
     pub(crate) lock_timeout: Option<String>,
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
@@ -63,8 +65,9 @@ impl Postgres {
         let questions = Questions::new(&schema);
         let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
         let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
+        let turns = Turns::new(per_row(pool.options().connections_max));
         let (ahead, time) = (AtomicI64::new(0), ServerTime::new());
-        Ok(Self { pool, schema, questions, together, lock_timeout, ahead, time })
+        Ok(Self { pool, schema, questions, together, turns, lock_timeout, ahead, time })
     }
 
     /// The key that everybody on this database seals permits with.

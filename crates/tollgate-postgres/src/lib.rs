@@ -17,6 +17,7 @@ pub mod rows;
 mod statements;
 mod tls;
 mod together;
+mod turns;
 
 pub use audit::PostgresAudit;
 pub use clean_up::{CLEAN_UP_EVERY, CLEAN_UP_ROWS};

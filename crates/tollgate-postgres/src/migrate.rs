@@ -35,7 +35,7 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<(), Error> {
     }
     if MIGRATIONS.len() < version {
         return Err(Error::new(
-            ErrorKind::Unavailable,
+            ErrorKind::Misconfigured,
             format!(
                 "postgres: the schema {schema} is of version {version}, and this program knows {}; use a newer program",
                 MIGRATIONS.len()
@@ -44,7 +44,7 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<(), Error> {
     }
     if !pool.options().migrate {
         return Err(Error::new(
-            ErrorKind::Unavailable,
+            ErrorKind::Misconfigured,
             format!(
                 "postgres: the schema {schema} is of version {version} and must be of version {}; run \
                  `tollgate postgres install`",

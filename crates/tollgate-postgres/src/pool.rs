@@ -187,7 +187,7 @@ impl Pool {
         let Options { timer, reply_timeout, .. } = &self.options;
         tollgate::within(&**timer, *reply_timeout, answer).await.unwrap_or_else(|| {
             Err(Error::new(
-                ErrorKind::Unavailable,
+                ErrorKind::TimedOut,
                 format!(
                     "postgres at {}: no answer within {reply_timeout}; the server is slow, or every connection is in use",
                     self.place

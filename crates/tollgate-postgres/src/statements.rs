@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate::core::{Entry, IdChange, Known};
 use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
@@ -9,6 +10,7 @@ use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
 use crate::answer::Answer;
 use crate::call::{self, Spend};
 use crate::gate::Postgres;
+use crate::pool::{Parameter, Question};
 use crate::row::{Stored, integer, micros};
 
 impl Postgres {
@@ -59,8 +61,8 @@ impl Postgres {
         let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
         let (charged, grant) = (permit.charged(), permit.grant());
         let row = self
-            .pool
-            .ask(
+            .ask_on(
+                (policy.name(), &subject),
                 &self.questions.settle,
                 &[
                     (&policy.name(), Type::TEXT),
@@ -85,8 +87,8 @@ impl Postgres {
     pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
         let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
         let row = self
-            .pool
-            .ask(
+            .ask_on(
+                (policy.name(), &subject),
                 &self.questions.renew,
                 &[
                     (&policy.name(), Type::TEXT),
@@ -112,8 +114,8 @@ impl Postgres {
     ) -> Result<Answer, Error> {
         let stored = call::stored(subject);
         let row = self
-            .pool
-            .ask(
+            .ask_on(
+                (policy.name(), &stored),
                 &self.questions.close,
                 &[
                     (&policy.name(), Type::TEXT),
@@ -135,8 +137,8 @@ impl Postgres {
     pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
         let stored = call::stored(subject);
         let row = self
-            .pool
-            .ask(
+            .ask_on(
+                (policy.name(), &stored),
                 &self.questions.reset,
                 &[
                     (&policy.name(), Type::TEXT),
@@ -181,8 +183,8 @@ impl Postgres {
             _ => None,
         };
         let row = self
-            .pool
-            .ask(
+            .ask_on(
+                (policy, &subject),
                 &self.questions.swap,
                 &[
                     (&policy, Type::TEXT),
@@ -205,6 +207,21 @@ impl Postgres {
             )
             .await?;
         Ok(row.get(0))
+    }
+
+    /// Asks `question`, which may wait for the lock of `row`.
+    async fn ask_on(
+        &self,
+        row: (&str, &str),
+        question: &Question,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, Error> {
+        self.pool
+            .in_time(async {
+                let _turn = self.turns.take(row).await;
+                self.pool.ask(question, parameters).await
+            })
+            .await
     }
 
     /// The time to decide by, if the test has one.

@@ -7,28 +7,33 @@
 //!
 //! ```text
 //! ask ──┬─ free connection ──▶ spend()
-//!       └─ none ──▶ line ──▶ the next connection takes up to ASKS_TOGETHER_MAX ──▶ spend_all()
-//!                                      └─ the server refused it: nothing happened ──▶ spend() for each alone
+//!       └─ none, or its row has its share ──▶ line ──▶ the next connection takes up to ASKS_TOGETHER_MAX ──▶ spend_all()
+//!                ▲                                             ├─ a row is locked ──▶ row by row, each in a statement
+//!                └─────────────────────────────────────────────┘
+//!                                                              └─ refused otherwise: nothing happened ──▶ spend() for each
 //! ```
 //! The statement is one transaction. Its asks are in order of their rows, so two of them never wait for each other in a
-//! circle, and it waits only briefly for a row that somebody else holds: then each ask goes alone, and only those on that
-//! row wait on. An ask whose caller has gone is not sent.
+//! circle, and it waits only briefly for a row that somebody else holds: then its asks go back to the line and each row
+//! gets a statement of its own, so that only those on that row wait on. A row holds at most a quarter of the connections,
+//! and the other asks on it wait in the line without one. An ask whose caller has gone is not sent.
 
-use std::collections::VecDeque;
-use std::error::Error as _;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind, Span};
 
 use crate::call::Spend;
+use crate::error::{is_locked, refusal};
 use crate::pool::{Pool, Question, Room};
+use crate::turns::{RowHash, RowHasher, per_row};
 
 /// The most asks that share one statement.
 pub const ASKS_TOGETHER_MAX: usize = 32;
 
-/// How long a statement with several asks waits for a row; then they go alone.
+/// How long a statement on several rows waits for one of them; then each row gets a statement of its own.
 pub const TOGETHER_LOCK_TIMEOUT: Span = Span::from_millis(100);
 
 /// Sends asks, alone or together.
@@ -39,6 +44,7 @@ pub(crate) struct Together {
     all: Question,
     /// Said with each call where a session may be another each time; otherwise the session knows it.
     lock_timeout: Option<String>,
+    hasher: RowHasher,
     line: Mutex<Line>,
 }
 
@@ -46,12 +52,89 @@ pub(crate) struct Together {
 struct Line {
     waiting: VecDeque<Waiting>,
     workers: usize,
+    /// The rows that statements are under way on.
+    rows: HashMap<RowHash, Busy>,
+}
+
+/// A row that statements are under way on.
+#[derive(Debug, Default)]
+struct Busy {
+    statements: usize,
+    /// Whether the last of them found it locked.
+    is_locked: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
     spend: Spend,
+    row: RowHash,
+    /// Whether its row may be locked, so that it must not hold others up.
+    apart: bool,
     reply: oneshot::Sender<Result<Vec<i64>, Error>>,
+}
+
+/// Which asks fit into a statement.
+enum Wanted {
+    Any,
+    NotApart,
+    Row(RowHash),
+}
+
+impl Line {
+    /// Counts a statement on `row`, unless it has as many as it may.
+    fn enter(&mut self, row: RowHash, most: usize) -> bool {
+        let busy = self.rows.entry(row).or_default();
+        let enters = busy.statements < most;
+        busy.statements += usize::from(enters);
+        enters
+    }
+
+    fn leave(&mut self, row: RowHash) {
+        if let Some(busy) = self.rows.get_mut(&row) {
+            busy.statements = busy.statements.saturating_sub(1);
+            if busy.statements == 0 {
+                self.rows.remove(&row);
+            }
+        }
+    }
+
+    fn is_locked(&self, row: RowHash) -> bool {
+        self.rows.get(&row).is_some_and(|busy| busy.is_locked)
+    }
+
+    /// The next asks for one statement, on rows that may have another one: all of one row that may be locked, or of any
+    /// others. Those whose callers have gone are dropped.
+    fn take(&mut self, most: usize) -> (Vec<Waiting>, Vec<RowHash>) {
+        let (mut taken, mut rows, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wanted = Wanted::Any;
+        while taken.len() < ASKS_TOGETHER_MAX
+            && let Some(ask) = self.waiting.pop_front()
+        {
+            if ask.reply.is_closed() {
+                continue;
+            }
+            let is_apart = ask.apart || self.is_locked(ask.row);
+            let fits = match wanted {
+                Wanted::Any => true,
+                Wanted::NotApart => !is_apart,
+                Wanted::Row(row) => row == ask.row,
+            };
+            let is_known = rows.contains(&ask.row);
+            if !fits || !(is_known || self.enter(ask.row, most)) {
+                left.push(ask);
+                continue;
+            }
+            if !is_known {
+                rows.push(ask.row);
+            }
+            if let Wanted::Any = wanted {
+                wanted = if is_apart { Wanted::Row(ask.row) } else { Wanted::NotApart };
+            }
+            taken.push(ask);
+        }
+        left.into_iter().rev().for_each(|ask| self.waiting.push_front(ask));
+        (taken, rows)
+    }
 }
 
 impl Together {
@@ -61,29 +144,53 @@ impl Together {
         all: Question,
         lock_timeout: Option<String>,
     ) -> Self {
-        Self { pool, one, all, lock_timeout, line: Mutex::default() }
+        let (hasher, line) = (RowHasher::default(), Mutex::default());
+        Self { pool, one, all, lock_timeout, hasher, line }
     }
 
     /// What the function `spend` answers.
     pub(crate) async fn spend(self: &Arc<Self>, spend: Spend) -> Result<Vec<i64>, Error> {
-        if let Some(room) = self.pool.free_room() {
-            return self.alone(&room, &spend).await;
+        let row = self.hasher.hash(spend.row());
+        if let Some(room) = self.pool.free_room()
+            && let Some(_under_way) = self.enter(row)
+        {
+            let answer = self.alone(&room, &spend).await;
+            self.learn(row, answer.as_ref().err());
+            return answer;
         }
         let (reply, answer) = oneshot::channel();
-        if self.wait(Waiting { spend, reply }) {
-            tokio::spawn(Worker(Some(Arc::clone(self))).work());
-        }
+        self.line().waiting.push_back(Waiting { spend, row, apart: false, reply });
+        self.wake();
         let lost = |_| Error::new(ErrorKind::Unavailable, "postgres: the runtime is shutting down");
         self.pool.in_time(async { answer.await.map_err(lost)? }).await
     }
 
-    /// Joins the line; whether it needs another worker.
-    fn wait(&self, waiting: Waiting) -> bool {
+    fn enter(self: &Arc<Self>, row: RowHash) -> Option<UnderWay> {
+        let entered = self.line().enter(row, self.per_row());
+        entered.then(|| UnderWay { together: Arc::clone(self), rows: vec![row] })
+    }
+
+    fn per_row(&self) -> usize {
+        per_row(self.pool.options().connections_max)
+    }
+
+    /// Starts a worker if somebody waits and there is not one for each connection.
+    fn wake(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else { return };
         let mut line = self.line();
-        line.waiting.push_back(waiting);
-        let needed = line.workers < self.pool.options().connections_max;
+        let needed = !line.waiting.is_empty() && line.workers < self.pool.options().connections_max;
         line.workers += usize::from(needed);
-        needed
+        drop(line);
+        if needed {
+            runtime.spawn(Worker(Some(Arc::clone(self))).work());
+        }
+    }
+
+    /// Remembers whether a statement on `row` alone found it locked.
+    fn learn(&self, row: RowHash, failed: Option<&Error>) {
+        if let Some(busy) = self.line().rows.get_mut(&row) {
+            busy.is_locked = failed.is_some_and(is_locked);
+        }
     }
 
     async fn alone(&self, room: &Room<'_>, spend: &Spend) -> Result<Vec<i64>, Error> {
@@ -92,10 +199,17 @@ impl Together {
         rows.first().map(|row| row.get(0)).ok_or_else(silent)
     }
 
-    async fn answer(&self, room: &Room<'_>, mut asks: Vec<Waiting>) {
+    async fn answer(&self, room: &Room<'_>, mut asks: Vec<Waiting>, rows: &[RowHash]) {
+        let one_row = if let [row] = rows { Some(*row) } else { None };
         if asks.len() > 1 {
             asks.sort_by(|one, other| one.spend.row().cmp(&other.spend.row()));
-            match self.together(room, &asks).await {
+            let most = self.pool.options().lock_timeout;
+            let timeout = if one_row.is_some() { most } else { most.min(TOGETHER_LOCK_TIMEOUT) };
+            let answer = self.together(room, &asks, timeout).await;
+            if let Some(row) = one_row {
+                self.learn(row, answer.as_ref().err());
+            }
+            match answer {
                 Ok(answers) => {
                     for (ask, answer) in asks.into_iter().zip(answers) {
                         // Nobody listens where the caller has gone meanwhile.
@@ -103,7 +217,14 @@ impl Together {
                     }
                     return;
                 }
-                Err(error) if !was_refused(&error) => {
+                Err(error) if is_locked(&error) && one_row.is_none() => {
+                    let mut line = self.line();
+                    for ask in asks.into_iter().rev() {
+                        line.waiting.push_front(Waiting { apart: true, ..ask });
+                    }
+                    return;
+                }
+                Err(error) if is_locked(&error) || refusal(&error).is_none() => {
                     for ask in asks {
                         let _ = ask.reply.send(Err(error.clone()));
                     }
@@ -115,19 +236,24 @@ impl Together {
         for ask in asks {
             if !ask.reply.is_closed() {
                 let answer = self.alone(room, &ask.spend).await;
+                self.learn(ask.row, answer.as_ref().err());
                 let _ = ask.reply.send(answer);
             }
         }
     }
 
-    async fn together(&self, room: &Room<'_>, asks: &[Waiting]) -> Result<Vec<Vec<i64>>, Error> {
+    async fn together(
+        &self,
+        room: &Room<'_>,
+        asks: &[Waiting],
+        timeout: Span,
+    ) -> Result<Vec<Vec<i64>>, Error> {
         let all: Vec<&Spend> = asks.iter().map(|ask| &ask.spend).collect();
         let lengths = |of: fn(&Spend) -> usize| -> Vec<i32> {
             all.iter().map(|spend| i32::try_from(of(spend)).unwrap_or(i32::MAX)).collect()
         };
         let texts =
             |of: fn(&Spend) -> &str| -> Vec<&str> { all.iter().map(|one| of(one)).collect() };
-        let timeout = self.pool.options().lock_timeout.min(TOGETHER_LOCK_TIMEOUT);
         let numbers: Vec<i64> = all.iter().flat_map(|one| &one.numbers).copied().collect();
         let amounts: Vec<i64> = all.iter().flat_map(|one| &one.amounts).copied().collect();
         let shapes: Vec<&[u8]> = all.iter().map(|one| &*one.shape).collect();
@@ -171,29 +297,45 @@ impl Together {
     }
 }
 
-/// Takes asks from the line until it is empty. Counted in the line, also when its runtime ends before it does.
+/// Rows that a statement is under way on, until it is dropped.
+struct UnderWay {
+    together: Arc<Together>,
+    rows: Vec<RowHash>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut line = self.together.line();
+        self.rows.iter().for_each(|row| line.leave(*row));
+        drop(line);
+        // Those on the same rows may go on.
+        self.together.wake();
+    }
+}
+
+/// Takes asks from the line until none can be sent. Counted in the line, also when its runtime ends before it does.
 struct Worker(Option<Arc<Together>>);
 
 impl Worker {
     async fn work(mut self) {
         while let Some(together) = self.0.clone() {
             let Ok(room) = together.pool.room().await else { return };
-            let asks = self.take(&together);
-            if !asks.is_empty() {
-                together.answer(&room, asks).await;
-            }
+            let Some((asks, under_way)) = self.take(&together) else { return };
+            together.answer(&room, asks, &under_way.rows).await;
         }
     }
 
-    /// The next asks whose callers are there; with none left, this worker is one no more.
-    fn take(&mut self, together: &Together) -> Vec<Waiting> {
+    /// The next asks; with none that can be sent, this worker is one no more.
+    fn take(&mut self, together: &Arc<Together>) -> Option<(Vec<Waiting>, UnderWay)> {
         let mut line = together.line();
-        let count = line.waiting.len().min(ASKS_TOGETHER_MAX);
-        if count == 0 {
+        let (asks, rows) = line.take(together.per_row());
+        if asks.is_empty() {
             line.workers -= 1;
             self.0 = None;
+            return None;
         }
-        line.waiting.drain(..count).filter(|ask| !ask.reply.is_closed()).collect()
+        drop(line);
+        Some((asks, UnderWay { together: Arc::clone(together), rows }))
     }
 }
 
@@ -203,13 +345,6 @@ impl Drop for Worker {
             together.line().workers -= 1;
         }
     }
-}
-
-/// Whether the server answered with an error that undid the whole statement.
-fn was_refused(error: &Error) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    let refusal = source.and_then(tokio_postgres::Error::as_db_error);
-    refusal.is_some_and(|refusal| refusal.severity() == "ERROR")
 }
 
 fn silent() -> Error {

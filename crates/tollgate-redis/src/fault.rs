@@ -11,10 +11,16 @@ pub(crate) fn fault(error: RedisError, verb: &str, servers: &str) -> Error {
     Error::new(kind, text).caused_by(error)
 }
 
+/// Whether the server does not let us in.
+pub(crate) fn is_refused(error: &RedisError) -> bool {
+    error.kind() == Kind::AuthenticationFailed
+        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"))
+}
+
 /// The server did not answer in time.
 pub(crate) fn too_slow(verb: &str, servers: &str, timeout: Span) -> Error {
     Error::new(
-        ErrorKind::Unavailable,
+        ErrorKind::TimedOut,
         format!(
             "redis: {verb} on {servers} had no answer within {timeout}. Whether it was charged is not known; ask again \
              with the same id, and look at the load of the server"
@@ -49,15 +55,15 @@ pub(crate) fn check_authority(pem: Option<&[u8]>) -> Result<(), Error> {
 fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String) {
     let here = format!("redis: could not {verb} on {servers}");
     match error.kind() {
-        Kind::AuthenticationFailed => (ErrorKind::Invalid, wrong_password(&here)),
-        Kind::Server(ServerErrorKind::NoPerm) => (ErrorKind::Invalid, no_permission(&here)),
+        Kind::AuthenticationFailed => (ErrorKind::Misconfigured, wrong_password(&here)),
+        Kind::Server(ServerErrorKind::NoPerm) => (ErrorKind::Misconfigured, no_permission(&here)),
         // What a script may not do comes as an error of the script.
         Kind::Server(ServerErrorKind::ResponseError)
             if error.detail().is_some_and(|detail| {
                 detail.contains("ACL failure") || detail.contains("user executing the script can't")
             }) =>
         {
-            (ErrorKind::Invalid, no_permission(&here))
+            (ErrorKind::Misconfigured, no_permission(&here))
         }
         Kind::Server(ServerErrorKind::ReadOnly) => (
             ErrorKind::Unavailable,
@@ -74,7 +80,7 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
             format!("{here}: the cluster does not serve this slot. See CLUSTER INFO on a node"),
         ),
         Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => (
-            ErrorKind::Invalid,
+            ErrorKind::Misconfigured,
             format!(
                 "{here}: it belongs to a cluster and sends us elsewhere. Set cluster = true, or Options::cluster; if that is \
                  set, the user may lack the permission +asking"
@@ -87,14 +93,14 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
             ),
         ),
         Kind::Io if error.to_string().contains("invalid peer certificate") => (
-            ErrorKind::Invalid,
+            ErrorKind::Misconfigured,
             format!(
                 "{here}: its certificate is not by an authority that is trusted here, or not for this host. Give the \
                  authority's certificates as PEM: Options::authority, or authority_file in [store]"
             ),
         ),
         Kind::Io if error.is_timeout() => (
-            ErrorKind::Unavailable,
+            ErrorKind::TimedOut,
             format!(
                 "{here}: it did not answer in time. Is the server overloaded, or a firewall between?"
             ),
@@ -115,7 +121,7 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
 
 fn by_code(error: &RedisError, here: String) -> (ErrorKind, String) {
     match error.code() {
-        Some("WRONGPASS" | "NOAUTH") => (ErrorKind::Invalid, wrong_password(&here)),
+        Some("WRONGPASS" | "NOAUTH") => (ErrorKind::Misconfigured, wrong_password(&here)),
         Some("OOM") => (
             ErrorKind::Full,
             format!(
@@ -130,8 +136,9 @@ fn by_code(error: &RedisError, here: String) -> (ErrorKind, String) {
             ErrorKind::Unavailable,
             format!("{here}: too few replicas are connected (min-replicas-to-write)"),
         ),
+        // One key alone; others are served.
         Some("WRONGTYPE") => (
-            ErrorKind::Invalid,
+            ErrorKind::Corrupt,
             format!("{here}: the key belongs to another program. Set another prefix"),
         ),
         _ => (ErrorKind::Unavailable, here),

@@ -124,6 +124,8 @@ impl Link {
             Err(error) => {
                 if error.is_io_error() {
                     node.suspect();
+                } else if fault::is_refused(&error) {
+                    node.forget_login(generation);
                 }
                 Err(error)
             }

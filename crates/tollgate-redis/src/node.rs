@@ -43,7 +43,7 @@ pub(crate) struct Node {
 #[derive(Clone)]
 struct Current {
     generation: u64,
-    address: ConnectionAddr,
+    info: ConnectionInfo,
     manager: ConnectionManager,
 }
 
@@ -51,12 +51,11 @@ impl Node {
     pub(crate) async fn connect(options: &Options) -> Result<Self, Error> {
         let sentinel = AtomicUsize::new(0);
         let info = locate(options, &sentinel, options.connect_timeout()).await?;
-        let address = info.addr().clone();
-        let manager = open(options, info).await;
+        let manager = open(options, info.clone()).await;
         let manager = manager.map_err(|error| fault::fault(error, "connect", &options.shown()))?;
         Ok(Self {
             options: options.clone(),
-            current: RwLock::new(Current { generation: 0, address, manager }),
+            current: RwLock::new(Current { generation: 0, info, manager }),
             renewing: Mutex::new(Timestamp::EPOCH),
             suspect: AtomicBool::new(false),
             role_is_hidden: AtomicBool::new(false),
@@ -99,13 +98,12 @@ impl Node {
         match renewed {
             Ok(found) => {
                 self.suspect.store(false, Ordering::Relaxed);
-                let Some((address, manager)) = found else { return false };
+                let Some((info, manager)) = found else { return false };
                 tracing::warn!(
-                    server = %address,
+                    server = %info.addr(),
                     "redis: the server is not the primary any more; connected to the primary again"
                 );
-                let next = Current { generation: generation + 1, address, manager };
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+                self.replace(Current { generation: generation + 1, info, manager });
                 true
             }
             Err(error) => {
@@ -115,24 +113,37 @@ impl Node {
         }
     }
 
+    fn replace(&self, next: Current) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// The server refused the login of `generation`. Its manager keeps answering so; another one logs in with the next call.
+    pub(crate) fn forget_login(&self, generation: u64) {
+        let current = self.current();
+        if current.generation == generation
+            && let Ok(manager) = open_lazily(&self.options, current.info.clone())
+        {
+            self.replace(Current { generation: generation + 1, manager, ..current });
+        }
+    }
+
     /// Connects to the primary; nothing if the connection that there is leads to it.
     async fn find(
         &self,
         current: &Current,
         reason: Reason,
-    ) -> Result<Option<(ConnectionAddr, ConnectionManager)>, Error> {
+    ) -> Result<Option<(ConnectionInfo, ConnectionManager)>, Error> {
         let info = locate(&self.options, &self.sentinel, self.options.attempt_timeout).await?;
-        let address = info.addr().clone();
-        if reason == Reason::Silent && address == current.address {
+        if reason == Reason::Silent && info.addr() == current.info.addr() {
             return Ok(None);
         }
         let servers = self.options.shown();
-        let manager = open(&self.options, info).await;
+        let manager = open(&self.options, info.clone()).await;
         let manager = manager.map_err(|error| fault::fault(error, "connect", &servers))?;
         self.check_role(manager.clone())
             .await
             .map_err(|error| fault::fault(error, "connect", &servers))?;
-        Ok(Some((address, manager)))
+        Ok(Some((info, manager)))
     }
 
     /// Fails unless the server is a primary. A user who may not call ROLE is not asked again.
@@ -142,7 +153,7 @@ impl Node {
         }
         let role: Vec<Value> = match redis::cmd("ROLE").query_async(&mut connection).await {
             Ok(role) => role,
-            Err(error) if is_other_server(&error) || error.is_io_error() => return Err(error),
+            Err(error) if error.code() != Some("NOPERM") => return Err(error),
             Err(_) => {
                 self.role_is_hidden.store(true, Ordering::Relaxed);
                 return Ok(());
@@ -189,14 +200,25 @@ pub(crate) fn is_other_server(error: &RedisError) -> bool {
 }
 
 async fn open(options: &Options, info: ConnectionInfo) -> RedisResult<ConnectionManager> {
-    let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    let client = client(options, info, is_tls)?;
-    let config = ConnectionManagerConfig::new()
+    ConnectionManager::new_with_config(client_of(options, info)?, config(options)).await
+}
+
+/// The same, connected by the first call.
+fn open_lazily(options: &Options, info: ConnectionInfo) -> RedisResult<ConnectionManager> {
+    ConnectionManager::new_lazy_with_config(client_of(options, info)?, config(options))
+}
+
+fn config(options: &Options) -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
         .set_response_timeout(Some(Duration::from(options.attempt_timeout)))
         .set_connection_timeout(Some(Duration::from(options.connect_timeout())))
         .set_number_of_retries(CONNECT_RETRIES_MAX)
-        .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-    ConnectionManager::new_with_config(client, config).await
+        .set_pipeline_buffer_size(CALLS_QUEUED_MAX)
+}
+
+fn client_of(options: &Options, info: ConnectionInfo) -> RedisResult<Client> {
+    let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    client(options, info, is_tls)
 }
 
 fn client(options: &Options, info: ConnectionInfo, is_tls: bool) -> RedisResult<Client> {

@@ -11,6 +11,8 @@ pub mod bounds;
 mod closing;
 #[cfg(feature = "serve")]
 mod dashboard;
+#[cfg(feature = "serve")]
+mod failures;
 #[cfg(fuzzing)]
 pub mod fuzz;
 #[cfg(feature = "serve")]

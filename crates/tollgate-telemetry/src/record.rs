@@ -72,6 +72,11 @@ pub enum What {
         /// The last failure.
         error: String,
     },
+    /// The store does not serve this program until the operator changes something.
+    Misconfigured {
+        /// What is wrong, and what would be right.
+        error: String,
+    },
     /// The store answers again.
     DegradedEnded {
         /// How long decisions were made without it.
@@ -97,6 +102,7 @@ impl What {
             Self::Closed { .. } => "closed",
             Self::Failed { .. } => "failed",
             Self::DegradedBegan { .. } => "degraded_began",
+            Self::Misconfigured { .. } => "misconfigured",
             Self::DegradedEnded { .. } => "degraded_ended",
             Self::Mended { .. } => "mended",
             Self::Violated(_) => "violated",
@@ -131,6 +137,7 @@ impl Severity {
             }
             Event::Failed { .. }
             | Event::DegradedBegan { .. }
+            | Event::Misconfigured { .. }
             | Event::Mended { .. }
             | Event::Violated { .. } => Some(Self::Error),
             _ => None,
@@ -159,6 +166,7 @@ impl Record {
             }
             What::Failed { .. }
             | What::DegradedBegan { .. }
+            | What::Misconfigured { .. }
             | What::Mended { .. }
             | What::Violated(_) => Severity::Error,
         }
@@ -231,6 +239,7 @@ impl Record {
                 What::Failed { error: error.to_string() }
             }
             Event::DegradedBegan { error } => What::DegradedBegan { error: error.to_string() },
+            Event::Misconfigured { error } => What::Misconfigured { error: error.to_string() },
             Event::DegradedEnded { lasted } => What::DegradedEnded { lasted: *lasted },
             Event::Mended { ahead, .. } => What::Mended { ahead: *ahead },
             Event::Violated { incident, .. } => What::Violated(Box::new((*incident).clone())),

@@ -31,7 +31,8 @@ pub enum ErrorKind {
     UnknownPolicy,
     /// The id was used before with other costs.
     Conflict,
-    /// A bound was reached that time will lift: too many ids, too many waiters, too many commands at once.
+    /// The subject cannot be served right now: its row is locked or hot, or a bound was reached that time will lift.
+    /// Other subjects are served; ask again later.
     Contended,
     /// The permit or its slot is too old.
     Expired,
@@ -39,10 +40,15 @@ pub enum ErrorKind {
     Corrupt,
     /// The store is full of entries that all hold something back.
     Full,
-    /// The store could not be reached, or did not answer in time.
+    /// The store could not be reached.
     Unavailable,
     /// The store refuses for its own load, although it can be reached.
     Throttled,
+    /// The store did not answer in time. Whether it was carried out is not known.
+    TimedOut,
+    /// The store can be reached but does not serve this program: wrong credentials, missing permissions, an untrusted
+    /// certificate, the wrong server, a missing schema. Only the operator can change that.
+    Misconfigured,
 }
 
 impl Error {
@@ -65,10 +71,17 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the store is to blame, so that another gate might answer.
+    /// Whether the store gave no answer, so that another gate might.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Throttled | ErrorKind::Full)
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Misconfigured)
+            || self.may_be_of_subject()
+    }
+
+    /// Whether one subject may be the cause: the store is slow or throttles, and other subjects may be served.
+    #[must_use]
+    pub fn may_be_of_subject(&self) -> bool {
+        matches!(self.kind(), ErrorKind::TimedOut | ErrorKind::Throttled)
     }
 }
 

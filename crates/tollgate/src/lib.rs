@@ -11,6 +11,7 @@ mod ids;
 pub mod incident;
 mod layer;
 mod local;
+mod log_limit;
 mod memory;
 mod observe;
 pub mod overrides;
@@ -34,6 +35,7 @@ pub use guard::Guard;
 pub use ids::Ids;
 pub use layer::{GateLayer, Gated, GatedError};
 pub use local::LocalBucket;
+pub use log_limit::{LOG_EVERY, LogLimit};
 pub use memory::{KEYS_MAX_DEFAULT, Memory};
 pub use observe::{Event, Observed, Observer, Tried};
 pub use policies::Policies;
@@ -43,7 +45,7 @@ pub use queue::{
 };
 pub use store::{Atomic, Store};
 pub use strategy::{
-    Attempts, Chance, Fallback, FallbackSettings, Leased, LeasedOptions, Optimistic,
+    Attempts, Chance, FIRST_PROBE, Fallback, FallbackSettings, Leased, LeasedOptions, Optimistic,
     OptimisticOptions, Resend, SUBJECTS_MAX_DEFAULT, over_issue_bound,
 };
 pub use tollgate_core::{

@@ -12,7 +12,9 @@ use tollgate::overrides::OverrideStore;
 use tollgate::repair::Repair;
 use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
 use tollgate_dynamodb::DynamoDb;
-use tollgate_embedded::{Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options};
+use tollgate_embedded::{
+    Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options, Reopening,
+};
 use tollgate_postgres::{Postgres, PostgresAudit};
 use tollgate_redis::Redis;
 use tollgate_server::token::KEY_BYTES;
@@ -39,6 +41,8 @@ pub(crate) struct Opened {
 enum Kept {
     Memory(Arc<Atomic<Memory>>),
     Embedded(Arc<Atomic<Embedded>>),
+    /// The same for a broker.
+    Reopening(Arc<Atomic<Reopening>>),
     /// On a server, asked by a command.
     Remote(Arc<dyn Gate>),
     /// On a server that may be away.
@@ -51,6 +55,7 @@ impl Opened {
         match &self.store {
             Kept::Memory(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Embedded(gate) => Arc::clone(gate) as Arc<dyn Gate>,
+            Kept::Reopening(gate) => Arc::clone(gate) as Arc<dyn Gate>,
             Kept::Remote(gate) => Arc::clone(gate),
             Kept::Resilient(resilient) => resilient.gate(),
         }
@@ -71,6 +76,7 @@ impl Opened {
                 health.degraded = gate.is_degraded();
                 health.degraded_since = health.degraded.then(|| outage.began());
                 health.owing = gate.owing();
+                health.misconfigured = gate.is_misconfigured();
             }
             health
         }
@@ -101,6 +107,7 @@ impl Opened {
         match &self.store {
             Kept::Memory(_) | Kept::Remote(_) => Ok(()),
             Kept::Embedded(gate) => gate.store().close().await,
+            Kept::Reopening(gate) => gate.store().close().await,
             Kept::Resilient(resilient) => resilient.close().await,
         }
     }
@@ -243,7 +250,12 @@ pub(crate) async fn for_server(
         }
         StoreConfig::Embedded { path, durability } => {
             let holder = Holder::Server { url: url.to_owned() };
-            embedded(path, options(*durability, holder, clock).observer(observer))
+            let options = options(*durability, holder, clock).observer(observer);
+            let store = Reopening::open(path, options)?;
+            let key = watch::Sender::new(store.permit_key());
+            let overrides = embedded_overrides(path);
+            let store = Kept::Reopening(Arc::new(Atomic::new(store)));
+            Ok(Opened { store, key, overrides, chore: None })
         }
         _ => {
             let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
@@ -281,10 +293,13 @@ pub(crate) async fn audit(store: &StoreConfig) -> Result<Option<Arc<dyn AuditLog
 
 fn embedded(path: &Path, options: Options) -> Result<Opened, Error> {
     let embedded = Embedded::open(path, options)?;
-    let key = watch::Sender::new(embedded.permit_key());
-    let overrides: Arc<dyn OverrideStore> = Arc::new(EmbeddedOverrides::new(path));
+    let (key, overrides) = (watch::Sender::new(embedded.permit_key()), embedded_overrides(path));
     let store = Kept::Embedded(Arc::new(Atomic::new(embedded)));
-    Ok(Opened { store, key, overrides: Some(overrides), chore: None })
+    Ok(Opened { store, key, overrides, chore: None })
+}
+
+fn embedded_overrides(path: &Path) -> Option<Arc<dyn OverrideStore>> {
+    Some(Arc::new(EmbeddedOverrides::new(path)))
 }
 
 fn options(durability: config::Durability, holder: Holder, clock: Arc<dyn Clock>) -> Options {

@@ -95,8 +95,8 @@ async fn postgres(
     timeout: Span,
     observer: Option<Arc<dyn Observer>>,
 ) -> Result<Remote, Error> {
-    // Waiting for a row is no outage, so it ends before the attempt does.
-    let lock = Span::from_micros(timeout.as_micros() / 2);
+    // Waiting for a row is no outage, so it ends well before the attempt does, also for those next in line.
+    let lock = Span::from_micros(timeout.as_micros() / 4);
     let options = postgres_options(config)?.reply_timeout(timeout);
     let mut options = options.lock_timeout(lock.min(tollgate_postgres::LOCK_TIMEOUT_DEFAULT));
     if let Some(observer) = observer {

@@ -157,6 +157,7 @@ mod tests {
                     kind: "redis".to_owned(),
                     degraded: true,
                     degraded_since: at,
+                    misconfigured: false,
                     owing: 3,
                 },
                 audit: Default::default(),

@@ -67,6 +67,11 @@ impl Broker {
         Self { child, out, err, printed, url, resp, grpc }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it printed until it was ready.
     pub(crate) fn printed(&self) -> &str {
         &self.printed

@@ -184,9 +184,8 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
     broker.put([api()]);
     let until = Timestamp::from_secs(1_000_060);
     let key = |text: &str, expires| Key {
-        hash: KeyHash::of(text),
-        scopes: [Scope::Acquire].into_iter().collect(),
         expires,
+        ..Key::new(text, KeyHash::of(text), [Scope::Acquire].into_iter().collect())
     };
     broker
         .app

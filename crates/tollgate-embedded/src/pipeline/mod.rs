@@ -92,6 +92,14 @@ impl Pipeline {
         }
     }
 
+    /// Why the store has stopped, if something could not be written or read.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match self.stopped.get() {
+            Some(Stop::Failed(error)) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
     /// The last batch that is durable.
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_postgres::types::Type;
 use tollgate::edge::random;
-use tollgate::{Clock, Error, SystemClock, Timestamp};
+use tollgate::{Clock, Error, LogLimit, SystemClock, Timestamp};
 
 use super::Quota;
 
@@ -20,7 +20,7 @@ pub const SPOOL_MAX: usize = 10_000;
 /// A quota that fails open.
 ///
 /// While the database is down `consume` answers `{allowed: true, remaining: 0, degraded: true}`, an error and a warning
-/// are logged, and the request is counted as soon as the database answers again, at the time when it was let through. A
+/// are logged (at most every [`LOG_EVERY`](tollgate::LOG_EVERY)), and the request is counted as soon as the database answers again, at the time when it was let through. A
 /// user who was let through as often as allowed is refused.
 #[derive(Debug)]
 pub struct FailOpen {
@@ -30,6 +30,8 @@ pub struct FailOpen {
     spool: Mutex<VecDeque<Spooled>>,
     /// One replays at a time.
     replaying: Semaphore,
+    full_logged: LogLimit,
+    open_logged: LogLimit,
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +50,9 @@ impl FailOpen {
     pub fn new(quota: Quota, per_user_max: usize) -> Result<Self, Error> {
         quota.check_replays()?;
         let (spool, replaying) = (Mutex::default(), Semaphore::new(1));
-        Ok(Self { quota, per_user_max, clock: Arc::new(SystemClock), spool, replaying })
+        let (full_logged, open_logged) = (LogLimit::new(), LogLimit::new());
+        let clock = Arc::new(SystemClock);
+        Ok(Self { quota, per_user_max, clock, spool, replaying, full_logged, open_logged })
     }
 
     /// The quota itself, which fails when its database does.
@@ -84,12 +88,16 @@ impl FailOpen {
         let is_repeat = spool.iter().any(|kept| repeats(&kept));
         let of_user = spool.iter().filter(|kept| kept.user == user).count();
         if !is_repeat && SPOOL_MAX <= spool.len() {
-            tracing::error!(%error, "rate limit: the database is down, and {SPOOL_MAX} requests wait for it");
+            if let Some(suppressed) = self.full_logged.pass(self.clock.now()) {
+                tracing::error!(%error, suppressed, "rate limit: the database is down, and {SPOOL_MAX} requests wait for it");
+            }
             return Err(error);
         }
-        tracing::error!(%error, user, "rate limit: the database is down");
         let allowed = is_repeat || of_user < self.per_user_max;
-        tracing::warn!(user, allowed, "rate limit: degraded, decided without the database");
+        if let Some(suppressed) = self.open_logged.pass(self.clock.now()) {
+            tracing::error!(%error, user, suppressed, "rate limit: the database is down");
+            tracing::warn!(user, allowed, "rate limit: degraded, decided without the database");
+        }
         if allowed && !is_repeat {
             // Without a key a repeat of the replay would be counted twice.
             let made = || format!("{:08x}{:08x}{:08x}", random(), random(), random());

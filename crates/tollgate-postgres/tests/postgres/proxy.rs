@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollgate::{Ask, Gate, Span};
+use tollgate::{Ask, ErrorKind, Gate, Span};
 use tollgate_postgres::{Options, Postgres};
 
 use super::{Desk, acquire, hourly, used};
@@ -147,5 +147,8 @@ async fn works_behind_a_pooler_in_transaction_mode() {
     assert_eq!(admitted, [true, true, false, false]);
     let preparing = Postgres::open(options).await.unwrap();
     let error = preparing.acquire(&Ask::new(&policy, "pooled")).await.unwrap_err();
-    assert!(error.to_string().contains("prepared statement"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("prepared statement"), "{error}");
+    assert!(text.contains("set transaction_pooling = true in [store]"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
 }

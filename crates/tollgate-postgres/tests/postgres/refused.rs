@@ -42,16 +42,20 @@ async fn wrong_addresses_users_and_databases_are_told_apart() {
     let error = refused(nowhere).await;
     assert!(error.to_string().contains("nothing listens there; check host and port"), "{error}");
     assert!(error.to_string().contains("127.0.0.1:1/db"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
 
     let error = refused(Options::new(&guarded("hush-hush")).unwrap()).await;
     assert!(error.to_string().contains("does not accept the user or the password"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(!all_text(&error).contains("hush-hush"), "{error:?}");
 
     let error = refused(Options::new(&url.replace("postgres@", "guarded@")).unwrap()).await;
     assert!(error.to_string().contains("the url has none"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
 
     let error = refused(Options::new(&url.replace(&desk.name, "nowhere")).unwrap()).await;
     assert!(error.to_string().contains("CREATE DATABASE"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
 
     let weak = Options::new(&url.replace("postgres@", "weak@")).unwrap();
     let error = refused(weak.clone()).await;
@@ -62,7 +66,7 @@ async fn wrong_addresses_users_and_databases_are_told_apart() {
 
     let error = refused(weak.without_migrations()).await;
     assert!(error.to_string().contains("tollgate postgres install"), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
 }
 
 /// The least rights that a gate needs, as the README gives them.
@@ -124,7 +128,8 @@ async fn certificates_are_checked() {
     assert!(acquire(&gate, &hourly(1), "sealed").await.is_admitted());
     assert_eq!(desk.psql("SELECT bool_and(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'tollgate'"), "t");
     let error = refused(require).await;
-    assert!(error.to_string().contains("TLS") && error.is_unavailable(), "{error}");
+    assert!(error.to_string().contains("TLS"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
     let error = refused(trusting.authority("no certificate")).await;
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }

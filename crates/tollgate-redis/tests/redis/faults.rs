@@ -95,9 +95,9 @@ async fn each_way_to_misconnect_has_its_own_text() {
     let place = redis.url().replace("redis://", "");
     let nobody = Port::free().unwrap();
     for (url, kind, text) in [
-        (format!("redis://:s3cret-wrong@{place}"), ErrorKind::Invalid, "password is wrong"),
-        (format!("redis://nobody:s3cret@{place}"), ErrorKind::Invalid, "password is wrong"),
-        (format!("redis://{place}"), ErrorKind::Invalid, "password is wrong"),
+        (format!("redis://:s3cret-wrong@{place}"), ErrorKind::Misconfigured, "password is wrong"),
+        (format!("redis://nobody:s3cret@{place}"), ErrorKind::Misconfigured, "password is wrong"),
+        (format!("redis://{place}"), ErrorKind::Misconfigured, "password is wrong"),
         (
             format!("redis://:s3cret@127.0.0.1:{}", nobody.number()),
             ErrorKind::Unavailable,
@@ -134,11 +134,11 @@ async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
     assert!(gate.reset(&policy, "p").await.unwrap());
     let gate = connect(Options::single(format!("redis://less:s3cret@{place}"))).await;
     let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
-    assert!(kind == ErrorKind::Invalid && text.contains("ACL SETUSER"), "{kind:?} {text}");
+    assert!(kind == ErrorKind::Misconfigured && text.contains("ACL SETUSER"), "{kind:?} {text}");
     let gate =
         connect(Options::single(format!("redis://full:s3cret@{place}")).prefix("other")).await;
     let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
-    assert!(kind == ErrorKind::Invalid && text.contains("ACL SETUSER"), "{kind:?} {text}");
+    assert!(kind == ErrorKind::Misconfigured && text.contains("ACL SETUSER"), "{kind:?} {text}");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_replica_a_full_server_and_a_foreign_key_are_told_apart() {
     let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
     redis.command(&["set", &gate.key(&policy, "foreign"), "mine"]).unwrap();
     let (kind, text) = told_about(&acquire(&gate, &policy, "foreign").await.unwrap_err());
-    assert!(kind == ErrorKind::Invalid && text.contains("another program"), "{kind:?} {text}");
+    assert!(kind == ErrorKind::Corrupt && text.contains("another program"), "{kind:?} {text}");
     redis.command(&["config", "set", "maxmemory", "1"]).unwrap();
     let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
     assert!(kind == ErrorKind::Full && text.contains("maxmemory"), "{kind:?} {text}");

@@ -26,7 +26,7 @@ async fn another_authority_is_refused_and_the_text_says_what_to_do() {
         Options::cluster([redis.url()]).authority(other.pem()),
     ] {
         let error = Redis::connect(options.clone()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{options:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{options:?}: {error}");
         assert!(error.to_string().contains("authority_file"), "{options:?}: {error}");
     }
     let junk = Options::single(redis.url()).authority("not a certificate");

@@ -82,6 +82,10 @@ impl App {
 
     async fn ask_store(&self) -> Result<(), Error> {
         let unavailable = |text: &str| Err(Error::new(ErrorKind::Unavailable, text));
+        if self.health.as_ref().is_some_and(|health| health().misconfigured) {
+            let text = "the store does not serve this broker";
+            return Err(Error::new(ErrorKind::Misconfigured, text));
+        }
         let policies = self.policies();
         let Some(policy) = policies.iter().next() else { return Ok(()) };
         let standing = self.gate.standing(policy, READY_SUBJECT);

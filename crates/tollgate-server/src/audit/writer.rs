@@ -6,11 +6,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tollgate::Clock;
-use tollgate::Timestamp;
 use tollgate::audit::Record;
+use tollgate::{LogLimit, Timestamp};
 
 use super::{Auditor, Message};
 use crate::bounds::{AUDIT_BATCH_MAX, AUDIT_TRIM_EVERY};
+
+static FAILURES: LogLimit = LogLimit::new();
 
 impl Auditor {
     /// Writes what is queued, until it is dropped.
@@ -68,7 +70,9 @@ impl Auditor {
         match written {
             Ok(()) => self.recorded.fetch_add(count, Ordering::Relaxed),
             Err(error) => {
-                tracing::warn!(%error, records = count, "the audit log could not be written");
+                if let Some(suppressed) = FAILURES.pass(now) {
+                    tracing::warn!(%error, records = count, suppressed, "the audit log could not be written");
+                }
                 self.dropped.fetch_add(count, Ordering::Relaxed)
             }
         };

@@ -7,16 +7,15 @@ use tollgate::{Error, ErrorKind};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use crate::wire::{KIND_TRAILER, kind_name};
+use crate::failures;
+use crate::wire::{KIND_TRAILER, caller_text, kind_name};
 
-/// `error` as a status. What is the server's own trouble is logged, without what callers sent.
+/// `error` as a status, logged if it is the server's own trouble.
 pub(super) fn of(error: &Error) -> Status {
     let name = kind_name(error.kind());
     let code = code_of(error.kind());
-    if matches!(code, Code::Unavailable | Code::DataLoss | Code::Internal) {
-        tracing::error!(kind = name, %error, "could not answer");
-    }
-    let mut status = Status::new(code, error.to_string());
+    failures::log(error);
+    let mut status = Status::new(code, caller_text(error));
     status.metadata_mut().insert(KIND_TRAILER, MetadataValue::from_static(name));
     status
 }
@@ -44,7 +43,11 @@ const fn code_of(kind: ErrorKind) -> Code {
         ErrorKind::Contended => Code::ResourceExhausted,
         ErrorKind::Expired => Code::FailedPrecondition,
         ErrorKind::Corrupt => Code::DataLoss,
-        ErrorKind::Full | ErrorKind::Throttled | ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Full
+        | ErrorKind::Throttled
+        | ErrorKind::TimedOut
+        | ErrorKind::Misconfigured
+        | ErrorKind::Unavailable => Code::Unavailable,
         _ => Code::Internal,
     }
 }

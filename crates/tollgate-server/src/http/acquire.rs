@@ -18,6 +18,7 @@ use super::{guard, reply};
 use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::BATCH_ASKS_MAX;
+use crate::failures;
 use crate::keys::Scope;
 use crate::wire::{AcquireRequest, Answer, BatchRequest, BatchResponse, Problem};
 
@@ -105,7 +106,10 @@ async fn answer(app: &App, caller: &Caller, request: &AcquireRequest) -> Answer 
     };
     match decided.await {
         Ok(decision) => Answer::of(&decision, app.permit_keys().sealing(), app.now()),
-        Err(error) => Answer::Failed(error.into()),
+        Err(error) => {
+            failures::log(&error);
+            Answer::Failed(error.into())
+        }
     }
 }
 

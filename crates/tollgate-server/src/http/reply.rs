@@ -10,7 +10,8 @@ use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
 
 use super::fields;
 use crate::app::App;
-use crate::wire::{Denied, PROBLEM_JSON, Problem, admission, kind_name};
+use crate::failures;
+use crate::wire::{Denied, PROBLEM_JSON, Problem, admission};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -36,12 +37,10 @@ pub(super) fn problem(problem: &Problem) -> Response {
     json(problem.status, PROBLEM_JSON, problem)
 }
 
-/// `error` as a problem document. What is the server's own trouble is logged, without what callers sent.
+/// `error` as a problem document, logged if it is the server's own trouble.
 pub(super) fn error(error: &Error) -> Response {
     let body = Problem::from(error);
-    if 500 <= body.status {
-        tracing::error!(kind = kind_name(error.kind()), %error, "could not answer");
-    }
+    failures::log(error);
     let mut response = problem(&body);
     if error.kind() == ErrorKind::Contended {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(CONTENDED_RETRY_SECS));

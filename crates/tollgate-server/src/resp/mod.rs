@@ -22,7 +22,8 @@ use tollgate::{Error, ErrorKind};
 
 use crate::access::Session;
 use crate::app::App;
-use crate::wire::kind_name;
+use crate::failures;
+use crate::wire::{caller_text, kind_name};
 use names::{LONGEST_NAME, NAMES};
 use reply::Replies;
 use throttle::Throttles;
@@ -81,7 +82,8 @@ impl Resp {
             }
         };
         if let Err(error) = answered {
-            replies.error(&kind_name(error.kind()).to_ascii_uppercase(), &error.to_string());
+            failures::log(&error);
+            replies.error(&kind_name(error.kind()).to_ascii_uppercase(), &caller_text(&error));
         }
         true
     }

@@ -35,8 +35,10 @@ pub use policy::{
     FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse, PolicyDescription,
 };
 pub use problem::{
-    KIND_TRAILER, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, kind_name, kind_of, status_of,
+    KIND_TRAILER, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text, kind_name, kind_of, status_of,
 };
+#[cfg(feature = "serve")]
+pub(crate) use problem::{KINDS_MAX, kind_place};
 pub use request::{
     AcquireRequest, BatchRequest, ChargeRequest, CloseRequest, OverrideRequest, PermitRequest,
     SettleRequest, StandingQuery, ViolationRequest, named_costs,

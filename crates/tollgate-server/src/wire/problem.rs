@@ -53,13 +53,25 @@ impl Problem {
 
 impl From<&Error> for Problem {
     fn from(error: &Error) -> Self {
-        Self::new(status_of(error.kind()), kind_name(error.kind()), error.to_string())
+        Self::new(status_of(error.kind()), kind_name(error.kind()), caller_text(error))
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         Self::from(&error)
+    }
+}
+
+/// The text of `error` for a caller. How the broker reaches its store is not for callers: the log has it.
+#[must_use]
+pub fn caller_text(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Misconfigured => {
+            "the store does not serve this broker; its operator finds the cause in the broker's log"
+                .to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -72,9 +84,12 @@ pub const fn status_of(kind: ErrorKind) -> u16 {
         ErrorKind::UnknownPolicy => 404,
         ErrorKind::Conflict => 409,
         ErrorKind::Expired => 410,
-        ErrorKind::Contended | ErrorKind::Full | ErrorKind::Throttled | ErrorKind::Unavailable => {
-            503
-        }
+        ErrorKind::Contended
+        | ErrorKind::Full
+        | ErrorKind::Throttled
+        | ErrorKind::TimedOut
+        | ErrorKind::Misconfigured
+        | ErrorKind::Unavailable => 503,
         _ => 500,
     }
 }
@@ -93,6 +108,8 @@ pub const fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Full => "full",
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::Throttled => "throttled",
+        ErrorKind::TimedOut => "timed-out",
+        ErrorKind::Misconfigured => "misconfigured",
         _ => "internal",
     }
 }
@@ -108,19 +125,32 @@ pub const fn kind_name(kind: ErrorKind) -> &'static str {
 /// ```
 #[must_use]
 pub fn kind_of(name: &str) -> Option<ErrorKind> {
-    const KINDS: [ErrorKind; 10] = [
-        ErrorKind::Invalid,
-        ErrorKind::Forbidden,
-        ErrorKind::UnknownPolicy,
-        ErrorKind::Conflict,
-        ErrorKind::Contended,
-        ErrorKind::Expired,
-        ErrorKind::Corrupt,
-        ErrorKind::Full,
-        ErrorKind::Unavailable,
-        ErrorKind::Throttled,
-    ];
     KINDS.into_iter().find(|kind| kind_name(*kind) == name)
+}
+
+/// Every kind.
+const KINDS: [ErrorKind; 11] = [
+    ErrorKind::Invalid,
+    ErrorKind::UnknownPolicy,
+    ErrorKind::Conflict,
+    ErrorKind::Contended,
+    ErrorKind::Expired,
+    ErrorKind::Corrupt,
+    ErrorKind::Full,
+    ErrorKind::Unavailable,
+    ErrorKind::Throttled,
+    ErrorKind::TimedOut,
+    ErrorKind::Misconfigured,
+];
+
+/// How many places [`kind_place`] has.
+#[cfg(feature = "serve")]
+pub(crate) const KINDS_MAX: usize = KINDS.len() + 1;
+
+/// A place for each kind; the last is for those without a word.
+#[cfg(feature = "serve")]
+pub(crate) fn kind_place(kind: ErrorKind) -> usize {
+    KINDS.into_iter().position(|known| known == kind).unwrap_or(KINDS.len())
 }
 
 const fn title_of(status: u16) -> &'static str {

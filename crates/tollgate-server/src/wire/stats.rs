@@ -50,6 +50,9 @@ pub struct StoreHealth {
     /// Since when; null if it is not degraded.
     #[serde(with = "text::MaybeTime")]
     pub degraded_since: Option<Timestamp>,
+    /// Whether it can be reached but does not serve this server until its operator changes something.
+    #[serde(default)]
+    pub misconfigured: bool,
     /// How many subjects were let through without it that it does not know of yet.
     pub owing: usize,
 }

@@ -81,7 +81,9 @@ fn line(record: &Record) -> Json {
             put("limit", json!(limit));
             put("until", json!(until.to_string()));
         }
-        What::Failed { error } | What::DegradedBegan { error } => put("error", json!(error)),
+        What::Failed { error } | What::DegradedBegan { error } | What::Misconfigured { error } => {
+            put("error", json!(error))
+        }
         What::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
         What::Mended { ahead } => put("ahead", json!(ahead.for_people())),
         What::Violated(incident) => put("incident", json!(incident)),

@@ -44,6 +44,7 @@ impl RecordSink for Sns {
             Event::Violated { .. }
                 | Event::Mended { .. }
                 | Event::DegradedBegan { .. }
+                | Event::Misconfigured { .. }
                 | Event::DegradedEnded { .. }
         )
     }
@@ -88,6 +89,10 @@ fn message(record: &Record) -> Option<(String, String)> {
         What::DegradedBegan { error } => (
             "tollgate: decisions are made without the store".to_owned(),
             json!({ "id": id, "at": record.at.to_string(), "event": "degraded_began", "error": error }),
+        ),
+        What::Misconfigured { error } => (
+            "tollgate incident: the store does not serve this broker".to_owned(),
+            json!({ "id": id, "at": record.at.to_string(), "event": "misconfigured", "error": error }),
         ),
         What::DegradedEnded { lasted } => (
             "tollgate: the store answers again".to_owned(),

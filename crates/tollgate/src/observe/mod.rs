@@ -112,6 +112,11 @@ pub enum Event<'a> {
         /// The last failure.
         error: &'a Error,
     },
+    /// The store can be reached but does not serve this program until the operator changes something.
+    Misconfigured {
+        /// What is wrong, and what would be right.
+        error: &'a Error,
+    },
     /// The store answers again, and what was spent without it has been posted.
     DegradedEnded {
         /// How long decisions were made without it.

@@ -9,7 +9,7 @@ mod optimistic;
 mod resend;
 
 pub use chance::Chance;
-pub use fallback::{Fallback, FallbackSettings};
+pub use fallback::{FIRST_PROBE, Fallback, FallbackSettings};
 pub use leased::{Leased, LeasedOptions, SUBJECTS_MAX_DEFAULT};
 pub use optimistic::{Optimistic, OptimisticOptions, over_issue_bound};
 pub use resend::{Attempts, Resend};

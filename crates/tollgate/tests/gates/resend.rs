@@ -20,7 +20,7 @@ async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles(
     for (trouble, attempts, kind, result) in [
         (Trouble::Down, 3, ErrorKind::Unavailable, Tried::Failed),
         (Trouble::LosesReply, 3, ErrorKind::Unavailable, Tried::Failed),
-        (Trouble::Hangs, 3, ErrorKind::Unavailable, Tried::Failed),
+        (Trouble::Hangs, 3, ErrorKind::TimedOut, Tried::Failed),
         (Trouble::Throttles, 6, ErrorKind::Throttled, Tried::Throttled),
         (Trouble::Full, 1, ErrorKind::Full, Tried::Answered),
     ] {
@@ -62,7 +62,7 @@ async fn every_call_is_answered_within_its_deadline() {
     for call in calls {
         let since = clock.now();
         let error = drive(&clock, call).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(clock.now().since(since) <= attempts.deadline, "{}", clock.now().since(since));
     }
 }

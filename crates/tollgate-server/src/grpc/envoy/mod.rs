@@ -21,6 +21,7 @@ use super::status;
 use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::DESCRIPTORS_MAX;
+use crate::failures;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -114,7 +115,7 @@ fn check(request: &RateLimitRequest) -> Result<(), Error> {
 async fn give_back(app: &App, taken: &[Permit]) {
     for permit in taken {
         if let Err(error) = app.gate().release(permit).await {
-            tracing::error!(policy = permit.policy().name(), %error, "could not give back");
+            failures::log_as(&error, "could not give back");
         }
     }
 }

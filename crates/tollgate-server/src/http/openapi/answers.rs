@@ -73,7 +73,7 @@ const PROBLEMS: [(u16, &str, &str, &[&str]); 11] = [
     (
         503,
         "Unavailable",
-        "The store is away, full or contended, or the server is stopping.",
+        "The store is away, full or misconfigured, the subject is contended, or the server is stopping.",
         &["RetryAfter"],
     ),
 ];

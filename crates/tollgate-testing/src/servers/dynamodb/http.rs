@@ -57,6 +57,11 @@ impl Message {
         target.rsplit_once('.').map_or(target, |(_, operation)| operation)
     }
 
+    /// Whether `text` is in the body.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.body).contains(text)
+    }
+
     /// Whether this is the reply to a request that was carried out.
     pub(super) fn is_success(&self) -> bool {
         self.head.starts_with("HTTP/1.1 200")

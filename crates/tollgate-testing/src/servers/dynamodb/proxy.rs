@@ -66,6 +66,7 @@ struct Desk {
     counts: Counts,
     next: VecDeque<(String, Misbehaviour)>,
     always: Option<(String, Misbehaviour)>,
+    about: Option<(String, Misbehaviour)>,
     date: Option<String>,
     held: Vec<Message>,
 }
@@ -128,6 +129,11 @@ impl Proxy {
     pub fn always(&self, how: Option<(&str, Misbehaviour)>) {
         self.shared.desk().always = how.map(|(operation, how)| (operation.to_owned(), how));
     }
+
+    /// Misbehaves to every request whose body has `text` in it, such as a subject; nothing ends that.
+    pub fn always_about(&self, how: Option<(&str, Misbehaviour)>) {
+        self.shared.desk().about = how.map(|(text, how)| (text.to_owned(), how));
+    }
 }
 
 impl Proxy {
@@ -151,11 +157,15 @@ impl Shared {
     }
 
     /// Counts a request and says how to misbehave to it.
-    fn count(&self, operation: &str) -> Option<Misbehaviour> {
+    fn count(&self, request: &Message) -> Option<Misbehaviour> {
+        let operation = request.operation();
         let mut desk = self.desk();
         *desk.counts.requests.entry(operation.to_owned()).or_default() += 1;
         if let Some((_, how)) = desk.next.pop_front_if(|(planned, _)| planned == operation) {
             return Some(how);
+        }
+        if let Some((_, how)) = desk.about.as_ref().filter(|(text, _)| request.mentions(text)) {
+            return Some(how.clone());
         }
         desk.always.as_ref().filter(|(always, _)| always == operation).map(|(_, how)| how.clone())
     }
@@ -178,7 +188,7 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut requests = BufReader::new(client);
     let mut upstream: Option<BufReader<TcpStream>> = None;
     while let Some(request) = Message::read(&mut requests)? {
-        let how = shared.count(request.operation());
+        let how = shared.count(&request);
         if how == Some(Misbehaviour::Hold) {
             shared.desk().held.push(request);
             return Ok(());

@@ -20,23 +20,24 @@ const POST_WAIT: Span = Span::from_secs(1);
 
 impl<G: Gate> Shared<G> {
     /// Waits until what the subject owes is posted, and says whether the store may be asked.
-    async fn ready(&self, of: (&Policy, &str)) -> bool {
+    async fn ready(&self, of: (&Policy, &str)) -> Result<bool, Error> {
+        let since = self.clock.now();
         let key = key_of(of.0, of.1);
         let until = self.clock.now() + POST_WAIT;
         loop {
             let way = self.state().way(&key);
             match way {
-                Way::Store => return true,
-                Way::Local => return false,
+                Way::Store => return Ok(true),
+                Way::Local => return Ok(false),
                 Way::Post => match within(self.post(&key), self.clock.sleep_until(until)).await {
                     Some(Ok(())) => {}
-                    Some(Err(error)) => {
-                        if error.is_unavailable() {
-                            self.fail(&error, of);
-                        }
-                        return false;
+                    Some(Err(error)) if error.is_unavailable() => {
+                        let error = self.blame(error, since, of.0).await?;
+                        self.fail(&error, of);
+                        return Ok(false);
                     }
-                    None => return false,
+                    Some(Err(error)) if error.kind() == ErrorKind::Contended => return Err(error),
+                    Some(Err(_)) | None => return Ok(false),
                 },
             }
         }
@@ -85,7 +86,11 @@ impl<G: Gate> Shared<G> {
             Some(cause) => format!("{text}: {cause}"),
             None => text,
         };
-        let error = Error::new(ErrorKind::Unavailable, text);
+        let kind = cause.as_ref().map_or(ErrorKind::Unavailable, |cause| match cause.kind() {
+            ErrorKind::Misconfigured => ErrorKind::Misconfigured,
+            _ => ErrorKind::Unavailable,
+        });
+        let error = Error::new(kind, text);
         match cause {
             Some(cause) => error.caused_by(cause),
             None => error,
@@ -108,12 +113,16 @@ impl<G: Gate> Fallback<G> {
             if !shared.state().is_tended {
                 shared.tend_now().await;
             }
-            is_ready = shared.ready((policy, subject)).await;
+            is_ready = shared.ready((policy, subject)).await?;
         }
         let mut in_doubt = false;
         if is_ready {
-            match store(&shared.gate).await {
+            let since = shared.clock.now();
+            let answer = store(&shared.gate).await;
+            shared.heard(&answer);
+            match answer {
                 Err(error) if error.is_unavailable() => {
+                    let error = shared.blame(error, since, policy).await?;
                     in_doubt = shared.has_room().is_ok();
                     shared.fail(&error, (policy, subject));
                     if policy.on_store_failure() == OnStoreFailure::Closed {

@@ -33,8 +33,10 @@ impl<G: Gate> Gate for Fallback<G> {
             if self.0.is_cut() {
                 return kept();
             }
+            let since = self.0.clock.now();
             match self.0.gate.settle(permit, actual).await {
                 Err(error) if error.is_unavailable() => {
+                    let error = self.0.blame(error, since, permit.policy()).await?;
                     self.0.fail(&error, (permit.policy(), permit.subject()));
                     kept()
                 }
@@ -52,8 +54,10 @@ impl<G: Gate> Gate for Fallback<G> {
             if self.0.is_cut() {
                 return kept();
             }
+            let since = self.0.clock.now();
             match self.0.gate.release(permit).await {
                 Err(error) if error.is_unavailable() => {
+                    let error = self.0.blame(error, since, permit.policy()).await?;
                     self.0.fail(&error, (permit.policy(), permit.subject()));
                     kept()
                 }
@@ -105,8 +109,10 @@ impl<G: Gate> Gate for Fallback<G> {
         Box::pin(async move {
             let (policy, subject) = (ask.policy(), ask.subject());
             if !self.0.is_cut() {
+                let since = self.0.clock.now();
                 match self.0.gate.close_until(ask, limit, until).await {
                     Err(error) if error.is_unavailable() => {
+                        let error = self.0.blame(error, since, policy).await?;
                         self.0.fail(&error, (policy, subject));
                     }
                     answer => return answer,
@@ -126,8 +132,10 @@ impl<G: Gate> Gate for Fallback<G> {
         let policy = policy.for_subject(subject);
         Box::pin(async move {
             if !self.0.is_cut() {
+                let since = self.0.clock.now();
                 match self.0.gate.standing(policy, subject).await {
                     Err(error) if error.is_unavailable() => {
+                        let error = self.0.blame(error, since, policy).await?;
                         self.0.fail(&error, (policy, subject));
                         self.0.tended();
                     }

@@ -12,15 +12,17 @@ mod gate;
 mod owed;
 mod settings;
 mod state;
+mod suspicion;
 mod tend;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_core::Policy;
+use tollgate_core::{Policy, Span};
 
-pub use self::settings::FallbackSettings;
+pub use self::settings::{FIRST_PROBE, FallbackSettings};
 use self::state::State;
+use self::suspicion::Suspicion;
 use super::chance::Chance;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -54,6 +56,7 @@ struct Shared<G> {
     chance: Chance,
     observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
+    suspicion: Suspicion,
     /// Whether `state` has to be looked at at all.
     is_degraded: AtomicBool,
 }
@@ -73,7 +76,9 @@ impl<G: Gate> Fallback<G> {
         }
         let (chance, state) = (Chance::default(), Mutex::new(State::default()));
         let is_degraded = AtomicBool::new(false);
-        let shared = Shared { gate, clock, settings, chance, observer: None, state, is_degraded };
+        let suspicion = Suspicion::default();
+        let shared =
+            Shared { gate, clock, settings, chance, observer: None, state, suspicion, is_degraded };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -99,6 +104,12 @@ impl<G: Gate> Fallback<G> {
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.0.is_degraded.load(Ordering::Acquire)
+    }
+
+    /// Whether the store can be reached but does not serve this program until the operator changes something.
+    #[must_use]
+    pub fn is_misconfigured(&self) -> bool {
+        self.is_degraded() && self.0.state().is_misconfigured
     }
 
     /// How many subjects owe something to the store.
@@ -144,14 +155,25 @@ impl<G> Shared<G> {
 
     /// Notes that the store failed.
     fn fail(&self, error: &Error, (policy, subject): (&Policy, &str)) {
-        let pause = self.chance.between(self.settings.probe_min, self.settings.probe_max);
         let mut state = self.state();
+        let pause = self.pause(0);
         let began = state.fail(error, self.clock.now(), pause);
         state.failed = Some((policy.clone(), subject.to_owned()));
+        let is_news = state.note_misconfigured(error);
         drop(state);
         self.show();
         if began {
             self.observe(&Event::DegradedBegan { error });
         }
+        if is_news {
+            self.observe(&Event::Misconfigured { error });
+        }
+    }
+
+    /// The pause after so many probes in vain: short at first, since most outages are.
+    fn pause(&self, probes: u32) -> Span {
+        let first = FIRST_PROBE.as_micros().saturating_mul(1 << probes.min(16));
+        let first = self.chance.between(Span::from_micros(first / 2), Span::from_micros(first));
+        first.min(self.chance.between(self.settings.probe_min, self.settings.probe_max))
     }
 }

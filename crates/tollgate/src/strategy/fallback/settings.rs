@@ -2,15 +2,21 @@
 
 use tollgate_core::Span;
 
+/// How long after a failure the store is first probed, at most.
+pub const FIRST_PROBE: Span = Span::from_secs(1);
+
 /// How a [`Fallback`](super::Fallback) behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackSettings {
     /// How many instances share the limits, counting those that are down: the divisor of every share.
     pub instances: u64,
-    /// The shortest time between two probes of a store that failed: 5 s.
+    /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within
+    /// [`FIRST_PROBE`], and the pauses double until they reach this.
     pub probe_min: Span,
     /// The longest: 30 s. Jitter between the two keeps instances from probing together.
     pub probe_max: Span,
+    /// How long a probe may take that tells a slow subject from a store that is away: 1 s.
+    pub probe_timeout: Span,
     /// How many subjects are answered without the store, 100,000; then the answer is [`Full`](crate::ErrorKind::Full).
     pub subjects_max: usize,
     /// How many settles, releases and closings are kept for the store, 100,000; then they are
@@ -26,6 +32,7 @@ impl FallbackSettings {
             instances,
             probe_min: Span::from_secs(5),
             probe_max: Span::from_secs(30),
+            probe_timeout: Span::from_secs(1),
             subjects_max: 100_000,
             kept_max: 100_000,
         }

@@ -32,6 +32,10 @@ pub(super) struct State {
     pub(super) cut: Option<Error>,
     /// When somebody is to look at the store again.
     pub(super) look_at: Timestamp,
+    /// How often somebody looked in vain since it failed.
+    pub(super) probes: u32,
+    /// Whether only the operator can make the store answer.
+    pub(super) is_misconfigured: bool,
     /// What failed last, which is what the next probe asks about.
     pub(super) failed: Option<(Policy, String)>,
     pub(super) is_probing: bool,
@@ -75,11 +79,18 @@ impl State {
         // A store that is full answers those who have a place.
         if error.kind() != ErrorKind::Full && self.cut.is_none() {
             self.cut = Some(error.clone());
+            self.probes = 0;
             self.look_at = now + pause;
         } else if began {
             self.look_at = now + pause;
         }
         began
+    }
+
+    /// Notes whether `error` is for the operator to solve. Says whether that is new.
+    pub(super) fn note_misconfigured(&mut self, error: &Error) -> bool {
+        let is_misconfigured = error.kind() == ErrorKind::Misconfigured;
+        !std::mem::replace(&mut self.is_misconfigured, is_misconfigured) && is_misconfigured
     }
 
     pub(super) fn way(&self, key: &Key) -> Way {

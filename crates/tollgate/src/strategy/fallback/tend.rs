@@ -102,34 +102,53 @@ impl<G: Gate> Shared<G> {
             return self.state().cut.is_none();
         };
         let probing = Probing(self);
-        let answer = self.gate.standing(&policy, &subject).await;
-        let is_back = !matches!(&answer, Err(error) if error.is_unavailable());
+        let failed = match self.gate.standing(&policy, &subject).await {
+            Err(error) if error.is_unavailable() && !error.may_be_of_subject() => Some(error),
+            // A store that only reads would fail the next caller.
+            _ => self.touch(&policy).await.err(),
+        };
         let mut state = self.state();
-        if is_back {
-            state.cut = None;
+        let Some(error) = failed else {
+            (state.cut, state.is_misconfigured) = (None, false);
             state.look_at = self.clock.now();
-        } else {
-            state.look_at = self.look_again();
-        }
+            return true;
+        };
+        state.probes = state.probes.saturating_add(1);
+        state.look_at = self.look_again(state.probes);
+        let is_news = state.note_misconfigured(&error);
+        state.cut = Some(error.clone());
         drop(state);
         drop(probing);
-        is_back
+        if is_news {
+            self.observe(&Event::Misconfigured { error: &error });
+        }
+        false
     }
 
-    /// Posts what everybody owes; stops at the first who cannot be served.
+    /// Posts what everybody owes, and stops where the store fails. A subject that cannot be served is left for later.
     pub(super) async fn post_all(&self) -> Result<(), Error> {
         let owing = self.state().owing();
+        let mut left = Ok(());
         for key in owing {
-            self.post(&key).await.inspect_err(|error| {
-                let policy = self.state().account(&key).map(|account| account.policy().clone());
-                if let Some(policy) = policy.filter(|_| error.is_unavailable()) {
-                    self.fail(error, (&policy, &key.1));
+            let since = self.clock.now();
+            let Err(error) = self.post(&key).await else { continue };
+            // Whatever it was, not at once again.
+            let again = self.look_again(1);
+            self.state().look_at = again;
+            let policy = self.state().account(&key).map(|account| account.policy().clone());
+            let Some(policy) = policy.filter(|_| error.is_unavailable()) else {
+                left = Err(error);
+                continue;
+            };
+            match self.blame(error, since, &policy).await {
+                Ok(error) => {
+                    self.fail(&error, (&policy, &key.1));
+                    return Err(error);
                 }
-                // Whatever it was, not at once again.
-                self.state().look_at = self.look_again();
-            })?;
+                Err(error) => left = Err(error),
+            }
         }
-        Ok(())
+        left
     }
 
     /// Posts what `key` owes, one call after the other, each until the store has it; or waits for whoever does. Whoever
@@ -176,9 +195,8 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    fn look_again(&self) -> Timestamp {
-        let pause = self.chance.between(self.settings.probe_min, self.settings.probe_max);
-        self.clock.now() + pause.max(LOOK_AGAIN_MIN)
+    fn look_again(&self, probes: u32) -> Timestamp {
+        self.clock.now() + self.pause(probes).max(LOOK_AGAIN_MIN)
     }
 }
 

@@ -168,7 +168,7 @@ impl<G: Gate> Shared<G> {
         let late = self.clock.sleep_until(self.clock.now() + timeout);
         first(call, late).await.unwrap_or_else(|| {
             let text = format!("optimistic: the store did not answer within {timeout}");
-            Err(Error::new(ErrorKind::Unavailable, text))
+            Err(Error::new(ErrorKind::TimedOut, text))
         })
     }
 

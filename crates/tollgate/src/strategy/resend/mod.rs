@@ -132,7 +132,7 @@ impl<G: Gate> Resend<G> {
                 Err(error) => error,
             };
             match error.kind() {
-                ErrorKind::Unavailable => failed += 1,
+                ErrorKind::Unavailable | ErrorKind::TimedOut => failed += 1,
                 ErrorKind::Throttled => throttled += 1,
                 _ => return Err(error),
             }
@@ -164,12 +164,14 @@ impl<G: Gate> Resend<G> {
                 "the store had no answer within {}; whether it was carried out is not known",
                 until.since(since).for_people()
             );
-            Err(Error::new(ErrorKind::Unavailable, text))
+            Err(Error::new(ErrorKind::TimedOut, text))
         });
         if let Some(observer) = &self.observer {
             let result = match answer.as_ref().map_err(Error::kind) {
                 Err(ErrorKind::Throttled) => Tried::Throttled,
-                Err(ErrorKind::Unavailable) => Tried::Failed,
+                Err(ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Misconfigured) => {
+                    Tried::Failed
+                }
                 _ => Tried::Answered,
             };
             observer.observe(&Event::Tried { policy, attempt, took, result });

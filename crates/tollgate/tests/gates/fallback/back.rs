@@ -43,9 +43,9 @@ async fn r000_12_a_debt_is_posted_once_though_replies_are_lost() {
         for _ in 0..5 {
             admitted(&gate, &Ask::new(&policy, "opens").cost("requests", 3)).await;
         }
-        // The probe is answered, and then nothing is, for longer than one call is tried.
+        // The probe, which reads and writes, is answered, and then nothing is, for longer than one call is tried.
         store.always(lost);
-        store.next_calls([Trouble::None]);
+        store.next_calls([Trouble::None; 2]);
         pass(&clock, Span::from_mins(2)).await;
         assert_eq!(
             used(&store, &policy, "opens").await,

@@ -103,7 +103,7 @@ async fn a_caller_that_gives_up_while_posting_loses_nothing() {
     let (store, clock, gate) = away(&policy).await;
     admitted(&gate, &Ask::new(&policy, "p")).await;
     store.always(Trouble::HangsAfter);
-    store.next_calls([Trouble::None]);
+    store.next_calls([Trouble::None; 2]);
     assert!(gate.probe().await);
     let impatient = {
         let (gate, policy) = (Arc::clone(&gate), policy.clone());

@@ -8,7 +8,9 @@ use tollgate::{
 };
 use tollgate_testing::faulty::Trouble;
 
-use crate::faulty::{drive, fallback, hourly, leap, pass, resend, store, used, with};
+use crate::faulty::{
+    drive, fallback, fallback_with, hourly, leap, pass, resend, store, used, with,
+};
 
 const HOUR: Span = Span::from_hours(1);
 
@@ -54,10 +56,78 @@ async fn r000_11_throttling_opens_it_after_five_retries() {
     store.next_calls([Trouble::Throttles; 5]);
     let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
     assert!(!permit.permit().unwrap().degraded);
+    // The store serves others, so it is this subject alone, and nothing is let through for it.
     store.next_calls([Trouble::Throttles; 6]);
+    let error = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap_err();
+    assert_eq!((error.kind(), store.calls()), (ErrorKind::Contended, 6 + 6 + 1));
+    assert!(!gate.is_degraded() && heard.told.lock().unwrap().is_empty());
+    // Nobody is served.
+    store.always(Trouble::Throttles);
     let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
     assert!(permit.permit().unwrap().degraded);
-    assert_eq!((store.calls(), heard.told.lock().unwrap().len()), (12, 1));
+    assert_eq!(heard.told.lock().unwrap().len(), 1);
+}
+
+/// A call that is not answered in time is of its subject as long as the store answers others, whatever the policy does when
+/// the store fails; a store that answers nobody fails.
+#[tokio::test]
+async fn a_subject_that_hangs_alone_leaves_the_store_in_use() {
+    for action in [OnStoreFailure::Open, OnStoreFailure::Fallback, OnStoreFailure::Closed] {
+        let (store, clock) = store();
+        let (gate, heard) = fallback(&store, &clock);
+        let policy = hourly(20, action);
+        store.next_calls([Trouble::Hangs; 3]);
+        let error = drive(&clock, gate.acquire(&Ask::new(&policy, "hot"))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        let answer = drive(&clock, gate.acquire(&Ask::new(&policy, "cold"))).await.unwrap();
+        assert!(!answer.permit().unwrap().degraded && !gate.is_degraded());
+        // An answer to another subject while the call waits is as good as a probe.
+        store.next_calls([Trouble::Hangs; 3]);
+        let before = store.calls();
+        let asked = Ask::new(&policy, "hot");
+        let hot = gate.acquire(&asked);
+        let others = async {
+            for number in 0..30 {
+                clock.sleep_until(clock.now() + Span::from_millis(50)).await;
+                let subject = format!("other-{number}");
+                if 3 <= store.calls() - before {
+                    gate.acquire(&Ask::new(&policy, subject)).await.unwrap();
+                }
+            }
+        };
+        let (error, ()) = drive(&clock, async { tokio::join!(hot, others) }).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Contended);
+        assert!(heard.told.lock().unwrap().is_empty());
+        store.always(Trouble::Hangs);
+        let answer = drive(&clock, gate.acquire(&Ask::new(&policy, "hot"))).await;
+        assert!(gate.is_degraded());
+        let kind = answer.err().map(|error| error.kind());
+        assert_eq!(kind, (action == OnStoreFailure::Closed).then_some(ErrorKind::Unavailable));
+    }
+}
+
+/// The first probes come soon, since most outages are short, and then less and less often.
+#[tokio::test]
+async fn a_short_outage_is_noticed_within_a_second_of_its_end() {
+    let (store, clock) = store();
+    let settings = FallbackSettings::new(1);
+    let (gate, _) = fallback_with(&store, &clock, settings);
+    let policy = hourly(1_000, OnStoreFailure::Open);
+    let ask = Ask::new(&policy, "p");
+    store.always(Trouble::Down);
+    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap().degraded);
+    pass(&clock, Span::from_millis(2_500)).await;
+    store.always(Trouble::None);
+    pass(&clock, Span::from_secs(4)).await;
+    assert!(!gate.acquire(&ask).await.unwrap().permit().unwrap().degraded);
+    // One that lasts is probed no more often than is set.
+    store.always(Trouble::Down);
+    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap().degraded);
+    pass(&clock, Span::from_mins(1)).await;
+    let before = store.calls();
+    pass(&clock, Span::from_mins(1)).await;
+    let probes = (store.calls() - before) / 3;
+    assert!((2..=12).contains(&probes), "{probes} probes in a minute");
 }
 
 /// A slow store is a failed one, and nobody waits longer than the deadline for it.
@@ -235,7 +305,7 @@ async fn what_is_owed_holds_nobody_up() {
     store.always(Trouble::Down);
     drive(&clock, gate.acquire(&ask)).await.unwrap();
     // The probe is answered; what it is to be told is not.
-    store.next_calls([Trouble::None]);
+    store.next_calls([Trouble::None; 2]);
     store.always(Trouble::Hangs);
     assert!(gate.probe().await);
     let since = clock.now();

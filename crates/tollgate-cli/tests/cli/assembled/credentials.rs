@@ -1,0 +1,127 @@
+//! A store that can be reached but does not serve the broker: only the operator can change that.
+
+use tollgate_testing::servers::dynamodb::Misbehaviour;
+use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventually};
+
+use super::Assembled;
+
+/// What everybody sees while the store refuses the broker; and that it goes on by itself once it does not.
+fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
+    assert_eq!(assembled.ask("closed", "alice").0, 200);
+    break_it();
+    let told = || {
+        let (status, body) = assembled.ask("closed", "alice");
+        assert!([200, 503].contains(&status), "{body}");
+        (status == 503 && body["kind"] == "misconfigured").then_some(body)
+    };
+    let body = eventually(told).expect("the store refuses the broker");
+    let detail = body["detail"].as_str().expect("a text");
+    assert!(detail.contains("the broker's log") && !detail.contains("127.0.0.1"), "{detail}");
+    let (status, answer) = assembled.ask("open", "alice");
+    assert_eq!((status, &answer["degraded"]), (200, &true.into()), "on_store_failure applies");
+    let (status, answer) = assembled.ready();
+    assert!(status == 503 && answer.contains("misconfigured"), "{answer}");
+    mend();
+    let served = || (assembled.ask("closed", "alice").0 == 200).then_some(());
+    eventually(served).expect("the store serves the broker again");
+    eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
+    let log = assembled.log();
+    let line = log.lines().find(|line| line.contains("the store does not serve this broker"));
+    let line = line.unwrap_or_else(|| panic!("no line for the operator: {log}"));
+    assert!(line.contains(" ERROR ") && line.contains(why), "{line}");
+}
+
+#[test]
+fn a_changed_password_of_redis_is_for_the_operator() {
+    let redis = Redis::start().expect("a server");
+    let assembled = Assembled::start(&redis.snippet());
+    refused(
+        assembled,
+        || {
+            redis.command(&["CONFIG", "SET", "requirepass", "changed"]).expect("it is set");
+            let kill = ["-a", "changed", "CLIENT", "KILL", "TYPE", "normal"];
+            redis.command(&kill).expect("clients are cut off");
+        },
+        "the user name or the password is wrong",
+        || {
+            let reset = ["-a", "changed", "CONFIG", "SET", "requirepass", ""];
+            redis.command(&reset).expect("it is set");
+        },
+    );
+}
+
+#[test]
+fn a_missing_permission_of_redis_is_for_the_operator() {
+    let redis = Redis::start().expect("a server");
+    let assembled = Assembled::start(&redis.snippet());
+    let permit = |what: &str| {
+        redis.command(&["ACL", "SETUSER", "default", what]).expect("it is set");
+    };
+    refused(assembled, || permit("-evalsha"), "ACL SETUSER", || permit("+evalsha"));
+}
+
+/// A node of a cluster that is addressed as a server of its own.
+#[test]
+fn a_node_of_a_cluster_says_so_at_the_start() {
+    let cluster = RedisCluster::start().expect("a cluster");
+    let url = &cluster.urls()[0];
+    let folder = Assembled::folder(&format!("[store]\nkind = \"redis\"\nurl = \"{url}\"\n"));
+    // Keys of two slots of three belong to other nodes.
+    let ran: Vec<_> =
+        (0..8).map(|number| folder.run(&format!("acquire closed alice-{number}"))).collect();
+    let moved = ran.iter().find(|ran| ran.code == 2).expect("a key is elsewhere");
+    assert!(moved.err.contains("Set cluster = true"), "{moved:?}");
+}
+
+#[test]
+fn a_missing_schema_of_postgres_is_for_the_operator() {
+    let postgres = Postgres::start().expect("a server");
+    let assembled = Assembled::start(&postgres.snippet());
+    let rename = |from: &str, to: &str| {
+        let sql = format!("ALTER SCHEMA {from} RENAME TO {to}");
+        postgres.psql("postgres", &sql).expect("it is renamed");
+    };
+    refused(
+        assembled,
+        || rename("tollgate", "gone"),
+        "tollgate postgres install",
+        || rename("gone", "tollgate"),
+    );
+}
+
+#[test]
+fn a_role_of_postgres_that_may_not_is_for_the_operator() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .psql("postgres", "CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
+        .expect("a role");
+    let url = postgres.url_as("app", "postgres");
+    let assembled = Assembled::start(&format!("[store]\nkind = \"postgres\"\nurl = \"{url}\"\n"));
+    let run = |sql: &str| drop(postgres.psql("postgres", sql).expect("it runs"));
+    refused(
+        assembled,
+        || run("ALTER SCHEMA tollgate OWNER TO postgres; REVOKE ALL ON SCHEMA tollgate FROM app"),
+        "GRANT USAGE on the schema",
+        || run("GRANT USAGE ON SCHEMA tollgate TO app"),
+    );
+}
+
+#[test]
+fn credentials_that_dynamodb_refuses_are_for_the_operator() {
+    let dynamodb = DynamoDb::start().expect("a server");
+    let store = dynamodb.snippet();
+    for (code, why) in [
+        ("AccessDeniedException", "allow dynamodb:UpdateItem"),
+        ("UnrecognizedClientException", "does not accept the credentials"),
+        ("ExpiredTokenException", "does not accept the credentials"),
+        ("ResourceNotFoundException", "tollgate dynamodb create-table"),
+    ] {
+        assert_eq!(Assembled::folder(&store).run("dynamodb create-table").code, 0);
+        refused(
+            Assembled::start(&store),
+            || dynamodb.proxy().always(Some(("UpdateItem", Misbehaviour::Refuse(code.to_owned())))),
+            why,
+            || dynamodb.proxy().always(None),
+        );
+    }
+}

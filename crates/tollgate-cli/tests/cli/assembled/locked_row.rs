@@ -1,0 +1,45 @@
+//! One row of PostgreSQL is locked by somebody else's transaction.
+
+use tollgate_testing::servers::{Postgres, eventually};
+
+use super::{Assembled, lines, only};
+
+/// How long the row is locked, in seconds.
+const LOCKED: u32 = 5;
+
+/// Its callers are told that it is contended; every other subject is served by the store, and every limit holds.
+#[test]
+fn a_locked_row_is_the_trouble_of_its_subject_alone() {
+    let postgres = Postgres::start().expect("a server");
+    let store = format!("{}attempt_timeout = \"2s\"\n", postgres.snippet());
+    let assembled = Assembled::start(&store);
+    assert_eq!(assembled.ask("open", "hot").0, 200);
+    let lock = format!(
+        "BEGIN; SELECT 1 FROM tollgate.entries WHERE subject = 'hot' FOR UPDATE; SELECT pg_sleep({LOCKED}); COMMIT"
+    );
+    std::thread::scope(|scope| {
+        let locking = scope.spawn(|| postgres.psql("postgres", &lock));
+        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        eventually(|| (postgres.psql("postgres", sleeps).ok()? == "1").then_some(()))
+            .expect("the row is locked");
+        let (hot, others) = assembled.crowd(20, || {
+            for subject in ["one", "two", "three"] {
+                assembled.admits_five(subject);
+                let (status, answer) = assembled.ready();
+                assert_eq!(status, 200, "{answer}");
+            }
+        });
+        assert!(!locking.is_finished(), "the row was not locked for long enough");
+        assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
+        assert!(only(&others, &[(200, "")]), "{others:?}");
+        let (status, body) = assembled.ask("open", "hot");
+        assert!(status == 503 && body["detail"].to_string().contains("holds the row"), "{body}");
+        locking.join().expect("no panic").expect("psql runs");
+    });
+    let served = || (assembled.ask("open", "hot").0 == 200).then_some(());
+    eventually(served).expect("the row is free again");
+    let log = assembled.log();
+    assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
+    assert_eq!(lines(&log, "ERROR"), 0, "{log}");
+    assert!((1..=3).contains(&lines(&log, "WARN")), "{log}");
+}

@@ -1,0 +1,54 @@
+//! DynamoDB throttles one item, or one item has more callers than it can serve.
+
+use tollgate_testing::servers::DynamoDb;
+use tollgate_testing::servers::dynamodb::Misbehaviour;
+
+use super::{Assembled, lines, only};
+
+fn start(dynamodb: &DynamoDb) -> Assembled {
+    let store = dynamodb.snippet();
+    assert_eq!(Assembled::folder(&store).run("dynamodb create-table").code, 0);
+    Assembled::start(&store)
+}
+
+/// The subject of the item is told that it is contended, with `Retry-After`; every other one is served.
+#[test]
+fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
+    let dynamodb = DynamoDb::start().expect("a server");
+    let assembled = start(&dynamodb);
+    assert_eq!(assembled.ask("open", "hot").0, 200);
+    let throttled = Misbehaviour::Refuse("ThrottlingException".to_owned());
+    dynamodb.proxy().always_about(Some(("hot", throttled)));
+    let (hot, others) = assembled.crowd(8, || {
+        for subject in ["one", "two"] {
+            assembled.admits_five(subject);
+            assert_eq!(assembled.ready().0, 200);
+            // Long enough for callers of the item to have been told.
+            let (status, body) = assembled.ask("open", "hot");
+            assert_eq!((status, &body["kind"]), (503, &"contended".into()), "{body}");
+        }
+    });
+    assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
+    assert!(only(&others, &[(200, "")]), "{others:?}");
+    dynamodb.proxy().always_about(None);
+    assert_eq!(assembled.ask("open", "hot").0, 200);
+    let log = assembled.log();
+    assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
+    assert_eq!(lines(&log, "ERROR"), 0, "{log}");
+}
+
+/// Many callers of one item lose races; nobody else notices, and no limit opens.
+#[test]
+fn a_hot_item_is_the_trouble_of_its_subject_alone() {
+    let dynamodb = DynamoDb::start().expect("a server");
+    let assembled = start(&dynamodb);
+    let (hot, others) = assembled.crowd(48, || {
+        for subject in ["one", "two", "three"] {
+            assembled.admits_five(subject);
+        }
+    });
+    assert!(only(&hot, &[(200, ""), (503, "contended")]), "{hot:?}");
+    assert!(only(&others, &[(200, "")]), "{others:?}");
+    let log = assembled.log();
+    assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
+}

@@ -1,0 +1,87 @@
+//! Whether a failure is of one subject or of the store.
+//!
+//! A subject can be slow alone: its row is locked, its partition is throttled, everybody asks for it. Counting such
+//! failures would cut every other subject off. So a time-out or a throttled call is taken for the store's only if the
+//! store does not serve another subject either.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_core::{Ask, Costs, Policy, Timestamp};
+
+use super::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::gate::Gate;
+use crate::strategy::resend::within;
+
+/// The subject that probes write to. Nothing is charged to it.
+const PROBE_SUBJECT: &str = "tollgate-probe";
+
+/// What is known about a store that one subject suspects.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    /// When the store last answered anybody, in microseconds.
+    answered_at: AtomicU64,
+    /// The last probe: when it ended and whether the store answered it. Locked while one is under way.
+    probed: tokio::sync::Mutex<Option<(Timestamp, bool)>>,
+}
+
+impl<G: Gate> Shared<G> {
+    /// Notes what the store's answer says about the store.
+    pub(super) fn heard<T>(&self, answer: &Result<T, Error>) {
+        if !matches!(answer, Err(error) if error.is_unavailable()) {
+            let now = self.clock.now().as_micros();
+            self.suspicion.answered_at.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// `error` of a call that began at `since`, if the store is to blame; otherwise what its subject is told.
+    pub(super) async fn blame(
+        &self,
+        error: Error,
+        since: Timestamp,
+        policy: &Policy,
+    ) -> Result<Error, Error> {
+        if !error.may_be_of_subject() {
+            return Ok(error);
+        }
+        if self.is_cut() || !self.serves_others(since, policy).await {
+            return Ok(Error::new(ErrorKind::Unavailable, error.to_string()).caused_by(error));
+        }
+        let text = format!(
+            "this subject cannot be served right now, though others are; ask again later: {error}"
+        );
+        Err(Error::new(ErrorKind::Contended, text).caused_by(error))
+    }
+
+    /// Whether the store serves anybody, as far as is known since the second half of a call that began at `since`; if
+    /// nothing is known, one probe at a time finds out.
+    async fn serves_others(&self, since: Timestamp, policy: &Policy) -> bool {
+        let now = self.clock.now();
+        let half = since.as_micros() + now.since(since).as_micros() / 2;
+        if half < self.suspicion.answered_at.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut probed = self.suspicion.probed.lock().await;
+        match *probed {
+            Some((ended, is_served)) if now <= ended => return is_served,
+            _ => {}
+        }
+        let until = self.clock.sleep_until(self.clock.now() + self.settings.probe_timeout);
+        let answer = within(self.touch(policy), until).await;
+        let is_served = matches!(answer, Some(Ok(())));
+        *probed = Some((self.clock.now(), is_served));
+        is_served
+    }
+
+    /// Writes to another subject. Reading would not do: rows can be read while they are locked, and reads and writes
+    /// are throttled apart.
+    pub(super) async fn touch(&self, policy: &Policy) -> Result<(), Error> {
+        let nothing: Costs = policy.units().map(|unit| (unit, 0)).collect();
+        let ask = Ask::new(policy, PROBE_SUBJECT).with_costs(&nothing).without_refund();
+        match self.gate.charge(&ask).await {
+            // A store that is full serves those who have a place.
+            Err(error) if error.is_unavailable() && error.kind() != ErrorKind::Full => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
