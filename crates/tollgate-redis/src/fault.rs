@@ -100,7 +100,8 @@ fn describe(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, String
             ),
         ),
         Kind::Io if error.is_timeout() => (
-            ErrorKind::TimedOut,
+            // Connecting is about no subject.
+            if verb == "connect" { ErrorKind::Unavailable } else { ErrorKind::TimedOut },
             format!(
                 "{here}: it did not answer in time. Is the server overloaded, or a firewall between?"
             ),

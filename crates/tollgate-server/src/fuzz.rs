@@ -13,12 +13,12 @@ use crate::{grpc, http, resp, token};
 /// Serves `app` to one client of the Redis protocol.
 pub async fn resp<S: AsyncRead + AsyncWrite + Unpin>(stream: S, app: Arc<App>) {
     let closing = app.closing();
-    resp::serve(stream, Arc::new(Resp::new(app)), closing).await;
+    resp::serve(stream, None, Arc::new(Resp::new(app)), closing).await;
 }
 
 /// The answer to a call over HTTP.
 pub async fn http(app: Arc<App>, request: Request<Body>) -> Response<Body> {
-    Arc::new(http::Calls::new(app)).answer(request).await.map(Body::new)
+    Arc::new(http::Calls::new(app)).answer(request, None).await.map(Body::new)
 }
 
 /// The answer to a call over gRPC.

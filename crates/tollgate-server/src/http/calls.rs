@@ -44,7 +44,7 @@ impl Calls {
     pub(crate) fn answer<B: Arriving>(
         self: &Arc<Self>,
         request: Request<B>,
-        peer: &Arc<dyn Peer>,
+        peer: Option<&Arc<dyn Peer>>,
     ) -> impl Future<Output = Answered> + Send + use<B> {
         let (calls, name) = (Arc::clone(self), Name::of(&request));
         let (head, body) = request.into_parts();
@@ -54,7 +54,7 @@ impl Calls {
         } else {
             host::check(&self.app, &head).err()
         };
-        let peer = (head.version < Version::HTTP_2).then(|| Arc::clone(peer));
+        let peer = peer.filter(|_| head.version < Version::HTTP_2).cloned();
         if head.uri.path() != ACQUIRE && !head.method.is_safe() && refused.is_none() {
             let request = Request::from_parts(head, Body::new(body));
             let answer = name.enter(|| self.app.finish(calls.others.clone().call(request)));

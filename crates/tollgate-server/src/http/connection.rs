@@ -41,7 +41,7 @@ pub(crate) async fn serve<S>(
             request.extensions_mut().insert(Arc::clone(certificate));
         }
         let busy = Busy::begin(Arc::clone(&counted));
-        let answer = calls.answer(request, &peer);
+        let answer = calls.answer(request, Some(&peer));
         answer.map(move |response| {
             drop(busy);
             Ok::<_, Infallible>(response)

@@ -94,7 +94,8 @@ async fn a_wrong_question_is_told_what_would_be_right() {
     let rows = [
         (
             "?outcome=refused",
-            "is none of admitted, denied, shadow_denied, violated, and not degraded",
+            "is none of admitted, denied, shadow_denied, violated, reset, overridden, restored, closed, charged, reloaded, \
+             unauthenticated, and not degraded",
         ),
         ("?since=yesterday", "neither a time, as in 2026-11-15T05:45:00Z, nor a length of time"),
         ("?limit=0", "limit 0 must be between 1 and 1000"),
