@@ -165,7 +165,7 @@ async fn a_call_ends_at_its_deadline() {
         }
         clock.advance(Span::from_secs(2));
         let error = call.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(error.to_string().contains("did not answer within 2s"), "{error}");
     }
 }

@@ -112,7 +112,7 @@ impl Visitor<'_> for WholeNumber {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number from 0 on")
+        f.write_str("an unsigned whole number")
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {

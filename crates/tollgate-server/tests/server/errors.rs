@@ -38,7 +38,7 @@ async fn a_whole_number_may_have_a_fraction_of_zero() {
         let answer = server.send("POST", "/v1/acquire", &ask(cost)).await;
         assert_eq!(answer.status, 400, "{}", answer.text);
         let detail = answer.json()["detail"].to_string();
-        assert!(detail.contains("expected a whole number from 0 on"), "{detail}");
+        assert!(detail.contains("expected an unsigned whole number"), "{detail}");
     }
 }
 
