@@ -175,7 +175,7 @@ async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: Arc<App>) {
             "permits are sealed with the key that the store has now; those from before are still accepted"
         );
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// `gate`, with everything that happens at it told to the sinks.

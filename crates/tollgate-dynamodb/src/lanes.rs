@@ -4,6 +4,10 @@
 //! caller gets the turn applies up to [`BATCH_MAX`] of them in memory and writes the result with one conditional write. Each
 //! gets its own answer. The batch belongs to the lane and not to the caller that leads it: if that caller is cancelled, the
 //! next one goes on with what was sent, and the marks in the item tell whether it was applied.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the lock is held during a write, so that others queue up behind it"
+)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,6 +3,10 @@
 //! A connection to a server that was demoted stays open, and every write on it is refused. So a reply that says that the
 //! server is not a primary that takes commands drops the connection; the address is resolved again, or Sentinel is asked
 //! again, and the new server's role is checked before it is used.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the lock is held while a connection is made, so that one call makes it"
+)]
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -41,6 +41,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How often a key did something, by what it did and its name.
+type Administered = BTreeMap<(Box<str>, Box<str>), u64>;
+
 /// What every decision counts, for any number of readers.
 pub struct Meters {
     /// Found by the hash of the name; the next place is tried where one is taken.
@@ -48,7 +51,7 @@ pub struct Meters {
     taken: AtomicU64,
     other: OnceLock<PolicyMeters>,
     /// By action and API key.
-    administered: Mutex<BTreeMap<(Box<str>, Box<str>), u64>>,
+    administered: Mutex<Administered>,
     fallback: AtomicU64,
     is_degraded: AtomicBool,
     sinks: OnceLock<Box<[Arc<SinkTally>]>>,

@@ -36,7 +36,7 @@ pub(super) fn page(report: &Report) -> String {
         shape.seed
     );
     text += &table(&cells(&report.strategies));
-    let _ = write!(text, "\nwhile the store is away for {}:\n", Span::from_micros(shape.outage_us));
+    let _ = write!(text, "\nwhile the store is away for {}:\n", micros(shape.outage_us));
     text += &table(&outages(&report.strategies));
     text += COLUMNS;
     for row in &report.strategies {

@@ -67,6 +67,13 @@ pub(super) fn draw(
         let room = room.saturating_sub(head.len());
         let skipped = focus.map_or(0, |focus| focus.skipped.min(rows.len().saturating_sub(1)));
         lines.extend(rows.iter().skip(skipped).take(room).cloned());
+        let hidden = rows.len().saturating_sub(skipped + room);
+        if 0 < hidden
+            && 0 < room
+            && let Some(last) = lines.last_mut()
+        {
+            *last = format!("… {} more", hidden + 1);
+        }
     }
     lines.truncate(size.lines.saturating_sub(1));
     if focus.is_some() {

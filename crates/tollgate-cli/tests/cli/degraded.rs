@@ -226,7 +226,7 @@ fn r000_10_a_bucket_goes_on_as_soon_as_redis_is_back() {
         )
     };
     let folder = Folder::with(&format!(
-        "{}attempt_timeout = \"200ms\"\n\
+        "{}attempt_timeout = \"400ms\"\n\
          [fallback]\ninstances = 1\nprobe_min = \"100ms\"\nprobe_max = \"200ms\"\n{}{}",
         redis.snippet(),
         policy("open"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, Operation, Outcome, Permit, Policy};
-use tollgate::{Clock, RollingWindow, Span, Standing, Timestamp, TokenBucket};
+use tollgate::{Clock, RollingWindow, Span, Standing, SystemClock, Timestamp, TokenBucket, within};
 use tollgate_testing::script::Single;
 
 use crate::{Desk, Dynamo, admit, remaining, single, standing};
@@ -253,14 +253,14 @@ async fn a_cancelled_caller_loses_no_other_settle() {
     let gate = desk.gate().await;
     let policy = single(RollingWindow::new(1_000, Span::from_hours(1)));
     let nothing = Costs::new().with("requests", 0);
-    for patience in (0..30).map(std::time::Duration::from_millis) {
+    for patience in (0..30).map(Span::from_millis) {
         let mut permits = Vec::new();
         for _ in 0..4 {
             permits.push(admit(&gate, &Ask::new(&policy, "p")).await);
         }
         // The first has the turn; the others wait, and the second leads them.
         let settle = |place: usize| gate.settle(&permits[place], &nothing);
-        let leads = tokio::time::timeout(patience, settle(1));
+        let leads = within(&SystemClock, patience, settle(1));
         let (first, _, third, fourth) = tokio::join!(settle(0), leads, settle(2), settle(3));
         assert!(first.unwrap() && third.unwrap() && fourth.unwrap(), "{patience:?}");
         settle(1).await.unwrap();

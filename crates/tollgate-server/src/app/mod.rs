@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -56,7 +56,8 @@ pub struct App {
     closing: watch::Sender<bool>,
     /// When the audit last heard of a caller without a right key, in microseconds.
     refused_at: AtomicU64,
-    readiness: Mutex<Option<(Timestamp, Result<(), Error>)>>,
+    #[allow(clippy::disallowed_types, reason = "held while the store is asked, so that one asks")]
+    readiness: tokio::sync::Mutex<Option<(Timestamp, Result<(), Error>)>>,
     finishing: TaskTracker,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
@@ -114,7 +115,7 @@ impl App {
             stopping: watch::Sender::new(false),
             closing,
             refused_at: AtomicU64::new(0),
-            readiness: Mutex::default(),
+            readiness: Default::default(),
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,

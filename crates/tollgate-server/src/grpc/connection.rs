@@ -93,7 +93,7 @@ pub(crate) async fn serve<S>(
 /// allow and up to a tenth more, so that clients of one moment do not come back in one.
 async fn ends(app: &App) {
     let age = app.limits().grpc_age_max.as_micros();
-    let jitter = u128::from(age / 10) * u128::from(tollgate::edge::random()) >> u32::BITS;
+    let jitter = (u128::from(age / 10) * u128::from(tollgate::edge::random())) >> u32::BITS;
     let age = Span::from_micros(age.saturating_add(u64::try_from(jitter).unwrap_or(0)));
     let mut closing = app.closing();
     tokio::select! {

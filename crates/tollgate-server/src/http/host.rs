@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use axum::http::header::HOST;
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Version};
 
 use crate::app::App;
@@ -28,7 +29,7 @@ pub(super) fn check(app: &App, head: &Parts) -> Result<(), Problem> {
     }
     let host = host.map(HeaderValue::to_str).transpose();
     let host = host.map_err(|_| Problem::invalid("the field Host is not plain text"))?;
-    let target = head.uri.authority().map(|authority| authority.as_str());
+    let target = head.uri.authority().map(Authority::as_str);
     match host.into_iter().chain(target).find(|host| !is_own(host, &settings.hosts)) {
         None => Ok(()),
         Some(host) => {

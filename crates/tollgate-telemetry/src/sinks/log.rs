@@ -82,7 +82,7 @@ fn line(record: &Record) -> Json {
             put("until", json!(until.to_string()));
         }
         What::Failed { error } | What::DegradedBegan { error } | What::Misconfigured { error } => {
-            put("error", json!(error))
+            put("error", json!(error));
         }
         What::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
         What::Mended { ahead } => put("ahead", json!(ahead.for_people())),
