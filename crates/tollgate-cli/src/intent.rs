@@ -14,8 +14,8 @@ use tollgate_server::wire::{
 
 use crate::args::{
     AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
-    DynamodbCommand, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand, PostgresCommand,
-    PostgresInstall, Repair, Serve, Top, TranslateFlags,
+    DynamodbCommand, Export, Import, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand,
+    PostgresCommand, PostgresInstall, Repair, Serve, Top, TranslateFlags,
 };
 use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
@@ -44,6 +44,10 @@ pub(crate) enum Action {
     Check(PathBuf),
     /// List entries from the future, and mend them.
     Repair(Repairing),
+    /// Write the store into a document.
+    Export(Export),
+    /// Read a document into the store.
+    Import(Import),
     /// Run the broker.
     Serve(Serving),
     /// Make a key.
@@ -198,6 +202,14 @@ impl Intent {
                     clock_is_right,
                 })
             }
+            Command::Export(_) | Command::Import(_) if is_remote => {
+                return Err(invalid(
+                    "export and import work on the store itself; leave --server out and name the configuration of the store \
+                     with --config",
+                ));
+            }
+            Command::Export(export) => Action::Export(export),
+            Command::Import(import) => Action::Import(import),
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }

@@ -31,6 +31,7 @@ mod show;
 mod strategy;
 mod telemetry;
 mod top;
+mod transfer;
 mod translate;
 mod view;
 
@@ -121,6 +122,16 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let named = config.as_deref();
             let loaded = Config::load(named)?;
             let work = repair::run(&loaded, named, wanted, reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::Export(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            let work = transfer::export(&loaded, &flags, reader);
+            runtime(Builder::new_current_thread())?.block_on(work)?;
+        }
+        Action::Import(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            let work = transfer::import(&loaded, &flags, reader);
             runtime(Builder::new_current_thread())?.block_on(work)?;
         }
         Action::KeysNew(wanted) => keys::new(wanted, reader)?,

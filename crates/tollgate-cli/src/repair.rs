@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tollgate::repair::FutureEntry;
+use tollgate::repair::{FutureEntry, list_future, mend};
 use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
 
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::intent::Repairing;
-use crate::open;
+use crate::open::{self, Purpose};
 use crate::output::{self, Reader};
 use crate::show::plain;
 
@@ -43,17 +43,18 @@ pub(crate) async fn run(
     let Repairing { ahead_max, yes, clock_is_right } = wanted;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now();
-    let store = Box::pin(open::for_repair(&config.store, &config.fallback, clock)).await?;
+    let opened = open::entries(&config.store, &config.fallback, clock, Purpose::Repair);
+    let store = Box::pin(opened).await?.map(|opened| opened.entries);
     let disputed = store.as_ref().and_then(|store| store.disputed_time());
     if let Some(disputed) = disputed.filter(|_| yes && !clock_is_right) {
         return Err(in_dispute(now, disputed, named).into());
     }
     let mut entries = Vec::new();
     while let Some(store) = &store {
-        let listed = store.list_future(ahead_max).await?;
+        let listed = list_future(&**store, ahead_max).await?;
         let mut changed = false;
         for entry in &listed {
-            let mended = yes && store.mend(entry, ahead_max).await?;
+            let mended = yes && mend(&**store, entry, ahead_max).await?;
             changed |= mended;
             entries.push(shown(entry, mended));
         }

@@ -9,6 +9,8 @@ use tollgate::core::{
     Applied, Change, Charge, Entry, Grant, IdChange, Known, Remembered, apply, standings,
 };
 use tollgate::edge::random;
+use tollgate::entries::Rewrite;
+use tollgate::repair;
 use tollgate::{
     Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp, Tried,
 };
@@ -265,29 +267,38 @@ impl DynamoDb {
         item: Option<Arc<Item>>,
     ) -> Result<Option<Arc<Item>>, Error> {
         let Some(ahead_max) = self.clock.apart_max() else { return Ok(item) };
-        Ok(self.replaced(tries, policy, key, item, ahead_max).await?.0)
+        let Some(ahead) = item.as_ref().map(|item| item.at().since(self.clock.now())) else {
+            return Ok(item);
+        };
+        if ahead <= ahead_max {
+            return Ok(item);
+        }
+        let mend = |entry: Option<&Entry>, now| repair::mended(entry, now, ahead_max);
+        let (item, is_mended) = self.rewritten(tries, policy.name(), key, item, &mend).await?;
+        if is_mended {
+            let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
+            tries.mended(subject, ahead);
+        }
+        Ok(item)
     }
 
-    /// Replaces `item` if it is more than `ahead_max` in the future: every limit counts as used up at the present.
-    /// Returns what is there now, and whether it was replaced.
-    pub(crate) async fn replaced(
+    /// Replaces `item` by what `rewrite` makes of it, until that is nothing. Returns what is there now, and whether anything
+    /// was written.
+    pub(crate) async fn rewritten(
         &self,
         tries: &mut Tries<'_>,
-        policy: &Policy,
+        policy: &str,
         key: &str,
         item: Option<Arc<Item>>,
-        ahead_max: Span,
+        rewrite: &Rewrite<'_>,
     ) -> Result<(Option<Arc<Item>>, bool), Error> {
-        let (mut item, mut is_replaced) = (item, false);
+        let (mut item, mut is_written) = (item, false);
         for _ in 0..SWAPS_MAX {
-            let now = self.clock.now();
-            let Some(found) = &item else { return Ok((item, is_replaced)) };
-            let ahead = found.at().since(now);
-            if ahead <= ahead_max {
-                return Ok((item, is_replaced));
-            }
-            let entry = found.entry_with(policy, None, &[])?.mended(now);
-            let swap = swap(&entry, Some(found), &[], &[]);
+            let entry = item.as_deref().map(|item| item.any_entry(policy)).transpose()?;
+            let Some(entry) = rewrite(entry.as_ref(), self.clock.now()) else {
+                return Ok((item, is_written));
+            };
+            let swap = swap(&entry, item.as_deref(), &[], &[]);
             let delivered = match &swap.update {
                 Some(update) => self.wire.update(tries, key, update).await?,
                 None => self.wire.put(tries, key, swap.item, &swap.condition).await?,
@@ -297,14 +308,13 @@ impl DynamoDb {
                 Written::Refused(found) | Written::IdRefused(found) => (found, Tried::Raced),
             };
             tries.ended(delivered.took, result);
-            // Of a write that was sent twice, the second is refused.
-            if result == Tried::Answered || !delivered.is_clean {
-                is_replaced = true;
-                let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
-                tries.mended(subject, ahead);
-            }
             self.saw(key, written.as_ref());
             item = written;
+            if result == Tried::Answered {
+                return Ok((item, true));
+            }
+            // Of a write that was sent twice, the second is refused.
+            is_written |= !delivered.is_clean;
         }
         Err(contended(key))
     }

@@ -111,6 +111,12 @@ impl Item {
         }
     }
 
+    /// The entry that the item says, under the policy called `name` that it was written with.
+    pub(crate) fn any_entry(&self, name: &str) -> Result<Entry, Error> {
+        let shape = self.shape().ok_or_else(|| corrupt("it has no shape that is known here"))?;
+        self.entry_with(&Policy::from_shape_bytes(name, shape)?, None, &[])
+    }
+
     /// The width of the item's lists.
     fn width(&self) -> Width {
         match self.bytes(SHAPE) {

@@ -21,25 +21,27 @@ impl DynamoDb {
     /// # Errors
     /// Whatever keeps the table from being read or written; [`Corrupt`](ErrorKind::Corrupt) if it is no key.
     pub async fn permit_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], Error> {
-        if let Some(item) = self.hints.seen(SHARED)
-            && item.attributes.contains_key(NAME)
-        {
-            return key_of(&item);
+        if let Some(key) = self.hints.seen(SHARED).and_then(|item| stored_key(&item)) {
+            return key;
         }
         let mut expression = Expression::default();
         expression.set(NAME, AttributeValue::B(Blob::new(fresh)));
         expression.only_if_missing(NAME);
         let mut tries = self.wire.watch.call(None);
         match self.wire.update(&mut tries, SHARED, &expression).await?.written {
-            Written::Applied(Some(item)) | Written::Refused(Some(item)) => key_of(&item),
+            Written::Applied(Some(item)) | Written::Refused(Some(item)) => {
+                stored_key(&item).unwrap_or_else(|| Err(unreadable()))
+            }
             _ => Err(unreadable()),
         }
     }
 }
 
-fn key_of(item: &Item) -> Result<[u8; 32], Error> {
-    let key = item.attributes.get(NAME).and_then(|key| key.as_b().ok());
-    key.and_then(|key| <[u8; 32]>::try_from(key.as_ref()).ok()).ok_or_else(unreadable)
+/// The key in the shared item; `None` if there is none yet.
+pub(crate) fn stored_key(item: &Item) -> Option<Result<[u8; 32], Error>> {
+    let key = item.attributes.get(NAME)?.as_b().ok();
+    let key = key.and_then(|key| <[u8; 32]>::try_from(key.as_ref()).ok());
+    Some(key.ok_or_else(unreadable))
 }
 
 fn unreadable() -> Error {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod change;
+mod entries;
 mod expression;
 mod fast;
 mod fault;
@@ -14,7 +15,6 @@ mod options;
 mod overrides;
 mod packed;
 mod refund;
-mod repair;
 mod send;
 mod size;
 mod skew;

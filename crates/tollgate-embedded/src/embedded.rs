@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -27,8 +27,8 @@ use crate::writer;
 /// A caller that drops the future of an answer may have been admitted all the same: give the ask an id and ask again.
 pub struct Embedded {
     pub(crate) shared: Arc<Shared>,
-    permit_key: [u8; 32],
-    /// See [`Repair::disputed_time`](tollgate::repair::Repair::disputed_time).
+    pub(crate) permit_key: RwLock<[u8; 32]>,
+    /// See [`EntryStore::disputed_time`](tollgate::entries::EntryStore::disputed_time).
     pub(crate) disputed_time: Option<Timestamp>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -106,7 +106,8 @@ impl Embedded {
         let shared = Shared::new(path, time, observer, durability, entries_max);
         let shared = Arc::new(shared);
         let writer = writer::spawn(Arc::clone(&shared), connection, tally, turn, &holder)?;
-        Ok(Self { shared, permit_key, disputed_time, writer: Mutex::new(Some(writer)) })
+        let (permit_key, writer) = (RwLock::new(permit_key), Mutex::new(Some(writer)));
+        Ok(Self { shared, permit_key, disputed_time, writer })
     }
 
     /// Whether there is a store at `path`, even a damaged one. Nothing is made.
@@ -137,7 +138,7 @@ impl Embedded {
     /// The key that authenticates permits of this folder when they cross a wire; made at random with the folder.
     #[must_use]
     pub fn permit_key(&self) -> [u8; 32] {
-        self.permit_key
+        *self.permit_key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the store has done since it was opened.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
 use tollgate::core::{Applied, Change, Entry, Known, apply};
+use tollgate::entries::Rewrite;
 use tollgate::{
     Decision, Error, ErrorKind, Event, Observer, Operation, Outcome, Policy, Span, Timestamp,
 };
@@ -214,28 +215,25 @@ impl Shared {
         Ok(())
     }
 
-    /// Replaces the entry of `policy` and `subject` if it is more than `ahead_max` in the future, and says in which batch
-    /// that is written.
-    pub(crate) fn mend_key(
+    /// Replaces the entry of `policy` and `subject` by what `rewrite` makes of it, and returns the batch in which that is
+    /// written.
+    pub(crate) fn rewrite(
         &self,
         policy: &str,
         subject: &str,
-        ahead_max: Span,
+        rewrite: &Rewrite<'_>,
     ) -> Result<Option<u64>, Error> {
         let (hash, key, now) =
             (self.hash(policy, subject), Key::new(policy, subject), self.time.now());
         let mut shard = self.cache.shard(hash);
-        let item = match shard.find_key(hash, &key) {
-            Some(item) => item,
-            None => {
-                let Some(entry) = self.load(hash, &key, None)? else { return Ok(None) };
-                self.insert(&mut shard, hash, key, Some(entry))
-            }
-        };
-        match &mut item.entry {
-            Some(entry) if ahead_max < entry.at().since(now) => *entry = entry.mended(now),
-            _ => return Ok(None),
+        if let Some(item) = shard.find_key(hash, &key) {
+            let Some(entry) = rewrite(item.entry.as_ref(), now) else { return Ok(None) };
+            item.entry = Some(entry);
+            return self.changed(item, hash, now).map(Some);
         }
+        let found = self.load(hash, &key, None)?;
+        let Some(entry) = rewrite(found.as_ref(), now) else { return Ok(None) };
+        let item = self.insert(&mut shard, hash, key, Some(entry));
         self.changed(item, hash, now).map(Some)
     }
 
@@ -281,11 +279,14 @@ impl Shared {
     ) -> Result<Option<Entry>, Error> {
         self.counters.loads.fetch_add(1, Ordering::Relaxed);
         let found = self.read(hash, |connection| database::load(connection, key, policy))?;
-        found.transpose().map_err(|error| {
-            let path = self.path.display();
-            Error::new(ErrorKind::Corrupt, format!("{path} is damaged: {error}; {DAMAGED}"))
-                .caused_by(error)
-        })
+        found.transpose().map_err(|error| self.damaged_by(error))
+    }
+
+    /// The error of a row that does not decode.
+    pub(crate) fn damaged_by(&self, error: Error) -> Error {
+        let path = self.path.display();
+        Error::new(ErrorKind::Corrupt, format!("{path} is damaged: {error}; {DAMAGED}"))
+            .caused_by(error)
     }
 
     /// Runs `read` on a connection for reading, one of several by `hash`.

@@ -1,17 +1,24 @@
-//! The server's time, and rows from the future.
+//! The server's time, rows from the future, and all rows one after the other.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tollgate::core::{IdChange, Operation, Outcome, apply};
-use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
+use tollgate::core::{Entry, IdChange, Operation, Outcome, apply};
+use tollgate::entries::{EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited, Visitor};
+use tollgate::repair::mended;
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Error, ErrorKind, Event, Policy, Span, Timestamp};
 
 use crate::answer::Answer;
 use crate::gate::{Postgres, SWAPS_MAX, contended};
+use crate::pool::Parameter;
 use crate::quote;
-use crate::row::{integer, natural};
+use crate::row::{Stored, integer, natural};
+
+/// How many rows are read at once.
+const ROWS_MAX: i64 = 256;
 
 impl Postgres {
     /// Learns the server's time from `answer`. Fails if its clock jumped ahead, or if the row is from the future, which
@@ -23,7 +30,8 @@ impl Postgres {
         answer: Answer,
     ) -> Result<Answer, Error> {
         let Some(ahead) = self.learn_time(&answer)? else { return Ok(answer) };
-        if let Some(ahead) = self.mend_row(policy.name(), subject, SERVER_AHEAD_MAX).await? {
+        let mend = |entry: Option<&Entry>, now| mended(entry, now, SERVER_AHEAD_MAX);
+        if self.rewrite_row(policy.name(), subject, &mend).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
@@ -82,66 +90,117 @@ impl Postgres {
         Ok(from_future(Timestamp::from_micros(natural(stored.at)), answer.now, local))
     }
 
-    /// Rewrites a row as used up if it is more than `ahead_max` ahead, and says how far it was.
-    async fn mend_row(
+    /// Replaces the row of `policy` and `subject` by what `rewrite` makes of it. Returns whether it did.
+    async fn rewrite_row(
         &self,
         policy: &str,
         subject: &str,
-        ahead_max: Span,
-    ) -> Result<Option<Span>, Error> {
+        rewrite: &Rewrite<'_>,
+    ) -> Result<bool, Error> {
         for _ in 0..SWAPS_MAX {
             let answer = self.read(policy, subject, None).await?;
-            let Some(stored) = &answer.stored else { return Ok(None) };
-            let entry = stored.to_entry(&Policy::from_shape_bytes(policy, &stored.shape)?)?;
-            let ahead = entry.at().since(answer.now);
-            if ahead <= ahead_max {
-                return Ok(None);
-            }
-            let mended = entry.mended(answer.now);
-            if self.swap((policy, subject), &mended, (None, IdChange::Nothing), answer).await? {
-                return Ok(Some(ahead));
+            let entry = answer.stored.as_ref().map(|stored| stored_entry(policy, stored));
+            let Some(entry) = rewrite(entry.transpose()?.as_ref(), answer.now) else {
+                return Ok(false);
+            };
+            if self.swap((policy, subject), &entry, (None, IdChange::Nothing), answer).await? {
+                return Ok(true);
             }
         }
         Err(contended(policy, subject))
     }
+
+    /// Up to [`ROWS_MAX`] rows behind `last` in the order of the primary key.
+    async fn rows(
+        &self,
+        last: &(String, String),
+        ahead_min: Option<Span>,
+    ) -> Result<Vec<Row>, Error> {
+        let sql = format!(
+            "SELECT e.policy, e.subject, e.revision, e.shape, e.at_us, e.next_stamp, e.states, e.settled_floor, e.closed,
+                    e.changed, c.now_us, 'read' AS did, NULL::bigint AS stamp, NULL::bigint[] AS given,
+                    (SELECT array_agg(u.number ORDER BY s.first, u.k)
+                       FROM {schema}.settled s,
+                            unnest(ARRAY[s.first, s.last, s.admitted_us]) WITH ORDINALITY u(number, k)
+                      WHERE s.policy = e.policy AND s.subject = e.subject) AS settled
+               FROM (SELECT coalesce($1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now_us) c,
+                    {schema}.entries e
+              WHERE (e.policy, e.subject) > ($3, $4) AND ($2::bigint IS NULL OR c.now_us + $2 < e.at_us)
+              ORDER BY e.policy, e.subject LIMIT $5",
+            schema = self.schema
+        );
+        let ahead_min = ahead_min.map(|ahead| integer(ahead.as_micros()));
+        let parameters: [Parameter<'_>; 5] = [
+            (&self.test_now(), Type::INT8),
+            (&ahead_min, Type::INT8),
+            (&last.0, Type::TEXT),
+            (&last.1, Type::TEXT),
+            (&ROWS_MAX, Type::INT8),
+        ];
+        self.pool.query(&sql, &parameters, "could not list rows").await
+    }
 }
 
-impl Repair for Postgres {
-    fn list_future(&self, ahead_max: Span) -> BoxFuture<'_, Result<Vec<FutureEntry>, Error>> {
+fn stored_entry(policy: &str, stored: &Stored) -> Result<Entry, Error> {
+    stored.to_entry(&Policy::from_shape_bytes(policy, &stored.shape)?)
+}
+
+impl EntryStore for Postgres {
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, Error>> {
         Box::pin(async move {
-            let sql = format!(
-                "SELECT e.policy, e.subject, e.at_us, c.now_us
-                   FROM (SELECT coalesce($1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now_us) c,
-                        {}.entries e
-                  WHERE c.now_us + $2 < e.at_us ORDER BY 1, 2 LIMIT $3",
-                self.schema
-            );
-            let ahead_max = integer(ahead_max.as_micros());
-            let listed_max = i64::try_from(LISTED_MAX).unwrap_or(i64::MAX);
-            let parameters: [crate::pool::Parameter<'_>; 3] = [
-                (&self.test_now(), Type::INT8),
-                (&ahead_max, Type::INT8),
-                (&listed_max, Type::INT8),
-            ];
-            let rows = self.pool.query(&sql, &parameters, "could not list rows").await?;
-            let listed = rows.iter().map(|row| {
-                let [at, now] = ["at_us", "now_us"].map(|column| row.get::<_, i64>(column));
-                let [at, now] = [at, now].map(|micros| Timestamp::from_micros(natural(micros)));
-                let subject = quote::restore(row.get("subject"));
-                FutureEntry { policy: row.get("policy"), subject, at, ahead: at.since(now) }
-            });
-            Ok(listed.collect())
+            // No policy has an empty name, so only the time is read.
+            Ok(self.read("", "", None).await?.now)
         })
     }
 
-    fn mend<'a>(
+    fn visit<'a>(
         &'a self,
-        entry: &'a FutureEntry,
-        ahead_max: Span,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
+        ahead_min: Option<Span>,
+        visitor: &'a mut Visitor<'a>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let FutureEntry { policy, subject, .. } = entry;
-            Ok(self.mend_row(policy, subject, ahead_max).await?.is_some())
+            let mut last = (String::new(), String::new());
+            loop {
+                let rows = self.rows(&last, ahead_min).await?;
+                let Some(row) = rows.last() else { return Ok(()) };
+                last = (row.get("policy"), row.get("subject"));
+                for row in &rows {
+                    let (answer, policy) = (Answer::read(row)?, row.get::<_, String>("policy"));
+                    let subject = quote::restore(row.get("subject"));
+                    let Some(stored) = &answer.stored else { continue };
+                    let entry = stored_entry(&policy, stored)?;
+                    let visited = Visited { policy, subject, entry, now: answer.now };
+                    if visitor(visited)? == ControlFlow::Break(()) {
+                        return Ok(());
+                    }
+                }
+            }
+        })
+    }
+
+    fn rewrite<'a>(
+        &'a self,
+        policy: &'a str,
+        subject: &'a str,
+        rewrite: &'a Rewrite<'a>,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.rewrite_row(policy, subject, rewrite))
+    }
+
+    fn permit_key(&self) -> BoxFuture<'_, Result<Option<[u8; PERMIT_KEY_BYTES]>, Error>> {
+        Box::pin(async move { Self::permit_key(self).await.map(Some) })
+    }
+
+    fn adopt_permit_key(&self, key: [u8; PERMIT_KEY_BYTES]) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async move {
+            let sql = format!(
+                "UPDATE {schema}.secrets SET permit_key = $1 WHERE NOT EXISTS (SELECT FROM {schema}.entries)",
+                schema = self.schema
+            );
+            let adopted = key.as_slice();
+            let parameters: [Parameter<'_>; 1] = [(&adopted, Type::BYTEA)];
+            self.pool.query(&sql, &parameters, "could not replace the key of permits").await?;
+            Ok(Self::permit_key(self).await? == key)
         })
     }
 }

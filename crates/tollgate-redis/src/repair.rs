@@ -1,12 +1,16 @@
-//! The server's time, and entries from the future.
+//! The server's time, entries from the future, and all entries one after the other.
+
+use std::ops::ControlFlow;
 
 use tollgate::core::{Entry, IdChange};
-use tollgate::repair::{FutureEntry, LISTED_MAX, Repair};
+use tollgate::entries::{EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited, Visitor};
+use tollgate::repair::mended;
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::{BoxFuture, Clock, Error, ErrorKind, Event, Policy, Span, SystemClock, Timestamp};
 
 use crate::answer::{Answer, Status};
 use crate::args::first_word;
+use crate::entry::{Fields, corrupt};
 use crate::gate::{Call, IdPlace, Redis};
 use crate::link::slot;
 use crate::options::CARRIES_MAX;
@@ -49,7 +53,8 @@ impl Redis {
             );
             return Ok(());
         }
-        if let Some(ahead) = self.mend_key(key, policy.name(), SERVER_AHEAD_MAX).await? {
+        let mend = |entry: Option<&Entry>, now| mended(entry, now, SERVER_AHEAD_MAX);
+        if self.rewrite_key(key, policy.name(), &mend).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
@@ -101,25 +106,22 @@ impl Redis {
         Ok(future.map(|entry| entry.mended(answer.now)))
     }
 
-    /// Rewrites the entry under `key` as used up if it is more than `ahead_max` ahead, and says how far it was.
-    async fn mend_key(
+    /// Replaces the entry under `key` by what `rewrite` makes of it. Returns whether it did.
+    async fn rewrite_key(
         &self,
         key: &str,
         policy: &str,
-        ahead_max: Span,
-    ) -> Result<Option<Span>, Error> {
+        rewrite: &Rewrite<'_>,
+    ) -> Result<bool, Error> {
         for _ in 0..CARRIES_MAX {
             let answer = self.whole(key, &IdPlace::Nowhere).await?;
             let fields = answer.fields()?;
-            let Some(policy) = fields.policy(policy)? else { return Ok(None) };
-            let Some(entry) = fields.entry(&policy)? else { return Ok(None) };
-            let ahead = entry.at().since(answer.now);
-            if ahead <= ahead_max {
-                return Ok(None);
-            }
-            let (mended, nowhere) = (entry.mended(answer.now), IdPlace::Nowhere);
-            if self.replace(key, &nowhere, &fields, &mended, IdChange::Nothing).await? {
-                return Ok(Some(ahead));
+            let Some(entry) = rewrite(entry_in(&fields, policy)?.as_ref(), answer.now) else {
+                return Ok(false);
+            };
+            let nowhere = IdPlace::Nowhere;
+            if self.replace(key, &nowhere, &fields, &entry, IdChange::Nothing).await? {
+                return Ok(true);
             }
         }
         Err(Error::new(
@@ -157,10 +159,23 @@ impl Redis {
     }
 }
 
-impl Repair for Redis {
-    fn list_future(&self, ahead_max: Span) -> BoxFuture<'_, Result<Vec<FutureEntry>, Error>> {
+/// The entry in `fields`, in the numbers it was written with.
+fn entry_in(fields: &Fields, policy: &str) -> Result<Option<Entry>, Error> {
+    fields.policy(policy)?.map_or(Ok(None), |policy| fields.entry(&policy))
+}
+
+impl EntryStore for Redis {
+    /// The time of the server that has the key of permits.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, Error>> {
+        Box::pin(async move { Ok(self.whole(&self.shared_key(), &IdPlace::Nowhere).await?.now) })
+    }
+
+    fn visit<'a>(
+        &'a self,
+        ahead_min: Option<Span>,
+        visitor: &'a mut Visitor<'a>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut found = Vec::new();
             let pattern = format!("{}:{{*}}", glob(&self.options.prefix));
             for node in self.link.slot_of_each_node().await? {
                 let mut cursor: u64 = 0;
@@ -172,41 +187,60 @@ impl Repair for Redis {
                     (cursor, keys) = self.link.at_slot(command, node, "list keys").await?;
                     for key in keys.into_iter().filter_map(|key| String::from_utf8(key).ok()) {
                         let Some((policy, subject)) = self.entry_of(&key) else { continue };
-                        let Some(at) = self.at_of(&key).await? else { continue };
-                        // Each node has a clock of its own; asking it is only worth it for what looks wrong.
-                        if at.since(self.ours().now()) <= Span::ZERO {
+                        if ahead_min.is_some() {
+                            let Some(at) = self.at_of(&key).await? else { continue };
+                            // Each node has a clock of its own; asking it is only worth it for what looks wrong.
+                            if at.since(self.ours().now()) <= Span::ZERO {
+                                continue;
+                            }
+                        }
+                        let answer = self.whole(&key, &IdPlace::Nowhere).await?;
+                        let now = answer.now;
+                        let Some(entry) = entry_in(&answer.fields()?, policy)? else { continue };
+                        if ahead_min.is_some_and(|ahead| entry.at().since(now) <= ahead) {
                             continue;
                         }
-                        let ahead = at.since(self.whole(&key, &IdPlace::Nowhere).await?.now);
-                        if ahead_max < ahead && found.len() < LISTED_MAX {
-                            let (policy, subject) = (policy.to_owned(), subject.to_owned());
-                            found.push(FutureEntry { policy, subject, at, ahead });
+                        let (policy, subject) = (policy.to_owned(), subject.to_owned());
+                        let visited = Visited { policy, subject, entry, now };
+                        if visitor(visited)? == ControlFlow::Break(()) {
+                            return Ok(());
                         }
                     }
-                    if cursor == 0 || LISTED_MAX <= found.len() {
+                    if cursor == 0 {
                         break;
                     }
                 }
             }
-            // A scan may show a key twice.
-            found.sort_by(|one, other| {
-                (&one.policy, &one.subject).cmp(&(&other.policy, &other.subject))
-            });
-            found.dedup();
-            Ok(found)
+            Ok(())
         })
     }
 
-    fn mend<'a>(
+    fn rewrite<'a>(
         &'a self,
-        entry: &'a FutureEntry,
-        ahead_max: Span,
+        policy: &'a str,
+        subject: &'a str,
+        rewrite: &'a Rewrite<'a>,
     ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(
+            async move { self.rewrite_key(&self.key_of(policy, subject), policy, rewrite).await },
+        )
+    }
+
+    fn permit_key(&self) -> BoxFuture<'_, Result<Option<[u8; PERMIT_KEY_BYTES]>, Error>> {
         Box::pin(async move {
-            let FutureEntry { policy, subject, .. } = entry;
-            let key = self.key_of(policy, subject);
-            Ok(self.mend_key(&key, policy, ahead_max).await?.is_some())
+            let key = self.shared_key();
+            let mut command = redis::cmd("HGET");
+            command.arg(&key).arg("key");
+            let found: Option<Vec<u8>> = self.link.at_slot(command, slot(&key), "read").await?;
+            let read = |found: Vec<u8>| {
+                found.try_into().map_err(|_| corrupt("the key of permits is unreadable"))
+            };
+            found.map(read).transpose()
         })
+    }
+
+    fn adopt_permit_key(&self, key: [u8; PERMIT_KEY_BYTES]) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async move { Ok(Self::permit_key(self, key).await? == key) })
     }
 }
 

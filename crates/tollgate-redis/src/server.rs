@@ -49,6 +49,11 @@ impl Redis {
         warnings
     }
 
+    /// Where the key of permits is kept.
+    pub(crate) fn shared_key(&self) -> String {
+        format!("{}:{{permit-key}}", self.options.prefix)
+    }
+
     /// Thirty-two bytes that every program on these servers shares, to seal permits with: `fresh` if there are none
     /// yet. Whoever can read them can write quotas anyway.
     ///
@@ -64,7 +69,7 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not answer.
     pub async fn check_data(&self, own: [u8; KEY_BYTES]) -> Result<Kept, Error> {
-        let key = format!("{}:{{permit-key}}", self.options.prefix);
+        let key = self.shared_key();
         let args = args::bare(self.times(None), [0; 3]);
         let mark = (u64::from(random()) << 32 | u64::from(random())).to_le_bytes();
         let all: [&[u8]; 4] = [&args, b"", &own, &mark];

@@ -127,6 +127,47 @@ impl Overrides {
         Ok(self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some())
     }
 
+    /// Takes over what `other` has. Where both have one for a policy and subject, `overwrite` says whether this one is
+    /// replaced. Returns how many were taken over.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if there would be too many.
+    pub fn merge(&mut self, other: &Self, overwrite: bool) -> Result<usize, Error> {
+        let mut taken = 0;
+        for (key, limits) in &other.all {
+            let own = self.all.get(key);
+            if own.is_none() || (overwrite && own != Some(limits)) {
+                self.all.insert(key.clone(), limits.clone());
+                taken += 1;
+            }
+        }
+        if OVERRIDES_MAX < self.all.len() {
+            let text = format!(
+                "there would be {} overrides, and a store keeps at most {OVERRIDES_MAX}; remove some",
+                self.all.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(taken)
+    }
+
+    /// Forgets all but those of `policy`.
+    pub fn keep_policy(&mut self, policy: &str) {
+        self.all.retain(|(name, _), _| name == policy);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Whether `subject` has one under `policy`.
     #[must_use]
     pub fn has(&self, policy: &str, subject: &str) -> bool {
@@ -195,7 +236,11 @@ impl Overrides {
         listed
     }
 
-    fn parse(document: &Document) -> Result<Self, Error> {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) if it is none, [`Invalid`](ErrorKind::Invalid) if a newer program wrote it.
+    pub fn parse(document: &Document) -> Result<Self, Error> {
         let version = document.version;
         if document.text.is_empty() {
             return Ok(Self { version, ..Self::default() });
@@ -218,7 +263,11 @@ impl Overrides {
         Ok(Self { version, all })
     }
 
-    fn document(&self) -> Result<Document, Error> {
+    /// The document to store.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if it is too large.
+    pub fn document(&self) -> Result<Document, Error> {
         let lines = self.all.iter().map(|((policy, subject), limits)| Line {
             policy: policy.clone(),
             subject: subject.clone(),

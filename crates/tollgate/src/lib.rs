@@ -4,6 +4,7 @@ pub mod audit;
 mod backoff;
 mod clock;
 pub mod edge;
+pub mod entries;
 mod error;
 mod gate;
 mod guard;

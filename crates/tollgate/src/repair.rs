@@ -1,14 +1,14 @@
 //! Finding and mending entries from the future, which a wrong clock wrote.
 //!
 //! An entry's time never goes back, so one that was written a year ahead refuses its subject for a year. Stores that
-//! notice it mend it themselves; [`Repair`] is for an operator who wants to see and mend all of them.
+//! notice it mend it themselves; [`list_future`] and [`mend`] are for an operator who wants to see and mend all of them.
 
-use std::fmt::Debug;
+use std::ops::ControlFlow;
 
-use tollgate_core::{Span, Timestamp};
+use tollgate_core::{Entry, Span, Timestamp};
 
+use crate::entries::EntryStore;
 use crate::error::Error;
-use crate::gate::BoxFuture;
 
 /// How far an entry may be ahead of the store's time before it counts as one from the future.
 pub const AHEAD_MAX_DEFAULT: Span = Span::from_mins(5);
@@ -29,23 +29,45 @@ pub struct FutureEntry {
     pub ahead: Span,
 }
 
-/// A store whose entries can be repaired.
-pub trait Repair: Debug + Send + Sync + 'static {
-    /// The earliest time it can be by what the store last saw, where the clock that decides is far behind that. One of the
-    /// two is wrong; if it is the clock, entries that seem to be from the future are healthy.
-    fn disputed_time(&self) -> Option<Timestamp> {
-        None
-    }
+/// Lists entries of `store` that are more than `ahead_max` ahead of its time, at most [`LISTED_MAX`], by policy and subject.
+/// Reads every entry, and changes nothing.
+///
+/// # Errors
+/// Whatever keeps the store from being read.
+pub async fn list_future(
+    store: &dyn EntryStore,
+    ahead_max: Span,
+) -> Result<Vec<FutureEntry>, Error> {
+    let mut found: Vec<FutureEntry> = Vec::new();
+    let mut list = |visited: crate::entries::Visited| {
+        let at = visited.entry.at();
+        let (policy, subject) = (visited.policy, visited.subject);
+        found.push(FutureEntry { policy, subject, at, ahead: at.since(visited.now) });
+        let is_full = LISTED_MAX <= found.len();
+        Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    store.visit(Some(ahead_max), &mut list).await?;
+    found.sort_by(|one, other| (&one.policy, &one.subject).cmp(&(&other.policy, &other.subject)));
+    // A store may show an entry twice.
+    found.dedup_by(|one, other| (&one.policy, &one.subject) == (&other.policy, &other.subject));
+    Ok(found)
+}
 
-    /// Lists entries that are more than `ahead_max` ahead of the store's time, at most [`LISTED_MAX`]. Reads every
-    /// entry, and changes nothing.
-    fn list_future(&self, ahead_max: Span) -> BoxFuture<'_, Result<Vec<FutureEntry>, Error>>;
+/// Rewrites `entry` as used up at the store's time. Returns false, and changes nothing, if it is no longer more than
+/// `ahead_max` ahead.
+///
+/// # Errors
+/// Whatever keeps the store from being written.
+pub async fn mend(
+    store: &dyn EntryStore,
+    entry: &FutureEntry,
+    ahead_max: Span,
+) -> Result<bool, Error> {
+    store.rewrite(&entry.policy, &entry.subject, &|found, now| mended(found, now, ahead_max)).await
+}
 
-    /// Rewrites `entry` as used up at the store's time. False, and nothing changed, if it is no longer more than
-    /// `ahead_max` ahead.
-    fn mend<'a>(
-        &'a self,
-        entry: &'a FutureEntry,
-        ahead_max: Span,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
+/// What takes the place of `entry` if it is more than `ahead_max` ahead of `now`.
+#[must_use]
+pub fn mended(entry: Option<&Entry>, now: Timestamp, ahead_max: Span) -> Option<Entry> {
+    entry.filter(|entry| ahead_max < entry.at().since(now)).map(|entry| entry.mended(now))
 }

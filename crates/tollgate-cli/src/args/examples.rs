@@ -131,6 +131,18 @@ Examples:
   tollgate completions zsh > ~/.zfunc/_tollgate
   tollgate completions fish > ~/.config/fish/completions/tollgate.fish";
 
+pub(super) const EXPORT: &str = "\
+Examples:
+  tollgate export --config old.toml --to state.jsonl
+  tollgate export --config old.toml --policy api --with-permit-key --to state.jsonl
+  tollgate export --config old.toml | tollgate import --config new.toml --yes";
+
+pub(super) const IMPORT: &str = "\
+Examples:
+  tollgate import state.jsonl --config new.toml --dry-run
+  tollgate import state.jsonl --config new.toml --yes
+  tollgate import - --config new.toml --yes --json < state.jsonl";
+
 pub(super) const VIOLATION: &str = "\
 Examples:
   tollgate violation gemini-free project-7 --limit rpm --retry-after 30s

@@ -13,7 +13,9 @@ mod verbs;
 pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
 pub(crate) use drs::{DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
-pub(crate) use stores::{Database, DynamodbCommand, PostgresCommand, PostgresInstall, Repair};
+pub(crate) use stores::{
+    Database, DynamodbCommand, Export, Import, PostgresCommand, PostgresInstall, Repair,
+};
 pub(crate) use translate::{
     Making, Provided, ProviderKind, Resume, TranslateCommand, TranslateFlags, Working,
 };
@@ -123,6 +125,20 @@ pub(crate) enum Command {
     /// used up now, so that its limits refill as usual from here on. That is right only if the clock is: check it first.
     #[command(after_help = examples::REPAIR)]
     Repair(Repair),
+
+    /// Write the entries and overrides of the store into a document, to move them to another store
+    ///
+    /// The document is JSON Lines with the time at which it was taken. Stop the brokers on the store first: what is admitted
+    /// after that is not in it. Ids of asks are not moved.
+    #[command(after_help = examples::EXPORT)]
+    Export(Export),
+
+    /// Read the entries and overrides of an export into the store
+    ///
+    /// The export is read and checked as a whole before anything is written. Where the store has an entry already, the strict
+    /// side of each limit wins. Importing again is safe.
+    #[command(after_help = examples::IMPORT)]
+    Import(Import),
 
     /// Report that a provider refused what was admitted
     ///

@@ -1,8 +1,8 @@
-//! Making a store ready and repairing it: `dynamodb`, `postgres` and `repair`.
+//! Making a store ready, repairing and moving it: `dynamodb`, `postgres`, `repair`, `export` and `import`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 use super::examples;
 
@@ -38,6 +38,45 @@ pub(crate) struct Repair {
     /// Mend although the store last saw a later time than the clock shows, because the clock was checked
     #[arg(long, requires = "yes")]
     pub(crate) clock_is_right: bool,
+    #[command(flatten)]
+    pub(crate) no_server: NoServer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) to: Option<PathBuf>,
+    /// Take only the entries and overrides of this policy
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+    /// Include the secret key of permits, so that permits in flight stay valid; keep the export as secret as the key
+    #[arg(long)]
+    pub(crate) with_permit_key: bool,
+    #[command(flatten)]
+    pub(crate) no_server: NoServer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The export; without it, or with -, standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Import what there is of an export that was cut off
+    #[arg(long)]
+    pub(crate) partial: bool,
+    /// Replace overrides that the store has for the same policy and subject
+    #[arg(long)]
+    pub(crate) overwrite_overrides: bool,
+    /// Write entries that are ahead of the store's time as used up now, instead of refusing the export
+    #[arg(long)]
+    pub(crate) mend_future: bool,
     #[command(flatten)]
     pub(crate) no_server: NoServer,
 }

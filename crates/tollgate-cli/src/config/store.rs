@@ -40,10 +40,19 @@ impl StoreConfig {
     pub(crate) const fn away(&self) -> Option<&'static str> {
         match self {
             Self::Memory { .. } | Self::Embedded { .. } => None,
-            Self::Broker(_) => Some("broker"),
-            Self::DynamoDb(_) => Some("dynamodb"),
-            Self::Postgres(_) => Some("postgres"),
-            Self::Redis(_) => Some("redis"),
+            _ => Some(self.kind()),
+        }
+    }
+
+    /// Its `kind` in the configuration.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "memory",
+            Self::Embedded { .. } => "embedded",
+            Self::Broker(_) => "broker",
+            Self::DynamoDb(_) => "dynamodb",
+            Self::Postgres(_) => "postgres",
+            Self::Redis(_) => "redis",
         }
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
+use tollgate::entries::EntryStore;
 use tollgate::overrides::OverrideStore;
-use tollgate::repair::Repair;
 use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{
@@ -135,51 +135,96 @@ pub(crate) async fn for_command(
     }
 }
 
-/// Opens `store` to repair it; nothing if there is no store yet.
-pub(crate) async fn for_repair(
+/// What all entries of a store are needed for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    Repair,
+    Export,
+    /// A dry run makes no folder.
+    Import {
+        dry_run: bool,
+    },
+}
+
+impl Purpose {
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Repair => "repair",
+            Self::Export => "export",
+            Self::Import { .. } => "import",
+        }
+    }
+}
+
+/// A store whose entries can be listed and rewritten, and its overrides.
+pub(crate) struct OpenedEntries {
+    pub(crate) entries: Arc<dyn EntryStore>,
+    pub(crate) overrides: Arc<dyn OverrideStore>,
+}
+
+impl OpenedEntries {
+    fn of<S: EntryStore + OverrideStore>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self { entries: Arc::clone(&store) as _, overrides: store }
+    }
+}
+
+/// Opens `store` for its entries; nothing if there is no store yet.
+pub(crate) async fn entries(
     store: &StoreConfig,
     fallback: &FallbackConfig,
     clock: Arc<dyn Clock>,
-) -> Result<Option<Arc<dyn Repair>>, Error> {
+    purpose: Purpose,
+) -> Result<Option<OpenedEntries>, Error> {
     let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, false);
-    let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
+    let (invalid, command) = (|text| Err(Error::new(ErrorKind::Invalid, text)), purpose.command());
     Ok(Some(match store {
         StoreConfig::Memory { .. } => {
-            return invalid(
-                "the configured store is memory, which ends with the broker; restart it, there is nothing else to repair",
-            );
+            return invalid(match purpose {
+                Purpose::Repair => "the configured store is memory, which ends with the broker; restart it, there is \
+                                    nothing else to repair"
+                    .to_owned(),
+                _ => format!(
+                    "the configured store is memory, which is inside the broker and ends with it, so there is nothing to \
+                     {command}; name a configuration with another store with --config"
+                ),
+            });
         }
         StoreConfig::Broker(_) => {
-            return invalid(
-                "the configured store is another broker; run repair with the configuration of that one",
-            );
+            return invalid(format!(
+                "the configured store is another broker; run {command} with the configuration of that one"
+            ));
         }
         StoreConfig::Embedded { path, durability } => {
-            if !Embedded::exists(path)? {
+            if !matches!(purpose, Purpose::Import { dry_run: false }) && !Embedded::exists(path)? {
                 return Ok(None);
             }
             let options = options(*durability, Holder::Command, clock);
-            let opened =
-                Embedded::open_for_repair(path, options).map_err(|error| match error.kind() {
-                    ErrorKind::Contended => {
-                        let text = format!("{error}; to repair it, stop whatever holds it");
-                        Error::new(ErrorKind::Contended, text)
-                    }
-                    _ => error,
-                });
-            Arc::new(opened?)
+            let opened = match purpose {
+                Purpose::Repair => Embedded::open_for_repair(path, options),
+                _ => Embedded::open(path, options),
+            };
+            let opened = opened.map_err(|error| match error.kind() {
+                ErrorKind::Contended => {
+                    let text = format!("{error}; to {command} it, stop whatever holds it");
+                    Error::new(ErrorKind::Contended, text)
+                }
+                _ => error,
+            });
+            let overrides = Arc::new(EmbeddedOverrides::new(path));
+            OpenedEntries { entries: Arc::new(opened?), overrides }
         }
         StoreConfig::DynamoDb(config) => {
             let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
-            Arc::new(DynamoDb::connect(options).await?)
+            OpenedEntries::of(DynamoDb::connect(options).await?)
         }
         StoreConfig::Postgres(config) => {
             let options = postgres_options(config)?.reply_timeout(timeout);
-            Arc::new(Postgres::open(options).await?)
+            OpenedEntries::of(Postgres::open(options).await?)
         }
         StoreConfig::Redis(config) => {
             let options = servers::redis_options(config)?.attempt_timeout(timeout);
-            Arc::new(Redis::connect(options).await?)
+            OpenedEntries::of(Redis::connect(options).await?)
         }
     }))
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 34] = [
     "acquire",
     "settle",
     "release",
@@ -12,6 +12,8 @@ const COMMANDS: [&str; 32] = [
     "standing",
     "reset",
     "repair",
+    "export",
+    "import",
     "policies",
     "policies check",
     "serve",
@@ -84,7 +86,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, repair, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
+             standing, reset, repair, export, import, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

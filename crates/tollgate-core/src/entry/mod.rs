@@ -7,6 +7,7 @@
 mod arrears;
 mod carry;
 mod extra;
+mod merge;
 mod parts;
 mod settled;
 

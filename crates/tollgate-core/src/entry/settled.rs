@@ -55,6 +55,27 @@ impl Settled {
         Self { runs: BTreeMap::from([(0, run)]), floor: 0 }
     }
 
+    /// The stamps that are settled in either. Beyond [`SETTLED_RUNS_MAX`] runs the oldest are dropped, and permits up to them
+    /// get nothing back.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        let mut runs: Vec<Run> = self.runs().chain(other.runs()).copied().collect();
+        runs.sort_unstable_by_key(|run| run.first);
+        let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
+        for run in runs {
+            match joined.last_mut() {
+                Some(last) if run.first <= last.last.saturating_add(1) => {
+                    last.last = last.last.max(run.last);
+                    last.admitted_at = last.admitted_at.max(run.admitted_at);
+                }
+                _ => joined.push(run),
+            }
+        }
+        let excess = joined.len().saturating_sub(SETTLED_RUNS_MAX);
+        let dropped = joined.drain(..excess).next_back().map_or(0, |run| run.last);
+        let floor = self.floor.max(other.floor).max(dropped);
+        Self { runs: joined.into_iter().map(|run| (run.first, run)).collect(), floor }
+    }
+
     /// The runs in rising order.
     pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &Run> {
         self.runs.values()
@@ -145,6 +166,17 @@ mod tests {
         let runs: Vec<_> = settled.runs().map(|run| (run.first, run.last)).collect();
         assert_eq!(runs, [(1, 6), (8, 8)]);
         assert!(settled.contains(4) && !settled.contains(7));
+    }
+
+    #[test]
+    fn the_union_joins_runs_that_touch_or_overlap() {
+        let run = |first, last| Run { first, last, admitted_at: Timestamp::from_secs(last) };
+        let settled = |runs: &[Run], floor| Settled::from_runs(runs.to_vec(), floor).unwrap();
+        let one = settled(&[run(1, 4), run(8, 9), run(20, 20)], 0);
+        let other = settled(&[run(3, 6), run(10, 12), run(14, 14)], 2);
+        let union = one.union(&other);
+        assert_eq!(union, settled(&[run(1, 6), run(8, 12), run(14, 14), run(20, 20)], 2));
+        assert_eq!(union, other.union(&one));
     }
 
     #[test]

@@ -209,6 +209,28 @@ impl Gauge {
         }
     }
 
+    /// Raises `state` so that from the time that it and `other` are of, it has room only when both have. Nothing that was
+    /// charged can be given back to a bucket afterwards.
+    pub(crate) fn raise(&self, state: ViewMut<'_>, other: &State) {
+        match (state, other) {
+            (ViewMut::Bucket(used, lows), State::Bucket(other, _)) => {
+                *used = (*used).max(*other);
+                if let Some(lows) = lows {
+                    *lows = None;
+                }
+            }
+            (ViewMut::Window(log), State::Window(other)) => *log = log.envelope(other),
+            (ViewMut::Calendar(page), State::Calendar(other)) => {
+                // Pages of one time end alike, unless the rules of the time zone changed.
+                page.end = page.end.max(other.end);
+                page.used = page.used.max(other.used);
+                page.late = page.late.max(other.late);
+            }
+            (ViewMut::Slots(held), State::Slots(other)) => Slots::unite(held, other),
+            _ => {}
+        }
+    }
+
     /// The level of a bucket of which `tokens` are used.
     pub(crate) fn level_of(&self, tokens: u64) -> u64 {
         match self {

@@ -3,6 +3,7 @@
 //! Expiry is what heals a crash: a holder that is gone cannot release. A slot is known by the stamp of the permit that
 //! took it, so releasing twice frees one.
 
+use crate::bounds::SLOTS_MAX;
 use crate::policy::Derived;
 use crate::time::{Span, Timestamp};
 
@@ -79,6 +80,21 @@ impl Slots {
 
     pub(crate) fn add(&self, held: &mut Vec<Slot>, now: Timestamp, places: u64, stamp: u64) {
         insert(held, Slot { stamp, expires_at: self.expires_at(now), places });
+    }
+
+    /// Holds what `others` hold, too. Beyond [`SLOTS_MAX`] holders, the first to expire hand their places to the next, and are
+    /// no longer known by their stamp.
+    pub(crate) fn unite(held: &mut Vec<Slot>, others: &[Slot]) {
+        for slot in others {
+            if !held.contains(slot) {
+                insert(held, *slot);
+            }
+        }
+        let excess = held.len().saturating_sub(usize::try_from(SLOTS_MAX).unwrap_or(usize::MAX));
+        let places: u64 = held.drain(..excess).map(|slot| slot.places).sum();
+        if let Some(next) = held.first_mut() {
+            next.places += places;
+        }
     }
 
     pub(crate) fn free(held: &mut Vec<Slot>, stamp: u64) {

@@ -93,6 +93,25 @@ impl Log {
         self.entries.iter()
     }
 
+    /// The log that counts at any time what the larger of the two counts then.
+    pub(crate) fn envelope(&self, other: &Self) -> Self {
+        let (mut ours, mut theirs) =
+            (self.entries.iter().peekable(), other.entries.iter().peekable());
+        let (mut left, mut envelope) = ([self.sum, other.sum], Self::default());
+        while let Some(at) =
+            [ours.peek(), theirs.peek()].into_iter().flatten().map(|one| one.at).min()
+        {
+            let before = left[0].max(left[1]);
+            for (entries, left) in [&mut ours, &mut theirs].into_iter().zip(&mut left) {
+                if let Some(entry) = entries.next_if(|entry| entry.at == at) {
+                    *left -= entry.amount;
+                }
+            }
+            envelope.push(at, before - left[0].max(left[1]));
+        }
+        envelope
+    }
+
     fn push(&mut self, at: Timestamp, amount: u64) {
         let amount = amount.min(NUMBER_MAX.saturating_sub(self.sum));
         if amount == 0 {

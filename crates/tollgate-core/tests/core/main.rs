@@ -15,6 +15,7 @@ mod desk;
 mod exhaustive;
 mod giving_back;
 mod ids;
+mod merge;
 mod promises;
 mod refunds;
 mod requirements;

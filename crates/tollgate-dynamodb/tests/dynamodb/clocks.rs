@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::repair::{AHEAD_MAX_DEFAULT, Repair};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
 use tollgate::{
     Ask, Atomic, Clock, Concurrency, Decision, Event, Gate, ManualClock, Observer, Policy,
     RollingWindow, Span, Timestamp, TokenBucket,
@@ -293,13 +293,13 @@ async fn items_from_the_future_are_listed_and_mended() {
         admit(&old, &Ask::new(&policy, "a/b").cost(unit, 1)).await;
     }
     let store = gate.store();
-    let listed = store.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+    let listed = list_future(store, AHEAD_MAX_DEFAULT).await.unwrap();
     let names: Vec<_> = listed.iter().map(|entry| (&*entry.policy, &*entry.subject)).collect();
     assert_eq!(names, [("jobs", "a/b"), ("requests", "a/b")]);
     assert!(listed.iter().all(|entry| entry.ahead == HOUR), "{listed:?}");
     for entry in &listed {
-        assert!(store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap());
-        assert!(!store.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(mend(store, entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!mend(store, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
     }
-    assert_eq!(store.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
+    assert_eq!(list_future(store, AHEAD_MAX_DEFAULT).await.unwrap(), []);
 }

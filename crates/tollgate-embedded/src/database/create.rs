@@ -20,7 +20,7 @@ use crate::row::checksum;
 pub(crate) const MARKER: &str = "format";
 
 /// Under which name the key is kept.
-const PERMIT_KEY: &str = "permit_key";
+pub(super) const PERMIT_KEY: &str = "permit_key";
 
 /// Whether there is a database in `folder`, or was one.
 pub(crate) fn is_there(folder: &Path) -> Result<bool, Error> {
@@ -122,8 +122,7 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
     getrandom::fill(&mut key).map_err(|error| {
         rusqlite::Error::ToSqlConversionFailure(format!("no random numbers: {error}").into())
     })?;
-    let mut value = key.to_vec();
-    value.extend(checksum(PERMIT_KEY.as_bytes(), &key).to_le_bytes());
+    let value = key_value(&key);
     connection.execute_batch("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE")?;
     connection.execute_batch(&format!(
         "CREATE TABLE entries (
@@ -138,6 +137,13 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("COMMIT")?;
     // The tables are in the file itself before the marker says so, not only in a log that somebody may delete.
     checkpoint(connection)
+}
+
+/// The stored form of the key of permits.
+pub(crate) fn key_value(key: &[u8; 32]) -> Vec<u8> {
+    let mut value = key.to_vec();
+    value.extend(checksum(PERMIT_KEY.as_bytes(), key).to_le_bytes());
+    value
 }
 
 fn permit_key(connection: &Connection, path: &Path) -> Result<[u8; 32], Error> {

@@ -8,11 +8,12 @@ mod create;
 mod fault;
 mod rows;
 
-pub(crate) use create::{ensure, is_there, quick_check};
+use create::PERMIT_KEY;
+pub(crate) use create::{ensure, is_there, key_value, quick_check};
 pub(crate) use fault::{DAMAGED, damaged, fault};
 pub(crate) use rows::{
-    Writes, ahead, checkpoint, commits, cursor, empty_log, id, latest, load, page, saved_clock,
-    set_cursor,
+    Writes, checkpoint, commits, cursor, empty_log, id, latest, load, page, replace_unused_key,
+    rows, saved_clock, set_cursor,
 };
 
 use std::path::{Path, PathBuf};

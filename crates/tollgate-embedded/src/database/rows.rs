@@ -164,20 +164,31 @@ pub(crate) fn latest(connection: &Connection) -> rusqlite::Result<Timestamp> {
     Ok(Timestamp::from_micros(latest.and_then(|at| u64::try_from(at).ok()).unwrap_or(0)))
 }
 
-/// Up to `rows_max` keys whose entries are later than `after`, with their times. Looks at every row.
-pub(crate) fn ahead(
+/// A row as it is stored: its key and its value.
+pub(crate) type Raw = (Vec<u8>, Vec<u8>);
+
+/// Up to `rows_max` rows behind `key` in the order of keys; with `after` only those that were written later than that.
+pub(crate) fn rows(
     connection: &Connection,
-    after: Timestamp,
+    key: &[u8],
+    after: Option<Timestamp>,
     rows_max: usize,
-) -> rusqlite::Result<Vec<(Vec<u8>, Timestamp)>> {
+) -> rusqlite::Result<Vec<Raw>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     connection
-        .prepare("SELECT key, written_at FROM entries WHERE ?1 < written_at LIMIT ?2")?
-        .query_map(params![micros(after), rows_max], |row| {
-            let at: i64 = row.get(1)?;
-            Ok((row.get(0)?, Timestamp::from_micros(u64::try_from(at).unwrap_or(0))))
+        .prepare_cached(
+            "SELECT key, value FROM entries WHERE ?1 < key AND ?2 < written_at ORDER BY key LIMIT ?3",
+        )?
+        .query_map(params![key, after.map_or(-1, micros), rows_max], |row| {
+            Ok((row.get(0)?, row.get(1)?))
         })?
         .collect()
+}
+
+/// Replaces the stored key of permits by `value` as long as there is no entry. Returns whether it did.
+pub(crate) fn replace_unused_key(connection: &Connection, value: &[u8]) -> rusqlite::Result<bool> {
+    let sql = "UPDATE meta SET value = ?2 WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM entries)";
+    Ok(0 < connection.execute(sql, params![super::PERMIT_KEY, value])?)
 }
 
 const META: &str = "SELECT value FROM meta WHERE name = ?1";

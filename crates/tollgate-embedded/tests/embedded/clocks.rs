@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, Repair};
+use tollgate::entries::EntryStore as _;
+use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, mend};
 use tollgate::steps::STEP_STABLE_AFTER;
 use tollgate::{
     Ask, Atomic, Clock, Decision, Denial, Event, Gate, ManualClock, Observer, Policy, Span,
@@ -163,17 +164,17 @@ async fn stored_times_far_ahead_refuse_to_open_until_repaired() {
     // Looking changes nothing.
     for _ in 0..2 {
         let store = Embedded::open_for_repair(&desk.path(), at(now)).unwrap();
-        let found = store.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+        let found = list_future(&store, AHEAD_MAX_DEFAULT).await.unwrap();
         let (policy, subject) = ("daily".to_owned(), "s".to_owned());
         assert_eq!(found, [FutureEntry { policy, subject, at: now + AHEAD, ahead: AHEAD }]);
         drop(store);
         assert!(desk.try_open(at(now)).is_err());
     }
     let store = Embedded::open_for_repair(&desk.path(), at(now)).unwrap();
-    let [found] = &store.list_future(AHEAD_MAX_DEFAULT).await.unwrap()[..] else { panic!("one") };
-    assert!(store.mend(found, AHEAD_MAX_DEFAULT).await.unwrap());
-    assert!(!store.mend(found, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
-    assert_eq!(store.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
+    let [found] = &list_future(&store, AHEAD_MAX_DEFAULT).await.unwrap()[..] else { panic!("one") };
+    assert!(mend(&store, found, AHEAD_MAX_DEFAULT).await.unwrap());
+    assert!(!mend(&store, found, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+    assert_eq!(list_future(&store, AHEAD_MAX_DEFAULT).await.unwrap(), []);
     drop(store);
     let gate = desk.try_open(at(now)).unwrap();
     assert!(denied(&gate, &policy).await.retry_after() <= Some(Span::from_hours(25)));

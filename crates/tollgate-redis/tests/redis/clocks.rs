@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, Repair};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, mend};
 use tollgate::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
 use tollgate::{
     Ask, Clock, ErrorKind, Event, Gate, ManualClock, Observer, Policy, Span, SystemClock,
@@ -73,7 +73,7 @@ async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
         let carried = gate.standing(&other_numbers, "s").await.unwrap();
         assert_eq!(carried[0].used, standing[0].used, "{carried:?}");
         assert!(mended.0.lock().unwrap().is_empty());
-        assert_eq!(gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap().len(), 1);
+        assert_eq!(list_future(&gate, AHEAD_MAX_DEFAULT).await.unwrap().len(), 1);
         let error = gate.acquire(&ask).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         let name = format!("subject \"s\" under policy {:?}", policy.name());
@@ -94,18 +94,18 @@ async fn repairs(gate: &Redis, options: impl Fn() -> Options) {
             write_ahead(options(), &policy, &subject).await;
         }
     }
-    let listed = gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap();
+    let listed = list_future(gate, AHEAD_MAX_DEFAULT).await.unwrap();
     let names = |listed: &[FutureEntry]| -> Vec<String> {
         listed.iter().map(|entry| format!("{}/{}", entry.policy, entry.subject)).collect()
     };
     assert_eq!(names(&listed), ["bucket/s0", "bucket/s1", "bucket/s2"]);
     assert!(listed.iter().all(|entry| Span::from_mins(59) < entry.ahead && entry.ahead <= HOUR));
     for entry in &listed {
-        assert!(gate.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap());
-        assert!(!gate.mend(entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(mend(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!mend(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
         assert!(!acquire(gate, &policy, &entry.subject).await.unwrap());
     }
-    assert_eq!(gate.list_future(AHEAD_MAX_DEFAULT).await.unwrap(), []);
+    assert_eq!(list_future(gate, AHEAD_MAX_DEFAULT).await.unwrap(), []);
     assert_eq!(used(gate, &policy, "s7").await, 1);
 }
 

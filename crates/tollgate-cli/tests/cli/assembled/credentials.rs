@@ -27,7 +27,8 @@ fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl 
     eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
     let log = assembled.log();
     let line = log.lines().find(|line| line.contains("the store does not serve this broker"));
-    let line = line.unwrap_or_else(|| panic!("no line for the operator: {log}"));
+    assert!(line.is_some(), "no line for the operator: {log}");
+    let line = line.unwrap_or_default();
     assert!(line.contains(" ERROR ") && line.contains(why), "{line}");
 }
 

@@ -1,0 +1,142 @@
+//! `tollgate export`: writes a store into a document.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+use tollgate::entries::Visited;
+use tollgate::{Clock, Error, ErrorKind, SystemClock};
+use tollgate_server::overrides::Overrides;
+
+use super::document::{Origin, Writer};
+use super::progress;
+use crate::args::Export;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::open::{self, OpenedEntries, Purpose};
+use crate::output::{self, Reader};
+
+/// Writes the configured store to the file that is named, or to standard output.
+pub(crate) async fn export(config: &Config, flags: &Export, reader: Reader) -> Result<(), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let opened = open::entries(&config.store, &config.fallback, clock, Purpose::Export);
+    let Some(store) = Box::pin(opened).await? else {
+        let text = format!(
+            "{}: there is no such folder, so there is nothing to export",
+            config.store.name()
+        );
+        return Err(Failure::new(ErrorKind::Invalid, text));
+    };
+    let Some(file) = &flags.to else {
+        let (_, report) = write(config, &store, flags, BufWriter::new(io::stdout())).await?;
+        if reader == Reader::Person {
+            output::error(&report.text(config, "standard output"));
+        }
+        return Ok(());
+    };
+    let part = part_of(file);
+    let written = match create(&part).map_err(|error| unwritable(&part, &error)) {
+        Ok(out) => write(config, &store, flags, BufWriter::new(out)).await,
+        Err(error) => Err(error),
+    };
+    let finished = written.and_then(|(out, report)| {
+        finish(out, &part, file).map_err(|error| unwritable(file, &error))?;
+        Ok(report)
+    });
+    let report = finished.inspect_err(|_| {
+        // What is left of it is no export.
+        let _ = fs::remove_file(&part);
+    })?;
+    let value = json!({
+        "file": file, "store": config.store.kind(), "taken_at": report.origin.taken_at.to_string(),
+        "entries": report.entries, "overrides": report.overrides,
+        "permit_key": report.origin.permit_key.is_some(),
+    });
+    output::answer(reader, &value, || report.text(config, &file.display().to_string()))
+}
+
+struct Report {
+    origin: Origin,
+    entries: u64,
+    overrides: usize,
+}
+
+impl Report {
+    fn text(&self, config: &Config, to: &str) -> String {
+        let Self { origin, entries, overrides } = self;
+        let key = if origin.permit_key.is_some() {
+            "\nIt holds the key of permits: whoever reads it can forge them"
+        } else {
+            ""
+        };
+        format!(
+            "{}: {entries} entries and {overrides} overrides of {} written to {to}{key}",
+            config.store.name(),
+            origin.taken_at
+        )
+    }
+}
+
+async fn write<W: Write + Send>(
+    config: &Config,
+    OpenedEntries { entries, overrides }: &OpenedEntries,
+    flags: &Export,
+    out: W,
+) -> Result<(W, Report), Error> {
+    let taken_at = entries.now().await?;
+    let permit_key = if flags.with_permit_key { entries.permit_key().await? } else { None };
+    let origin = Origin { taken_at, store: config.store.kind().to_owned(), permit_key };
+    let broken = |error: io::Error| {
+        Error::new(ErrorKind::Unavailable, format!("the export cannot be written: {error}"))
+    };
+    let mut document = Writer::begin(out, &origin).map_err(broken)?;
+    let mut moved = Overrides::read(&**overrides).await?;
+    if let Some(policy) = &flags.policy {
+        moved.keep_policy(policy);
+    }
+    if !moved.is_empty() {
+        document.overrides(&moved.document()?).map_err(broken)?;
+    }
+    let mut each = |Visited { policy, subject, entry, now }: Visited| {
+        let wanted = flags.policy.as_ref().is_none_or(|wanted| *wanted == policy);
+        if wanted && !entry.is_absent(now) {
+            document.entry(&policy, &subject, &entry).map_err(broken)?;
+            progress(document.entries, "exported");
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    entries.visit(None, &mut each).await?;
+    if let (Some(policy), 0, true) = (&flags.policy, document.entries, moved.is_empty()) {
+        // A name that is neither stored nor configured is mistyped.
+        config.policies.get(policy)?;
+    }
+    let (entries, overrides) = (document.entries, moved.len());
+    let out = document.end().map_err(broken)?;
+    Ok((out, Report { origin, entries, overrides }))
+}
+
+/// Where the export is written until it is whole.
+fn part_of(file: &Path) -> PathBuf {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    PathBuf::from(part)
+}
+
+/// Only this user may read it: it names subjects, and it may hold a key.
+fn create(part: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
+}
+
+fn finish(out: BufWriter<File>, part: &Path, file: &Path) -> io::Result<()> {
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    fs::rename(part, file)
+}
+
+fn unwritable(file: &Path, error: &io::Error) -> Error {
+    let text = format!("{} cannot be written: {error}", file.display());
+    Error::new(ErrorKind::Unavailable, text)
+}
