@@ -1,5 +1,6 @@
 //! `tollgate export` and `tollgate import`: state that moves between stores, by the binary on real servers.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -132,7 +133,7 @@ fn state_with_permits_in_flight_moves_through_every_store_and_back() {
     for (hop, (name, to)) in hops.iter().enumerate() {
         let dry = {
             let state = to.path().join("dry");
-            done(&from.run(&format!("export --to {} --json", state.display())));
+            done(&from.run(&format!("export --with-permit-key --to {} --json", state.display())));
             done(&to.run("import dry --dry-run --json"))
         };
         assert_eq!(
@@ -289,7 +290,6 @@ fn an_export_is_piped_into_an_import_and_one_policy_can_be_taken() {
     // What says nothing about a permit's key says it plainly.
     let ran = source.run("export --with-permit-key --to state");
     assert!(ran.out.contains("whoever reads it can forge them"), "{}", ran.out);
-    use std::os::unix::fs::PermissionsExt as _;
     let file = std::fs::metadata(source.path().join("state")).expect("it was written");
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
 }
@@ -331,6 +331,10 @@ fn what_cannot_be_moved_says_what_to_do_instead() {
         assert!(ran.err.contains(what), "{arguments}: {}", ran.err);
     }
     assert!(held.run("export").err.contains(&running.url));
-    let ran = held.run("export --policy al --to state");
-    assert_eq!(ran.code, 2);
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let ran = held.run("export --policy al --to kept");
+    assert_eq!((ran.code, &*ran.out), (2, ""));
+    assert!(ran.err.contains("did you mean all?"), "{}", ran.err);
+    let left = ["kept", "kept.part"].map(|file| held.path().join(file).exists());
+    assert_eq!(left, [false, false]);
 }
