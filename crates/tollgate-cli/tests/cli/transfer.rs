@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis};
+use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster};
 
 use crate::folder::{Folder, Ran};
 use crate::running::Broker;
@@ -19,7 +19,7 @@ limits = [
   { name = "log", unit = "requests", rule = "rolling-window", limit = 100, window = "24h" },
   { name = "grid", unit = "tokens", rule = "rolling-window", limit = 10_000, window = "24h", resolution = 12 },
   { name = "month", unit = "requests", rule = "calendar-window", limit = 100, period = "month" },
-  { name = "running", unit = "jobs", rule = "concurrency", limit = 5, ttl = "1h" },
+  { name = "running", unit = "jobs", rule = "concurrency", limit = 8, ttl = "1h" },
 ]
 
 [[policy]]
@@ -101,7 +101,7 @@ fn state_with_permits_in_flight_moves_through_every_store_and_back() {
     let first = on("");
     let mut permits = Vec::new();
     for subject in SUBJECTS {
-        let mut given: Vec<String> = (0..4).map(|_| permit(&first, subject)).collect();
+        let mut given: Vec<String> = (0..6).map(|_| permit(&first, subject)).collect();
         let ran = first.run(&format!("settle {} --actual tokens=30 --json", given.remove(0)));
         assert_eq!(done(&ran)["changed"], true);
         permits.push(given);
@@ -121,10 +121,12 @@ fn state_with_permits_in_flight_moves_through_every_store_and_back() {
     done(&first.run("acquire other only --json"));
 
     let redis = Redis::start().expect("a server");
+    let cluster = RedisCluster::start().expect("a cluster");
     let postgres = Postgres::start().expect("a server");
     let dynamodb = DynamoDb::start().expect("a server");
     let hops = [
         ("redis", on(&redis.snippet())),
+        ("redis cluster", on(&cluster.snippet())),
         ("postgres", on(&postgres.snippet())),
         ("dynamodb", on_dynamodb(&dynamodb)),
         ("embedded", on("")),
@@ -160,8 +162,8 @@ fn state_with_permits_in_flight_moves_through_every_store_and_back() {
         assert_eq!(standing(to), standing(&first), "{name}, settled");
         from = to;
     }
-    // 4 calls: one settled for 30, three for 40.
-    assert_eq!(used(from, "all", "plain", 1), 150);
+    // 6 calls: one settled for 30, five for 40.
+    assert_eq!(used(from, "all", "plain", 1), 230);
     assert_eq!(used(from, "other", "only", 0), 1);
 }
 
