@@ -82,12 +82,8 @@ async fn fill(
     report: &mut Report,
     now: Timestamp,
 ) -> Result<(), Error> {
-    if let Some(key) = summary.origin.permit_key {
-        let is_adopted = if flags.dry_run {
-            entries.permit_key().await?.is_none_or(|own| own == key)
-        } else {
-            entries.adopt_permit_key(key).await?
-        };
+    if let Some(key) = summary.origin.permit_key.filter(|_| !flags.dry_run) {
+        let is_adopted = entries.adopt_permit_key(key).await?;
         report.permit_key = if is_adopted { PermitKey::Adopted } else { PermitKey::Kept };
     }
     if let Some(moved) = &summary.overrides {
@@ -249,6 +245,8 @@ struct Taken {
 enum PermitKey {
     /// The export has none.
     NotExported,
+    /// The export has one, which a dry run does not try.
+    Exported,
     /// It is the target's, too.
     Adopted,
     /// The target keeps another.
@@ -275,7 +273,10 @@ impl Report {
             taken_at: summary.origin.taken_at.to_string(),
             entries: Counted::default(),
             overrides: Taken::default(),
-            permit_key: PermitKey::NotExported,
+            permit_key: match summary.origin.permit_key {
+                Some(_) => PermitKey::Exported,
+                None => PermitKey::NotExported,
+            },
         }
     }
 
@@ -286,6 +287,7 @@ impl Report {
         let did = if self.applied { "imported" } else { "would be imported; nothing was changed" };
         let key = match self.permit_key {
             PermitKey::NotExported => "not in the export, so permits in flight are not valid here",
+            PermitKey::Exported => "in the export; adopted unless the store has one in use",
             PermitKey::Adopted => "adopted, so permits in flight stay valid",
             PermitKey::Kept => "the store has its own, so permits in flight are not valid here",
         };

@@ -36,5 +36,6 @@ mod strategies;
 mod throttle;
 mod tls;
 mod top;
+mod transfer;
 mod translate;
 mod waits;
