@@ -82,7 +82,7 @@ impl Desk {
                 actual: None,
             }),
             Ok(Decision::Denied(_)) => Ended::Denied { at },
-            Err(_) => Ended::Failed { at },
+            Err(error) => Ended::Failed { at, kind: error.kind() },
         };
         self.world.note("answer", machine, place as u64, || {
             format!("m{machine} ask {place} of {subject} for {:?}: {ended:?}", ask.costs())

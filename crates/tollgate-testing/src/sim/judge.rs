@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::over_issue_bound;
+use tollgate::{ErrorKind, over_issue_bound};
 use tollgate_core::{Costs, Limit, Policy, Rule, Span};
 
 use super::ledger::{Asked, Ended};
@@ -212,6 +212,7 @@ fn counts(asked: &[Asked]) -> Counts {
                 counts.degraded += u64::from(spending.degraded);
             }
             Ended::Denied { .. } => counts.denied += 1,
+            Ended::Failed { kind: ErrorKind::Contended, .. } => counts.contended += 1,
             Ended::Failed { .. } => counts.failed += 1,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tollgate::ErrorKind;
 use tollgate_core::{Costs, Span, Timestamp};
 
 /// One ask of one caller.
@@ -27,6 +28,7 @@ pub(super) enum Ended {
     },
     Failed {
         at: Timestamp,
+        kind: ErrorKind,
     },
 }
 
@@ -93,7 +95,7 @@ impl Asked {
         let at = match &self.ended {
             Ended::Open => return None,
             Ended::Admitted(spending) => spending.at,
-            Ended::Denied { at } | Ended::Failed { at } => *at,
+            Ended::Denied { at } | Ended::Failed { at, .. } => *at,
         };
         Some(at.since(self.began))
     }

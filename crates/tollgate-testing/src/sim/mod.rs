@@ -119,6 +119,8 @@ pub struct Counts {
     pub degraded: u64,
     /// Denied.
     pub denied: u64,
+    /// Could not be decided for one subject, while the store served others.
+    pub contended: u64,
     /// Could not be decided.
     pub failed: u64,
     /// Never answered, because the machine crashed.
@@ -131,6 +133,7 @@ impl Counts {
         self.admitted += other.admitted;
         self.degraded += other.degraded;
         self.denied += other.denied;
+        self.contended += other.contended;
         self.failed += other.failed;
         self.unanswered += other.unanswered;
     }
