@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -33,7 +33,7 @@ const CALLS_QUEUED_MAX: usize = 1_024;
 /// A connection to the primary, which is replaced after a failover.
 pub(crate) struct Node {
     options: Options,
-    current: RwLock<Current>,
+    current: RwLock<Arc<Current>>,
     /// Locked while a connection is made; when the last attempt ended.
     renewing: Mutex<Timestamp>,
     /// Whether the primary may be elsewhere by now.
@@ -44,7 +44,6 @@ pub(crate) struct Node {
     sentinel: AtomicUsize,
 }
 
-#[derive(Clone)]
 struct Current {
     generation: u64,
     info: ConnectionInfo,
@@ -59,7 +58,7 @@ impl Node {
         let manager = manager.map_err(|error| fault::fault(error, "connect", &options.shown()))?;
         Ok(Self {
             options: options.clone(),
-            current: RwLock::new(Current { generation: 0, info, manager }),
+            current: RwLock::new(Arc::new(Current { generation: 0, info, manager })),
             renewing: Mutex::new(Timestamp::EPOCH),
             suspect: AtomicBool::new(false),
             role_is_hidden: AtomicBool::new(false),
@@ -67,18 +66,17 @@ impl Node {
         })
     }
 
-    fn current(&self) -> Current {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The connection and its generation. With Sentinel, a primary that did not answer the last time is looked up first.
     pub(crate) async fn connection(&self) -> (ConnectionManager, u64) {
         if self.suspect.load(Ordering::Relaxed) {
-            let Current { generation, .. } = self.current();
-            self.renew(generation, Reason::Silent).await;
+            self.renew(self.current().generation, Reason::Silent).await;
         }
-        let Current { generation, manager, .. } = self.current();
-        (manager, generation)
+        let current = self.current();
+        (current.manager.clone(), current.generation)
     }
 
     /// The primary did not answer. A connection by one address is made anew by its manager; Sentinel has to be asked.
@@ -118,7 +116,7 @@ impl Node {
     }
 
     fn replace(&self, next: Current) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
     /// The server refused the login of `generation`. Its manager keeps answering so; another one logs in with the next call.
@@ -127,7 +125,8 @@ impl Node {
         if current.generation == generation
             && let Ok(manager) = open_lazily(&self.options, current.info.clone())
         {
-            self.replace(Current { generation: generation + 1, manager, ..current });
+            let info = current.info.clone();
+            self.replace(Current { generation: generation + 1, info, manager });
         }
     }
 
