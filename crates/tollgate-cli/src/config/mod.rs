@@ -202,6 +202,14 @@ fn check_store_takes(
     store: &StoreConfig,
     policies: &Policies,
 ) -> Result<(), Blame> {
+    let is_memory = matches!(store, StoreConfig::Memory { .. });
+    if let Some(index) = policies.iter().position(|policy| policy.subjects_max().is_some())
+        && !is_memory
+    {
+        let what =
+            "subjects_max holds in the store kind = \"memory\" only; remove it, or use that store";
+        return Err(text.blame_policy(index, &[Step::Field("subjects_max")], what.to_owned()));
+    }
     if !matches!(store, StoreConfig::DynamoDb(_)) {
         return Ok(());
     }

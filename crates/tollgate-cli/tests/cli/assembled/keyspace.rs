@@ -57,3 +57,11 @@ fn addresses_of_one_network_are_one_subject() {
         .collect();
     assert_eq!(statuses, ["200", "200", "429", "200"]);
 }
+
+/// A bound that the store would ignore is refused.
+#[test]
+fn a_bound_on_subjects_is_for_a_store_in_memory() {
+    let ran = Folder::with(POLICIES).run("policies check tollgate.toml");
+    assert_eq!(ran.code, 2, "{}", ran.out);
+    assert!(ran.err.starts_with("tollgate.toml:4: subjects_max holds in the store"), "{}", ran.err);
+}
