@@ -24,9 +24,7 @@ end
 local clock = now
 
 local e, known
-if ID then
-  e, known = call('HGET', KEY, 'e'), call('GET', ID)
-elseif FIELD then
+if FIELD then
   local got = call('HMGET', KEY, 'e', FIELD)
   e, known = got[1], got[2]
 else
@@ -44,7 +42,7 @@ if e then
     if version ~= 4 and version ~= 3 then return pack('<BI7I4B', 107, clock, 1, version) end
     if version == 3 or call('HGET', KEY, 'p') ~= SHAPE then
 $fields
-      local all = whole(known)
+      local all = whole(ID and call('GET', ID) or known)
       return pack('<BI7I4', 103, clock, #all) .. all
     end
   end
@@ -56,7 +54,30 @@ elseif now < 1 then
   stamp = 1
 end
 
--- What is known of the id. The core says what follows from it, also that it was used with other costs.
+-- When the entry says what an absent one says.
+local due, refused, low_at = stamp + 1, false, lows_at
+if due < stays then due = stays end
+if changed > 0 and due < changed_at + 3600000000 then due = changed_at + 3600000000 end
+$declared
+$limits
+
+local charges = force or not refused
+-- Too many others are not settled yet.
+local waits = charges and now < full and refundable and not force
+local remembered_until, remembers = now + id_ttl, nil
+if ID or FIELD then remembers = pack('<I7I7I7I7', stamp, now, remembered_until, asked) end
+if ID then
+  -- One command remembers a new id and recalls an old one.
+  if not charges or waits then
+    known = call('GET', ID)
+  elseif told == 0 then
+    known = call('SET', ID, remembers, 'NX', 'GET', 'PXAT', math.ceil(remembered_until / 1000))
+  else
+    known = call('SET', ID, remembers, 'NX', 'GET')
+  end
+end
+
+-- The core says what follows from it, also that it was used with other costs.
 if known then
   local given, _, expires, before = read('<I7I7I7I7', known)
   local stands = now < expires
@@ -81,30 +102,17 @@ $held
   end
 end
 
--- When the entry says what an absent one says.
-local due, refused, low_at = stamp + 1, false, lows_at
-if due < stays then due = stays end
-if changed > 0 and due < changed_at + 3600000000 then due = changed_at + 3600000000 end
-$declared
-$limits
-
 local answer
-if refused and not force then
+if not charges then
   -- A refusal writes nothing and answers with what is there; the core brings it to now, and says what binds.
   answer = e or ''
   if lows_at <= #answer then answer = sub(answer, 1, lows_at - 1) end
   if #answer <= SHORT then return pack('<BI7I4', 102, clock, 0) .. answer end
 else
-  -- Too many others are not settled yet.
-  if now < full and refundable and not force then return pack('<BI7I4', 106, clock, 0) end
-  local record, remembered_until
-  if ID or FIELD then
-    remembered_until = now + id_ttl
-    record = pack('<I7I7I7I7', stamp, now, remembered_until, asked)
-    if FIELD then
-      if stays < remembered_until then stays = remembered_until end
-      if due < stays then due = stays end
-    end
+  if waits then return pack('<BI7I4', 106, clock, 0) end
+  if FIELD then
+    if stays < remembered_until then stays = remembered_until end
+    if due < stays then due = stays end
   end
   local ends = goes
   if told == 0 then ends = math.ceil(due / 1000) end
@@ -115,11 +123,11 @@ else
   else
     call('HSET', KEY, 'e', answer$tails, 'p', SHAPE)
   end
-  if ID then
+  if ID and known then
     if told == 0 then
-      call('SET', ID, record, 'PXAT', math.ceil(remembered_until / 1000))
+      call('SET', ID, remembers, 'PXAT', math.ceil(remembered_until / 1000))
     else
-      call('SET', ID, record)
+      call('SET', ID, remembers)
     end
   elseif FIELD then
     if 32 < call('HLEN', KEY) then
@@ -129,9 +137,9 @@ else
       for j = 1, #found, 2 do
         if found[j]:byte() == 107 and read('<I7', found[j + 1], 15) <= now then call('HDEL', KEY, found[j]) end
       end
-      call('HSET', KEY, FIELD, record, 'o', scan[1])
+      call('HSET', KEY, FIELD, remembers, 'o', scan[1])
     else
-      call('HSET', KEY, FIELD, record)
+      call('HSET', KEY, FIELD, remembers)
     end
   end
   -- With windows and calendars the end seldom moves.
@@ -142,5 +150,5 @@ end
 -- Only an answer with long logs comes here.
 $shorten
 answer = shortened(answer, now)
-if refused and not force then return pack('<BI7I4', 102, clock, 0) .. answer end
+if not charges then return pack('<BI7I4', 102, clock, 0) .. answer end
 return answer
