@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! ask ──┬─ free connection ──▶ spend()
-//!       └─ none, or its row has its share ──▶ line ──▶ the next connection takes up to ASKS_TOGETHER_MAX ──▶ spend_all()
+//!       └─ none, or its row is busy ──▶ line ──▶ the next connection takes up to ASKS_TOGETHER_MAX ──▶ spend_all()
 //!                ▲                                             ├─ a row is locked ──▶ row by row, each in a statement
 //!                └─────────────────────────────────────────────┘
 //!                                                              └─ refused otherwise: nothing happened ──▶ spend() for each
@@ -52,14 +52,15 @@ pub(crate) struct Together {
 struct Line {
     waiting: VecDeque<Waiting>,
     workers: usize,
-    /// The rows that statements are under way on.
+    /// The rows that statements are under way on, or that asks wait for.
     rows: HashMap<RowHash, Busy>,
 }
 
-/// A row that statements are under way on.
+/// A row that is being asked for.
 #[derive(Debug, Default)]
 struct Busy {
     statements: usize,
+    waiting: usize,
     /// Whether the last of them found it locked.
     is_locked: bool,
 }
@@ -90,9 +91,32 @@ impl Line {
     }
 
     fn leave(&mut self, row: RowHash) {
+        self.update(row, |busy| busy.statements = busy.statements.saturating_sub(1));
+    }
+
+    /// Puts `ask` behind the others.
+    fn join(&mut self, ask: Waiting) {
+        self.rows.entry(ask.row).or_default().waiting += 1;
+        self.waiting.push_back(ask);
+    }
+
+    /// Puts `ask` in front of the others.
+    fn rejoin(&mut self, ask: Waiting) {
+        self.rows.entry(ask.row).or_default().waiting += 1;
+        self.waiting.push_front(ask);
+    }
+
+    /// The next ask, which waits no more.
+    fn next(&mut self) -> Option<Waiting> {
+        let ask = self.waiting.pop_front()?;
+        self.update(ask.row, |busy| busy.waiting = busy.waiting.saturating_sub(1));
+        Some(ask)
+    }
+
+    fn update(&mut self, row: RowHash, change: impl FnOnce(&mut Busy)) {
         if let Some(busy) = self.rows.get_mut(&row) {
-            busy.statements = busy.statements.saturating_sub(1);
-            if busy.statements == 0 {
+            change(busy);
+            if busy.statements == 0 && busy.waiting == 0 {
                 self.rows.remove(&row);
             }
         }
@@ -108,7 +132,7 @@ impl Line {
         let (mut taken, mut rows, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let mut wanted = Wanted::Any;
         while taken.len() < ASKS_TOGETHER_MAX
-            && let Some(ask) = self.waiting.pop_front()
+            && let Some(ask) = self.next()
         {
             if ask.reply.is_closed() {
                 continue;
@@ -132,7 +156,7 @@ impl Line {
             }
             taken.push(ask);
         }
-        left.into_iter().rev().for_each(|ask| self.waiting.push_front(ask));
+        left.into_iter().rev().for_each(|ask| self.rejoin(ask));
         (taken, rows)
     }
 }
@@ -152,21 +176,24 @@ impl Together {
     pub(crate) async fn spend(self: &Arc<Self>, spend: Spend) -> Result<Vec<i64>, Error> {
         let row = self.hasher.hash(spend.row());
         if let Some(room) = self.pool.free_room()
-            && let Some(_under_way) = self.enter(row)
+            && let Some(_under_way) = self.enter_first(row)
         {
             let answer = self.alone(&room, &spend).await;
             self.learn(row, answer.as_ref().err());
             return answer;
         }
         let (reply, answer) = oneshot::channel();
-        self.line().waiting.push_back(Waiting { spend, row, apart: false, reply });
+        self.line().join(Waiting { spend, row, apart: false, reply });
         self.wake();
         let lost = |_| Error::new(ErrorKind::Unavailable, "postgres: the runtime is shutting down");
         self.pool.in_time(async { answer.await.map_err(lost)? }).await
     }
 
-    fn enter(self: &Arc<Self>, row: RowHash) -> Option<UnderWay> {
-        let entered = self.line().enter(row, self.per_row());
+    /// Counts a statement on `row` if nobody else asks for it. Others would wait for the row in the database anyway, so
+    /// they wait in the line, where they get a statement together.
+    fn enter_first(self: &Arc<Self>, row: RowHash) -> Option<UnderWay> {
+        let mut line = self.line();
+        let entered = !line.rows.contains_key(&row) && line.enter(row, 1);
         entered.then(|| UnderWay { together: Arc::clone(self), rows: vec![row] })
     }
 
@@ -220,7 +247,7 @@ impl Together {
                 Err(error) if is_locked(&error) && one_row.is_none() => {
                     let mut line = self.line();
                     for ask in asks.into_iter().rev() {
-                        line.waiting.push_front(Waiting { apart: true, ..ask });
+                        line.rejoin(Waiting { apart: true, ..ask });
                     }
                     return;
                 }
