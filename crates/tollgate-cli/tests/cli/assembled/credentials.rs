@@ -20,7 +20,8 @@ fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl 
     let (status, answer) = assembled.ask("open", "alice");
     assert_eq!((status, &answer["degraded"]), (200, &true.into()), "on_store_failure applies");
     let (status, answer) = assembled.ready();
-    assert!(status == 503 && answer.contains("misconfigured"), "{answer}");
+    assert!(status == 503 && answer.contains("\"detail\":\"not ready\""), "{answer}");
+    assert!(!answer.contains("misconfigured"), "{answer}");
     mend();
     let served = || (assembled.ask("closed", "alice").0 == 200).then_some(());
     eventually(served).expect("the store serves the broker again");
