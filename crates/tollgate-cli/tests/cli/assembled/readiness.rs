@@ -1,6 +1,7 @@
 //! Readiness costs the store nothing and tells strangers nothing.
 
-use tollgate_testing::servers::{Program, Redis, eventually, run};
+use serde_json::{Value, json};
+use tollgate_testing::servers::{Program, Redis, eventually, python, run};
 
 use crate::folder::Folder;
 use crate::keys::new_key;
@@ -40,7 +41,8 @@ fn not_ready(broker: &Broker) -> String {
 fn readiness_asks_the_store_once_a_second() {
     let redis = Redis::start().expect("a server");
     let store = redis.snippet();
-    let broker = Broker::start(&Folder::with(&format!("{store}{POLICY}")), "");
+    let folder = Folder::with(&format!("{store}{POLICY}"));
+    let broker = Broker::start(&folder, "");
     let port = port(&store);
     let before = commands(&port);
     for _ in 0..300 {
@@ -57,7 +59,8 @@ fn readiness_tells_strangers_ready_or_not_and_nothing_else() {
     for keys in ["", &table] {
         let mut redis = Redis::start().expect("a server");
         let store = redis.snippet();
-        let broker = Broker::start(&Folder::with(&format!("{store}{keys}\n{POLICY}")), "");
+        let folder = Folder::with(&format!("{store}{keys}\n{POLICY}"));
+        let broker = Broker::start(&folder, "");
         let port = port(&store);
         redis.process().kill().expect("it is killed");
         let answer = not_ready(&broker);
@@ -70,4 +73,36 @@ fn readiness_tells_strangers_ready_or_not_and_nothing_else() {
         let reason = log.lines().find(|line| line.contains("not ready"));
         assert!(reason.is_some_and(|line| line.contains(&port)), "{log}");
     }
+}
+
+/// Opens as many Watch streams as it is told on each of two connections, and counts how they are answered.
+const WATCH: &str = r"
+import collections, json, sys
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+address, each = sys.argv[1], int(sys.argv[2])
+answers, streams = collections.Counter(), []
+for connection in range(2):
+    channel = grpc.insecure_channel(address, [('grpc.use_local_subchannel_pool', 1)])
+    for _ in range(each):
+        stream = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        streams.append(stream)
+        try:
+            next(stream)
+            answers['watched'] += 1
+        except grpc.RpcError as error:
+            answers[error.code().name] += 1
+print(json.dumps(answers))
+";
+
+/// Each watcher is a task that asks about the store; strangers get so many of them and no more.
+#[test]
+fn watchers_of_the_health_are_bounded() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICY}"));
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    let address = broker.grpc.as_ref().expect("it is on").trim_start_matches("http://");
+    let counted = python(WATCH, &[address, "150"]).expect("the script passes");
+    let counted: Value = serde_json::from_str(&counted).expect("JSON");
+    assert_eq!(counted, json!({ "watched": 256, "RESOURCE_EXHAUSTED": 44 }));
 }
