@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use tollgate_testing::servers::python;
+
 use crate::folder::Folder;
 use crate::running::Broker;
 
@@ -72,6 +74,43 @@ fn a_request_without_exactly_one_host_is_refused() {
     for head in [PUT.to_owned(), format!("{PUT}\r\nhost: localhost\r\nhost: localhost")] {
         let answer = send(&broker, &head, OVERRIDE, false);
         assert!(answer.starts_with("HTTP/1.1 400"), "{head}: {answer}");
+    }
+}
+
+/// Resets a subject over gRPC under each of the names that follow the address, and prints how each call ended.
+const RESET: &str = r"
+import json, sys
+import grpc
+
+ends = []
+for name in sys.argv[2:]:
+    channel = grpc.insecure_channel(sys.argv[1], [('grpc.default_authority', name)])
+    reset = channel.unary_unary('/tollgate.v1.Gate/Reset', request_serializer=bytes, response_deserializer=bytes)
+    try:
+        reset(b'\x0a\x03api\x12\x05alice', timeout=30)
+        ends.append(['OK', ''])
+    except grpc.RpcError as error:
+        ends.append([error.code().name, error.details()])
+print(json.dumps(ends))
+";
+
+/// The same over gRPC, whose calls name the host in `:authority`.
+#[test]
+fn a_foreign_authority_is_refused_over_grpc() {
+    for (server, internal) in
+        [("", "PERMISSION_DENIED"), ("[server]\nhosts = [\"tollgate.internal\"]\n", "OK")]
+    {
+        let folder = folder(server);
+        let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+        let address = broker.grpc.as_ref().expect("it is on").trim_start_matches("http://");
+        let names = ["evil.example:8081", "localhost", "127.0.0.1:1", "[::1]:8081", "tollgate.internal"];
+        let ends = python(RESET, &[&[address], &names[..]].concat()).expect("the script passes");
+        let ends: Vec<(String, String)> = serde_json::from_str(&ends).expect("JSON");
+        let codes: Vec<&str> = ends.iter().map(|(code, _)| &**code).collect();
+        assert_eq!(codes, ["PERMISSION_DENIED", "OK", "OK", "OK", internal], "{ends:?}");
+        assert!(ends[0].1.contains("hosts in [server]"), "{ends:?}");
+        let log = broker.end("-TERM").2;
+        assert!(log.contains("evil.example:8081"), "{log}");
     }
 }
 
