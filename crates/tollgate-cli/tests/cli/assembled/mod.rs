@@ -9,6 +9,7 @@ mod keyspace;
 mod locked_row;
 mod log;
 mod readiness;
+mod revoked;
 mod stall;
 mod throttled_item;
 mod violations;
