@@ -26,11 +26,18 @@ fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl 
     let served = || (assembled.ask("closed", "alice").0 == 200).then_some(());
     eventually(served).expect("the store serves the broker again");
     eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
-    let log = assembled.log();
+    let Assembled { folder, broker } = assembled;
+    let log = broker.end("-TERM").2;
     let line = log.lines().find(|line| line.contains("the store does not serve this broker"));
     assert!(line.is_some(), "no line for the operator: {log}");
     let line = line.unwrap_or_default();
     assert!(line.contains(" ERROR ") && line.contains(why), "{line}");
+    let (_, incidents) = folder.json("audit incidents --since 1h");
+    assert_eq!(incidents[0]["event"], "misconfigured", "{incidents}");
+    assert!(incidents[0]["error"].to_string().contains(why), "{incidents}");
+    assert_eq!(folder.json("audit incidents --policy closed").1, serde_json::json!([]));
+    let table = folder.run("audit incidents").out;
+    assert!(table.contains("the store did not serve the broker: ") && table.contains(why), "{table}");
 }
 
 #[test]
