@@ -12,11 +12,11 @@ use tonic_health::pb::health_server;
 use crate::access::{Caller, Certificate};
 use crate::app::App;
 use crate::http::bearer;
-use crate::http::host::{self, MISDIRECTED};
+use crate::http::host;
 use crate::keys::{Refused, Scope};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server;
 use crate::proto::tollgate::v1::gate_server;
-use crate::wire::KIND_TRAILER;
+use crate::wire::{KIND_TRAILER, MISDIRECTED};
 
 /// Turns away calls to another host and callers without a key for the call, and notes who makes it.
 pub(super) fn check<B>(app: &App, request: &mut Request<B>) -> Result<(), Status> {

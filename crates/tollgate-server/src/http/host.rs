@@ -11,10 +11,7 @@ use axum::http::{HeaderMap, Uri, Version};
 use tollgate::LogLimit;
 
 use crate::app::App;
-use crate::wire::Problem;
-
-/// The kind of a call that names another host.
-pub(crate) const MISDIRECTED: &str = "misdirected";
+use crate::wire::{MISDIRECTED, Problem};
 
 /// Refuses a head without exactly one `Host` (RFC 9112), and one whose host is not the server's.
 pub(super) fn check(app: &App, head: &Parts) -> Result<(), Problem> {

@@ -6,7 +6,7 @@ use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventua
 use super::Assembled;
 
 /// What everybody sees while the store refuses the broker; and that it goes on by itself once it does not.
-fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
+pub(super) fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
     assert_eq!(assembled.ask("closed", "alice").0, 200);
     break_it();
     let told = || {

@@ -12,6 +12,7 @@ mod readiness;
 mod revoked;
 mod stall;
 mod throttled_item;
+mod upstream;
 mod violations;
 
 use std::collections::BTreeMap;
