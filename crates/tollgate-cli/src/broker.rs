@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use tollgate::overrides::{Document, OverrideStore};
-use tollgate::{BoxFuture, Clock, Error, ErrorKind, Span};
+use tollgate::{
+    Ask, BoxFuture, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing,
+    Timestamp,
+};
 use tollgate_client::{Client, Settings};
 use tollgate_server::token::{self, KEY_BYTES};
 
@@ -65,5 +68,72 @@ impl OverrideStore for Elsewhere {
     fn replace<'a>(&'a self, _: u64, _: &'a Document) -> BoxFuture<'a, Result<bool, Error>> {
         let text = "the store is another broker, whose overrides count; override there, with --server and its URL";
         Box::pin(std::future::ready(Err(Error::new(ErrorKind::Invalid, text))))
+    }
+}
+
+/// A gate on a store that is asked with a key of this broker. What that key does not allow is for the operator to change, and
+/// not the fault of the caller. It stays outside of a fallback: one caller who asks for what the key does not allow must not
+/// cut the others off.
+#[derive(Debug)]
+pub(crate) struct OwnKey<G>(pub(crate) G);
+
+/// Turns the refusal of our key into trouble of the operator.
+fn of_operator(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Forbidden => {
+            Error::new(ErrorKind::Misconfigured, error.to_string()).caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+impl<G: Gate> Gate for OwnKey<G> {
+    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+        Box::pin(async move { self.0.acquire(ask).await.map_err(of_operator) })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        permit: &'a Permit,
+        actual: &'a Costs,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move { self.0.settle(permit, actual).await.map_err(of_operator) })
+    }
+
+    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move { self.0.release(permit).await.map_err(of_operator) })
+    }
+
+    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(async move { self.0.renew(permit).await.map_err(of_operator) })
+    }
+
+    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+        Box::pin(async move { self.0.charge(ask).await.map_err(of_operator) })
+    }
+
+    fn close_until<'a>(
+        &'a self,
+        ask: &'a Ask<'a>,
+        limit: &'a str,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move { self.0.close_until(ask, limit, until).await.map_err(of_operator) })
+    }
+
+    fn standing<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
+        Box::pin(async move { self.0.standing(policy, subject).await.map_err(of_operator) })
+    }
+
+    fn reset<'a>(
+        &'a self,
+        policy: &'a Policy,
+        subject: &'a str,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move { self.0.reset(policy, subject).await.map_err(of_operator) })
     }
 }

@@ -1,5 +1,5 @@
-//! `tollgate audit incidents`: what providers refused although it was admitted here; and whether a broker could write it
-//! down.
+//! `tollgate audit incidents`: what providers refused although it was admitted here, and when a store did not serve a broker;
+//! and whether a broker could write it down.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use tollgate::incident::Incident;
+use tollgate::incident::{Incident, Recorded, StoreIncident};
 use tollgate::{Clock, ErrorKind, Span, SystemClock, Timestamp};
 use tollgate_telemetry::sinks::file;
 
@@ -42,8 +42,8 @@ pub(crate) fn list(
         fs::metadata(folder_of(&path)).map_err(unreadable)?;
     }
     incidents.retain(|incident| {
-        since <= incident.at
-            && flags.policy.as_ref().is_none_or(|policy| *policy == incident.policy)
+        since <= incident.at()
+            && flags.policy.as_ref().is_none_or(|policy| incident.policy() == Some(policy))
     });
     output::answer(reader, &incidents, || {
         if missing {
@@ -92,7 +92,7 @@ fn since(text: &str) -> Result<Timestamp, Failure> {
     })
 }
 
-fn table(incidents: &[Incident], damaged: usize) -> String {
+fn table(incidents: &[Recorded], damaged: usize) -> String {
     let mut text = if incidents.is_empty() {
         "no incidents".to_owned()
     } else {
@@ -102,6 +102,15 @@ fn table(incidents: &[Incident], damaged: usize) -> String {
         )
     };
     for incident in incidents {
+        let incident = match incident {
+            Recorded::Violated(incident) => &**incident,
+            Recorded::Store(StoreIncident::Misconfigured { id, at, error }) => {
+                let at = at.to_string();
+                let _ = write!(text, "\n{at:<27}  {id:<16}  the store did not serve the broker: {}", plain(error));
+                continue;
+            }
+            Recorded::Store(_) => continue,
+        };
         let Incident { at, id, policy, subject, limit, in_flight, until, closed, .. } = incident;
         let until = if *closed { until.to_string() } else { "not closed".to_owned() };
         let subject = plain(subject);

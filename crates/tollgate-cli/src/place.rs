@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tollgate::Policy;
+use tollgate::Ask;
 
 use crate::config::{Config, ServerConfig, StoreConfig, StrategyConfig};
 
@@ -93,7 +93,9 @@ impl Place {
             None => format!("on the configured {} server", self.store),
         };
         let strategy = self.strategy_for_people(config);
-        let policy = config.policies.iter().next().map_or("api", Policy::name);
+        let try_it = TryIt::new(config);
+        let TryIt { policy, .. } = try_it;
+        let (body, flag) = (try_it.body(), try_it.flag());
         let mut note = match (self.keys, self.open) {
             (true, _) => "TOLLGATE_KEY is a key, as tollgate keys new printed it.\n".to_owned(),
             (false, false) => String::new(),
@@ -115,11 +117,11 @@ impl Place {
         let (resp, try_resp) = self.resp.map_or_else(Default::default, |address| {
             (
                 format!("  resp       {address}\n"),
-                format!("  {}\n", self.redis_cli(address, policy)),
+                format!("  {}\n", self.redis_cli(address, try_it)),
             )
         });
         let (grpc, try_grpc) = self.grpc.as_deref().map_or_else(Default::default, |url| {
-            (format!("  grpc       {url}\n"), format!("  {}\n", self.grpcurl(url, policy)))
+            (format!("  grpc       {url}\n"), format!("  {}\n", self.grpcurl(url, &body)))
         });
         format!(
             "tollgate {} serves\n\
@@ -131,8 +133,8 @@ impl Place {
              \x20 data       {data}\n\
              \x20 strategy   {strategy}\n\
              Try it:\n\
-             \x20 curl {http}/v1/acquire{curl}{bearer} -H 'content-type: application/json' -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}'\n\
-             \x20 tollgate acquire {policy} alice --server {http}{own}\n\
+             \x20 curl {http}/v1/acquire{curl}{bearer} -H 'content-type: application/json' -d '{body}'\n\
+             \x20 tollgate acquire {policy} alice{flag} --server {http}{own}\n\
              {try_resp}\
              {try_grpc}\
              {note}Ctrl-C stops it.",
@@ -171,7 +173,7 @@ impl Place {
         flags
     }
 
-    fn redis_cli(&self, address: SocketAddr, policy: &str) -> String {
+    fn redis_cli(&self, address: SocketAddr, TryIt { policy, unit }: TryIt<'_>) -> String {
         let tls = if self.tls { " --tls" } else { "" };
         let files = self.tls_flags(["--cacert", "--cert", "--key"]);
         let key = if self.keys { " -a \"$TOLLGATE_KEY\"" } else { "" };
@@ -182,20 +184,55 @@ impl Place {
         let port = address.port();
         // Another broker is asked by the names of policies, and CL.THROTTLE has none.
         let call = match self.store {
-            "broker" => format!("TG.ACQUIRE {policy} alice"),
+            "broker" => {
+                let cost = unit.map(|unit| format!(" COST {unit} 1")).unwrap_or_default();
+                format!("TG.ACQUIRE {policy} alice{cost}")
+            }
             _ => "CL.THROTTLE alice 15 30 60".to_owned(),
         };
         format!("redis-cli{tls}{files}{host} -p {port}{key} {call}")
     }
 
-    fn grpcurl(&self, url: &str, policy: &str) -> String {
+    fn grpcurl(&self, url: &str, body: &str) -> String {
         let plaintext = if self.tls { "" } else { " -plaintext" };
         let files = self.tls_flags(["-cacert", "-cert", "-key"]);
         let key = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
         let address = url.split_once("://").map_or(url, |(_, address)| address);
         format!(
-            "grpcurl{plaintext}{files}{key} -d '{{\"policy\": \"{policy}\", \"subject\": \"alice\"}}' {address} tollgate.v1.Gate/Acquire"
+            "grpcurl{plaintext}{files}{key} -d '{body}' {address} tollgate.v1.Gate/Acquire"
         )
+    }
+}
+
+/// The ask of the lines to try.
+#[derive(Clone, Copy)]
+struct TryIt<'a> {
+    policy: &'a str,
+    /// The unit that has to be named, because an ask without a cost costs nothing of it.
+    unit: Option<&'a str>,
+}
+
+impl<'a> TryIt<'a> {
+    fn new(config: &'a Config) -> Self {
+        let Some(policy) = config.policies.iter().next() else {
+            return Self { policy: "api", unit: None };
+        };
+        let costs = Ask::new(policy, "alice").costs();
+        let is_free = costs.iter().all(|(_, amount)| amount == 0);
+        let unit = policy.units().next().filter(|_| is_free);
+        Self { policy: policy.name(), unit }
+    }
+
+    /// As JSON.
+    fn body(self) -> String {
+        let Self { policy, unit } = self;
+        let costs = unit.map(|unit| format!(", \"costs\": {{\"{unit}\": 1}}")).unwrap_or_default();
+        format!("{{\"policy\": \"{policy}\", \"subject\": \"alice\"{costs}}}")
+    }
+
+    /// The flag of the command line with the cost.
+    fn flag(self) -> String {
+        self.unit.map(|unit| format!(" --cost {unit}=1")).unwrap_or_default()
     }
 }
 

@@ -15,6 +15,7 @@ use tollgate::{
     Observer, Optimistic, OptimisticOptions, Resend, Span, Timestamp,
 };
 
+use crate::broker::OwnKey;
 use crate::config::{StoreConfig, StrategyConfig};
 
 /// How long one attempt may take where nothing is set: a slow store is as bad as a dead one.
@@ -115,7 +116,7 @@ impl Resilient {
 
     /// What is asked.
     pub(crate) fn gate(&self) -> Arc<dyn Gate> {
-        Arc::clone(&self.gate) as Arc<dyn Gate>
+        Arc::new(OwnKey(Arc::clone(&self.gate)))
     }
 
     /// Tells the store what it does not know yet, or says what it will never know.

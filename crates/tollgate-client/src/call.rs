@@ -62,13 +62,27 @@ impl Caller {
         })
     }
 
-    /// The broker wants a key, or another one; `why` is what it says.
-    pub(crate) fn refused(&self, why: &str) -> Error {
-        let text = format!(
+    /// The broker wants a key, or another one, whatever is called; `why` is what it says.
+    pub(crate) fn unauthenticated(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Misconfigured, self.refused_key(why))
+    }
+
+    /// The key does not allow this call, for which it lacks a scope, or this policy or subject. Others may be allowed.
+    pub(crate) fn forbidden(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Forbidden, self.refused_key(why))
+    }
+
+    fn refused_key(&self, why: &str) -> String {
+        format!(
             "the broker at {} refuses the key: {why} (the key is Settings::key, or key_file in [store])",
             self.address
-        );
-        Error::new(ErrorKind::Invalid, text)
+        )
+    }
+
+    /// The broker is called by a name that it does not answer to; `why` is what it says.
+    pub(crate) fn misdirected(&self, why: &str) -> Error {
+        let text = format!("the broker at {} refuses its address: {why}", self.address);
+        Error::new(ErrorKind::Misconfigured, text)
     }
 
     /// The broker answered, whatever it said.

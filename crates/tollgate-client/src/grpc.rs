@@ -75,6 +75,14 @@ impl GrpcGate {
     /// What `status` means: the broker's own trouble says its kind; without one, the call did not get there.
     fn error_of(&self, status: Status) -> Error {
         let kind = status.metadata().get(wire::KIND_TRAILER).and_then(|kind| kind.to_str().ok());
+        match (status.code(), kind) {
+            (Code::Unauthenticated, _) => return self.caller.unauthenticated(status.message()),
+            (Code::PermissionDenied, Some(wire::MISDIRECTED)) => {
+                return self.caller.misdirected(status.message());
+            }
+            (Code::PermissionDenied, _) => return self.caller.forbidden(status.message()),
+            _ => {}
+        }
         if let Some(kind) = kind.and_then(wire::kind_of) {
             return Error::new(kind, status.message());
         }
@@ -84,7 +92,6 @@ impl GrpcGate {
             Code::InvalidArgument | Code::OutOfRange => {
                 Error::new(ErrorKind::Invalid, status.message())
             }
-            Code::Unauthenticated | Code::PermissionDenied => self.caller.refused(status.message()),
             _ => self.caller.lost(status),
         }
     }

@@ -106,7 +106,9 @@ impl HttpGate {
 
     fn read<A: DeserializeOwned>(&self, answer: &Answer) -> Result<A, Error> {
         match answer.status {
-            401 | 403 => Err(self.caller.refused(&answer.error().to_string())),
+            401 => Err(self.caller.unauthenticated(&answer.error().to_string())),
+            403 => Err(self.caller.forbidden(&answer.error().to_string())),
+            421 => Err(self.caller.misdirected(&answer.error().to_string())),
             400.. => Err(answer.error()),
             _ => answer.parse(),
         }

@@ -56,7 +56,7 @@ impl Tls {
         let turned_away = was_asked && !self.answered.load(Ordering::Relaxed);
         match of_rustls(error) {
             Some(rustls::Error::InvalidCertificate(why)) => Some(untrusted(why, here)),
-            Some(rustls::Error::InvalidMessage(_)) => Some(invalid(format!(
+            Some(rustls::Error::InvalidMessage(_)) => Some(misconfigured(format!(
                 "{here} does not speak TLS; call it without, or set [server.tls] there"
             ))),
             Some(rustls::Error::AlertReceived(alert)) if was_asked => {
@@ -70,7 +70,7 @@ impl Tls {
     fn unwelcome(&self, here: &str, why: &str) -> Error {
         let settings =
             "Settings::identity, or certificate_file and certificate_key_file in [store]";
-        invalid(match self.shown.identity {
+        misconfigured(match self.shown.identity {
             None => {
                 format!("{here} asks for a certificate of its clients{why}; give one: {settings}")
             }
@@ -104,10 +104,10 @@ fn untrusted(why: &CertificateError, here: &str) -> Error {
             ErrorKind::Unavailable,
             format!("the certificate of {here} is not valid yet; is a clock wrong?"),
         ),
-        Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => invalid(format!(
+        Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => misconfigured(format!(
             "the certificate of {here} is for another host; call it by a name that the certificate has"
         )),
-        _ => invalid(format!(
+        _ => misconfigured(format!(
             "the certificate of {here} is not by an authority that is trusted here ({why}); give the authority as PEM: \
              Settings::authority, or authority_file in [store]"
         )),
@@ -171,6 +171,10 @@ fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, E
         Ok(_) => Err(invalid(format!("{what} has no certificate in PEM form in it"))),
         Err(error) => Err(invalid(format!("{what} is not PEM: {error}"))),
     }
+}
+
+fn misconfigured(text: String) -> Error {
+    Error::new(ErrorKind::Misconfigured, text)
 }
 
 fn invalid(text: String) -> Error {

@@ -18,6 +18,6 @@ mod verbs;
 pub use gate::Redis;
 pub use options::{
     ATTEMPT_TIMEOUT, ATTEMPTS_MAX, CARRIES_MAX, CONNECT_TIMEOUT, OWN_ID_ATTEMPTS, Options,
-    RENEW_PAUSE, REPLICA_SHARE, WINDOW_TRIES_MAX,
+    RENEW_PAUSE, REPLICA_SHARE, WINDOW_TRIES_MAX, check_url,
 };
 pub use server::Kept;

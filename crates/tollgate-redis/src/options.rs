@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate::{Clock, Observer, Span};
+use redis::IntoConnectionInfo as _;
+use tollgate::{Clock, Error, ErrorKind, Observer, Span};
 
 /// How long one attempt may take before the answer is [`Unavailable`](tollgate::ErrorKind::Unavailable). Short on
 /// purpose: a slow store is as bad as a dead one.
@@ -197,6 +198,20 @@ impl Options {
         }
         self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Checks that `url` names a Redis server, without connecting to it.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid), with what would be right and without secrets.
+pub fn check_url(url: &str) -> Result<(), Error> {
+    url.into_connection_info().map(drop).map_err(|_| {
+        let text = format!(
+            "{} is not the url of a Redis server; use redis://[user:password@]host:port/database, or rediss:// for TLS",
+            without_secrets(url)
+        );
+        Error::new(ErrorKind::Invalid, text)
+    })
 }
 
 /// Never the password.

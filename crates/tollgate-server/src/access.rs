@@ -26,6 +26,11 @@ impl Caller {
         self.0.as_ref().map_or("", |key| &key.name)
     }
 
+    /// Whether it was authenticated; nobody is on a server without keys.
+    pub(crate) const fn has_key(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn has(&self, scope: Scope) -> bool {
         self.check(scope).is_ok()
     }

@@ -75,7 +75,7 @@ pub const READY_WAIT_MAX: Span = Span::from_secs(2);
 /// How often a watcher of the health over gRPC has the store asked; it is told of changes alone.
 pub const HEALTH_EVERY: Span = Span::from_secs(5);
 
-/// The longest that requests in flight may take to finish once the server stops.
+/// The longest that requests in flight may take to finish once the server stops, or no longer trusts their client.
 pub const DRAIN_MAX: Span = Span::from_secs(10);
 
 /// How long the server waits after it could not accept a connection, as when it has no file descriptor left.

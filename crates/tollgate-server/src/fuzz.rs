@@ -12,8 +12,7 @@ use crate::{grpc, http, resp, token};
 
 /// Serves `app` to one client of the Redis protocol.
 pub async fn resp<S: AsyncRead + AsyncWrite + Unpin>(stream: S, app: Arc<App>) {
-    let closing = app.closing();
-    resp::serve(stream, None, Arc::new(Resp::new(app)), closing).await;
+    resp::serve(stream, None, Arc::new(Resp::new(app)), std::future::pending()).await;
 }
 
 /// The answer to a call over HTTP.

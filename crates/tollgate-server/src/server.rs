@@ -4,17 +4,17 @@
 //! accepting ──shutdown──▶ draining ──last answer, or DRAIN_MAX──▶ stopped
 //! ```
 //! While draining nothing is accepted, asks that wait are answered at once, and requests in flight are finished. What
-//! is not finished within [`DRAIN_MAX`] is cut.
+//! is not finished within [`DRAIN_MAX`] is cut. A connection whose client is no longer trusted ends in the same way.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyper_util::server::graceful::GracefulShutdown;
+use futures_util::FutureExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate::Clock;
+use tollgate::{BoxFuture, Clock};
 
 use crate::access::Certificate;
 use crate::app::App;
@@ -22,7 +22,7 @@ use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX}
 use crate::grpc;
 use crate::http;
 use crate::resp::{self, Resp};
-use crate::tls::Tls;
+use crate::tls::{Tls, Trust};
 
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,6 @@ pub async fn run(
         http: Arc::new(http::Calls::new(Arc::clone(&app))),
         resp: Arc::new(Resp::new(Arc::clone(&app))),
         grpc: Arc::new(grpc::Calls::new(&app)),
-        graceful: GracefulShutdown::new(),
         connections: JoinSet::new(),
         tls: None,
         writing: tokio::spawn({
@@ -140,7 +139,6 @@ struct Server {
     http: Arc<http::Calls>,
     resp: Arc<Resp>,
     grpc: Arc<grpc::Calls>,
-    graceful: GracefulShutdown,
     connections: JoinSet<()>,
     tls: Option<Tls>,
     /// The task that writes the audit.
@@ -174,15 +172,17 @@ impl Server {
     }
 
     fn serve_http(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (calls, watcher) = (Arc::clone(&self.http), self.graceful.watcher());
+        let calls = Arc::clone(&self.http);
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => http::serve(stream, None, calls, app, watcher).await,
+                None => http::serve(stream, None, calls, Arc::clone(&app), closes(&app)).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => {
+                    Ok((stream, trust)) => {
                         let certificate = Certificate::of(&stream);
-                        http::serve(stream, certificate, calls, app, watcher).await;
+                        let serve =
+                            |ends| http::serve(stream, certificate, calls, Arc::clone(&app), ends);
+                        while_trusted(&app, trust, serve).await;
                     }
                     Err(error) => no_handshake(&error),
                 },
@@ -196,11 +196,12 @@ impl Server {
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => grpc::serve(stream, None, calls, &app).await,
+                None => grpc::serve(stream, None, calls, &app, closes(&app)).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => {
+                    Ok((stream, trust)) => {
                         let certificate = Certificate::of(&stream);
-                        grpc::serve(stream, certificate, calls, &app).await;
+                        let serve = |ends| grpc::serve(stream, certificate, calls, &app, ends);
+                        while_trusted(&app, trust, serve).await;
                     }
                     Err(error) => no_handshake(&error),
                 },
@@ -210,15 +211,16 @@ impl Server {
     }
 
     fn serve_resp(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (resp, closing) = (Arc::clone(&self.resp), self.app.closing());
+        let resp = Arc::clone(&self.resp);
         let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
         self.connections.spawn(async move {
             match tls {
-                None => resp::serve(stream, None, resp, closing).await,
+                None => resp::serve(stream, None, resp, closes(&app)).await,
                 Some(tls) => match tls.accept(stream, &app).await {
-                    Ok(stream) => {
+                    Ok((stream, trust)) => {
                         let certificate = Certificate::of(&stream);
-                        resp::serve(stream, certificate, resp, closing).await;
+                        let serve = |ends| resp::serve(stream, certificate, resp, ends);
+                        while_trusted(&app, trust, serve).await;
                     }
                     Err(error) => no_handshake(&error),
                 },
@@ -228,11 +230,10 @@ impl Server {
     }
 
     async fn drain(self) -> Drained {
-        let Self { app, graceful, mut connections, writing, .. } = self;
+        let Self { app, mut connections, writing, .. } = self;
         tracing::info!(connections = connections.len(), "draining");
         app.close();
         let ended = async {
-            graceful.shutdown().await;
             while connections.join_next().await.is_some() {}
             app.finished().await;
         };
@@ -251,6 +252,42 @@ impl Server {
             tracing::warn!(cut, "cut connections that did not finish in time");
         }
         Drained { cut }
+    }
+}
+
+/// Resolves when the server closes.
+fn closes(app: &App) -> BoxFuture<'static, ()> {
+    let mut closing = app.closing();
+    Box::pin(async move {
+        // An error says that the server is gone, and so closed.
+        let _ = closing.wait_for(|closing| *closing).await;
+    })
+}
+
+/// Runs `serve`, which ends in order when the future that it is given resolves: when the server closes, or when the certificate of the
+/// client is revoked. After [`DRAIN_MAX`] a revoked client is cut.
+async fn while_trusted<S>(
+    app: &Arc<App>,
+    trust: Trust,
+    serve: impl FnOnce(BoxFuture<'static, ()>) -> S,
+) where
+    S: Future<Output = ()>,
+{
+    let revoked = trust.revoked(Arc::clone(app)).shared();
+    let (closes, early) = (closes(app), revoked.clone());
+    let ends = Box::pin(async {
+        tokio::select! {
+            () = closes => {}
+            () = early => {}
+        }
+    });
+    let cut = async {
+        revoked.await;
+        app.clock().sleep_until(app.now() + DRAIN_MAX).await;
+    };
+    tokio::select! {
+        () = serve(ends) => {}
+        () = cut => tracing::debug!("a connection was cut, since its client is not trusted any more"),
     }
 }
 

@@ -2,20 +2,28 @@
 //!
 //! The files are read whole before anything changes, so a renewed certificate that is half written keeps the old one in
 //! force. Each listener offers HTTP/2 and HTTP/1.1; a Redis client asks for neither.
+//!
+//! A handshake checks the certificate of a client once, and a connection may last for days. So when the authorities of clients
+//! change, each open connection is checked against the new ones. Sessions cannot be resumed across a reload: a new
+//! configuration has a new session cache, and there are no tickets.
 
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tollgate::{Error, ErrorKind};
+use tollgate::{Error, ErrorKind, Timestamp};
 
 use crate::app::App;
 use crate::bounds::HANDSHAKE_WAIT_MAX;
@@ -35,7 +43,20 @@ pub struct TlsFiles {
 #[derive(Clone)]
 pub struct Tls {
     files: Arc<TlsFiles>,
-    acceptor: Arc<RwLock<TlsAcceptor>>,
+    current: Arc<watch::Sender<Current>>,
+}
+
+/// What the files said when they were last read.
+#[derive(Clone)]
+struct Current {
+    acceptor: TlsAcceptor,
+    /// Whose certificates clients need; nothing if they need none.
+    clients: Option<Arc<Clients>>,
+}
+
+struct Clients {
+    authorities: Vec<CertificateDer<'static>>,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Tls {
@@ -44,17 +65,27 @@ impl Tls {
     /// # Errors
     /// If one of them cannot be read, has nothing of use in it, or does not belong to another.
     pub fn open(files: TlsFiles) -> Result<Self, Error> {
-        let acceptor = Arc::new(RwLock::new(acceptor(&files)?));
-        Ok(Self { files: Arc::new(files), acceptor })
+        let current = Arc::new(watch::Sender::new(Current::read(&files)?));
+        Ok(Self { files: Arc::new(files), current })
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Reads the files again, for connections from now on. Open connections whose certificate is by an authority that is no
+    /// longer there end within [`DRAIN_MAX`](crate::bounds::DRAIN_MAX).
     ///
     /// # Errors
     /// As for [`open`](Self::open); then nothing changes.
     pub fn reload(&self) -> Result<(), Error> {
-        let fresh = acceptor(&self.files)?;
-        *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let mut fresh = Current::read(&self.files)?;
+        let before = self.current.borrow().clients.clone();
+        if let (Some(before), Some(now)) = (before, &mut fresh.clients) {
+            if before.authorities == now.authorities {
+                // The same object says that no connection has to be checked.
+                *now = before;
+            } else {
+                tracing::info!("the authorities of clients changed; open connections are checked against them");
+            }
+        }
+        self.current.send_replace(fresh);
         Ok(())
     }
 
@@ -63,17 +94,76 @@ impl Tls {
         &self,
         stream: TcpStream,
         app: &App,
-    ) -> io::Result<TlsStream<TcpStream>> {
-        let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
+    ) -> io::Result<(TlsStream<TcpStream>, Trust)> {
+        // Subscribed before the handshake, so that a change during it is not missed.
+        let mut current = self.current.subscribe();
+        let Current { acceptor, clients } = current.borrow_and_update().clone();
         let mut closing = app.closing();
-        tokio::select! {
-            accepted = acceptor.accept(stream) => accepted,
+        let stream = tokio::select! {
+            accepted = acceptor.accept(stream) => accepted?,
             () = app.clock().sleep_until(app.now() + HANDSHAKE_WAIT_MAX) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"));
             }
             // An error says that the server is gone, and so closed.
-            _ = closing.wait_for(|closing| *closing) => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ = closing.wait_for(|closing| *closing) => return Err(io::ErrorKind::ConnectionAborted.into()),
+        };
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+        Ok((stream, Trust { chain, clients, current }))
+    }
+}
+
+/// Why the client of a connection was accepted.
+pub(crate) struct Trust {
+    /// The certificate that it has shown, with those in between behind it; empty if it needed none.
+    chain: Vec<CertificateDer<'static>>,
+    /// By whom the chain was checked last.
+    clients: Option<Arc<Clients>>,
+    current: watch::Receiver<Current>,
+}
+
+impl Trust {
+    /// Resolves when the files in force no longer accept the certificate of the client.
+    pub(crate) async fn revoked(mut self, app: Arc<App>) {
+        while self.current.changed().await.is_ok() {
+            let clients = self.current.borrow_and_update().clients.clone();
+            let (Some(now), Some(before)) = (&clients, &self.clients) else { continue };
+            if !Arc::ptr_eq(now, before) && !now.accept(&self.chain, app.now()) {
+                tracing::debug!("the certificate of a client is not accepted any more");
+                return;
+            }
+            self.clients = clients;
         }
+        // Nobody reloads any more.
+        pending().await
+    }
+}
+
+impl Clients {
+    fn read(path: &Path) -> Result<Self, Error> {
+        let authorities = certificates(path, "client_authority")?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &authorities {
+            roots.add(certificate.clone()).map_err(|error| {
+                unusable(
+                    "client_authority",
+                    path,
+                    &format!("has a certificate that cannot be trusted: {error}"),
+                )
+            })?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+            .build()
+            .map_err(|error| unusable("client_authority", path, &error.to_string()))?;
+        Ok(Self { authorities, verifier })
+    }
+
+    /// Whether a client with the certificates `chain` would be let in at `now`.
+    fn accept(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
+        let now = UnixTime::since_unix_epoch(Duration::from_micros(now.as_micros()));
+        chain.split_first().is_some_and(|(own, between)| {
+            self.verifier.verify_client_cert(own, between, now).is_ok()
+        })
     }
 }
 
@@ -83,29 +173,22 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Error> {
+impl Current {
+    fn read(files: &TlsFiles) -> Result<Self, Error> {
+        let clients = files.client_authority.as_deref().map(Clients::read).transpose()?;
+        let acceptor = acceptor(files, clients.as_ref())?;
+        Ok(Self { acceptor, clients: clients.map(Arc::new) })
+    }
+}
+
+fn acceptor(files: &TlsFiles, clients: Option<&Clients>) -> Result<TlsAcceptor, Error> {
     let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| invalid(error.to_string()))?;
-    let builder = match &files.client_authority {
+    let builder = match clients {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path, "client_authority")? {
-                roots.add(certificate).map_err(|error| {
-                    unusable(
-                        "client_authority",
-                        path,
-                        &format!("has a certificate that cannot be trusted: {error}"),
-                    )
-                })?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-                .build()
-                .map_err(|error| unusable("client_authority", path, &error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(clients) => builder.with_client_cert_verifier(Arc::clone(&clients.verifier)),
     };
     let chain = certificates(&files.certificate, "certificate")?;
     let key = PrivateKeyDer::from_pem_file(&files.key)

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tollgate_redis::check_url;
+
 use super::blame::Blame;
 use super::file::StoreTable;
 use super::place::Text;
@@ -100,7 +102,15 @@ pub(super) fn resolve(
                 return Err(text.blame(&["store", key], what));
             }
             let url = url(text, table, folder)?;
-            if table.cluster.unwrap_or(false) {
+            let is_cluster = table.cluster.unwrap_or(false);
+            // One that is elsewhere is read when it is needed.
+            if let Secret::Here(urls) = &url {
+                let urls = if is_cluster { urls.split(',').collect() } else { vec![&**urls] };
+                let checked = urls.into_iter().try_for_each(|url| check_url(url.trim()));
+                // The line of the url would show its password.
+                checked.map_err(|error| text.blame(&["store", "kind"], error.to_string()))?;
+            }
+            if is_cluster {
                 RedisServers::Cluster(url)
             } else {
                 RedisServers::Single(url)

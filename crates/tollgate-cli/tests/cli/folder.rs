@@ -5,6 +5,15 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate::edge::environment;
+
+/// The variable that names another binary to test, such as a release build or an older one.
+const BINARY_VARIABLE: &str = "TOLLGATE_BINARY";
+
+/// The binary under test.
+pub(crate) fn binary() -> String {
+    environment(BINARY_VARIABLE).unwrap_or_else(|| env!("CARGO_BIN_EXE_tollgate").to_owned())
+}
 
 /// A folder that is gone with the test.
 pub(crate) struct Folder(TempDir);
@@ -40,7 +49,7 @@ impl Folder {
 
     /// The binary with `arguments`, separated by spaces, ready to start here.
     pub(crate) fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(binary());
         command.args(arguments.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
         // Only a DynamoDB server looks at them, and takes any.
         command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "s3cret");

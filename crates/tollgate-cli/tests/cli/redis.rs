@@ -182,6 +182,31 @@ fn wait_replicas_holds_through_the_broker_and_the_command() {
     assert_eq!(ran.code, 0, "{}", ran.err);
 }
 
+/// A url of something else is refused without being asked, and without its password.
+#[test]
+fn a_url_that_is_not_of_redis_is_refused() {
+    for (store, shown) in [
+        ("url = \"http://:s3cret@x/\"", "http://x/"),
+        ("url = \"x\"", "an unreadable url"),
+        ("url = \"redis://:s3cret@x/first\"", "redis://x/first"),
+        ("url = \"redis://a/, http://b/\"\ncluster = true", "http://b/"),
+    ] {
+        let ran = closed(store).run("policies check tollgate.toml");
+        let says = format!("{shown} is not the url of a Redis server; use redis://[user:password@]host");
+        assert!(ran.code == 2 && ran.err.contains(&says), "{store}: {}", ran.err);
+        assert!(!ran.err.contains("s3cret"), "{}", ran.err);
+    }
+    for store in [
+        "url = \"redis://:s3cret@x:6379/1\"",
+        "url = \"rediss://x\"",
+        "url = \"valkey://x/\"",
+        "url = \"redis://a/, redis://b:7000\"\ncluster = true",
+    ] {
+        let ran = closed(store).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 0, "{store}: {}", ran.err);
+    }
+}
+
 /// Mistakes about Sentinel are shown with what would be right.
 #[test]
 fn wrong_sentinel_settings_are_refused() {

@@ -17,6 +17,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::cloud::{Cloud, Executed};
+use crate::folder::binary;
 use crate::translate::{POLICIES, World, expected, prose, slow, troubled};
 
 const TEMPLATE: &str = include_str!("../../../../deploy/translate.yaml");
@@ -71,7 +72,7 @@ impl Stage {
     fn package(&self, policy: &str, first: &str) -> Vec<u8> {
         let (_, script) = PAGE.split_once("```sh\n#!/bin/sh\n").expect("the page has it");
         let (script, _) = script.split_once("```").expect("it ends");
-        let binary = env!("CARGO_BIN_EXE_tollgate");
+        let binary = binary();
         let url = self.world.served.url();
         let program =
             format!("{first}\nexec {binary} \"$@\" --policy {policy} --provider-url {url}\n");

@@ -112,7 +112,7 @@ impl Links {
         if let Reply::Failed { code, .. } = &reply
             && code == "NOAUTH"
         {
-            let key = self.key().ok_or_else(|| self.caller.refused("this needs a key"))?;
+            let key = self.key().ok_or_else(|| self.caller.unauthenticated("this needs a key"))?;
             let words = ["HELLO", "3", "AUTH", "key", key].map(str::to_owned);
             reply = self.exchange(link, &words).await?;
         }
@@ -130,7 +130,8 @@ impl Links {
     /// What an error that the broker answered with means.
     pub(super) fn failed(&self, code: &str, text: &str) -> Error {
         match code {
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => self.caller.refused(text),
+            "NOAUTH" | "WRONGPASS" => self.caller.unauthenticated(text),
+            "NOPERM" | "FORBIDDEN" => self.caller.forbidden(text),
             _ => {
                 let kind = tollgate_server::wire::kind_of(&code.to_ascii_lowercase());
                 Error::new(kind.unwrap_or(ErrorKind::Corrupt), text)

@@ -90,7 +90,7 @@ async fn a_broker_that_is_trusted_is_asked_by_tls() {
     let stranger = Issued::new();
     for settings in [broker.settings(), broker.settings().authority(stranger.authority.pem())] {
         for error in refused(&broker, &settings).await {
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
             let text = error.to_string();
             assert!(text.contains("not by an authority that is trusted here"), "{text}");
             assert!(text.contains("Settings::authority, or authority_file"), "{text}");
@@ -109,12 +109,12 @@ async fn a_broker_that_asks_for_certificates_gets_the_one_that_is_set() {
         assert!(client.acquire(&Ask::new(&api(), "a")).await.unwrap().is_admitted());
     }
     for error in refused(&broker, &settings).await {
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("asks for a certificate of its clients"), "{error}");
         assert!(error.to_string().contains("give one: Settings::identity"), "{error}");
     }
     for error in refused(&broker, &known(&others)).await {
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("did not accept our certificate"), "{error}");
     }
 }
@@ -139,14 +139,14 @@ async fn a_certificate_for_another_host_and_no_tls_at_all_are_told_apart() {
     let broker = issued.broker(None);
     let settings = broker.settings().authority(issued.authority.pem());
     for error in refused(&broker, &settings).await {
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("is for another host"), "{error}");
     }
 
     let clock = ManualClock::new();
     let plain = Broker::start(store(&clock), &clock);
     for error in refused(&plain, &settings).await {
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("does not speak TLS"), "{error}");
     }
 }
@@ -176,7 +176,7 @@ fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() {
     assert!(!shown.contains("PRIVATE") && !shown.contains("45, 45"), "{shown}");
 }
 
-/// Wrong keys, expired keys and scopes: every transport says the same, and what to do.
+/// Wrong keys, expired keys, scopes and bounds: every transport says the same, and what to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_does_not_do_is_refused_by_name() {
     let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
@@ -187,9 +187,10 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
         expires,
         ..Key::new(text, KeyHash::of(text), [Scope::Acquire].into_iter().collect())
     };
-    broker
-        .app
-        .replace_keys(Some(Keys::from_iter([key("tg_good", None), key("tg_short", Some(until))])));
+    let mut bound = key("tg_bound", None);
+    bound.subjects = vec!["b".to_owned()];
+    let keys = [key("tg_good", None), key("tg_short", Some(until)), bound];
+    broker.app.replace_keys(Some(Keys::from_iter(keys)));
     let clients = |key: Option<&str>| {
         let settings = match key {
             // As it is read from a file.
@@ -208,16 +209,22 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
     for client in clients(Some("tg_good")) {
         assert!(client.acquire(&ask).await.unwrap().is_admitted());
         let error = client.reset(&policy, "a").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Forbidden);
         assert!(error.to_string().contains("it needs the scope administer"), "{error}");
         assert!(error.to_string().contains("Settings::key, or key_file in [store]"), "{error}");
     }
     for key in [None, Some("tg_wrong")] {
         for client in clients(key) {
             let error = client.acquire(&ask).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert_eq!(error.kind(), ErrorKind::Misconfigured);
             assert!(error.to_string().contains("refuses the key"), "{error}");
         }
+    }
+    for client in clients(Some("tg_bound")) {
+        let error = client.acquire(&ask).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forbidden);
+        assert!(error.to_string().contains("its subjects are b"), "{error}");
+        assert!(client.acquire(&Ask::new(&policy, "b")).await.unwrap().is_admitted());
     }
     let short = clients(Some("tg_short"));
     for client in &short {
@@ -226,7 +233,7 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
     clock.advance(Span::from_mins(1));
     for client in &short {
         let error = client.acquire(&ask).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
         assert!(error.to_string().contains("expired"), "{error}");
     }
 }

@@ -81,17 +81,18 @@ impl App {
     }
 
     async fn ask_store(&self) -> Result<(), Error> {
-        let unavailable = |text: &str| Err(Error::new(ErrorKind::Unavailable, text));
+        let policies = self.policies();
+        if let Some(policy) = policies.iter().next() {
+            let standing = self.gate.standing(policy, READY_SUBJECT);
+            let standing = within(&*self.clock, READY_WAIT_MAX, standing).await;
+            let late = || Error::new(ErrorKind::Unavailable, "the store did not answer in time");
+            standing.ok_or_else(late)??;
+        }
+        // A policy with a share says where it stands without the store.
         if self.health.as_ref().is_some_and(|health| health().misconfigured) {
-            let text = "the store does not serve this broker";
+            let text = "the store does not serve this broker; the broker's log has the cause";
             return Err(Error::new(ErrorKind::Misconfigured, text));
         }
-        let policies = self.policies();
-        let Some(policy) = policies.iter().next() else { return Ok(()) };
-        let standing = self.gate.standing(policy, READY_SUBJECT);
-        match within(&*self.clock, READY_WAIT_MAX, standing).await {
-            Some(standing) => standing.map(|_| ()),
-            None => unavailable("the store did not answer in time"),
-        }
+        Ok(())
     }
 }

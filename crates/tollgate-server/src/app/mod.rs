@@ -239,16 +239,24 @@ impl App {
         Ok(Scope::ALL.into_iter().filter(|scope| caller.has(*scope)).collect())
     }
 
-    /// Who sent `key`, or who has shown `certificate`.
+    /// Who sent `key`, or who has shown `certificate`. A refusal is counted as a failed authentication.
     pub(crate) fn caller(
+        &self,
+        key: Option<&str>,
+        certificate: Option<&Certificate>,
+    ) -> Result<Caller, Refused> {
+        self.identify(key, certificate).inspect_err(|_| self.unauthenticated())
+    }
+
+    /// The same where a key is optional: nothing is counted.
+    pub(crate) fn identify(
         &self,
         key: Option<&str>,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Refused> {
         // Where everybody may do everything, nothing is hashed.
         let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::of);
-        let found = self.access.find(hash.as_ref(), certificate, self.now());
-        found.inspect_err(|_| self.unauthenticated())
+        self.access.find(hash.as_ref(), certificate, self.now())
     }
 
     /// Tells the audit and the observer what `caller` did, apart from asking.

@@ -19,7 +19,7 @@ pub struct Settings {
     pub ipv4_prefix: u8,
     /// The same for IPv6: one caller usually has at least a /64.
     pub ipv6_prefix: u8,
-    /// The names under which callers of HTTP may reach the server, beside those of the loopback interface. Without any,
+    /// The names under which callers of HTTP and gRPC may reach the server, beside those of the loopback interface. Without any,
     /// every name is accepted, unless [`is_loopback`](Self::is_loopback) is set and there are no keys.
     pub hosts: Vec<String>,
     /// Whether only this machine can reach the server. Without keys, a web page could otherwise reach it by giving its own

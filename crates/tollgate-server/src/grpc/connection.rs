@@ -7,7 +7,7 @@
 //! that was read with this one has been served too: what came here meanwhile is answered in the same write.
 
 use std::convert::Infallible;
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,13 +34,14 @@ use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX
 /// The words with which a client begins HTTP/2, in bytes.
 const PREFACE_BYTES: usize = 24;
 
-/// Answers the calls on `stream` until its client leaves, or until the server stops or the connection is as old as it may
-/// be, and those in flight are done.
+/// Answers the calls on `stream` until its client leaves, or until `ends` resolves or the connection is as old as it may be, and
+/// those in flight are done.
 pub(crate) async fn serve<S>(
     stream: S,
     certificate: Option<Arc<Certificate>>,
     calls: Arc<Calls>,
     app: &App,
+    ends: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -70,11 +71,17 @@ pub(crate) async fn serve<S>(
         }
     };
     let mut connection = pin!(connection);
-    let mut ending = pin!(ends(app));
-    let mut is_ending = false;
+    let mut ends = pin!(
+        async {
+            tokio::select! {
+                () = ends => {}
+                () = ages(app) => {}
+            }
+        }
+        .fuse()
+    );
     let served = poll_fn(|context| {
-        if !is_ending && ending.as_mut().poll(context).is_ready() {
-            is_ending = true;
+        if ends.as_mut().poll(context).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
         gathered.poll_beside(connection.as_mut(), context)
@@ -89,17 +96,13 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// Resolves when a connection that begins now should end: the server stops, or the connection is as old as the settings
-/// allow and up to a tenth more, so that clients of one moment do not come back in one.
-async fn ends(app: &App) {
+/// Resolves when a connection that begins now is as old as the settings allow and up to a tenth more, so that clients of one
+/// moment do not come back in one.
+async fn ages(app: &App) {
     let age = app.limits().grpc_age_max.as_micros();
     let jitter = (u128::from(age / 10) * u128::from(tollgate::edge::random())) >> u32::BITS;
     let age = Span::from_micros(age.saturating_add(u64::try_from(jitter).unwrap_or(0)));
-    let mut closing = app.closing();
-    tokio::select! {
-        _ = closing.wait_for(|closing| *closing) => {}
-        () = app.clock().sleep_until(app.now() + age) => {}
-    }
+    app.clock().sleep_until(app.now() + age).await;
 }
 
 /// A stream that says when so many bytes were read, and lets others go first between a read and the next write.

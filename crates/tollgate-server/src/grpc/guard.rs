@@ -1,6 +1,6 @@
 //! Turning away who has no key for a call, by the scopes that HTTP has.
 //!
-//! The key comes as `authorization: Bearer KEY` in the metadata. Health is not behind this.
+//! The key comes as `authorization: Bearer KEY` in the metadata. Health needs none.
 
 use std::sync::Arc;
 
@@ -12,13 +12,17 @@ use tonic_health::pb::health_server;
 use crate::access::{Caller, Certificate};
 use crate::app::App;
 use crate::http::bearer;
+use crate::http::host;
 use crate::keys::{Refused, Scope};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server;
 use crate::proto::tollgate::v1::gate_server;
-use crate::wire::KIND_TRAILER;
+use crate::wire::{KIND_TRAILER, MISDIRECTED};
 
-/// Turns away whoever has no key for the call, and notes who makes it.
+/// Turns away calls to another host and callers without a key for the call, and notes who makes it.
 pub(super) fn check<B>(app: &App, request: &mut Request<B>) -> Result<(), Status> {
+    if let Some(why) = host::foreign(app, request.headers(), request.uri()) {
+        return Err(with_kind(Code::PermissionDenied, why, MISDIRECTED));
+    }
     let Some(scope) = scope_of(request.uri().path()) else { return Ok(()) };
     let certificate = request.extensions().get::<Arc<Certificate>>();
     let certificate = certificate.map(|certificate| &**certificate);
@@ -56,7 +60,11 @@ fn status_of(refused: Refused) -> Status {
         Refused::Scope(_) | Refused::Bound => Code::PermissionDenied,
         Refused::Missing | Refused::Wrong | Refused::Expired(_) => Code::Unauthenticated,
     };
-    let mut status = Status::new(code, refused.to_string());
-    status.metadata_mut().insert(KIND_TRAILER, MetadataValue::from_static(refused.kind()));
+    with_kind(code, refused.to_string(), refused.kind())
+}
+
+fn with_kind(code: Code, text: String, kind: &'static str) -> Status {
+    let mut status = Status::new(code, text);
+    status.metadata_mut().insert(KIND_TRAILER, MetadataValue::from_static(kind));
     status
 }

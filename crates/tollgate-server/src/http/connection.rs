@@ -4,6 +4,8 @@
 //! end of the last answer, so a client that sends its head byte by byte, or never takes its answer, does not put it off.
 
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::Request;
@@ -12,7 +14,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::Watcher;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollgate::Timestamp;
 
@@ -22,13 +23,13 @@ use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
 
-/// Serves `stream` until its client leaves, is idle for too long, or the server closes.
+/// Serves `stream` until its client leaves or is idle for too long, or until `ends` resolves and what is in flight is done.
 pub(crate) async fn serve<S>(
     stream: S,
     certificate: Option<Arc<Certificate>>,
     calls: Arc<Calls>,
     app: Arc<App>,
-    watcher: Watcher,
+    ends: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -55,12 +56,19 @@ pub(crate) async fn serve<S>(
         .max_buf_size(HEAD_BYTES_READ_MAX)
         .writev(false);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut ends = pin!(ends.fuse());
+    let served = poll_fn(|context| {
+        if ends.as_mut().poll(context).is_ready() {
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(context)
+    });
     tokio::select! {
         // The time counts from before the first answer, after which a test may let it pass.
         biased;
         () = pulse.fades() => tracing::debug!("a connection was idle for too long"),
-        ended = watcher.watch(connection) => {
+        ended = served => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
             }

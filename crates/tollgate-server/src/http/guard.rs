@@ -64,6 +64,17 @@ pub(super) fn check(
     Ok(caller)
 }
 
+/// Whether a request to a call that is open to everybody carries a key that may inspect all policies and subjects. On a
+/// server without keys none does. A wrong key is no failed authentication here.
+pub(super) fn may_inspect(app: &App, headers: &HeaderMap, extensions: &Extensions) -> bool {
+    let key = key_of(headers, Scope::Inspect);
+    let certificate = extensions.get::<Arc<Certificate>>();
+    let caller = app.identify(key.as_deref(), certificate.map(|certificate| &**certificate));
+    caller.is_ok_and(|caller| {
+        caller.has_key() && caller.has(Scope::Inspect) && caller.check_unbound().is_ok()
+    })
+}
+
 fn key_of(headers: &HeaderMap, scope: Scope) -> Option<Cow<'_, str>> {
     if let Some(key) = bearer(headers) {
         return Some(key.into());

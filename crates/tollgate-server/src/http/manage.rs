@@ -7,15 +7,18 @@ use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::response::Response;
 use serde::Serialize;
+use tollgate::ErrorKind;
 
 use super::input::{Json, Named};
 use super::{guard, reply, unknown_path};
 use crate::access::Caller;
 use crate::app::App;
-use crate::keys::Scope;
 use crate::wire::{
-    Admitted, Changed, ChargeRequest, CloseRequest, Problem, ViolationRequest, kind_name, status_of,
+    Admitted, Changed, ChargeRequest, CloseRequest, Problem, ViolationRequest, kind_name,
 };
+
+/// The status of a server that is not ready, whatever the reason.
+const NOT_READY: u16 = 503;
 
 /// `GET /v1/standing`: where a subject stands, consuming nothing.
 pub(super) async fn standing(
@@ -93,16 +96,14 @@ pub(super) async fn health() -> Response {
     reply::ok(&Health { status: "ok" })
 }
 
-/// `GET /readyz`: requests are taken, and the store answers. Why it is not ready is for callers who may inspect.
+/// `GET /readyz`: requests are taken, and the store answers. The reason names the store, so without a key that may inspect
+/// the answer is ready or not, also on a server without keys.
 pub(super) async fn ready(State(app): State<Arc<App>>, request: Request) -> Response {
-    match app.ready().await {
-        Ok(()) => reply::ok(&Health { status: "ready" }),
-        Err(error) => {
-            let kind = kind_name(error.kind());
-            let (headers, extensions) = (request.headers(), request.extensions());
-            let may_inspect = guard::check(&app, headers, extensions, Scope::Inspect).is_ok();
-            let detail = if may_inspect { error.to_string() } else { "not ready".to_owned() };
-            reply::problem(&Problem::new(status_of(error.kind()), kind, detail))
-        }
-    }
+    let Err(error) = app.ready().await else { return reply::ok(&Health { status: "ready" }) };
+    let (kind, detail) = if guard::may_inspect(&app, request.headers(), request.extensions()) {
+        (error.kind(), error.to_string())
+    } else {
+        (ErrorKind::Unavailable, "not ready".to_owned())
+    };
+    reply::problem(&Problem::new(NOT_READY, kind_name(kind), detail))
 }

@@ -10,7 +10,7 @@ mod connection;
 pub(crate) mod fields;
 mod forward;
 mod guard;
-mod host;
+pub(crate) mod host;
 mod input;
 mod manage;
 mod openapi;

@@ -4,17 +4,16 @@
 //! server's [`Patience`], or does not take its answers within [`WRITE_WAIT_MAX`], is closed. One that closes while its ask
 //! waits for room takes the ask with it.
 //!
-//! Once the server closes, what was read is answered and nothing more is read, however much a client sends.
+//! Once the server closes or no longer trusts the client, what was read is answered and nothing more is read, however much a client sends.
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::{io, mem};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::watch;
 
 use super::ahead::unless_left;
 use super::frame::{self, Places};
@@ -27,12 +26,12 @@ use crate::bounds::{
 };
 use tollgate::within;
 
-/// Serves `stream` until its client leaves, misbehaves or the server closes.
+/// Serves `stream` until its client leaves or misbehaves, or `ends` resolves.
 pub(crate) async fn serve<S>(
     stream: S,
     certificate: Option<Arc<Certificate>>,
     resp: Arc<Resp>,
-    mut closing: watch::Receiver<bool>,
+    ends: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -46,7 +45,7 @@ pub(crate) async fn serve<S>(
         stream,
         resp,
     };
-    let is_talking = connection.run(&mut closing).await.unwrap_or_else(|error| {
+    let is_talking = connection.run(pin!(ends)).await.unwrap_or_else(|error| {
         tracing::debug!(%error, "a connection ended early");
         false
     });
@@ -67,17 +66,14 @@ struct Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers until the connection ends. Says whether the client may be sending still.
-    async fn run(&mut self, closing: &mut watch::Receiver<bool>) -> io::Result<bool> {
-        // One for all requests: to wait anew for each is to queue up anew. An error says that the server is gone, and so
-        // closed.
-        let mut closed = pin!(closing.wait_for(|closing| *closing));
+    async fn run(&mut self, mut ends: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
         loop {
             let mut reading = pin!(self.stream.read_buf(&mut self.input));
             let clock = self.resp.app.clock();
             let mut is_idle = false;
             let read = poll_fn(|context| {
                 // Before the read: a client that always has more to say would never let it come to this.
-                if closed.as_mut().poll(context).is_ready() {
+                if ends.as_mut().poll(context).is_ready() {
                     is_idle &= reading.as_mut().poll(context).is_pending();
                     return Poll::Ready(Ok(0));
                 }

@@ -12,6 +12,9 @@ pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-type
 /// The trailer of gRPC with the kind of an error, as [`kind_name`] says it.
 pub const KIND_TRAILER: &str = "tollgate-kind";
 
+/// The kind of a call under a host that is not the server's.
+pub const MISDIRECTED: &str = "misdirected";
+
 /// Why a call could not be answered.
 ///
 /// Programs look at `kind`, people read `detail`.
@@ -129,8 +132,9 @@ pub fn kind_of(name: &str) -> Option<ErrorKind> {
 }
 
 /// Every kind.
-const KINDS: [ErrorKind; 11] = [
+const KINDS: [ErrorKind; 12] = [
     ErrorKind::Invalid,
+    ErrorKind::Forbidden,
     ErrorKind::UnknownPolicy,
     ErrorKind::Conflict,
     ErrorKind::Contended,

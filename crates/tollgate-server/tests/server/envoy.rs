@@ -14,7 +14,7 @@ use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::
 };
 use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollgate_server::{EnvoyMap, EnvoyRule, Tls, TlsFiles};
+use tollgate_server::{EnvoyMap, EnvoyRule, Settings, Tls, TlsFiles};
 use tollgate_testing::servers::Envoy;
 use tonic::Status;
 
@@ -269,7 +269,8 @@ async fn get(envoy: &mut Envoy, client: &str) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_in_front_of_an_upstream_is_limited() {
-    let server = Server::start().await;
+    let loopback = Settings { is_loopback: true, ..Settings::default() };
+    let server = Server::serving(|app| app.settings(loopback)).await;
     let mut envoy = envoy(&server, false).await;
     for left in (0..5).rev() {
         let answer = get(&mut envoy, "alice").await;
@@ -313,7 +314,7 @@ async fn an_envoy_asks_over_tls_with_a_certificate_and_a_key() {
     let secured = move |socket: String| {
         move |text: String| {
             let cluster = "- name: tollgate\n      type: STATIC\n";
-            let service = "envoy_grpc: { cluster_name: tollgate }";
+            let service = "envoy_grpc: { cluster_name: tollgate, authority: localhost }";
             assert!(text.contains(cluster) && text.contains(service));
             let signed = format!("{service}\n                          {metadata}");
             text.replace(cluster, &format!("{cluster}{socket}"))

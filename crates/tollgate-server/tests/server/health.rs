@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tollgate::{Error, ErrorKind};
 use tollgate_server::bounds::{HEALTH_EVERY, READY_WAIT_MAX, WATCHERS_MAX};
+use tollgate_server::keys::{Key, KeyHash, Scope, Scopes};
+use tollgate_server::wire::kind_name;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -27,6 +30,45 @@ async fn health_is_checked() {
     let service = "tollgate.v1.Gate".to_owned();
     let check = health(&server).check(HealthCheckRequest { service }).await.unwrap().into_inner();
     assert_eq!(check.status(), ServingStatus::Serving);
+}
+
+/// Why a server is not ready is told to a key that may inspect everything, and to nobody where there are no keys.
+#[tokio::test]
+async fn strangers_learn_only_that_the_server_is_not_ready() {
+    let hidden = json!({
+        "type": "about:blank", "title": "Service Unavailable", "status": 503, "kind": "unavailable", "detail": "not ready",
+    });
+    for kind in [ErrorKind::Misconfigured, ErrorKind::Corrupt, ErrorKind::Unavailable] {
+        let broken = || Arc::new(Broken(Error::new(kind, "10.1.2.3:6379 is a teapot")));
+        let open = Server::around(|_| broken()).await;
+        assert_eq!(open.get("/readyz").await.json(), hidden);
+        let check = health(&open).check(HealthCheckRequest::default()).await.unwrap();
+        assert_eq!(check.get_ref().status(), ServingStatus::NotServing);
+        assert!(!format!("{check:?}").contains("teapot"), "{check:?}");
+
+        let [see, ask] = [("see", Scope::Inspect), ("ask", Scope::Acquire)]
+            .map(|(name, scope)| Key::new(name, KeyHash::of(name), [scope].into_iter().collect()));
+        let mut bound = Key::new("bound", KeyHash::of("bound"), Scopes::all());
+        bound.subjects = vec!["alice".to_owned()];
+        let guarded = Server::with(
+            |_, _| broken(),
+            |app| {
+                app.replace_keys(Some([see, ask, bound].into_iter().collect()));
+                app
+            },
+        );
+        let guarded = guarded.await;
+        for who in ["", "Bearer ask", "Bearer bound", "Bearer none"] {
+            let answer = guarded.send_as(who, "GET", "/readyz", "").await;
+            assert_eq!(answer.json(), hidden, "{who}");
+        }
+        let told = guarded.send_as("Bearer see", "GET", "/readyz", "").await;
+        assert_eq!(told.status, 503);
+        assert_eq!(told.json()["detail"], "10.1.2.3:6379 is a teapot");
+        assert_eq!(told.json()["kind"], kind_name(kind));
+        let counted = guarded.send_as("Bearer see", "GET", "/v1/audit", "").await.json();
+        assert_eq!(counted["records"], json!([]), "a probe is no failed authentication");
+    }
 }
 
 /// A watcher hears that the store no longer answers, that it does again, and that the server stops, which it does not

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -13,9 +14,10 @@ use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tollgate_server::bounds::HANDSHAKE_WAIT_MAX;
+use tollgate_server::bounds::{DRAIN_MAX, HANDSHAKE_WAIT_MAX};
 use tollgate_server::{Tls, TlsFiles};
 use tollgate_testing::servers::Authority;
 
@@ -184,6 +186,98 @@ async fn reloading_takes_a_good_certificate_and_keeps_the_old_one_otherwise() {
     tls.reload().unwrap();
     assert!(ping(&server, &issued.connector(None, "")).await.is_err());
     assert!(ping(&server, &renewed.connector(None, "")).await.is_ok());
+}
+
+/// A connection of HTTP/2, and the task that ends with it.
+async fn http2(
+    to: std::net::SocketAddr,
+    connector: &TlsConnector,
+) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let io = TokioIo::new(connect(to, connector).await.unwrap());
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+/// Makes a call of gRPC with an empty message; the body of its answer.
+async fn call(sender: &mut SendRequest<Full<Bytes>>, method: &str) -> hyper::body::Incoming {
+    let request = Request::post(format!("https://localhost/grpc.health.v1.Health/{method}"))
+        .header("content-type", "application/grpc")
+        .body(Full::new(Bytes::from_static(&[0; 5])))
+        .unwrap();
+    sender.send_request(request).await.unwrap().into_body()
+}
+
+/// An authority that is taken away takes the connections with it that it vouched for, on every protocol; those of others stay.
+#[tokio::test]
+async fn connections_end_with_the_authority_of_their_client() {
+    let (issued, revoked, kept) = (Issued::new(), Issued::new(), Issued::new());
+    let trust = |authorities: &[&Issued]| {
+        let pem: String = authorities.iter().map(|issued| issued.authority.pem()).collect();
+        std::fs::write(issued.path().join("clients.crt"), pem).unwrap();
+    };
+    trust(&[&revoked, &kept]);
+    let clients = issued.path().join("clients.crt");
+    let files = TlsFiles { client_authority: Some(clients), ..issued.files() };
+    let tls = Tls::open(files).unwrap();
+    let server = Server::secured(tls.clone()).await;
+    let connector = |me: &Issued, protocol: &str| issued.connector(Some(me), protocol);
+
+    let mut resp = Vec::new();
+    for me in [&kept, &revoked] {
+        resp.push(connect(server.resp, &connector(me, "")).await.unwrap());
+    }
+    let mut http = connect(server.address, &connector(&revoked, "http/1.1")).await.unwrap();
+    let (mut two, two_ended) = http2(server.address, &connector(&revoked, "h2")).await;
+    let (mut grpc, grpc_ended) = http2(server.grpc, &connector(&revoked, "h2")).await;
+    // Each of them is in use, and a reload that changes no authority ends none.
+    for _ in 0..2 {
+        for stream in &mut resp {
+            stream.write_all(b"PING\r\n").await.unwrap();
+            stream.read_exact(&mut [0; 7]).await.unwrap();
+        }
+        http.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        assert_ne!(http.read(&mut [0; 1 << 12]).await.unwrap(), 0);
+        let get = Request::get("https://localhost/healthz").body(Full::default()).unwrap();
+        assert_eq!(two.send_request(get).await.unwrap().status(), 200);
+        let checked = call(&mut grpc, "Check").await.collect().await.unwrap();
+        assert_eq!(checked.trailers().unwrap()["grpc-status"], "0");
+        tls.reload().unwrap();
+    }
+    trust(&[&kept]);
+    tls.reload().unwrap();
+    resp[1].read_to_end(&mut Vec::new()).await.ok();
+    http.read_to_end(&mut Vec::new()).await.ok();
+    two_ended.await.unwrap().ok();
+    grpc_ended.await.unwrap().ok();
+    resp[0].write_all(b"PING\r\n").await.unwrap();
+    resp[0].read_exact(&mut [0; 7]).await.unwrap();
+    assert!(ping(&server, &connector(&revoked, "")).await.is_err());
+}
+
+/// What is in flight may finish, but not for ever.
+#[tokio::test]
+async fn a_revoked_client_that_waits_is_cut() {
+    let (issued, clients, others) = (Issued::new(), Issued::new(), Issued::new());
+    let authority = clients.path().join("ca.crt");
+    let files = TlsFiles { client_authority: Some(authority.clone()), ..issued.files() };
+    let tls = Tls::open(files).unwrap();
+    let server = Server::secured(tls.clone()).await;
+    let (mut sender, _) = http2(server.grpc, &issued.connector(Some(&clients), "h2")).await;
+    let mut watched = call(&mut sender, "Watch").await;
+    assert!(watched.frame().await.is_some());
+    let watching = tokio::spawn(async move { while let Some(Ok(_)) = watched.frame().await {} });
+    std::fs::write(authority, others.authority.pem()).unwrap();
+    tls.reload().unwrap();
+    // The client is told to make no more calls, and the one that it made goes on.
+    while sender.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!watching.is_finished());
+    while !watching.is_finished() {
+        server.clock.advance(DRAIN_MAX);
+        tokio::task::yield_now().await;
+    }
 }
 
 #[test]

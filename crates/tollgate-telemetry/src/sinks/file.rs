@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tollgate::incident::Incident;
+use tollgate::incident::{Recorded, StoreIncident};
 use tollgate::{BoxFuture, Error, ErrorKind, Event};
 
 use super::writer::Writer;
@@ -101,14 +101,14 @@ impl RecordSink for IncidentFile {
     }
 
     fn wants(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Violated { .. })
+        matches!(event, Event::Violated { .. } | Event::Misconfigured { .. })
     }
 
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             for record in records {
-                let What::Violated(incident) = &record.what else { continue };
-                let line = serde_json::to_vec(incident).map_err(|error| {
+                let Some(incident) = recorded(record) else { continue };
+                let line = serde_json::to_vec(&incident).map_err(|error| {
                     Error::new(ErrorKind::Invalid, format!("could not write an incident: {error}"))
                 })?;
                 self.writer.write([&line, &b"\n"[..]].concat()).await?;
@@ -118,11 +118,24 @@ impl RecordSink for IncidentFile {
     }
 }
 
+/// What the file keeps of `record`.
+fn recorded(record: &Record) -> Option<Recorded> {
+    match &record.what {
+        What::Violated(incident) => Some(Recorded::Violated(incident.clone())),
+        What::Misconfigured { error } => Some(Recorded::Store(StoreIncident::Misconfigured {
+            id: record.correlation_id.clone(),
+            at: record.at,
+            error: error.clone(),
+        })),
+        _ => None,
+    }
+}
+
 /// The incidents in the file at `path` and the one before it, oldest first, and how many lines were damaged.
 ///
 /// # Errors
 /// If a file is there but cannot be read. That neither is there means that there was no incident.
-pub fn read(path: &Path) -> io::Result<(Vec<Incident>, usize)> {
+pub fn read(path: &Path) -> io::Result<(Vec<Recorded>, usize)> {
     let (mut incidents, mut damaged) = (Vec::new(), 0);
     for path in [old_of(path), path.to_owned()] {
         let file = match File::open(&path) {

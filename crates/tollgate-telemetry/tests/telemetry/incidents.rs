@@ -4,9 +4,12 @@ use std::fs;
 use std::sync::Arc;
 
 use tollgate::incident::{
-    ACQUISITIONS_MAX, Incident, RETRY_AFTER_MAX, Recorder, Violation, report_violation,
+    ACQUISITIONS_MAX, Incident, RETRY_AFTER_MAX, Recorded, Recorder, StoreIncident, Violation,
+    report_violation,
 };
-use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, ManualClock, Span, Timestamp};
+use tollgate::{
+    Ask, Costs, Decision, Error, ErrorKind, Event, Gate, ManualClock, Span, Timestamp,
+};
 use tollgate_telemetry::sinks::file::{self, FILE_BYTES_MAX, IncidentFile};
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry, Value};
@@ -59,7 +62,7 @@ async fn r000_14_a_refusal_by_the_provider_is_written_down_and_closes_the_gate()
     assert_eq!((lines.len(), &lines[0]["event"]), (1, &serde_json::json!("violated")));
     assert_eq!(lines[0]["correlation_id"], incident.id);
     assert_eq!(serde_json::from_value::<Incident>(lines[0]["incident"].clone()).unwrap(), incident);
-    assert_eq!(file::read(&path).unwrap(), (vec![incident], 0));
+    assert_eq!(file::read(&path).unwrap(), (vec![Recorded::Violated(Box::new(incident))], 0));
     let violations = telemetry.meters().snapshot(START);
     let violations = violations.get("tollgate_violations", &["gemini", "tpm"]);
     assert_eq!(violations, Some(&Value::Number(1)));
@@ -126,13 +129,20 @@ fn incident(id: usize) -> Incident {
     }
 }
 
+fn id_of(recorded: &Recorded) -> &str {
+    match recorded {
+        Recorded::Violated(incident) => &incident.id,
+        other => panic!("{other:?}"),
+    }
+}
+
 async fn write(path: &std::path::Path, bytes_max: u64, ids: std::ops::Range<usize>) {
     use tollgate::Observer as _;
     let builder = Telemetry::builder(Arc::new(ManualClock::at(START)));
     let (telemetry, tasks) = builder.records(IncidentFile::new(path, bytes_max)).start();
     for id in ids {
         let (policy, incident) = (&gemini(), &incident(id));
-        telemetry.observe(&tollgate::Event::Violated { policy, incident });
+        telemetry.observe(&Event::Violated { policy, incident });
     }
     assert!(tasks.drain(Span::from_secs(1)).await);
 }
@@ -144,7 +154,7 @@ async fn the_file_is_bounded() {
     let path = folder.path().join("incidents.jsonl");
     write(&path, 2_000, 0..100).await;
     let (found, damaged) = file::read(&path).unwrap();
-    assert_eq!((found.last().unwrap().id.as_str(), damaged), ("99", 0));
+    assert_eq!((id_of(found.last().unwrap()), damaged), ("99", 0));
     assert!(found.len() < 40, "{} incidents are in two files of 2,000 bytes", found.len());
     for entry in fs::read_dir(folder.path()).unwrap() {
         assert!(entry.unwrap().metadata().unwrap().len() <= 2_000);
@@ -162,6 +172,29 @@ async fn a_damaged_line_is_left_out() {
     fs::write(&path, &whole[..whole.len() - 10]).unwrap();
     write(&path, FILE_BYTES_MAX, 2..3).await;
     let (found, damaged) = file::read(&path).unwrap();
-    let ids: Vec<&str> = found.iter().map(|incident| incident.id.as_str()).collect();
+    let ids: Vec<&str> = found.iter().map(id_of).collect();
     assert_eq!((ids, damaged), (vec!["0", "2"], 1));
+}
+
+/// A store that does not serve the broker is kept among the refusals of providers, under the id that the log has.
+#[tokio::test]
+async fn a_misconfigured_store_is_kept() {
+    use tollgate::Observer as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("incidents.jsonl");
+    let kept = Kept::default();
+    let (telemetry, tasks) = Telemetry::builder(Arc::new(ManualClock::at(START)))
+        .records(Log::new(Severity::Error, kept.clone()))
+        .records(IncidentFile::new(&path, FILE_BYTES_MAX))
+        .start();
+    let error = Error::new(ErrorKind::Misconfigured, "the password is wrong");
+    telemetry.observe(&Event::Misconfigured { error: &error });
+    telemetry.observe(&Event::Violated { policy: &gemini(), incident: &incident(7) });
+    telemetry.observe(&Event::DegradedBegan { error: &error });
+    assert!(tasks.drain(Span::from_secs(1)).await);
+    let id = kept.lines()[0]["correlation_id"].as_str().unwrap().to_owned();
+    let error = error.to_string();
+    let store = Recorded::Store(StoreIncident::Misconfigured { id, at: START, error });
+    let violated = Recorded::Violated(Box::new(incident(7)));
+    assert_eq!(file::read(&path).unwrap(), (vec![store, violated], 0));
 }

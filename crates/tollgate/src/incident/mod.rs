@@ -63,6 +63,53 @@ pub struct Incident {
     pub acquisitions: Vec<Acquisition>,
 }
 
+/// What is kept of one incident, of either kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Recorded {
+    /// Of the store.
+    Store(StoreIncident),
+    /// Of a provider, which refused what was admitted.
+    Violated(Box<Incident>),
+}
+
+/// An incident of the store, for its operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StoreIncident {
+    /// It can be reached but does not serve this program until the operator changes something.
+    Misconfigured {
+        /// Finds the same incident in the log, the notification and the file.
+        id: String,
+        /// When it was noticed.
+        #[serde(with = "text")]
+        at: Timestamp,
+        /// What is wrong, and what would be right.
+        error: String,
+    },
+}
+
+impl Recorded {
+    /// When it was noticed or reported.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Self::Store(StoreIncident::Misconfigured { at, .. }) => *at,
+            Self::Violated(incident) => incident.at,
+        }
+    }
+
+    /// The policy that it is about; nothing if it is about all of them.
+    #[must_use]
+    pub fn policy(&self) -> Option<&str> {
+        match self {
+            Self::Store(_) => None,
+            Self::Violated(incident) => Some(&incident.policy),
+        }
+    }
+}
+
 /// Where the subject stood on one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitState {

@@ -6,7 +6,7 @@ use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventua
 use super::Assembled;
 
 /// What everybody sees while the store refuses the broker; and that it goes on by itself once it does not.
-fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
+pub(super) fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
     assert_eq!(assembled.ask("closed", "alice").0, 200);
     break_it();
     let told = || {
@@ -20,16 +20,24 @@ fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl 
     let (status, answer) = assembled.ask("open", "alice");
     assert_eq!((status, &answer["degraded"]), (200, &true.into()), "on_store_failure applies");
     let (status, answer) = assembled.ready();
-    assert!(status == 503 && answer.contains("misconfigured"), "{answer}");
+    assert!(status == 503 && answer.contains("\"detail\":\"not ready\""), "{answer}");
+    assert!(!answer.contains("misconfigured"), "{answer}");
     mend();
     let served = || (assembled.ask("closed", "alice").0 == 200).then_some(());
     eventually(served).expect("the store serves the broker again");
     eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
-    let log = assembled.log();
+    let Assembled { folder, broker } = assembled;
+    let log = broker.end("-TERM").2;
     let line = log.lines().find(|line| line.contains("the store does not serve this broker"));
     assert!(line.is_some(), "no line for the operator: {log}");
     let line = line.unwrap_or_default();
     assert!(line.contains(" ERROR ") && line.contains(why), "{line}");
+    let (_, incidents) = folder.json("audit incidents --since 1h");
+    assert_eq!(incidents[0]["event"], "misconfigured", "{incidents}");
+    assert!(incidents[0]["error"].to_string().contains(why), "{incidents}");
+    assert_eq!(folder.json("audit incidents --policy closed").1, serde_json::json!([]));
+    let table = folder.run("audit incidents").out;
+    assert!(table.contains("the store did not serve the broker: ") && table.contains(why), "{table}");
 }
 
 #[test]

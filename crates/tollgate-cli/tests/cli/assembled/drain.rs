@@ -10,8 +10,6 @@ use crate::folder::Folder;
 use crate::running::{Broker, get};
 
 const CONFIG: &str = r#"
-[server]
-drain_delay = "5m"
 [store]
 kind = "memory"
 [[policy]]
@@ -19,9 +17,15 @@ name = "api"
 limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
 "#;
 
+/// The same with time between the end of readiness and that of the port.
+fn delayed() -> Folder {
+    Folder::with(&format!("[server]\ndrain_delay = \"5m\"\n{CONFIG}"))
+}
+
 #[test]
 fn readiness_fails_before_the_port_closes() {
-    let broker = Broker::start(&Folder::with(CONFIG), "");
+    let folder = delayed();
+    let broker = Broker::start(&folder, "");
     assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
     broker.signal("-TERM");
     while !get(&broker.url, "/readyz").starts_with("HTTP/1.1 503") {
@@ -37,6 +41,7 @@ fn readiness_fails_before_the_port_closes() {
 #[test]
 fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
     let folder = Folder::with(CONFIG);
+    let delayed = delayed();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -50,11 +55,15 @@ fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
         }
     };
     let path = path.to_str().expect("text");
-    let broker =
-        Broker::start_with(&folder, "", &[("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000")]);
+    let start = |folder| {
+        Broker::start_with(folder, "", &[("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000")])
+    };
+    let broker = start(&folder);
     hear("READY=1");
     hear("WATCHDOG=1");
     hear("WATCHDOG=1");
+    assert_eq!(broker.end("-TERM").0, Some(0));
+    let broker = start(&delayed);
     broker.signal("-TERM");
     hear("STOPPING=1");
     hear("WATCHDOG=1");

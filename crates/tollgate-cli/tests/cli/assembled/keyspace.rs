@@ -7,11 +7,14 @@ use crate::clients::redis_cli;
 use crate::folder::Folder;
 use crate::running::{Broker, get_with};
 
-const POLICIES: &str = r#"
+const BOUNDED: &str = r#"
 [[policy]]
 name = "bounded"
 subjects_max = 5
 limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
+"#;
+
+const API: &str = r#"
 [[policy]]
 name = "api"
 limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
@@ -20,7 +23,7 @@ limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity =
 #[test]
 fn a_flood_of_keys_leaves_room_for_other_policies() {
     let config =
-        format!("[server]\nthrottle_subjects_max = 20\n[store]\nkind = \"memory\"\n{POLICIES}");
+        format!("[server]\nthrottle_subjects_max = 20\n[store]\nkind = \"memory\"\n{BOUNDED}{API}");
     let broker = Broker::start(&Folder::with(&config), "");
     let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
     for number in 0..30 {
@@ -46,7 +49,7 @@ fn a_flood_of_keys_leaves_room_for_other_policies() {
 #[test]
 fn addresses_of_one_network_are_one_subject() {
     let broker =
-        Broker::start(&Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}")), "");
+        Broker::start(&Folder::with(&format!("[store]\nkind = \"memory\"\n{API}")), "");
     let path = "/v1/forward-auth?policy=api&subject_header=X-Real-IP";
     let statuses: Vec<String> = ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"]
         .iter()
@@ -61,7 +64,7 @@ fn addresses_of_one_network_are_one_subject() {
 /// A bound that the store would ignore is refused.
 #[test]
 fn a_bound_on_subjects_is_for_a_store_in_memory() {
-    let ran = Folder::with(POLICIES).run("policies check tollgate.toml");
+    let ran = Folder::with(BOUNDED).run("policies check tollgate.toml");
     assert_eq!(ran.code, 2, "{}", ran.out);
     assert!(ran.err.starts_with("tollgate.toml:4: subjects_max holds in the store"), "{}", ran.err);
 }

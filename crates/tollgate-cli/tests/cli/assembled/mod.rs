@@ -9,8 +9,10 @@ mod keyspace;
 mod locked_row;
 mod log;
 mod readiness;
+mod revoked;
 mod stall;
 mod throttled_item;
+mod upstream;
 mod violations;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Readiness costs the store nothing and tells strangers nothing.
 
-use tollgate_testing::servers::{Program, Redis, run};
+use serde_json::{Value, json};
+use tollgate_testing::servers::{Program, Redis, eventually, python, run};
 
 use crate::folder::Folder;
 use crate::keys::new_key;
@@ -20,32 +21,88 @@ fn commands(port: &str) -> u64 {
     line.expect("it counts").trim().parse().expect("a number")
 }
 
-#[test]
-fn readiness_asks_the_store_once_a_second_and_shows_no_address() {
-    let mut redis = Redis::start().expect("a server");
-    let (inspect, table) = new_key("watcher", "--scope inspect");
-    let store = format!("{}attempt_timeout = \"1s\"\n", redis.snippet());
-    let folder = Folder::with(&format!("{store}{table}\n{POLICY}"));
-    let broker = Broker::start(&folder, "");
+/// The port of the server in its `[store]` table.
+fn port(store: &str) -> String {
     let url = store.split('"').find(|text| text.starts_with("redis://")).expect("an address");
-    let port = url.trim_end_matches('/').rsplit(':').next().expect("a port").to_owned();
-    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let port = url.trim_end_matches('/').rsplit(':').next().expect("a port");
+    port.chars().take_while(char::is_ascii_digit).collect()
+}
+
+/// The answer to `/readyz` once it fails.
+fn not_ready(broker: &Broker) -> String {
+    eventually(|| {
+        let answer = get(&broker.url, "/readyz");
+        answer.starts_with("HTTP/1.1 503").then_some(answer)
+    })
+    .expect("it notices")
+}
+
+#[test]
+fn readiness_asks_the_store_once_a_second() {
+    let redis = Redis::start().expect("a server");
+    let store = redis.snippet();
+    let folder = Folder::with(&format!("{store}{POLICY}"));
+    let broker = Broker::start(&folder, "");
+    let port = port(&store);
     let before = commands(&port);
     for _ in 0..300 {
         assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
     }
     let asked = commands(&port) - before;
     assert!(asked < 150, "300 calls of /readyz were {asked} commands");
-    redis.process().kill().expect("it is killed");
-    let answer = loop {
-        let answer = get(&broker.url, "/readyz");
-        if answer.starts_with("HTTP/1.1 503") {
-            break answer;
-        }
-    };
-    assert!(answer.contains("\"detail\":\"not ready\""), "{answer}");
-    assert!(!answer.contains(&port), "{answer}");
-    let field = format!("authorization: Bearer {inspect}\r\n");
-    let answer = get_with(&broker.url, "/readyz", &field);
-    assert!(!answer.contains("\"detail\":\"not ready\""), "{answer}");
+}
+
+/// Without a key that may inspect, a broker with keys and one without say the same. The log has the reason.
+#[test]
+fn readiness_tells_strangers_ready_or_not_and_nothing_else() {
+    let (inspect, table) = new_key("watcher", "--scope inspect");
+    for keys in ["", &table] {
+        let mut redis = Redis::start().expect("a server");
+        let store = redis.snippet();
+        let folder = Folder::with(&format!("{store}{keys}\n{POLICY}"));
+        let broker = Broker::start(&folder, "");
+        let port = port(&store);
+        redis.process().kill().expect("it is killed");
+        let answer = not_ready(&broker);
+        assert!(answer.contains("\"kind\":\"unavailable\",\"detail\":\"not ready\""), "{answer}");
+        assert!(!answer.contains(&port), "{answer}");
+        let field = format!("authorization: Bearer {inspect}\r\n");
+        let answer = get_with(&broker.url, "/readyz", &field);
+        assert_eq!(answer.contains(&port), !keys.is_empty(), "{answer}");
+        let log = broker.end("-TERM").2;
+        let reason = log.lines().find(|line| line.contains("not ready"));
+        assert!(reason.is_some_and(|line| line.contains(&port)), "{log}");
+    }
+}
+
+/// Opens as many Watch streams as it is told on each of two connections, and counts how they are answered.
+const WATCH: &str = r"
+import collections, json, sys
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+address, each = sys.argv[1], int(sys.argv[2])
+answers, streams = collections.Counter(), []
+for connection in range(2):
+    channel = grpc.insecure_channel(address, [('grpc.use_local_subchannel_pool', 1)])
+    for _ in range(each):
+        stream = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        streams.append(stream)
+        try:
+            next(stream)
+            answers['watched'] += 1
+        except grpc.RpcError as error:
+            answers[error.code().name] += 1
+print(json.dumps(answers))
+";
+
+/// Each watcher is a task that asks about the store; strangers get so many of them and no more.
+#[test]
+fn watchers_of_the_health_are_bounded() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICY}"));
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
+    let address = broker.grpc.as_ref().expect("it is on").trim_start_matches("http://");
+    let counted = python(WATCH, &[address, "150"]).expect("the script passes");
+    let counted: Value = serde_json::from_str(&counted).expect("JSON");
+    assert_eq!(counted, json!({ "watched": 256, "RESOURCE_EXHAUSTED": 44 }));
 }

@@ -253,6 +253,23 @@ fn what_this_version_does_not_have_is_refused_by_name() {
     }
 }
 
+/// The bound on a continuous bucket is where docs/configuration.md says it is.
+#[test]
+fn a_bucket_that_is_too_fine_is_refused() {
+    for (refill, most) in [("7/d", 52_124_u64), ("1000/d", 52_124_995)] {
+        let check = |capacity: u64| {
+            let config = format!(
+                "[[policy]]\nname = \"api\"\nlimits = [{{ name = \"burst\", unit = \"requests\", rule = \"token-bucket\", \
+                 capacity = {capacity}, refill = \"{refill}\" }}]\n"
+            );
+            Folder::with(&config).run("policies check tollgate.toml")
+        };
+        assert_eq!(check(most).code, 0, "{refill}");
+        let ran = check(most + 1);
+        assert!(ran.code == 2 && ran.err.contains("must be at most 2^52"), "{}", ran.err);
+    }
+}
+
 /// `[telemetry]` is refused with the line, like everything else.
 #[test]
 fn wrong_telemetry_is_refused_with_its_line() {

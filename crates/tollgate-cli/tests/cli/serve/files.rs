@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::folder::Folder;
+use crate::folder::{Folder, binary};
 use crate::running::Broker;
 
 /// A limit of open files is raised as far as it may be, and connections leave enough of it to the store.
@@ -13,7 +13,7 @@ fn silent_connections_leave_files_for_the_store() {
     let folder = Folder::new();
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 100; ulimit -Hn 160; exec \"$0\" \"$@\""]);
-    shell.arg(env!("CARGO_BIN_EXE_tollgate")).current_dir(folder.path());
+    shell.arg(binary()).current_dir(folder.path());
     shell.args("serve --http 127.0.0.1:0 --resp 127.0.0.1:0 --grpc off".split(' '));
     let broker = Broker::of(&mut shell);
     let limits = broker.proc("limits");

@@ -3,6 +3,7 @@
 mod files;
 mod grpc;
 mod incidents;
+mod try_it;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

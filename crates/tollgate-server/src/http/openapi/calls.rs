@@ -160,7 +160,12 @@ pub(super) const CALLS: &[Call] = &[
         .gives(Gives::Text("application/openmetrics-text"))
         .problems(&[404]),
     get("/healthz", "health", "The process answers."),
-    get("/readyz", "ready", "Requests are taken, and the store answers.").problems(&STORE),
+    get(
+        "/readyz",
+        "ready",
+        "Requests are taken, and the store answers. Why not is told to keys with the scope inspect only.",
+    )
+    .problems(&[503]),
     get("/openapi.json", "openapi", "This document."),
 ];
 
