@@ -6,6 +6,7 @@
 
 use crate::ask::Ask;
 use crate::decide::{Charge, Verdict};
+use crate::entry::Entry;
 use crate::time::Timestamp;
 
 /// What an ask with an id was given.
@@ -32,6 +33,20 @@ pub enum Known {
 }
 
 impl Known {
+    /// The same where permits cross a wire without their ids, so that a release cannot forget one: an id whose permit was
+    /// settled or released is a new one.
+    #[must_use]
+    pub fn unless_settled(self, entry: &Entry) -> Self {
+        let is_settled = |stamp| {
+            let settled = entry.extra().map(|extra| &extra.settled);
+            settled.is_some_and(|settled| settled.contains(stamp) || settled.is_too_old(stamp))
+        };
+        match self {
+            Self::Before(given) if is_settled(given.charge.stamp) => Self::New,
+            other => other,
+        }
+    }
+
     /// What was given for the id, if it is not forgotten at `now`.
     pub(crate) fn before(self, now: Timestamp) -> Option<Remembered> {
         match self {
