@@ -25,7 +25,8 @@ pub fn apply_older(
     known: Known,
     now: Timestamp,
 ) -> Result<Applied, Error> {
-    let (policy, known) = (operation.policy().with_exact_logs(), known.unless_settled(entry));
+    let policy = operation.policy().with_exact_logs();
+    let known = known.unless_settled(operation, entry);
     let mut run =
         |operation: Operation<'_>| apply_by(&operation, entry, known, now, Refunds::Unrefilled);
     match *operation {

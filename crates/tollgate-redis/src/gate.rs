@@ -151,7 +151,8 @@ impl Redis {
             let stored = fields.entry(policy)?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
             let known = fields.known()?;
-            let known = if self.is_older() { known.unless_settled(&entry) } else { known };
+            let known =
+                if self.is_older() { known.unless_settled(&operation, &entry) } else { known };
             let applied = apply(&operation, &mut entry, known, answer.now)?;
             if applied.change == Change::Nothing {
                 let decides = matches!(
