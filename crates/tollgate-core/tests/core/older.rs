@@ -3,8 +3,8 @@
 
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use tollgate_core::{
-    Ask, Costs, Decision, Entry, Known, Limit, Operation, Outcome, Permit, Policy, RollingWindow,
-    Span, Timestamp, TokenBucket, apply, apply_older, standings,
+    Ask, Change, Costs, Entry, IdChange, Known, Limit, Operation, Outcome, Permit, Policy,
+    RollingWindow, Span, Timestamp, TokenBucket, apply, apply_older, standings,
 };
 
 use crate::desk::{at, one};
@@ -12,9 +12,14 @@ use crate::desk::{at, one};
 fn acquire(entry: &mut Entry, policy: &Policy, now: Timestamp, cost: u64) -> Permit {
     let ask = Ask::new(policy, "p7").cost("requests", cost);
     let applied = apply_older(&Operation::Acquire(&ask), entry, Known::New, now);
-    match applied.expect("it decides").outcome {
-        Outcome::Decided(Decision::Admitted(permit)) => permit,
-        other => panic!("{other:?}"),
+    permit_of(applied.expect("it decides").outcome).expect("there is room")
+}
+
+fn permit_of(outcome: Outcome) -> Option<Permit> {
+    match outcome {
+        Outcome::Permitted(permit) => Some(permit),
+        Outcome::Decided(decision) => decision.permit(),
+        _ => None,
     }
 }
 
@@ -28,16 +33,17 @@ fn a_bucket_gives_back_what_has_not_refilled_since_the_charge() {
     let mut entry = Entry::fresh(&policy, at(0));
     acquire(&mut entry, &policy, at(0), 50);
     let permit = acquire(&mut entry, &policy, at(0), 50);
-    let settle = |entry: &mut Entry, run: fn(_, _, _, _) -> _| {
-        let actual = Costs::new().with("requests", 10);
-        let operation = Operation::Settle(&permit, &actual);
-        let applied: Result<tollgate_core::Applied, _> = run(&operation, entry, Known::New, at(3));
-        assert_eq!(applied.expect("it settles").outcome, Outcome::Settled(true));
-    };
+    let actual = Costs::new().with("requests", 10);
+    let operation = Operation::Settle(&permit, &actual);
     let mut newer = entry.clone();
-    settle(&mut newer, apply);
+    let settled = [
+        apply(&operation, &mut newer, Known::New, at(3)),
+        apply_older(&operation, &mut entry, Known::New, at(3)),
+    ];
+    for settled in settled {
+        assert_eq!(settled.expect("it settles").outcome, Outcome::Settled(true));
+    }
     assert_eq!(used(&newer, at(3)), 30, "70 less 40");
-    settle(&mut entry, apply_older);
     assert_eq!(used(&entry, at(3)), 60, "30 of the 40 have refilled");
 }
 
@@ -57,6 +63,30 @@ fn a_large_window_keeps_an_exact_log() {
     let applied = apply_older(&Operation::Release(&given), &mut entry, Known::New, at(2));
     assert_eq!(applied.expect("it is released").outcome, Outcome::Settled(true));
     assert_eq!((used(&entry, at(59)), used(&entry, at(60))), (5, 0));
+}
+
+/// A permit that came without its id cannot forget it when it is released. A repeat must not be admitted for nothing.
+#[test]
+fn an_ask_is_new_once_its_permit_is_settled_and_a_charge_is_known() {
+    let policy = one(TokenBucket::per_second(1).burst(10));
+    for is_charge in [false, true] {
+        let mut entry = Entry::fresh(&policy, at(0));
+        let ask = Ask::new(&policy, "p7").cost("requests", 4).id("order-7");
+        let operation = if is_charge { Operation::Charge(&ask) } else { Operation::Acquire(&ask) };
+        let first = apply_older(&operation, &mut entry, Known::New, at(0)).expect("it decides");
+        let (IdChange::Remember(given), Some(permit)) = (first.id, permit_of(first.outcome)) else {
+            panic!("it is admitted and remembered")
+        };
+        let known = Known::Before(given);
+        let again = apply_older(&operation, &mut entry, known, at(0)).expect("it decides");
+        assert_eq!(again.change, Change::Nothing);
+        let release = permit.with_id(None::<&str>);
+        let released = apply_older(&Operation::Release(&release), &mut entry, Known::New, at(0));
+        assert_eq!(released.expect("it is released").id, IdChange::Nothing);
+        let after = apply_older(&operation, &mut entry, known, at(0)).expect("it decides");
+        assert_eq!(after.change, if is_charge { Change::Nothing } else { Change::Entry });
+        assert_eq!(used(&entry, at(0)), if is_charge { 0 } else { 4 });
+    }
 }
 
 /// A policy whose windows are exact or have a resolution is itself.
