@@ -19,7 +19,7 @@ pub(crate) async fn create(config: Option<&Path>, reader: Reader) -> Result<(), 
             "the configured store is not DynamoDB; name a file that has [store] kind = \"dynamodb\" with --config",
         ));
     };
-    let created = create_table(open::dynamodb_options(&config)).await?;
+    let created = create_table(open::dynamodb_options(&config)?).await?;
     #[derive(Serialize)]
     struct Made<'a> {
         table: &'a str,

@@ -137,7 +137,11 @@ impl Local {
 
     async fn decide(&self, call: &Call, opened: &Opened) -> Result<Reply, Error> {
         let policies = self.in_force(opened).await?;
-        let (gate, key) = (opened.gate(), &token::Key::from(opened.key()));
+        let (gate, mut key) = (opened.gate(), token::Key::from(opened.key()));
+        if self.config.store.older_format().is_some() {
+            key = key.without_ids();
+        }
+        let key = &key;
         let permit_of = |text: &str| token::decode(text, key, |name| policies.get(name).cloned());
         Ok(match call {
             Call::Acquire(request) => {

@@ -64,6 +64,7 @@ pub(crate) fn serving(place: &Place) {
         resp,
         grpc = place.grpc,
         store = place.store,
+        format = place.format,
         strategy = place.strategy,
         "serving"
     );

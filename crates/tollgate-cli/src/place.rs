@@ -20,6 +20,9 @@ pub(crate) struct Place {
     dashboard: String,
     config: Option<PathBuf>,
     pub(crate) store: &'static str,
+    /// The format that entries are written in, if it is not the newest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) format: Option<u8>,
     data: Option<PathBuf>,
     pub(crate) strategy: &'static str,
     /// The policies whose asks go to the store each time although the strategy would not, and why.
@@ -58,6 +61,7 @@ impl Place {
             grpc: None,
             config: config.file.clone(),
             store: kind,
+            format: store.older_format(),
             strategy: config.strategy.name(),
             passed_through: config
                 .policies
@@ -90,7 +94,10 @@ impl Place {
             Some(path) => path.display().to_string(),
             None if self.store == "memory" => "in memory, gone when the broker ends".to_owned(),
             None if self.store == "broker" => "at the configured broker".to_owned(),
-            None => format!("on the configured {} server", self.store),
+            None => {
+                let format = self.format.map(|format| format!(", in format {format}"));
+                format!("on the configured {} server{}", self.store, format.unwrap_or_default())
+            }
         };
         let strategy = self.strategy_for_people(config);
         let try_it = TryIt::new(config);

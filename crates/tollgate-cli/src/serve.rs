@@ -72,6 +72,12 @@ async fn serve(
         );
     }
     let store = store_of(&config, data)?;
+    if let Some(format) = store.older_format() {
+        tracing::warn!(
+            "[store] format = {format}: entries and permits are written as brokers of the version before read them, which takes \
+             two calls of the store for each ask; remove it when every broker on this store is of this version"
+        );
+    }
     // From here on a signal ends the broker in order, however early it comes.
     let (mut stop, hang_up) = (Stop::new()?, handler(SignalKind::hangup())?);
     let (http, http_at) = bind("--http", http).await?;
@@ -115,6 +121,9 @@ async fn serve(
         let meters = Arc::clone(running.telemetry.meters());
         let media_type = prometheus::OPENMETRICS;
         app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
+    }
+    if store.older_format().is_some() {
+        app = app.without_ids_in_permits();
     }
     if let Some(store) = opened.overrides() {
         app = app.overrides(store);

@@ -6,6 +6,8 @@
 
 use crate::ask::Ask;
 use crate::decide::{Charge, Verdict};
+use crate::entry::Entry;
+use crate::operation::Operation;
 use crate::time::Timestamp;
 
 /// What an ask with an id was given.
@@ -32,6 +34,24 @@ pub enum Known {
 }
 
 impl Known {
+    /// The same where permits cross a wire without their ids, so that a release cannot forget one: an ask whose permit was
+    /// settled or released is a new one. A charge is recognised in any case, since nothing is admitted by it.
+    #[must_use]
+    pub fn unless_settled(self, operation: &Operation<'_>, entry: &Entry) -> Self {
+        let is_settled = |stamp| {
+            let settled = entry.extra().map(|extra| &extra.settled);
+            settled.is_some_and(|settled| settled.contains(stamp) || settled.is_too_old(stamp))
+        };
+        match self {
+            Self::Before(given)
+                if matches!(operation, Operation::Acquire(_)) && is_settled(given.charge.stamp) =>
+            {
+                Self::New
+            }
+            other => other,
+        }
+    }
+
     /// What was given for the id, if it is not forgotten at `now`.
     pub(crate) fn before(self, now: Timestamp) -> Option<Remembered> {
         match self {

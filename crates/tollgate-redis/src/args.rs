@@ -5,8 +5,6 @@
 use tollgate::core::{Amounts, Derived};
 use tollgate::{Policy, Timestamp};
 
-use crate::entry::VERSION;
-
 /// How many bytes a number has.
 pub(crate) const WORD: usize = 7;
 
@@ -31,10 +29,10 @@ pub(crate) const fn kind(derived: &Derived) -> u8 {
     }
 }
 
-/// Stands for the layout of entries and the shape of `policy`, so that a script compares one number: never nought, and
-/// below 2^53. Programs of all machines and times must agree on it.
-pub(crate) fn digest(policy: &Policy) -> u64 {
-    let mixed = policy.shape_bytes().chunks(8).fold(u64::from(VERSION), |hash, chunk| {
+/// Stands for the layout `version` of entries and the shape of `policy`, so that a script compares one number: never
+/// nought, and below 2^53. Programs of all machines and times must agree on it.
+pub(crate) fn digest(policy: &Policy, version: u8) -> u64 {
+    let mixed = policy.shape_bytes().chunks(8).fold(u64::from(version), |hash, chunk| {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(chunk).for_each(|(byte, given)| *byte = *given);
         let hash = (hash ^ u64::from_le_bytes(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -99,9 +97,8 @@ pub(crate) fn limits(
 }
 
 /// The first argument for a script that does not look at limits.
-pub(crate) fn bare(times: Times, numbers: [u64; 3]) -> Vec<u8> {
-    let [first, second, third] = numbers;
-    words([times.told.map_or(0, Timestamp::as_micros), first, second, third, 0])
+pub(crate) fn bare(times: Times, numbers: [u64; 4]) -> Vec<u8> {
+    words([times.told.map_or(0, Timestamp::as_micros)].into_iter().chain(numbers))
 }
 
 /// Numbers as a script reads them.

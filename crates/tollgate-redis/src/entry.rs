@@ -10,19 +10,22 @@ use tollgate::{Error, ErrorKind, Policy, Timestamp};
 
 use crate::args::{self, WORD, first_word, words};
 use crate::msgpack::{Value, read};
+use crate::older::{IdsBefore, settled_before};
 
 /// The version of the layout that is written. It is the first byte of an entry.
 pub(crate) const VERSION: u8 = 4;
-/// The version before, which is read: it had no lows, its settled permits in msgpack, and ids in fields that are ignored.
-const VERSION_BEFORE: u8 = 3;
+/// The version before, which is read, and written by [`Options::format`](crate::Options::format): it has no lows, its
+/// settled permits in msgpack, and in fields of the entry the ids of programs that know no other version.
+pub(crate) const VERSION_BEFORE: u8 = 3;
 /// The bytes of how often it was written and of when its key goes; other numbers are words.
 const WRITES: usize = 4;
 const GOES: usize = 6;
 /// Where these begin: behind the version and two words, and until when the entry stays behind that.
 const WRITES_AT: usize = 1 + 2 * WORD;
-const STAYS_AT: usize = WRITES_AT + WRITES;
-/// The bytes that version 3 had of ids, behind the writes.
-const IDS_BEFORE: usize = 2 + 2 + 2 * WORD;
+pub(crate) const STAYS_AT: usize = WRITES_AT + WRITES;
+/// The bytes that version 3 has of ids, behind the writes: how many there are, from how many on they are looked through,
+/// and when the first and the last of them expire.
+pub(crate) const IDS_BEFORE: usize = 2 + 2 + 2 * WORD;
 /// From how many runs of settled permits on the older ones are in fields of their own, and how many each gets at first.
 const RUNS_SPLIT: usize = 128;
 const RUNS_MOVED: usize = RUNS_SPLIT / 2;
@@ -48,7 +51,7 @@ impl Fields {
         Ok(Self { fields })
     }
 
-    fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
+    pub(crate) fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         let found = self.fields.iter().find(|(field, _)| field == name.as_ref());
         found.map(|(_, value)| value.as_slice())
     }
@@ -112,22 +115,35 @@ impl Fields {
         Ok(all)
     }
 
-    /// `entry` in place of `old`: it is stored until the millisecond `goes`, and stays until `stays` at least.
-    pub(crate) fn from_entry(entry: &Entry, old: &Self, stays: Timestamp, goes: u64) -> Self {
+    /// `entry` in place of `old`, in the layout `version`: its key expires in the millisecond `goes`,
+    /// and it stays until `stays` at least.
+    pub(crate) fn from_entry(
+        entry: &Entry,
+        old: &Self,
+        version: u8,
+        ids: IdsBefore,
+        (stays, goes): (Timestamp, u64),
+    ) -> Self {
         let (policy, parts) = (entry.policy(), entry.parts());
-        let micros = Timestamp::as_micros;
+        let (before, micros) = (version == VERSION_BEFORE, Timestamp::as_micros);
         let runs = &parts.settled.runs;
-        let settled = runs.iter().map(|run| run.2 + bounds::PERMIT_TTL).max();
-        let stays = settled.unwrap_or_default().max(old.stays()).max(stays);
-        let full = runs.first().filter(|_| bounds::SETTLED_RUNS_MAX_SHARED <= runs.len());
-        let full = full.map_or(0, |oldest| micros(oldest.2 + bounds::ABANDONED_AFTER));
+        let settled = runs.iter().map(|run| run.2 + bounds::PERMIT_TTL).max().unwrap_or_default();
         let (changed, changed_at) = parts.changed.map_or((0, 0), |(stamp, at)| (stamp, micros(at)));
-        let mut hot = vec![VERSION];
+        let mut hot = vec![version];
         hot.extend(words([micros(parts.at), parts.next_stamp]));
         hot.extend(old.writes().wrapping_add(1).to_le_bytes());
-        hot.extend(words([micros(stays), full, changed, changed_at]));
+        if before {
+            hot.extend(old.ids_before(policy, ids, stays));
+            hot.extend(words([micros(settled.max(old.settled_until_before()))]));
+        } else {
+            let stays = settled.max(old.stays()).max(stays);
+            let full = runs.first().filter(|_| bounds::SETTLED_RUNS_MAX_SHARED <= runs.len());
+            let full = full.map_or(0, |oldest| micros(oldest.2 + bounds::ABANDONED_AFTER));
+            hot.extend(words([micros(stays), full]));
+        }
+        hot.extend(words([changed, changed_at]));
         hot.extend(goes.to_le_bytes().iter().take(GOES));
-        hot.extend(words([args::digest(policy)]));
+        hot.extend(words([args::digest(policy, version)]));
         let mut lows_of_all = Vec::new();
         let kinds = policy.derived().map(|derived| matches!(derived, Derived::Continuous { .. }));
         for (place, (part, continuous)) in parts.states.iter().zip(kinds).enumerate() {
@@ -138,7 +154,7 @@ impl Fields {
                 hot.extend(rest);
             };
             match part {
-                Part::Bucket { used, lows } if continuous => {
+                Part::Bucket { used, lows } if continuous && !before => {
                     let lows = words(lows.iter().flat_map(|(stamp, used)| [*stamp, *used]));
                     let length = u16::try_from(lows.len()).unwrap_or(u16::MAX);
                     put(*used, &length.to_le_bytes());
@@ -159,7 +175,11 @@ impl Fields {
         }
         hot.extend(lows_of_all);
         let mut fields = vec![(b"e".to_vec(), hot), (b"p".to_vec(), policy.shape_bytes().to_vec())];
-        fields.extend(stored_runs(&parts.settled));
+        if before {
+            fields.extend(settled_before(&parts.settled));
+        } else {
+            fields.extend(stored_runs(&parts.settled));
+        }
         Self { fields }
     }
 
@@ -167,11 +187,27 @@ impl Fields {
         self.fields.iter()
     }
 
+    /// The time of the entry; nothing if there is none.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        let (at, _) = first_word(self.hot().get(1..)?)?;
+        Some(Timestamp::from_micros(at))
+    }
+
+    /// The version of the layout; nothing if there is no entry.
+    pub(crate) fn version(&self) -> Option<u8> {
+        self.hot().first().copied()
+    }
+
+    /// The word at `place` in the field `e`, if that is of `version`.
+    pub(crate) fn word_of(&self, version: u8, place: usize) -> Timestamp {
+        let from = self.hot().get(place..).filter(|_| self.version() == Some(version));
+        Timestamp::from_micros(from.and_then(first_word).map_or(0, |(word, _)| word))
+    }
+
     /// Until when the entry stays at least.
     pub(crate) fn stays(&self) -> Timestamp {
-        let hot = self.hot();
-        let stays = hot.get(STAYS_AT..).filter(|_| hot.first() == Some(&VERSION));
-        Timestamp::from_micros(stays.and_then(first_word).map_or(0, |(stays, _)| stays))
+        let ids_until = self.word_of(VERSION_BEFORE, STAYS_AT + IDS_BEFORE - WORD);
+        self.word_of(VERSION, STAYS_AT).max(ids_until).max(self.settled_until_before())
     }
 
     /// How often the entry was written, modulo 2^32.

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use tollgate::core::{
-    Amounts, Change, Entry, IdChange, Known, Operation, Outcome, apply, bounds, standings,
+    Amounts, Change, Entry, IdChange, Known, Operation, Outcome, apply, apply_older, bounds,
+    standings,
 };
 use tollgate::steps::ServerTime;
 use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
@@ -16,7 +17,8 @@ use crate::answer::{Answer, Status};
 use crate::args::{self, Times};
 use crate::entry::{Fields, corrupt, record, unknown_version};
 use crate::link::{Link, Repeat};
-use crate::options::{CARRIES_MAX, Options, WINDOW_TRIES_MAX};
+use crate::older::{IdsBefore, Turns};
+use crate::options::{Options, WINDOW_TRIES_MAX};
 use crate::script::{self, Script};
 
 /// A gate whose state is in Redis. Many tasks and programs may use one at the same time.
@@ -30,6 +32,7 @@ pub struct Redis {
     pub(crate) time: ServerTime,
     /// What marks the server's data; 0 before the first look.
     pub(crate) mark: AtomicU64,
+    pub(crate) turns: Turns,
 }
 
 impl Redis {
@@ -42,7 +45,7 @@ impl Redis {
         let link = Link::connect(&options).await?;
         link.ping().await?;
         let (ahead, time, mark) = (AtomicI64::new(0), ServerTime::new(), AtomicU64::new(0));
-        Ok(Self { link, options, ahead, time, mark })
+        Ok(Self { link, options, ahead, time, mark, turns: Turns::default() })
     }
 
     /// The key of a policy's entry for a subject. Programs that look at it must not write it.
@@ -134,20 +137,35 @@ impl Redis {
     ) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
         let (key, id) = (self.key(policy, subject), self.place_of(&operation));
+        let ids = match operation {
+            Operation::Release(permit) => IdsBefore::Forget(permit.grant().stamp),
+            Operation::Reset { .. } => IdsBefore::ForgetAll,
+            _ => IdsBefore::Stay,
+        };
         let mut answer = first;
-        for _ in 0..CARRIES_MAX {
+        for _ in 0..self.tries_max() {
             let fields = answer.fields()?;
+            let older = self.writes_older(&fields);
+            let policy = if older { policy.with_exact_logs() } else { policy };
+            let apply = if older { apply_older } else { apply };
             let stored = fields.entry(policy)?;
             let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
             let known = fields.known()?;
+            let known =
+                if self.is_older() { known.unless_settled(&operation, &entry) } else { known };
             let applied = apply(&operation, &mut entry, known, answer.now)?;
             if applied.change == Change::Nothing {
-                if matches!(known, Known::Before(_)) {
+                let decides = matches!(
+                    operation,
+                    Operation::Acquire(_) | Operation::Charge(_) | Operation::Standing { .. }
+                );
+                // Any other operation was done before.
+                if !decides || matches!(known, Known::Before(_)) {
                     self.link.replicated_before(&key).await?;
                 }
                 return Ok(applied.outcome);
             }
-            if self.replace(&key, &id, &fields, &entry, applied.id).await? {
+            if self.replace(&key, &id, &fields, &entry, applied.id, ids).await? {
                 return Ok(applied.outcome);
             }
             answer = self.whole(&key, &id).await?;
@@ -155,7 +173,8 @@ impl Redis {
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "redis: {CARRIES_MAX} others changed {} while its policy changed; ask again",
+                "redis: {} others changed {} while its policy or its format changed; ask again",
+                self.tries_max(),
                 self.described(&key)
             ),
         ))
@@ -163,7 +182,7 @@ impl Redis {
 
     /// Everything that is stored for an entry, and what is known of one id.
     pub(crate) async fn whole(&self, key: &str, id: &IdPlace) -> Result<Answer, Error> {
-        let args = args::bare(self.times(None), [0; 3]);
+        let args = args::bare(self.times(None), [0; 4]);
         let all = [&args, b"".as_slice(), b"", id.field().unwrap_or_default()];
         let answer = self.link.run(&script::WHOLE, &id.keys(key), &all, Repeat::Safe).await?;
         Answer::read(answer)
@@ -173,7 +192,7 @@ impl Redis {
         self.place_of_id(operation.policy(), operation.subject(), operation.id())
     }
 
-    /// Writes `entry` and what is to be done with the id if what is stored is still `old`; whether it did.
+    /// Writes `entry` and what is to be done with its ids if what is stored is still `old`; whether it did.
     pub(crate) async fn replace(
         &self,
         key: &str,
@@ -181,6 +200,7 @@ impl Redis {
         old: &Fields,
         entry: &Entry,
         change: IdChange,
+        ids: IdsBefore,
     ) -> Result<bool, Error> {
         let times = self.times(None);
         let (remembered, value, act) = match &change {
@@ -197,8 +217,13 @@ impl Redis {
             let goes = self.stays_until(entry).max(old.stays()).max(stays);
             [goes, remembered].map(|end| end.as_micros().div_ceil(1_000))
         };
-        let args = args::bare(times, [goes, id_goes, act]);
-        let new = Fields::from_entry(entry, old, stays, goes);
+        let forgotten = match ids {
+            IdsBefore::Stay => 0,
+            IdsBefore::Forget(stamp) => stamp,
+            IdsBefore::ForgetAll => bounds::NUMBER_MAX,
+        };
+        let args = args::bare(times, [goes, id_goes, act, forgotten]);
+        let new = Fields::from_entry(entry, old, self.version_after(old), ids, (stays, goes));
         let field = id.field().unwrap_or_default();
         let mut all: Vec<&[u8]> = vec![&args, b"", old.hot(), field, &value];
         for (name, value) in new.iter() {

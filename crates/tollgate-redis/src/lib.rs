@@ -8,6 +8,7 @@ mod gate;
 mod link;
 mod msgpack;
 mod node;
+mod older;
 mod options;
 mod overrides;
 mod repair;
@@ -17,7 +18,7 @@ mod verbs;
 
 pub use gate::Redis;
 pub use options::{
-    ATTEMPT_TIMEOUT, ATTEMPTS_MAX, CARRIES_MAX, CONNECT_TIMEOUT, OWN_ID_ATTEMPTS, Options,
-    RENEW_PAUSE, REPLICA_SHARE, WINDOW_TRIES_MAX, check_url,
+    ATTEMPT_TIMEOUT, ATTEMPTS_MAX, CARRIES_MAX, CONNECT_TIMEOUT, FORMATS, OLDER_TRIES_MAX,
+    OWN_ID_ATTEMPTS, Options, RENEW_PAUSE, REPLICA_SHARE, WINDOW_TRIES_MAX, check_url,
 };
 pub use server::Kept;

@@ -1,7 +1,7 @@
-//! The little of msgpack that scripts answer and stored: whole numbers, bytes, lists.
+//! The little of msgpack that scripts answer and store: whole numbers, bytes, lists.
 //!
-//! Redis carries `cmsgpack` in every version, so one reply holds all fields of an entry. Up to version 3 of the layout the
-//! settled permits were stored so, too.
+//! Redis carries `cmsgpack` in every version, so one reply holds all fields of an entry. Version 3 of the layout has the
+//! settled permits so, too.
 
 /// A value that a script answered or stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,27 @@ impl Value {
     pub(crate) fn numbers(&self) -> Option<Vec<u64>> {
         self.list()?.iter().map(Self::number).collect()
     }
+}
+
+/// A list of up to 65,535 numbers as `cmsgpack` packs it: each in as few bytes as it needs.
+pub(crate) fn numbers(values: &[u64]) -> Vec<u8> {
+    let mut bytes = match u16::try_from(values.len()).unwrap_or(u16::MAX) {
+        length @ 0..=0x0f => vec![0x90 | length.to_be_bytes()[1]],
+        length => [[0xdc].as_slice(), &length.to_be_bytes()].concat(),
+    };
+    for value in values {
+        let all = value.to_be_bytes();
+        let (head, width): (&[u8], _) = match value {
+            0..=0x7f => (&[], 1),
+            0x80..=0xff => (&[0xcc], 1),
+            0x100..=0xffff => (&[0xcd], 2),
+            0x1_0000..=0xffff_ffff => (&[0xce], 4),
+            _ => (&[0xcf], 8),
+        };
+        bytes.extend(head);
+        bytes.extend(&all[all.len() - width..]);
+    }
+    bytes
 }
 
 /// How deep lists may nest in what is read.
@@ -116,6 +137,14 @@ mod tests {
         assert_eq!(numbers, [0, 127, 255, 256, (1 << 53) - 1]);
         let many = [&[0xdc, 0x01, 0x00][..], &[7; 256]].concat();
         assert_eq!(read(&many).unwrap().numbers().unwrap(), [7; 256]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let all = [0, 127, 128, 255, 256, 65_535, 65_536, u64::from(u32::MAX), (1 << 53) - 1];
+        assert_eq!(read(&numbers(&all)).unwrap().numbers().unwrap(), all);
+        let many: Vec<u64> = (0..769).collect();
+        assert_eq!(read(&numbers(&many)).unwrap().numbers().unwrap(), many);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use redis::IntoConnectionInfo as _;
 use tollgate::{Clock, Error, ErrorKind, Observer, Span};
 
+use crate::entry::{VERSION, VERSION_BEFORE};
+
 /// How long one attempt may take before the answer is [`Unavailable`](tollgate::ErrorKind::Unavailable). Short on
 /// purpose: a slow store is as bad as a dead one.
 pub const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
@@ -28,6 +30,12 @@ pub const CARRIES_MAX: usize = 16;
 /// How many attempts long an id lives that this crate gives to an ask without one, because the client of a cluster sends
 /// what it has no answer to again, within one attempt.
 pub const OWN_ID_ATTEMPTS: u64 = 2;
+
+/// The [formats](Options::format) that are written, the newest last.
+pub const FORMATS: [u8; 2] = [VERSION_BEFORE, VERSION];
+
+/// [`CARRIES_MAX`] while entries are written in an [older format](Options::format), where every change takes this way.
+pub const OLDER_TRIES_MAX: usize = 64;
 
 /// How often the calendar windows are sent again because the server's clock is in another one.
 pub const WINDOW_TRIES_MAX: usize = 4;
@@ -63,6 +71,7 @@ pub struct Options {
     pub(crate) attempt_timeout: Span,
     pub(crate) attempts_max: usize,
     pub(crate) wait_replicas: u32,
+    pub(crate) format: u8,
     pub(crate) authority: Option<Vec<u8>>,
     pub(crate) told_time: Option<Arc<dyn Clock>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -80,6 +89,7 @@ impl Options {
             attempt_timeout: ATTEMPT_TIMEOUT,
             attempts_max: ATTEMPTS_MAX,
             wait_replicas: 0,
+            format: VERSION,
             authority: None,
             told_time: None,
             observer: None,
@@ -166,6 +176,33 @@ impl Options {
         self
     }
 
+    /// Writes entries in this format: 4, or 3 to share them with programs that know no later one. Both are read in any case, and
+    /// an entry that is in format 4 already stays in it.
+    ///
+    /// In format 3 every change reads the entry, decides here and writes the entry back if nobody changed it meanwhile. It
+    /// says of an entry what its programs do: a rolling window without a configured resolution has an exact log, and a token
+    /// bucket gives back what has not refilled since the charge. Ids stay where this program keeps them, so an ask that is
+    /// repeated to a program of the other kind is charged again.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for any other number.
+    ///
+    /// ```
+    /// use tollgate_redis::Options;
+    ///
+    /// let options = Options::single("redis://127.0.0.1/").format(3)?;
+    /// let error = options.format(2).unwrap_err();
+    /// assert_eq!(error.to_string(), "redis: format 2 is not one of 3, 4");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn format(self, format: u8) -> Result<Self, Error> {
+        if FORMATS.contains(&format) {
+            return Ok(Self { format, ..self });
+        }
+        let text = format!("redis: format {format} is not one of {VERSION_BEFORE}, {VERSION}");
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
     /// Trusts the certificates in `pem` instead of the machine's own, for urls that begin with `rediss://`.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -223,6 +260,7 @@ impl fmt::Debug for Options {
             .field("prefix", &self.prefix)
             .field("attempt_timeout", &self.attempt_timeout)
             .field("wait_replicas", &self.wait_replicas)
+            .field("format", &self.format)
             .finish_non_exhaustive()
     }
 }

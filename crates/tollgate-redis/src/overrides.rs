@@ -14,7 +14,7 @@ impl Redis {
     /// Asks for another version than `known`, or replaces that one by `next`.
     async fn overrides(&self, known: u64, next: &str) -> Result<Answer, Error> {
         let key = format!("{}:{{overrides}}", self.options.prefix);
-        let (args, known) = (args::bare(self.times(None), [0; 3]), known.to_string());
+        let (args, known) = (args::bare(self.times(None), [0; 4]), known.to_string());
         let all: [&[u8]; 4] = [&args, b"", known.as_bytes(), next.as_bytes()];
         let answer = self.link.run(&script::OVERRIDES, &[&key], &all, Repeat::Safe).await?;
         let answer = Answer::read(answer)?;

@@ -13,7 +13,7 @@ use crate::args::first_word;
 use crate::entry::{Fields, corrupt};
 use crate::gate::{Call, IdPlace, Redis};
 use crate::link::slot;
-use crate::options::CARRIES_MAX;
+use crate::older::IdsBefore;
 
 /// How many keys a server is asked to look at in one step.
 const SCAN_COUNT: u32 = 1_000;
@@ -40,7 +40,11 @@ impl Redis {
             clock = self.whole(key, &IdPlace::Nowhere).await?.now;
         }
         let is_steady = self.time.check("redis", clock, ours.boot_time())?;
-        let Some(ahead) = self.ahead_of(answer.entry_at(), clock).filter(|_| is_steady) else {
+        let at = match answer.status {
+            Status::OtherShape => answer.fields()?.at(),
+            _ => answer.entry_at(),
+        };
+        let Some(ahead) = self.ahead_of(at, clock).filter(|_| is_steady) else {
             return Ok(());
         };
         let (policy, subject) = (call.policy, call.subject);
@@ -113,21 +117,22 @@ impl Redis {
         policy: &str,
         rewrite: &Rewrite<'_>,
     ) -> Result<bool, Error> {
-        for _ in 0..CARRIES_MAX {
+        for _ in 0..self.tries_max() {
             let answer = self.whole(key, &IdPlace::Nowhere).await?;
             let fields = answer.fields()?;
             let Some(entry) = rewrite(entry_in(&fields, policy)?.as_ref(), answer.now) else {
                 return Ok(false);
             };
-            let nowhere = IdPlace::Nowhere;
-            if self.replace(key, &nowhere, &fields, &entry, IdChange::Nothing).await? {
+            let (nowhere, ids) = (IdPlace::Nowhere, IdsBefore::ForgetAll);
+            if self.replace(key, &nowhere, &fields, &entry, IdChange::Nothing, ids).await? {
                 return Ok(true);
             }
         }
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "redis: {CARRIES_MAX} others changed {} meanwhile; try again",
+                "redis: {} others changed {} meanwhile; try again",
+                self.tries_max(),
                 self.described(key)
             ),
         ))

@@ -70,7 +70,7 @@ impl Redis {
     /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not answer.
     pub async fn check_data(&self, own: [u8; KEY_BYTES]) -> Result<Kept, Error> {
         let key = self.shared_key();
-        let args = args::bare(self.times(None), [0; 3]);
+        let args = args::bare(self.times(None), [0; 4]);
         let mark = (u64::from(random()) << 32 | u64::from(random())).to_le_bytes();
         let all: [&[u8]; 4] = [&args, b"", &own, &mark];
         let answer = self.link.run(&script::PERMIT_KEY, &[&key], &all, Repeat::Safe).await?;

@@ -11,7 +11,7 @@ use tollgate::{
 
 use crate::answer::{Answer, Status};
 use crate::args::{self, words};
-use crate::entry::corrupt;
+use crate::entry::{VERSION, corrupt};
 use crate::gate::{Call, Redis, Unchanged};
 use crate::link::Repeat;
 use crate::options::OWN_ID_ATTEMPTS;
@@ -97,6 +97,9 @@ impl Redis {
             return Ok(without_id(outcome));
         }
         let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
+        if self.is_older() {
+            return self.change_whole(operation).await;
+        }
         let (policy, amounts) = (ask.policy(), ask.amounts());
         if force && ask.arrears().is_some() {
             // The script charges by unit, so the core works out the entry. Where others change it too fast, charging by
@@ -134,7 +137,7 @@ impl Redis {
             id,
             repeat: if id.is_some() { Repeat::Safe } else { Repeat::Unsafe },
             unchanged: Unchanged::Decision,
-            numbers: [id_ttl, mode, args::digest(policy), asked],
+            numbers: [id_ttl, mode, args::digest(policy, VERSION), asked],
             ..Call::new(&script, policy, ask.subject())
         };
         let answer = self.call(&call).await?;
@@ -204,6 +207,9 @@ impl Redis {
         if applied.change == Change::Nothing {
             return flag(applied.outcome);
         }
+        if self.is_older() {
+            return flag(self.change_whole(operation).await?);
+        }
         let wanted = match actual {
             Some(actual) => {
                 let mut costs = policy.costs(charged.amounts);
@@ -244,6 +250,9 @@ impl Redis {
         if grant.expires_at.is_none() {
             return Ok(permit.clone());
         }
+        if self.is_older() {
+            return permit_of(self.change_whole(Operation::Renew(permit)).await?);
+        }
         let call = Call {
             amounts: *permit.charged().amounts,
             numbers: [grant.stamp, 0, 0, 0],
@@ -281,6 +290,9 @@ impl Redis {
     }
 
     async fn simple(&self, call: &Call<'_>, operation: Operation<'_>) -> Result<bool, Error> {
+        if self.is_older() {
+            return flag(self.change_whole(operation).await?);
+        }
         let answer = self.call(call).await?;
         match answer.status {
             Status::Done => Ok(true),

@@ -8,11 +8,13 @@
 //! base64url, unpadded:  version (1 byte) | body (postcard) | HMAC-SHA256 over version and body (32 bytes)
 //! body:                 policy, numbers, subject, [(unit, amount)], at, stamp, use_by?, expires_at?, degraded
 //! ```
-//! The token of an ask with an id is of version 3 and has the id behind the body, so that a release can forget it.
+//! The token of an ask with an id is of version 3 and has the id behind the body, so that a release can forget it. Brokers
+//! that read no other version than 1 and 2 get tokens [without ids](Key::without_ids).
 //!
 //! Amounts go by the name of their unit, not by place, so that a token outlives a change of its policy. `numbers` is a
 //! hash of the policy's numbers: if they are others now, nobody can tell what time has given back already, and the
-//! permit gives nothing back.
+//! permit gives nothing back. Numbers with exact logs count as the same, since programs from before the grid had those;
+//! an entry that was carried over from them knows which of its permits are older.
 //!
 //! A broker whose store is another broker hands on what that one gave it, with a MAC of its own around it:
 //! ```text
@@ -40,11 +42,23 @@ pub const KEY_BYTES: usize = 32;
 /// let key = tollgate_server::token::Key::from([7; 32]);
 /// ```
 #[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
+pub struct Key {
+    mac: Hmac<Sha256>,
+    without_ids: bool,
+}
 
 impl From<[u8; KEY_BYTES]> for Key {
     fn from(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(keyed(&labelled(&bytes, LABEL)))
+        Self { mac: keyed(&labelled(&bytes, LABEL)), without_ids: false }
+    }
+}
+
+impl Key {
+    /// The same key for a store that is shared with brokers that read no ids in permits: it seals permits without them.
+    /// Releasing such a permit leaves its id remembered.
+    #[must_use]
+    pub fn without_ids(self) -> Self {
+        Self { without_ids: true, ..self }
     }
 }
 
@@ -72,11 +86,17 @@ impl Keys {
         Self { sealing: key.into(), earlier: Vec::new() }
     }
 
+    /// The same keys, sealing permits [without ids](Key::without_ids).
+    pub(crate) fn without_ids(&self) -> Self {
+        Self { sealing: self.sealing.clone().without_ids(), earlier: self.earlier.clone() }
+    }
+
     /// The keys after `key` replaced the one that seals.
     pub(crate) fn renewed(&self, key: [u8; KEY_BYTES]) -> Self {
         let mut earlier = vec![self.sealing.clone()];
         earlier.extend(self.earlier.iter().take(KEYS_MAX - 2).cloned());
-        Self { sealing: key.into(), earlier }
+        let sealing = Key { without_ids: self.sealing.without_ids, ..Key::from(key) };
+        Self { sealing, earlier }
     }
 
     pub(crate) const fn sealing(&self) -> &Key {
@@ -202,14 +222,14 @@ fn sealed(permit: &Permit, key: &Key) -> Vec<u8> {
     let relayed = permit.seal().and_then(|seal| BASE64URL.decode(seal).ok());
     let mut bytes = match relayed {
         Some(inner) => [vec![RELAYED], inner].concat(),
-        None => written(permit),
+        None => written(permit, permit.id().filter(|_| !key.without_ids)),
     };
     let mac = mac_of(&bytes, key).finalize().into_bytes();
     bytes.extend_from_slice(&mac);
     bytes
 }
 
-fn written(permit: &Permit) -> Vec<u8> {
+fn written(permit: &Permit, id: Option<&str>) -> Vec<u8> {
     let (costs, grant) = (permit.costs(), permit.grant());
     let numbers = permit.policy().shape_hash();
     let body = Body {
@@ -225,10 +245,10 @@ fn written(permit: &Permit) -> Vec<u8> {
         degraded: permit.degraded,
     };
     let mut bytes = Vec::with_capacity(TOKEN_BYTES + body.policy.len() + body.subject.len());
-    bytes.push(if permit.id().is_some() { WITH_ID } else { VERSION });
+    bytes.push(if id.is_some() { WITH_ID } else { VERSION });
     let mut bytes = postcard::to_extend(&body, bytes)
         .expect("a body has no part that postcard cannot write, and a vector has room");
-    bytes.extend_from_slice(permit.id().unwrap_or_default().as_bytes());
+    bytes.extend_from_slice(id.unwrap_or_default().as_bytes());
     bytes
 }
 
@@ -346,11 +366,12 @@ fn permit_of(body: &Body<'_>, policy: &Policy) -> Result<Permit, Error> {
     };
     let mut permit = Permit::new(policy, body.subject, policy.amounts(&costs)?, grant);
     permit.degraded = body.degraded;
-    Ok(if body.numbers == policy.shape_hash() { permit } else { permit.under_other_numbers() })
+    let known = [policy.shape_hash(), policy.with_exact_logs().shape_hash()];
+    Ok(if known.contains(&body.numbers) { permit } else { permit.under_other_numbers() })
 }
 
-fn mac_of(sealed: &[u8], Key(mac): &Key) -> Hmac<Sha256> {
-    let mut mac = mac.clone();
+fn mac_of(sealed: &[u8], key: &Key) -> Hmac<Sha256> {
+    let mut mac = key.mac.clone();
     mac.update(sealed);
     mac
 }

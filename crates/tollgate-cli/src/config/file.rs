@@ -102,6 +102,7 @@ pub(super) struct StoreTable {
     pub(super) attempt_timeout: Option<String>,
     pub(super) keys_max: Option<u64>,
     pub(super) ids_max: Option<u64>,
+    pub(super) format: Option<u64>,
 }
 
 impl StoreTable {
@@ -144,6 +145,7 @@ impl StoreTable {
             ("certificate_file", self.certificate_file.is_some()),
             ("certificate_key_file", self.certificate_key_file.is_some()),
             ("attempt_timeout", self.attempt_timeout.is_some()),
+            ("format", self.format.is_some()),
         ];
         keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
     }

@@ -9,6 +9,7 @@ mod broker;
 mod envoy;
 mod fallback;
 mod file;
+mod format;
 mod keys;
 mod place;
 mod redis;

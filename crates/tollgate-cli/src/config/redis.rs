@@ -6,6 +6,7 @@ use tollgate_redis::check_url;
 
 use super::blame::Blame;
 use super::file::StoreTable;
+use super::format;
 use super::place::Text;
 use super::secret::Secret;
 use super::store::{StoreConfig, url};
@@ -58,6 +59,8 @@ pub(crate) struct RedisConfig {
     pub(crate) wait_replicas: u32,
     /// Certificates to trust instead of the machine's own.
     pub(crate) authority: Option<PathBuf>,
+    /// How entries are written; the newest if nothing is set.
+    pub(crate) format: Option<u8>,
 }
 
 /// Where Redis is.
@@ -122,6 +125,7 @@ pub(super) fn resolve(
         prefix: table.prefix.clone(),
         wait_replicas: table.wait_replicas.unwrap_or(0),
         authority: table.authority_file.as_ref().map(|path| folder.join(path)),
+        format: format::resolve(text, "redis", table.format)?,
     }))
 }
 

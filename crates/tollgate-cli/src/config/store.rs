@@ -8,6 +8,7 @@ use tollgate::core::bounds::IDS_MAX;
 use super::blame::Blame;
 use super::broker::{self, BrokerConfig};
 use super::file::StoreTable;
+use super::format;
 use super::place::Text;
 use super::redis::{self, RedisConfig, RedisServers};
 use super::secret::Secret;
@@ -56,6 +57,17 @@ impl StoreConfig {
         }
     }
 
+    /// The format that entries are written in, if it is not the newest.
+    pub(crate) fn older_format(&self) -> Option<u8> {
+        let format = match self {
+            Self::Memory { .. } | Self::Embedded { .. } | Self::Broker(_) => None,
+            Self::DynamoDb(config) => config.format,
+            Self::Postgres(config) => config.format,
+            Self::Redis(config) => config.format,
+        };
+        format.filter(|format| format::known(self.kind()).last() != Some(format))
+    }
+
     /// Checks `[store]`, with paths relative to `folder`.
     pub(super) fn resolve(
         text: &Text<'_>,
@@ -87,8 +99,13 @@ impl StoreConfig {
                 ));
             }
         };
-        if let Some(key) = table.given().into_iter().find(|key| !allowed.contains(key)) {
+        let takes = |key: &&str| match *key {
+            "format" => !format::known(kind).is_empty(),
+            key => allowed.contains(&key),
+        };
+        if let Some(key) = table.given().into_iter().find(|key| !takes(key)) {
             let next = match key {
+                "format" => "remove it; it is for stores that brokers of two versions share",
                 "path" | "durability" => "remove it, or use kind = \"embedded\"",
                 "keys_max" | "ids_max" => "remove it, or use kind = \"memory\"",
                 _ => "remove it",
@@ -107,6 +124,7 @@ impl StoreConfig {
                 table: table.table.clone().unwrap_or_else(|| TABLE_DEFAULT.to_owned()),
                 region: table.region.clone(),
                 endpoint: table.endpoint.clone(),
+                format: format::resolve(text, kind, table.format)?,
             })),
             "postgres" => postgres(text, table, folder),
             "redis" => redis::resolve(text, table, folder),
@@ -154,6 +172,8 @@ pub(crate) struct DynamoDbConfig {
     pub(crate) region: Option<String>,
     /// Another address than the region's own.
     pub(crate) endpoint: Option<String>,
+    /// How items are written; the newest if nothing is set.
+    pub(crate) format: Option<u8>,
 }
 
 /// A PostgreSQL database.
@@ -164,6 +184,8 @@ pub(crate) struct PostgresConfig {
     pub(crate) transaction_pooling: bool,
     /// Certificates to trust instead of the machine's own.
     pub(crate) authority: Option<PathBuf>,
+    /// How rows are written; the newest if nothing is set.
+    pub(crate) format: Option<u8>,
 }
 
 /// What a crash may forget.
@@ -196,6 +218,7 @@ fn postgres(text: &Text<'_>, table: &StoreTable, folder: &Path) -> Result<StoreC
         schema: table.schema.clone(),
         transaction_pooling: table.transaction_pooling.unwrap_or(false),
         authority: table.authority_file.as_ref().map(|path| folder.join(path)),
+        format: format::resolve(text, "postgres", table.format)?,
     }))
 }
 

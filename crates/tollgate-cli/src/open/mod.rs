@@ -215,7 +215,7 @@ pub(crate) async fn entries(
             OpenedEntries { entries: Arc::new(opened?), overrides }
         }
         StoreConfig::DynamoDb(config) => {
-            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            let options = dynamodb_options(config)?.attempt_timeout(timeout).clock(clock);
             OpenedEntries::of(DynamoDb::connect(options).await?)
         }
         StoreConfig::Postgres(config) => {

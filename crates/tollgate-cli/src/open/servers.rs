@@ -53,7 +53,7 @@ pub(super) async fn open(
             Ok(Remote { gate: Arc::new(client), key, overrides, chore: None })
         }
         StoreConfig::DynamoDb(config) => {
-            let options = dynamodb_options(config).attempt_timeout(timeout).clock(clock);
+            let options = dynamodb_options(config)?.attempt_timeout(timeout).clock(clock);
             dynamodb(match observer {
                 Some(observer) => options.observer(observer),
                 None => options,
@@ -79,7 +79,9 @@ async fn dynamodb(options: tollgate_dynamodb::Options) -> Result<Remote, Error> 
 }
 
 /// How to reach the configured table.
-pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Options {
+pub(crate) fn dynamodb_options(
+    config: &DynamoDbConfig,
+) -> Result<tollgate_dynamodb::Options, Error> {
     let mut options = tollgate_dynamodb::Options::new(&config.table);
     if let Some(region) = &config.region {
         options = options.region(region);
@@ -87,7 +89,7 @@ pub(crate) fn dynamodb_options(config: &DynamoDbConfig) -> tollgate_dynamodb::Op
     if let Some(endpoint) = &config.endpoint {
         options = options.endpoint(endpoint);
     }
-    options
+    Ok(options)
 }
 
 async fn postgres(
@@ -133,6 +135,9 @@ pub(super) fn redis_options(config: &RedisConfig) -> Result<tollgate_redis::Opti
     }
     if let Some(path) = &config.authority {
         options = options.authority(certificates(path)?);
+    }
+    if let Some(format) = config.format {
+        options = options.format(format)?;
     }
     Ok(options.wait_replicas(config.wait_replicas).once())
 }

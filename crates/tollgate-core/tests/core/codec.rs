@@ -6,8 +6,9 @@ use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 use proptest::sample::Index;
 use tollgate_core::codec::{VERSION, decode, decode_any, encode};
 use tollgate_core::{
-    Ask, CalendarWindow, Concurrency, Entry, ErrorKind, Headroom, Known, Limit, Operation, Part,
-    Period, Policy, RollingWindow, Span, Timestamp, TokenBucket, apply, standings,
+    Ask, CalendarWindow, Concurrency, Decision, Entry, ErrorKind, Headroom, Known, Limit,
+    Operation, Outcome, Part, Period, Policy, RollingWindow, Span, Timestamp, TokenBucket, apply,
+    standings,
 };
 use tollgate_testing::generate;
 use tollgate_testing::script::{Answer, Did, Single};
@@ -15,25 +16,13 @@ use tollgate_testing::script::{Answer, Did, Single};
 use crate::desk::{Desk, at, one};
 
 /// An entry with something of everything, as version 1 wrote it. It is never written again.
-const VERSION_1: &str = "\
-    01a00090a10f06056275727374087265717565737473000707808ece1c0000000573746570730872657175657374\
-    73010909808ece1c0000000372706d087265717565737473020a808ece1c00000080897a0374706d06746f6b656e\
-    73028407808ece1c01060000000372706408726571756573747303190213416d65726963612f4c6f735f416e6765\
-    6c6573010a00046a6f6273046a6f62730403808ece1c00010080cafff9cbc4820383b88bf8cbc482030600c08abf\
-    5200030102c0bcc8f8cbc482030180c185f9cbc48203020101e0b8dffccbc48203ac020280c0ced1c4c582030300\
-    030181b88bf8cbc48203c0ca9695ccc482030101076f726465722d370301ac0201c0bcc8f8cbc4820381b88bf8cb\
-    c48203c0d8e4b1ccc482030180b88bf8cbc4820380b88bf8cbc4820380b88bf8cbc4820300010380cd80a3ccc482\
-    0300";
+const VERSION_1: &str = include_str!("codec/version-1.hex");
 
 /// The same as version 2 wrote it.
-const VERSION_2: &str = "\
-    02a00090a10f06056275727374087265717565737473000707808ece1c0000000573746570730872657175657374\
-    73010909808ece1c0000000372706d087265717565737473020a808ece1c00000080897a0374706d06746f6b656e\
-    73028407808ece1c01060000000372706408726571756573747303190213416d65726963612f4c6f735f416e6765\
-    6c6573010a00046a6f6273046a6f62730403808ece1c00010080cafff9cbc4820383b88bf8cbc482030604c0cbe8\
-    4b02020001c0eea21900030102c0bcc8f8cbc482030180c185f9cbc48203020101e0b8dffccbc48203ac020280c0\
-    ced1c4c582030300030181b88bf8cbc48203c0ca9695ccc48203010180b88bf8cbc48203008092f40100010380cd\
-    80a3ccc4820300";
+const VERSION_2: &str = include_str!("codec/version-2.hex");
+
+/// An entry of version 1 with the exact log of a large window, after the rate of its bucket changed.
+const VERSION_1_LARGE: &str = include_str!("codec/version-1-large.hex");
 
 fn everything() -> Policy {
     let minute = Span::from_mins(1);
@@ -92,6 +81,33 @@ fn bytes_that_version_1_wrote_decode_to_what_they_meant() {
     assert_eq!(entry.parts(), now);
     let alone = decode_any(&bytes, "everything").expect("version 1 decodes on its own");
     assert_eq!(alone, entry);
+}
+
+/// A window that has a grid now is read with the log it had, and carried over with the next ask.
+#[test]
+fn a_large_window_of_version_1_keeps_its_log_until_it_is_asked() {
+    let minute = Span::from_mins(1);
+    let limits = [
+        Limit::new("burst", "requests", TokenBucket::per_second(20).burst(100)),
+        Limit::new("rpm", "requests", RollingWindow::new(20_000, minute)),
+    ];
+    let policy = Policy::new("large", limits).expect("the numbers are right");
+    let mut entry = decode(&from_hex(VERSION_1_LARGE), &policy).expect("version 1 decodes");
+    assert!(entry.policy().has_shape_of(policy.with_exact_logs()));
+    let parts = entry.parts();
+    // The second before the change refilled the 5, the one after it 20 of the 30.
+    assert_eq!(parts.states[0], Part::Bucket { used: 17 * 50_000, lows: Vec::new() });
+    assert_eq!(parts.states[1], Part::Window(vec![(at(0), 5), (at(1), 30), (at(2), 7)]));
+    assert_eq!(parts.changed, Some((parts.next_stamp - 1, at(1))));
+    let ask = Ask::new(&policy, "p7");
+    let asked = apply(&Operation::Acquire(&ask), &mut entry, Known::New, at(2));
+    assert!(matches!(asked.expect("it decides").outcome, Outcome::Decided(Decision::Admitted(_))));
+    assert!(entry.policy().has_shape_of(&policy));
+    let used: Vec<u64> = standings(&entry, at(2)).iter().map(|limit| limit.used).collect();
+    assert_eq!(used, [18, 43]);
+    // On the grid an amount counts to the end of its slot, a 64th of the window.
+    let later = [60, 61, 62, 63].map(|second| standings(&entry, at(second))[1].used);
+    assert_eq!(later, [43, 38, 8, 0]);
 }
 
 /// As long as this is the newest version; then the fixture stays and this test goes.

@@ -16,6 +16,7 @@ mod exhaustive;
 mod giving_back;
 mod ids;
 mod merge;
+mod older;
 mod promises;
 mod refunds;
 mod requirements;

@@ -7,7 +7,7 @@ use tollgate::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
 use tollgate::{
     Ask, Clock, ErrorKind, Event, Gate, ManualClock, Observer, Policy, Span, SystemClock,
 };
-use tollgate_redis::{Options, Redis};
+use tollgate_redis::{FORMATS, Options, Redis};
 use tollgate_testing::servers;
 
 use crate::{acquire, connect, daily, server, slow_bucket, told, used};
@@ -18,8 +18,14 @@ const HOUR: Span = Span::from_hours(1);
 /// for a minute. Drift and a time that falls back are no errors.
 #[tokio::test]
 async fn a_server_that_jumps_ahead_is_an_error() {
+    for format in FORMATS {
+        jumps_ahead(format).await;
+    }
+}
+
+async fn jumps_ahead(format: u8) {
     let (server, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(server.url()), &clock).await;
+    let gate = told(Options::single(server.url()).format(format).unwrap(), &clock).await;
     let policy = daily(2);
     assert!(acquire(&gate, &policy, "s").await.unwrap());
     clock.step(clock.now() + SERVER_AHEAD_MAX);
@@ -60,11 +66,18 @@ async fn write_ahead(options: Options, policy: &Policy, subject: &str) {
 /// An entry from the future is used up at the server's time, and people are told; until then it would decide at its own.
 #[tokio::test]
 async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
+    for format in FORMATS {
+        is_used_up(format).await;
+    }
+}
+
+async fn is_used_up(format: u8) {
     let (server, mended) = (server(), Arc::new(Mended::default()));
     let observer = Arc::clone(&mended) as Arc<dyn Observer>;
-    let gate = connect(Options::single(server.url()).observer(observer)).await;
+    let options = || Options::single(server.url()).format(format).unwrap();
+    let gate = connect(options().observer(observer)).await;
     for (policy, asks) in [(daily(1), 1), (daily(9), 1), (slow_bucket(9), 1)] {
-        write_ahead(Options::single(server.url()), &policy, "s").await;
+        write_ahead(options(), &policy, "s").await;
         let ask = Ask::new(&policy, "s").cost("requests", asks);
         // Looking shows it as used up, and writes nothing.
         let other_numbers = if policy.name() == "daily" { daily(7) } else { slow_bucket(7) };

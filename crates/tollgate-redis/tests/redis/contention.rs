@@ -29,10 +29,11 @@ fn policy() -> Policy {
     Policy::new("crowd", limits).unwrap()
 }
 
-/// Runs the processes and returns how many asks each admitted.
-fn crowd(url: &str, kind: &str) -> Vec<u64> {
+/// Runs the processes, with gates of these kinds in turn, and returns how many asks each admitted.
+fn crowd(url: &str, kinds: &[&str]) -> Vec<u64> {
     let children: Vec<_> = (0..PROCESSES)
-        .map(|_| {
+        .zip(kinds.iter().cycle())
+        .map(|(_, kind)| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "contention::run_as_a_child", "--nocapture"]);
             command.env(URL, url).env(KIND, kind);
@@ -55,6 +56,7 @@ async fn run_as_a_child() {
     let (Some(url), Some(kind)) = (environment(URL), environment(KIND)) else { return };
     let gate: Arc<dyn Gate> = match kind.as_str() {
         "script" => Arc::new(connect(Options::single(url)).await),
+        "format-3" => Arc::new(connect(Options::single(url).format(3).unwrap()).await),
         "read-then-write" => Arc::new(Atomic::new(ReadThenWrite::connect(&url).await)),
         other => panic!("no gate {other:?}"),
     };
@@ -82,16 +84,28 @@ async fn run_as_a_child() {
 #[tokio::test]
 async fn sixty_four_tasks_in_eight_processes_admit_exactly_the_limit() {
     let redis = server();
-    let admitted = crowd(&redis.url(), "script");
+    let admitted = crowd(&redis.url(), &["script"]);
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
     let gate = connect(Options::single(redis.url())).await;
     assert_eq!(used(&gate, &policy(), "one").await, LIMIT);
 }
 
-/// The test above is worth something: a store that reads, decides and writes lets more through.
+/// The same while half of the processes, or all of them, write the format before.
+#[tokio::test]
+async fn processes_that_write_two_formats_admit_exactly_the_limit() {
+    for kinds in [&["script", "format-3"][..], &["format-3"]] {
+        let redis = server();
+        let admitted = crowd(&redis.url(), kinds);
+        assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
+        let gate = connect(Options::single(redis.url())).await;
+        assert_eq!(used(&gate, &policy(), "one").await, LIMIT);
+    }
+}
+
+/// The first of these tests is worth something: a store that reads, decides and writes lets more through.
 #[test]
 fn a_store_that_reads_and_then_writes_fails_the_same_test() {
     let redis = server();
-    let admitted = crowd(&redis.url(), "read-then-write");
+    let admitted = crowd(&redis.url(), &["read-then-write"]);
     assert!(LIMIT < admitted.iter().sum::<u64>(), "{admitted:?}");
 }

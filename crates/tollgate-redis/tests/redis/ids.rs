@@ -57,9 +57,15 @@ async fn two_thousand_ids_of_one_subject_are_recognised_on_a_cluster() {
 /// On a cluster ids are fields of their entry. Those that expired go while others come, so that few are kept.
 #[tokio::test]
 async fn expired_ids_leave_the_entry_on_a_cluster() {
+    for (format, asks) in [(4, 6_000), (3, 3_000)] {
+        expired_ids_leave(format, asks).await;
+    }
+}
+
+async fn expired_ids_leave(format: u8, asks: usize) {
     let (cluster, clock) = (RedisCluster::start().unwrap(), ManualClock::new());
-    let gate =
-        told(Options::cluster(cluster.urls()).attempt_timeout(Span::from_millis(500)), &clock);
+    let options = Options::cluster(cluster.urls()).format(format).unwrap();
+    let gate = told(options.attempt_timeout(Span::from_millis(500)), &clock);
     let (gate, policy) = (gate.await, slow_bucket(50_000));
     let key = gate.key(&policy, "p");
     let fields = || -> u64 {
@@ -68,7 +74,7 @@ async fn expired_ids_leave_the_entry_on_a_cluster() {
     };
     let ask = Ask::new(&policy, "p");
     let mut most = 0;
-    for number in 0..6_000 {
+    for number in 0..asks {
         clock.advance(Span::from_millis(20));
         let ask = ask.clone().id_for(format!("id-{number}"), Span::from_secs(4));
         assert!(gate.acquire(&ask).await.unwrap().is_admitted());

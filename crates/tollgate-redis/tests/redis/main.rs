@@ -9,6 +9,7 @@ mod conforms;
 mod contention;
 mod failover;
 mod faults;
+mod formats;
 mod ids;
 mod keeps;
 mod layout;

@@ -302,6 +302,14 @@ impl App {
         Arc::clone(&self.permit_keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Seals permits without the ids of their asks, for a store that is shared with brokers that do not read them.
+    #[must_use]
+    pub fn without_ids_in_permits(mut self) -> Self {
+        let keys = self.permit_keys.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *keys = Arc::new(keys.without_ids());
+        self
+    }
+
     /// Seals permits with `key` from now on. Permits under the keys before are still accepted, up to
     /// [`KEYS_MAX`](token::KEYS_MAX) of them.
     pub fn replace_permit_key(&self, key: [u8; token::KEY_BYTES]) {

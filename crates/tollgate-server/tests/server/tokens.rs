@@ -4,8 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use proptest::prelude::*;
 use tollgate::core::bounds::{NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
-use tollgate::{Costs, Error, ErrorKind, Grant, Limit, Permit, Policy, Timestamp, TokenBucket};
-use tollgate_server::token::{TOKEN_CHARS_MAX, decode, encode};
+use tollgate::{
+    Concurrency, Costs, Error, ErrorKind, Grant, Limit, Permit, Policy, RollingWindow, Span,
+    Timestamp, TokenBucket,
+};
+use tollgate_server::token::{Key, TOKEN_CHARS_MAX, decode, encode};
 
 const KEY: [u8; 32] = [7; 32];
 
@@ -123,6 +126,34 @@ fn other_versions_are_refused_by_name() {
     let error = open(&BASE64URL.encode(bytes), &policy).unwrap_err();
     let text = "the permit is of version 0, and versions up to 3 are read here; acquire a new one";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Invalid, text));
+}
+
+/// Tokens that earlier programs gave out. The first is of a program from before the grid, and gives back as it would have there.
+#[test]
+fn tokens_of_each_version_are_read() {
+    let minute = Span::from_mins(1);
+    let limits = [
+        Limit::new("rpm", "requests", RollingWindow::new(20_000, minute)),
+        Limit::new("tpm", "tokens", TokenBucket::per_minute(90_000)),
+        Limit::new("jobs", "jobs", Concurrency::new(4, minute)),
+    ];
+    let policy = Policy::new("llm", limits).unwrap();
+    let costs = Costs::new().with("requests", 1).with("tokens", 3_750).with("jobs", 1);
+    let at = Timestamp::from_secs(1_700_000_000);
+    let stamp = 1_700_000_000_000_017;
+    let grant = Grant { at, stamp, use_by: None, expires_at: Some(at + minute) };
+    let permit = Permit::new(&policy, "p7", policy.amounts(&costs).unwrap(), grant);
+    let [first, third] =
+        [include_str!("tokens/version-1.txt"), include_str!("tokens/version-3.txt")].map(str::trim);
+    assert_eq!(open(first, &policy).unwrap(), permit);
+    assert!(permit.charged().same_numbers);
+    let with_id = permit.clone().with_id(Some("order-7"));
+    assert_eq!(open(third, &policy).unwrap(), with_id);
+    assert_eq!(encode(&with_id, &KEY.into()), third);
+    // A broker of the first version reads this.
+    let exact = Permit::new(policy.with_exact_logs(), "p7", *permit.charged().amounts, grant);
+    let key = Key::from(KEY).without_ids();
+    assert_eq!(encode(&exact.with_id(Some("order-7")), &key), first);
 }
 
 /// The bound on the length of a token lets the longest one pass.

@@ -2,12 +2,12 @@
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use tollgate_core::{Operation, Policy, Standing, Timestamp};
+use tollgate_core::{ErrorKind, Operation, Policy, Standing, Timestamp};
 
 use super::Fixture;
 use crate::generate::{self, Move};
-use crate::script::{Did, Record, Single};
-use crate::vectors::{self, Stand};
+use crate::script::{Answer, Did, Record, Single};
+use crate::vectors::{self, Stand, Vector};
 
 /// How many moves a random story has at the most.
 const MOVES_MAX: usize = 24;
@@ -24,9 +24,23 @@ pub fn passes_vectors(fixture: &Fixture) -> Result<(), String> {
         false => vectors::run,
     };
     for vector in vectors {
+        if fixture.exact_logs && has_default_grid(&vector)? {
+            continue;
+        }
         run(&vector, &mut |now, operation| at(fixture, now, operation))?;
     }
     Ok(())
+}
+
+fn has_default_grid(vector: &Vector) -> Result<bool, String> {
+    let later = vector.steps.iter().filter_map(|step| step.policy.as_ref());
+    for form in std::iter::once(&vector.policy).chain(later) {
+        let policy = form.policy()?;
+        if !policy.has_shape_of(policy.with_exact_logs()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The gate answers random stories as the core does on a single entry: every answer, every wait, every standing.
@@ -40,11 +54,13 @@ pub fn agrees_with_core(fixture: &Fixture) -> Result<(), String> {
     for story in 0..fixture.capabilities.stories {
         let tree = stories.new_tree(&mut runner).map_err(|reason| reason.to_string())?;
         let (policy, start, moves) = tree.current();
+        let policy = if fixture.exact_logs { policy.with_exact_logs().clone() } else { policy };
         let (expected, got) =
             (on_core(&policy, start, &moves)?, on_gate(fixture, &policy, start, &moves)?);
         if let Some((place, (core, gate))) =
             expected.iter().zip(&got).enumerate().find(|(_, (core, gate))| core != gate)
             && !(fixture.bounded_refunds && gave_back_less(core, gate))
+            && !(fixture.exact_logs && charged_again(core, gate))
         {
             return Err(format!(
                 "story {story}, step {place}, under {policy:?}:\n  the core says {core:?}\n  the gate says {gate:?}"
@@ -61,6 +77,14 @@ fn gave_back_less(core: &Record, gate: &Record) -> bool {
         && (core.now, &core.did, &core.answer) == (gate.now, &gate.did, &gate.answer)
         && core.before == gate.before
         && vectors::gave_back_less(&stands(&core.after), &stands(&gate.after), MOVES_MAX)
+}
+
+/// Whether an ask that `core` knew by its id was a new one at `gate`. The rest of the story then is another one.
+fn charged_again(core: &Record, gate: &Record) -> bool {
+    matches!(core.did, Did::Acquire { id: Some(_), .. })
+        && matches!(core.answer, Answer::Repeated(_) | Answer::Failed(ErrorKind::Conflict))
+        && matches!(gate.answer, Answer::Admitted(_) | Answer::Denied(_) | Answer::Shadowed(..))
+        && core.before == gate.before
 }
 
 fn on_core(policy: &Policy, start: Timestamp, moves: &[Move]) -> Result<Vec<Record>, String> {

@@ -3,6 +3,7 @@
 
 mod credentials;
 mod drain;
+mod formats;
 mod full_disk;
 mod host;
 mod keyspace;

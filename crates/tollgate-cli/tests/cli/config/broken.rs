@@ -204,6 +204,16 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "2: an embedded store takes no ids_max; remove it, or use kind = \"memory\"",
             "10",
         ),
+        (
+            "[store]\nformat = 3",
+            "2: an embedded store takes no format; remove it; it is for stores that brokers of two versions share",
+            "3",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1/\"\nformat = 2",
+            "4: format 2 is not one of 3, 4; without it the newest is written",
+            "2",
+        ),
         ("[store]\nurl = \"x\"", "2: an embedded store takes no url; remove it", "\"x\""),
         (
             "[store]\ndurability = \"maybe\"",

@@ -1,0 +1,89 @@
+//! Two brokers on one Redis while they are replaced: one still writes the format that brokers of the version before read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+use tollgate_testing::servers::Redis;
+
+use crate::folder::Folder;
+use crate::running::Broker;
+use crate::strategies::Caller;
+
+const LIMIT: u64 = 60;
+
+/// A broker's folder, with a limit that two of them use up, and one that has a grid in the newer format.
+fn folder(redis: &Redis, format: &str) -> Folder {
+    let url = redis.url();
+    Folder::with(&format!(
+        "[store]\nkind = \"redis\"\nurl = \"{url}\"\n{format}\n\
+         [[policy]]\nname = \"hot\"\nlimits = [{{ name = \"burst\", unit = \"requests\", rule = \"token-bucket\", \
+         capacity = {LIMIT}, refill = \"1/h\" }}]\n\
+         [[policy]]\nname = \"llm\"\nlimits = [\n\
+         {{ name = \"tpm\", unit = \"tokens\", rule = \"rolling-window\", limit = 90000, window = \"1h\" }},\n\
+         {{ name = \"jobs\", unit = \"jobs\", rule = \"concurrency\", limit = 9, ttl = \"1h\" }},\n]\n"
+    ))
+}
+
+fn permit(caller: &Caller, id: &str) -> String {
+    let costs = json!({ "tokens": 4_000, "jobs": 1 });
+    let ask = json!({ "policy": "llm", "subject": "alice", "costs": costs, "id": id });
+    let (status, body) = caller.post("/v1/acquire", &ask).expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    body["permit"].as_str().expect("a permit").to_owned()
+}
+
+fn settle(caller: &Caller, permit: &str) -> Value {
+    let settled = json!({ "permit": permit, "actual": { "tokens": 1_000 } });
+    let (status, body) = caller.post("/v1/settle", &settled).expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    body["changed"].clone()
+}
+
+fn used(folder: &Folder, policy: &str) -> Vec<u64> {
+    let ran = folder.run(&format!("--json standing {policy} alice"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let standing: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let limits = standing["limits"].as_array().expect("limits");
+    limits.iter().map(|limit| limit["used"].as_u64().expect("a number")).collect()
+}
+
+#[test]
+fn brokers_of_both_formats_keep_one_limit_and_settle_each_others_permits() {
+    let redis = Redis::start().expect("a server");
+    let folders = [folder(&redis, "format = 3"), folder(&redis, "")];
+    let mut older = Broker::start(&folders[0], "");
+    let newer = Broker::start(&folders[1], "");
+    assert!(older.printed().contains("on the configured redis server, in format 3"));
+    assert!(!newer.printed().contains("format"));
+    let warning = older.error_line();
+    let says = "remove it when every broker on this store is of this version";
+    assert!(warning.contains("[store] format = 3") && warning.contains(says), "{warning}");
+
+    let admitted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for broker in [&older, &newer, &older, &newer] {
+            scope.spawn(|| {
+                let caller = Caller::of(broker);
+                for _ in 0..LIMIT {
+                    let (status, body) = caller.ask("hot").expect("an answer");
+                    assert!([200, 429].contains(&status) && body["degraded"] == false, "{body}");
+                    admitted.fetch_add(u64::from(status == 200), Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), LIMIT);
+
+    let callers = [Caller::of(&older), Caller::of(&newer)];
+    for (given, other, version) in [(0, 1, "AQ"), (1, 0, "Aw")] {
+        let permit = permit(&callers[given], &format!("order-{given}"));
+        assert!(permit.starts_with(version), "{permit}");
+        assert_eq!(settle(&callers[other], &permit), true);
+        assert_eq!(settle(&callers[given], &permit), false);
+    }
+    // The command reads the same from either folder.
+    for folder in &folders {
+        assert_eq!(used(folder, "hot"), [LIMIT]);
+        assert_eq!(used(folder, "llm")[1], 0);
+    }
+}
