@@ -23,13 +23,14 @@ pub(crate) async fn install(
 ) -> Result<(), Failure> {
     let options = options(&flags.database, config)?;
     let Some(table) = &flags.table else {
-        Postgres::open(options).await?;
+        let version = Postgres::open(options).await?.format();
         #[derive(Serialize)]
         struct Ready {
             ready: bool,
+            version: u8,
         }
-        return output::answer(reader, &Ready { ready: true }, || {
-            "the tables and functions of the store are there, and of this version".to_owned()
+        return output::answer(reader, &Ready { ready: true, version }, || {
+            format!("the tables and functions of the store are there, of version {version}")
         });
     };
     let made = rows(table, &flags)?.install(&options).await?;

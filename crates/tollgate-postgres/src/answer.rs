@@ -5,6 +5,7 @@ use tollgate::core::{Entry, Known, Remembered};
 use tollgate::{Charge, Error, Policy, Timestamp};
 
 use crate::row::{Stored, corrupt, natural, time};
+use crate::version_3::Ids;
 
 /// What a function answered.
 #[derive(Debug)]
@@ -15,8 +16,10 @@ pub(crate) struct Answer {
     pub(crate) stamp: u64,
     /// The row, if there is one.
     pub(crate) stored: Option<Stored>,
-    /// What the database knows of the id of the operation.
+    /// What the database knows of the id of the operation. In a schema of version 3, the row's own ids know it.
     pub(crate) known: Known,
+    /// The ids in the row, if the schema is of version 3.
+    pub(crate) ids: Option<Ids>,
 }
 
 /// What a function did.
@@ -72,8 +75,15 @@ impl Answer {
                 absent_at: 0,
             }),
         };
-        let known = known(&numbers("given")?)?;
-        Ok(Self { did, now, stamp: natural(stamp.unwrap_or(0)), stored, known })
+        let has = |name: &str| row.columns().iter().any(|column| column.name() == name);
+        let (known, ids) = if has("id_numbers") {
+            let names = row.try_get::<_, Option<Vec<String>>>("ids").map_err(wrong)?;
+            let ids = Ids::read(names.unwrap_or_default(), &numbers("id_numbers")?)?;
+            (Known::New, Some(ids))
+        } else {
+            (known(&numbers("given")?)?, None)
+        };
+        Ok(Self { did, now, stamp: natural(stamp.unwrap_or(0)), stored, known, ids })
     }
 
     /// Reads the array that `spend` answers with.
@@ -88,7 +98,7 @@ impl Answer {
             _ => Did::Unsure,
         };
         let now = time(*rest.first().ok_or_else(short)?);
-        let nothing = Self { did, now, stamp: 0, stored: None, known: Known::New };
+        let nothing = Self { did, now, stamp: 0, stored: None, known: Known::New, ids: None };
         let [_, stamp, at, next_stamp, rest @ ..] = rest else { return Ok(nothing) };
         if did == Did::Unsure {
             return Ok(nothing);
@@ -102,11 +112,12 @@ impl Answer {
             closed: closed.to_vec(),
             ..Stored::default()
         });
-        Ok(Self { did, now, stamp: natural(*stamp), stored, known: known(given)? })
+        Ok(Self { did, now, stamp: natural(*stamp), stored, known: known(given)?, ids: None })
     }
 
     /// The entry, or a fresh one where there is no row.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Entry, Error> {
+        let policy = if self.ids.is_some() { policy.with_exact_logs() } else { policy };
         match &self.stored {
             Some(stored) => stored.to_entry(policy),
             None => Ok(Entry::fresh(policy, self.now)),

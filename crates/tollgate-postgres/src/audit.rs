@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::pool::{Parameter, Pool};
 use crate::quote;
 use crate::row::integer;
+use crate::version::Version;
 
 const WRITING: &str = "could not write the audit";
 const READING: &str = "could not read the audit";
@@ -20,20 +21,25 @@ const TRIMMING: &str = "could not clean up the audit";
 #[derive(Debug)]
 pub struct PostgresAudit {
     pool: Pool,
+    /// The schema, quoted.
+    schema: String,
+    version: Version,
     /// With its schema, quoted.
     table: String,
 }
 
 impl PostgresAudit {
-    /// Opens the audit beside the tables of the store, which are made or brought to this version if they are not.
+    /// Opens the audit beside the tables of the store, which are made or brought to this version if they are not. In tables
+    /// that [`Options::format`] leaves at version 3, records have no name of a key.
     ///
     /// # Errors
     /// As [`Postgres::open`](crate::Postgres::open).
     pub async fn open(options: Options) -> Result<Self, Error> {
         let schema = options.quoted_schema()?;
         let pool = Pool::new(options.connections_max(1))?;
-        migrate::check(&pool, &schema).await?;
-        Ok(Self { pool, table: format!("{schema}.audit") })
+        let version = Version::new(migrate::check(&pool, &schema).await?);
+        let table = format!("{schema}.audit");
+        Ok(Self { pool, schema, version, table })
     }
 
     async fn write(&self, records: &[Record]) -> Result<(), Error> {
@@ -60,9 +66,17 @@ impl PostgresAudit {
             .iter()
             .map(|record| binding(record)?.retry_after.map(|wait| integer(wait.as_micros())))
             .collect();
+        // A table of version 3 has no place for the name of a key.
+        let by_key = match self.version.is_still_old(&self.pool, &self.schema).await? {
+            true => "",
+            false => ", by_key",
+        };
+        let columns = format!(
+            "at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us{by_key}"
+        );
         let sql = format!(
-            "INSERT INTO {} (at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key)
-             SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            "INSERT INTO {} ({columns}) SELECT {columns} FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+             r(at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key)",
             self.table
         );
         let by: Vec<Option<&str>> = records.iter().map(|record| record.by.as_deref()).collect();
@@ -88,8 +102,9 @@ impl PostgresAudit {
         let before = query.before.map(integer);
         let rows = i64::try_from(query.rows() + 1).unwrap_or(i64::MAX);
         let sql = format!(
-            "SELECT number, at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key
-             FROM {}
+            "SELECT number, at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us,
+                    to_jsonb(a) ->> 'by_key' AS by_key
+             FROM {} a
              WHERE ($1::text IS NULL OR policy = $1) AND ($2::text IS NULL OR subject = $2)
                AND ($3::int8 IS NULL OR $3 <= at_us) AND ($4::text IS NULL OR outcome = $4)
                AND (NOT $5 OR degraded) AND ($6::int8 IS NULL OR number < $6)

@@ -22,6 +22,9 @@ pub(crate) struct Questions {
     pub(crate) swap: Question,
     pub(crate) clean_up: Question,
     pub(crate) clean_up_ids: Question,
+    pub(crate) look_3: Question,
+    pub(crate) look_locked_3: Question,
+    pub(crate) swap_3: Question,
 }
 
 impl Questions {
@@ -47,6 +50,17 @@ impl Questions {
             swap: call(3, "swap", 16),
             clean_up: call(4, "clean_up", 4),
             clean_up_ids: call(9, "clean_up_ids", 5),
+            look_3: call(10, "look", 3),
+            // The function is called for the answer of the subquery, so after the row is locked.
+            look_locked_3: Question {
+                number: 11,
+                sql: format!(
+                    "SELECT l.* FROM (SELECT count(*) AS rows FROM (
+                         SELECT FROM {schema}.entries e WHERE e.policy = $1 AND e.subject = $2 FOR UPDATE) r) c,
+                     {schema}.look($1, $2, CASE WHEN c.rows >= 0 THEN $3 END) l"
+                ),
+            },
+            swap_3: call(12, "swap", 15),
         }
     }
 }

@@ -36,9 +36,13 @@ impl Postgres {
     pub async fn clean_up(&self, rows: u32) -> Result<u64, Error> {
         let rows = i32::try_from(rows.max(1)).unwrap_or(i32::MAX);
         let entries = ["last_policy", "last_subject"];
+        let removed = self.walk(&self.questions.clean_up, entries, rows).await?;
+        // The entries of version 3 hold their ids.
+        if self.version.is_still_old(&self.pool, &self.schema).await? {
+            return Ok(removed);
+        }
         let ids = ["last_policy", "last_subject", "last_id"];
-        Ok(self.walk(&self.questions.clean_up, entries, rows).await?
-            + self.walk(&self.questions.clean_up_ids, ids, rows).await?)
+        Ok(removed + self.walk(&self.questions.clean_up_ids, ids, rows).await?)
     }
 
     /// Asks `question` about the next `rows` rows after the last `key`, from the first key to the last.

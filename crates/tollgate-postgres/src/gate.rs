@@ -22,11 +22,12 @@ use tollgate::{
 use crate::answer::{Answer, Did};
 use crate::call::{self, Questions};
 use crate::migrate;
-use crate::options::Options;
+use crate::options::{FORMAT_NEWEST, Options};
 use crate::pool::Pool;
 use crate::row::integer;
 use crate::together::Together;
 use crate::turns::{Turns, per_row};
+use crate::version::Version;
 
 /// How often a row that the core works out is written again because somebody was faster.
 pub const SWAPS_MAX: usize = 16;
@@ -43,6 +44,9 @@ pub struct Postgres {
     pub(crate) questions: Questions,
     pub(crate) together: Arc<Together>,
     pub(crate) turns: Turns,
+    /// One call on each row at a time, in a schema of version 3.
+    pub(crate) alone: Turns,
+    pub(crate) version: Version,
     /// Said with each call where a session may be another each time; otherwise the session knows it.
     pub(crate) lock_timeout: Option<String>,
     /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
@@ -54,20 +58,40 @@ pub struct Postgres {
 
 impl Postgres {
     /// Opens a gate: makes the tables and functions if they are missing or older, once, under a lock.
+    /// [`Options::format`] leaves older ones as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the server cannot be reached or refuses, with what to do about it.
+    /// [`ErrorKind::Unavailable`] if the server cannot be reached or refuses, with what to do about it;
+    /// [`ErrorKind::Misconfigured`] if the schema is of a version that cannot be worked on.
     pub async fn open(options: Options) -> Result<Self, Error> {
         let schema = options.quoted_schema()?;
         let (options, lock_timeout) = options.with_lock_timeout();
         let pool = Arc::new(Pool::new(options)?);
-        migrate::check(&pool, &schema).await?;
+        let version = Version::new(migrate::check(&pool, &schema).await?);
         let questions = Questions::new(&schema);
         let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
         let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
         let turns = Turns::new(per_row(pool.options().connections_max));
-        let (ahead, time) = (AtomicI64::new(0), ServerTime::new());
-        Ok(Self { pool, schema, questions, together, turns, lock_timeout, ahead, time })
+        let (alone, ahead, time) = (Turns::new(1), AtomicI64::new(0), ServerTime::new());
+        Ok(Self {
+            pool,
+            schema,
+            questions,
+            together,
+            turns,
+            alone,
+            version,
+            lock_timeout,
+            ahead,
+            time,
+        })
+    }
+
+    /// The version of the schema that the gate works on. It grows when another program upgrades a schema that this one was
+    /// told to [leave as it is](Options::format), and the gate notices.
+    #[must_use]
+    pub fn format(&self) -> u8 {
+        self.version.number()
     }
 
     /// The key that everybody on this database seals permits with.
@@ -135,6 +159,9 @@ impl Postgres {
             }
             Operation::Release(permit) => {
                 let nothing = wanted(permit, None).unwrap_or_default();
+                if permit.id().is_none() && self.pool.options().format < FORMAT_NEWEST {
+                    self.forget_id_of(permit).await?;
+                }
                 self.settle_as(permit, &nothing, permit.id()).await?
             }
             Operation::Close { policy, subject, limit, until } => {
@@ -198,6 +225,14 @@ impl Postgres {
 
 impl Store for Postgres {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        if self.version.is_old() {
+            return Box::pin(async move {
+                match self.run_3(&operation).await {
+                    Some(answer) => answer,
+                    None => Box::pin(self.decide(operation)).await,
+                }
+            });
+        }
         Box::pin(self.decide(operation))
     }
 }

@@ -6,13 +6,14 @@
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind};
 
+use crate::options::FORMAT_NEWEST;
 use crate::pool::Pool;
 use crate::quote;
 
 /// What brings the schema from each version to the next. Tables of a released version are never changed here, only by the
 /// next one. The functions belong to the last migration alone: it drops those of earlier versions, and gives what a broker
 /// calls another name or other parameters, so that a broker of an earlier version gets an error instead of another layout.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; FORMAT_NEWEST as usize] = [
     include_str!("sql/1_tables.sql"),
     include_str!("sql/6_audit.sql"),
     include_str!("sql/7_overrides.sql"),
@@ -27,18 +28,31 @@ const MIGRATIONS: [&str; 4] = [
 
 const DOING: &str = "could not make the tables";
 
-/// Makes sure that the schema is of this version.
-pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<(), Error> {
+/// Makes sure that the schema is of the newest version, or of an older one that the options name. Returns its version.
+pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
     let version = version(pool, schema).await?;
-    if version == MIGRATIONS.len() {
-        return Ok(());
-    }
-    if MIGRATIONS.len() < version {
+    if FORMAT_NEWEST < version {
         return Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "postgres: the schema {schema} is of version {version}, and this program knows {}; use a newer program",
-                MIGRATIONS.len()
+                "postgres: the schema {schema} is of version {version}, and this program knows {FORMAT_NEWEST}; use a newer program"
+            ),
+        ));
+    }
+    let format = pool.options().format;
+    if format <= version {
+        return Ok(version);
+    }
+    if format < FORMAT_NEWEST {
+        let found = match version {
+            0 => "has no tables yet".to_owned(),
+            _ => format!("is of version {version}"),
+        };
+        return Err(Error::new(
+            ErrorKind::Misconfigured,
+            format!(
+                "postgres: the schema {schema} {found}, and format = {format} shares one that programs of the version before \
+                 made; remove format from [store]"
             ),
         ));
     }
@@ -46,17 +60,17 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<(), Error> {
         return Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "postgres: the schema {schema} is of version {version} and must be of version {}; run \
-                 `tollgate postgres install`",
-                MIGRATIONS.len()
+                "postgres: the schema {schema} is of version {version} and must be of version {FORMAT_NEWEST}; run \
+                 `tollgate postgres install`"
             ),
         ));
     }
-    pool.run(&script(schema), DOING).await
+    pool.run(&script(schema), DOING).await?;
+    Ok(FORMAT_NEWEST)
 }
 
 /// The version of the schema; 0 if there is none.
-async fn version(pool: &Pool, schema: &str) -> Result<usize, Error> {
+pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u8, Error> {
     let table = format!("{schema}.migrations");
     let found =
         pool.query("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)], DOING).await?;
@@ -66,7 +80,7 @@ async fn version(pool: &Pool, schema: &str) -> Result<usize, Error> {
     let sql = format!("SELECT coalesce(max(version), 0) FROM {table}");
     let rows = pool.query(&sql, &[], DOING).await?;
     let version: i32 = rows.first().map_or(0, |row| row.get(0));
-    Ok(usize::try_from(version).unwrap_or(0))
+    Ok(u8::try_from(version).unwrap_or(u8::MAX))
 }
 
 /// Everything that is missing, whatever is there already.

@@ -20,6 +20,15 @@ pub const REPLY_TIMEOUT_DEFAULT: Span = Span::from_secs(5);
 /// How long a statement waits for a row that somebody else holds.
 pub const LOCK_TIMEOUT_DEFAULT: Span = Span::from_secs(2);
 
+/// The [formats](Options::format) that a gate works with: versions of the schema, the newest last.
+pub const FORMATS: [u8; 2] = [FORMAT_OLD, FORMAT_NEWEST];
+
+/// The version of the schema that programs of the version before know.
+pub(crate) const FORMAT_OLD: u8 = 3;
+
+/// The version of the schema that [`crate::migrate`] makes.
+pub(crate) const FORMAT_NEWEST: u8 = 4;
+
 /// How to reach the server.
 ///
 /// ```
@@ -38,6 +47,7 @@ pub struct Options {
     pub(crate) lock_timeout: Span,
     pub(crate) pooling: Pooling,
     pub(crate) migrate: bool,
+    pub(crate) format: u8,
     pub(crate) decides_by: Option<Arc<dyn Clock>>,
     pub(crate) timer: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -82,6 +92,7 @@ impl Options {
             lock_timeout: LOCK_TIMEOUT_DEFAULT,
             pooling: Pooling::Session,
             migrate: true,
+            format: FORMAT_NEWEST,
             decides_by: None,
             timer: Arc::new(SystemClock),
             observer: None,
@@ -131,6 +142,24 @@ impl Options {
     pub const fn without_migrations(mut self) -> Self {
         self.migrate = false;
         self
+    }
+
+    /// The same server, whose schema is left as it is if it is of version `format` or newer. With 3, the gate shares a schema of
+    /// version 3 with programs that know no other, at two round trips for each call; once another program has upgraded
+    /// the schema, it goes on with the new one. The default is the newest, 4, to which older schemas are upgraded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for any other number.
+    pub fn format(mut self, format: u8) -> Result<Self, Error> {
+        if !FORMATS.contains(&format) {
+            let known = FORMATS.map(|known| known.to_string()).join(", ");
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("postgres: format {format} is not one of {known}"),
+            ));
+        }
+        self.format = format;
+        Ok(self)
     }
 
     /// Tells `observer` of rows from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).

@@ -34,6 +34,13 @@ struct Connection {
     prepared: HashMap<usize, Statement>,
 }
 
+/// A transaction on a connection of its own. Dropping it closes the connection, and with it ends the transaction.
+pub(crate) struct Transaction<'a> {
+    pool: &'a Pool,
+    connection: Connection,
+    _room: Room<'a>,
+}
+
 /// The right to use one connection.
 pub(crate) type Room<'a> = SemaphorePermit<'a>;
 
@@ -75,8 +82,7 @@ impl Pool {
             let room = self.room().await?;
             self.send(&room, question, parameters).await
         });
-        let none = || Error::new(ErrorKind::Corrupt, "postgres: a statement answered no row");
-        rows.await?.pop().ok_or_else(none)
+        only(rows.await?)
     }
 
     /// Asks `question` in a room that the caller has, and returns the rows that answer it.
@@ -111,6 +117,22 @@ impl Pool {
             self.keep(connection, &answer);
         }
         answer.map_err(|error| explain(&self.place, doing, error))
+    }
+
+    /// Begins a transaction in which statements wait for a row at most `lock_timeout`, or as long as the session says.
+    pub(crate) async fn begin(&self, lock_timeout: Option<&str>) -> Result<Transaction<'_>, Error> {
+        let mut sql = "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned();
+        if let Some(timeout) = lock_timeout {
+            sql.push_str(&format!("; SET LOCAL lock_timeout = '{timeout}'"));
+        }
+        self.in_time(async {
+            let room = self.room().await?;
+            let connection = self.connection().await?;
+            let begun = connection.client.batch_execute(&sql).await;
+            begun.map_err(|error| explain(&self.place, "could not begin a transaction", error))?;
+            Ok(Transaction { pool: self, connection, _room: room })
+        })
+        .await
     }
 
     /// Asks one statement that is not worth preparing.
@@ -195,6 +217,37 @@ impl Pool {
             ))
         })
     }
+}
+
+impl Transaction<'_> {
+    /// Asks `question` and returns the one row that answers it.
+    pub(crate) async fn ask(
+        &mut self,
+        question: &Question,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, Error> {
+        let Self { pool, connection, .. } = self;
+        let rows = pool.in_time(async {
+            let answer = connection.ask(question, parameters, pool.options.pooling).await;
+            answer.map_err(|error| explain(&pool.place, "could not decide", error))
+        });
+        only(rows.await?)
+    }
+
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        let Self { pool, connection, .. } = self;
+        pool.in_time(async {
+            let answer = connection.client.batch_execute("COMMIT").await;
+            pool.keep(connection, &answer);
+            answer.map_err(|error| explain(&pool.place, "could not commit", error))
+        })
+        .await
+    }
+}
+
+fn only(mut rows: Vec<Row>) -> Result<Row, Error> {
+    let none = || Error::new(ErrorKind::Corrupt, "postgres: a statement answered no row");
+    rows.pop().ok_or_else(none)
 }
 
 impl Connection {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tollgate::core::{Entry, IdChange, Operation, Outcome, apply};
+use tollgate::core::{Entry, IdChange, Operation, Outcome, apply, apply_older};
 use tollgate::entries::{EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited, Visitor};
 use tollgate::repair::mended;
 use tollgate::steps::{SERVER_AHEAD_MAX, from_future};
@@ -31,7 +31,7 @@ impl Postgres {
     ) -> Result<Answer, Error> {
         let Some(ahead) = self.learn_time(&answer)? else { return Ok(answer) };
         let mend = |entry: Option<&Entry>, now| mended(entry, now, SERVER_AHEAD_MAX);
-        if self.rewrite_row(policy.name(), subject, &mend).await? {
+        if Box::pin(self.rewrite_row(policy.name(), subject, &mend)).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
@@ -70,6 +70,7 @@ impl Postgres {
             );
             entry = entry.mended(answer.now);
         }
+        let apply = if answer.ids.is_some() { apply_older } else { apply };
         Ok(apply(operation, &mut entry, answer.known, answer.now)?.outcome)
     }
 
@@ -116,13 +117,20 @@ impl Postgres {
         last: &(String, String),
         ahead_min: Option<Span>,
     ) -> Result<Vec<Row>, Error> {
+        let beside = if self.version.is_old() {
+            "e.settled, e.ids, e.id_numbers".to_owned()
+        } else {
+            format!(
+                "NULL::bigint[] AS given,
+                 (SELECT array_agg(u.number ORDER BY s.first, u.k)
+                    FROM {}.settled s, unnest(ARRAY[s.first, s.last, s.admitted_us]) WITH ORDINALITY u(number, k)
+                   WHERE s.policy = e.policy AND s.subject = e.subject) AS settled",
+                self.schema
+            )
+        };
         let sql = format!(
             "SELECT e.policy, e.subject, e.revision, e.shape, e.at_us, e.next_stamp, e.states, e.settled_floor, e.closed,
-                    e.changed, c.now_us, 'read' AS did, NULL::bigint AS stamp, NULL::bigint[] AS given,
-                    (SELECT array_agg(u.number ORDER BY s.first, u.k)
-                       FROM {schema}.settled s,
-                            unnest(ARRAY[s.first, s.last, s.admitted_us]) WITH ORDINALITY u(number, k)
-                      WHERE s.policy = e.policy AND s.subject = e.subject) AS settled
+                    e.changed, c.now_us, 'read' AS did, NULL::bigint AS stamp, {beside}
                FROM (SELECT coalesce($1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now_us) c,
                     {schema}.entries e
               WHERE (e.policy, e.subject) > ($3, $4) AND ($2::bigint IS NULL OR c.now_us + $2 < e.at_us)
@@ -149,7 +157,8 @@ impl EntryStore for Postgres {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, Error>> {
         Box::pin(async move {
             // No policy has an empty name, so only the time is read.
-            Ok(self.read("", "", None).await?.now)
+            let read = self.across_upgrade(|| self.read("", "", None));
+            Ok(read.await?.now)
         })
     }
 
@@ -161,7 +170,7 @@ impl EntryStore for Postgres {
         Box::pin(async move {
             let mut last = (String::new(), String::new());
             loop {
-                let rows = self.rows(&last, ahead_min).await?;
+                let rows = self.across_upgrade(|| self.rows(&last, ahead_min)).await?;
                 let Some(row) = rows.last() else { return Ok(()) };
                 last = (row.get("policy"), row.get("subject"));
                 for row in &rows {
@@ -184,7 +193,9 @@ impl EntryStore for Postgres {
         subject: &'a str,
         rewrite: &'a Rewrite<'a>,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.rewrite_row(policy, subject, rewrite))
+        Box::pin(
+            async move { self.across_upgrade(|| self.rewrite_row(policy, subject, rewrite)).await },
+        )
     }
 
     fn permit_key(&self) -> BoxFuture<'_, Result<Option<[u8; PERMIT_KEY_BYTES]>, Error>> {

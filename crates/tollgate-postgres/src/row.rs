@@ -58,8 +58,12 @@ impl Stored {
 
     /// The columns of `entry`; the revision is left to the caller.
     pub(crate) fn of(entry: &Entry) -> Self {
-        let parts = entry.parts();
-        let absent_at = absent_at(entry, &parts);
+        Self::of_parts(entry, &entry.parts())
+    }
+
+    /// The columns of `parts`, which are those of `entry` as far as they are stored.
+    pub(crate) fn of_parts(entry: &Entry, parts: &Parts) -> Self {
+        let absent_at = absent_at(entry, parts);
         let runs = parts.settled.runs.iter();
         let closed = parts.closed.iter();
         Self {

@@ -27,19 +27,18 @@ impl Postgres {
         subject: &str,
         id: Option<&str>,
     ) -> Result<Answer, Error> {
-        let subject = call::stored(subject);
-        let row = self
-            .pool
-            .ask(
-                &self.questions.look,
-                &[
-                    (&policy, Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&id.map(call::stored).as_deref(), Type::TEXT),
-                    (&self.test_now(), Type::INT8),
-                ],
-            )
-            .await?;
+        let (subject, id, now) = (call::stored(subject), id.map(call::stored), self.test_now());
+        let (subject, id) = (&*subject, id.as_deref());
+        let mut parameters: Vec<Parameter<'_>> =
+            vec![(&policy, Type::TEXT), (&subject, Type::TEXT)];
+        let question = if self.version.is_old() {
+            &self.questions.look_3
+        } else {
+            parameters.push((&id, Type::TEXT));
+            &self.questions.look
+        };
+        parameters.push((&now, Type::INT8));
+        let row = self.pool.ask(question, &parameters).await?;
         Answer::read(&row)
     }
 
@@ -163,6 +162,9 @@ impl Postgres {
         (operation, change): (Option<&Operation<'_>>, IdChange),
         seen: Answer,
     ) -> Result<bool, Error> {
+        if seen.ids.is_some() {
+            return Box::pin(self.swap_3((policy, subject), entry, seen)).await;
+        }
         let subject = call::stored(subject);
         let new = Stored::of(entry);
         let revision = seen.stored.map(|stored| stored.revision);
@@ -210,7 +212,7 @@ impl Postgres {
     }
 
     /// Asks `question`, which may wait for the lock of `row`.
-    async fn ask_on(
+    pub(crate) async fn ask_on(
         &self,
         row: (&str, &str),
         question: &Question,

@@ -21,6 +21,7 @@ mod races;
 mod refused;
 mod together;
 mod upgrade;
+mod version_3;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

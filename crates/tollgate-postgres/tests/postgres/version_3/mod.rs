@@ -1,0 +1,50 @@
+//! A schema of version 3, as the version before this one installs it and writes to it.
+//!
+//! `rows.sql` is a dump (`pg_dump --inserts`) of a database to which that version told the [story], and `standings.txt` is
+//! what it said of it in the end: policy, limit, used, remaining.
+
+mod beside;
+mod rows;
+mod shared;
+mod story;
+
+use std::sync::Arc;
+
+use tollgate::ManualClock;
+use tollgate_postgres::{Options, Postgres};
+
+use super::Desk;
+
+const ROWS: &str = include_str!("rows.sql");
+
+impl Desk {
+    /// A database of version 3 with the rows of the story.
+    fn of_version_3() -> Self {
+        let desk = Self::new();
+        desk.psql(ROWS);
+        desk
+    }
+
+    /// A database of version 3 without entries and records.
+    pub(super) fn empty_of_version_3() -> Self {
+        let desk = Self::of_version_3();
+        desk.psql("DELETE FROM tollgate.entries; DELETE FROM tollgate.audit; DELETE FROM tollgate.overrides");
+        desk
+    }
+
+    fn options_3(&self) -> Options {
+        self.options().format(3).unwrap()
+    }
+
+    async fn gate_3(&self) -> Postgres {
+        Postgres::open(self.options_3()).await.unwrap()
+    }
+
+    async fn gate_3_by(&self, clock: &ManualClock) -> Postgres {
+        Postgres::open(self.options_3().decide_by(Arc::new(clock.clone()))).await.unwrap()
+    }
+
+    fn version(&self) -> String {
+        self.psql("SELECT max(version) FROM tollgate.migrations")
+    }
+}
