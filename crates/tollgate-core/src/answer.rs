@@ -110,6 +110,11 @@ impl Permit {
         self
     }
 
+    /// The same permit under `policy`, which has the same units.
+    pub(crate) fn under(self, policy: &Policy) -> Self {
+        Self { policy: policy.clone(), ..self }
+    }
+
     /// The same permit with another grant, as after renewing.
     #[must_use]
     pub fn with_grant(mut self, grant: Grant) -> Self {

@@ -132,6 +132,11 @@ impl<'a> Ask<'a> {
         self.rare.as_ref().and_then(|rare| rare.arrears.as_ref())
     }
 
+    /// The same ask under `policy`, which has the same units.
+    pub(crate) fn under(&self, policy: &'a Policy) -> Self {
+        Self { policy: Cow::Borrowed(policy), ..self.clone() }
+    }
+
     fn rare(&mut self) -> &mut Rare<'a> {
         self.rare.get_or_insert_default()
     }

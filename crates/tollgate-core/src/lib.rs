@@ -11,6 +11,7 @@ mod decide;
 mod entry;
 mod error;
 mod id;
+mod older;
 mod operation;
 mod policy;
 mod rule;
@@ -29,6 +30,7 @@ pub use decide::{
 pub use entry::{Arrears, Entry, LocalSpending, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use id::{IdChange, Known, Remembered};
+pub use older::apply_older;
 pub use operation::{Applied, Change, Operation, Outcome, apply};
 pub use policy::{
     Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,

@@ -12,6 +12,7 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::id::{IdChange, Known};
 use crate::policy::{Policy, check_subject};
+use crate::rule::Refunds;
 use crate::settle;
 use crate::standing::{Standing, standings};
 use crate::time::Timestamp;
@@ -142,6 +143,17 @@ pub fn apply(
     known: Known,
     now: Timestamp,
 ) -> Result<Applied, Error> {
+    apply_by(operation, entry, known, now, Refunds::Recorded)
+}
+
+/// As [`apply`], giving back as `refunds` says.
+pub(crate) fn apply_by(
+    operation: &Operation<'_>,
+    entry: &mut Entry,
+    known: Known,
+    now: Timestamp,
+    refunds: Refunds,
+) -> Result<Applied, Error> {
     check_subject(operation.subject())?;
     match operation {
         // Permits may be older than the numbers in force, so what follows an admission never changes the numbers.
@@ -153,7 +165,7 @@ pub fn apply(
             let policy = operation.policy();
             if !entry.adopt(policy) {
                 let mut carried = entry.carried_to(policy);
-                let answer = run(operation, &mut carried, known, now)?;
+                let answer = run(operation, &mut carried, known, now, refunds)?;
                 if answer.change == Change::Entry {
                     *entry = carried;
                 }
@@ -161,7 +173,7 @@ pub fn apply(
             }
         }
     }
-    run(operation, entry, known, now)
+    run(operation, entry, known, now, refunds)
 }
 
 fn run(
@@ -169,6 +181,7 @@ fn run(
     entry: &mut Entry,
     known: Known,
     now: Timestamp,
+    refunds: Refunds,
 ) -> Result<Applied, Error> {
     let mut id = IdChange::Nothing;
     let (outcome, changed) = match operation {
@@ -194,11 +207,11 @@ fn run(
             (Outcome::Settled(false), false)
         }
         Operation::Settle(permit, actual) => {
-            let done = settle::settle(entry, now, &permit.charged(), actual)?;
+            let done = settle::settle_by(entry, now, &permit.charged(), actual, refunds)?;
             (Outcome::Settled(done), done)
         }
         Operation::Release(permit) => {
-            let done = settle::release(entry, now, &permit.charged())?;
+            let done = settle::release_by(entry, now, &permit.charged(), refunds)?;
             // By now the id may belong to a later permit, if the slots of this one were gone.
             let is_own =
                 matches!(known, Known::Before(given) if given.charge.stamp == permit.grant().stamp);

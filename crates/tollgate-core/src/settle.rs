@@ -11,7 +11,7 @@ use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
 use crate::id::Known;
 use crate::policy::{Metered, Policy};
-use crate::rule::Taken;
+use crate::rule::{Refunds, Taken};
 use crate::time::Timestamp;
 
 /// What was charged, to be settled, released or renewed.
@@ -79,7 +79,17 @@ pub fn settle(
     charged: &Charged<'_>,
     actual: &Costs,
 ) -> Result<bool, Error> {
-    replace(entry, now, charged, &charged.with_actual(actual)?)
+    settle_by(entry, now, charged, actual, Refunds::Recorded)
+}
+
+pub(crate) fn settle_by(
+    entry: &mut Entry,
+    now: Timestamp,
+    charged: &Charged<'_>,
+    actual: &Costs,
+    refunds: Refunds,
+) -> Result<bool, Error> {
+    replace(entry, now, charged, &charged.with_actual(actual)?, refunds)
 }
 
 /// Gives everything back: the call was not made. Returns whether anything was done.
@@ -87,7 +97,16 @@ pub fn settle(
 /// # Errors
 /// [`ErrorKind::Expired`] if the permit is older than [`PERMIT_TTL`] and holds no slot.
 pub fn release(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<bool, Error> {
-    replace(entry, now, charged, &Amounts::default())
+    release_by(entry, now, charged, Refunds::Recorded)
+}
+
+pub(crate) fn release_by(
+    entry: &mut Entry,
+    now: Timestamp,
+    charged: &Charged<'_>,
+    refunds: Refunds,
+) -> Result<bool, Error> {
+    replace(entry, now, charged, &Amounts::default(), refunds)
 }
 
 fn replace(
@@ -95,6 +114,7 @@ fn replace(
     now: Timestamp,
     charged: &Charged<'_>,
     wanted: &Amounts,
+    refunds: Refunds,
 ) -> Result<bool, Error> {
     let now = entry.effective(now);
     let grant = charged.grant;
@@ -134,7 +154,7 @@ fn replace(
             limit.gauge.free(state, grant.stamp);
         } else if wanted < estimate {
             if gives_back && can_give_back(charged.policy, limit) {
-                limit.gauge.give_back(state, now, estimate - wanted, charge);
+                limit.gauge.give_back(state, now, estimate - wanted, charge, refunds);
             }
         } else {
             limit.gauge.charge(state, now, now, wanted - estimate, taken);

@@ -1,7 +1,7 @@
 //! Building a policy: everything that can be checked or computed once, checked and computed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{
     Derived, Inner, Limit, Metered, OnStoreFailure, Policy, REQUESTS, check_subject, limit,
@@ -155,6 +155,8 @@ impl PolicyBuilder {
             block_ttl: self.block_ttl,
             subjects_max: self.subjects_max,
             overrides,
+            capacity_per_ask: self.capacity_per_ask,
+            with_exact_logs: OnceLock::new(),
         })))
     }
 
@@ -199,6 +201,30 @@ fn with_largest_capacities(limits: &[Metered]) -> Vec<Limit> {
         limit
     };
     limits.iter().map(largest).collect()
+}
+
+/// `policy` with an exact log in place of each grid that its limits do not configure; nothing if there is none.
+pub(super) fn with_exact_logs(policy: &Policy) -> Option<Policy> {
+    let has_grid = |limit: &Limit| match &limit.rule {
+        Rule::RollingWindow(rule) => rule.resolution.is_none() && limit.slots().is_some(),
+        _ => false,
+    };
+    if !policy.limits().any(has_grid) {
+        return None;
+    }
+    let exact =
+        |limit: &Limit| Limit { exact_log: limit.exact_log || has_grid(limit), ..limit.clone() };
+    let built = PolicyBuilder {
+        name: policy.name().to_owned(),
+        limits: policy.limits().map(exact).collect(),
+        shadow: policy.0.shadow,
+        on_store_failure: policy.0.on_store_failure,
+        block_ttl: policy.0.block_ttl,
+        capacity_per_ask: policy.0.capacity_per_ask,
+        subjects_max: policy.0.subjects_max,
+        overrides: Vec::new(),
+    };
+    built.build().ok()
 }
 
 pub(crate) const fn fnv_1a(bytes: &[u8]) -> u64 {

@@ -19,7 +19,7 @@ pub use outage::OnStoreFailure;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::bounds::SUBJECT_BYTES_MAX;
 use crate::costs::{Amounts, Costs};
@@ -62,8 +62,11 @@ struct Inner {
     block_ttl: Span,
     subjects_max: Option<u64>,
     overrides: HashMap<Box<str>, Policy>,
+    capacity_per_ask: bool,
     shape: Vec<u8>,
     shape_hash: u64,
+    /// See [`Policy::with_exact_logs`]; nothing if there is no difference.
+    with_exact_logs: OnceLock<Option<Policy>>,
 }
 
 /// A limit with its gauge and the place of its unit.
@@ -210,6 +213,26 @@ impl Policy {
 
     pub(crate) fn shape(&self) -> &[u8] {
         &self.0.shape
+    }
+
+    /// This policy as programs from before the grid keep it: each rolling window without a configured
+    /// [`resolution`](crate::RollingWindow::resolution) has an exact log. Without such a window it is the policy itself.
+    ///
+    /// ```
+    /// use tollgate_core::{Limit, Policy, RollingWindow, Span};
+    ///
+    /// let rule = RollingWindow::new(20_000, Span::from_mins(1));
+    /// let policy = Policy::new("api", [Limit::new("rpm", "requests", rule)])?;
+    /// assert!(!policy.with_exact_logs().has_shape_of(&policy));
+    /// # Ok::<(), tollgate_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_exact_logs(&self) -> &Self {
+        self.0
+            .with_exact_logs
+            .get_or_init(|| builder::with_exact_logs(self))
+            .as_ref()
+            .unwrap_or(self)
     }
 
     /// Whether every limit here gives back what was charged under `other` as it would have there.

@@ -154,6 +154,13 @@ impl Continuous {
         lows.lower_after(stamp, credit);
     }
 
+    /// The level after giving back what time has not refilled of `amount` that was held for `held`. It is no more than
+    /// [`give_back`](Self::give_back) gives back, and needs no record.
+    pub(crate) const fn give_back_unrefilled(&self, level: u64, amount: u64, held: Span) -> u64 {
+        let refilled = self.rate.saturating_mul(held.as_micros());
+        level.saturating_sub(amount.saturating_mul(self.token).saturating_sub(refilled))
+    }
+
     pub(crate) const fn refills_like(&self, other: &Self) -> bool {
         self.rate == other.rate && self.token == other.token
     }

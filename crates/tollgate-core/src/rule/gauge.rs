@@ -15,6 +15,15 @@ pub(crate) enum Gauge {
     Slots(Slots),
 }
 
+/// What a continuous bucket gives back of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refunds {
+    /// What its lows say that time has not given back.
+    Recorded,
+    /// What time has not refilled since the charge. It needs no lows, and ends their record.
+    Unrefilled,
+}
+
 /// The charge that an amount belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
@@ -264,12 +273,17 @@ impl Gauge {
         now: Timestamp,
         amount: u64,
         charged: Charge,
+        refunds: Refunds,
     ) {
         let charged_at = charged.at;
         match (self, state) {
-            (Self::Continuous(gauge), ViewMut::Bucket(used, Some(lows))) => {
-                gauge.give_back(used, lows, amount, charged.stamp);
-            }
+            (Self::Continuous(gauge), ViewMut::Bucket(used, Some(lows))) => match refunds {
+                Refunds::Recorded => gauge.give_back(used, lows, amount, charged.stamp),
+                Refunds::Unrefilled => {
+                    *used = gauge.give_back_unrefilled(*used, amount, now.since(charged_at));
+                    *lows = None;
+                }
+            },
             (Self::Interval(gauge), ViewMut::Bucket(used, _)) => {
                 *used = gauge.give_back(*used, amount, charged_at, now);
             }

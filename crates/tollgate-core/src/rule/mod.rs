@@ -19,7 +19,7 @@ pub use window::RollingWindow;
 
 pub(crate) use bucket::{Continuous, Interval};
 pub(crate) use calendar::{Calendar, Page};
-pub(crate) use gauge::{Gauge, Taken};
+pub(crate) use gauge::{Gauge, Refunds, Taken};
 pub(crate) use lows::{Low, Lows};
 pub(crate) use slots::{Slot, Slots};
 pub(crate) use state::{Record, State, View, ViewMut};
