@@ -59,6 +59,7 @@ pub struct Fixture {
     runtime: tokio::runtime::Runtime,
     capabilities: Capabilities,
     bounded_refunds: bool,
+    exact_logs: bool,
     subjects: AtomicU64,
 }
 
@@ -72,7 +73,15 @@ impl Fixture {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().expect("two threads");
         let (capabilities, subjects) = (Capabilities::default(), AtomicU64::new(0));
-        Self { gate, clock, runtime, capabilities, bounded_refunds: false, subjects }
+        Self {
+            gate,
+            clock,
+            runtime,
+            capabilities,
+            bounded_refunds: false,
+            exact_logs: false,
+            subjects,
+        }
     }
 
     /// The same gate with other capabilities.
@@ -87,6 +96,15 @@ impl Fixture {
     #[must_use]
     pub const fn with_bounded_refunds(mut self) -> Self {
         self.bounded_refunds = true;
+        self
+    }
+
+    /// The same gate, which keeps the [exact log](tollgate_core::Policy::with_exact_logs) of a rolling window without `resolution`, as stores do
+    /// that write the format of earlier programs. Stories are played under such policies, and vectors that are about the grid are
+    /// left out.
+    #[must_use]
+    pub const fn with_exact_logs(mut self) -> Self {
+        self.exact_logs = true;
         self
     }
 
