@@ -4,10 +4,7 @@ use std::slice;
 use std::sync::Arc;
 
 use tokio::sync::oneshot::error::TryRecvError;
-use tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
-use tollgate::core::{
-    Applied, Change, Charge, Entry, Grant, IdChange, Known, Remembered, apply, standings,
-};
+use tollgate::core::{Change, Charge, Entry, Grant, IdChange, Known, Remembered, standings};
 use tollgate::edge::random;
 use tollgate::entries::Rewrite;
 use tollgate::repair;
@@ -16,14 +13,16 @@ use tollgate::{
 };
 
 use crate::fast;
+use crate::format::Format;
 use crate::id::{self, IdWrite};
-use crate::item::{Item, STAMP, given_back, refined};
+use crate::item::{Item, STAMP};
 use crate::lanes::{Answers, Batch, Combined, Place, Sent};
 use crate::layout::Layout;
-use crate::refund::Sight;
+use crate::old_ids::{self, IdChanges};
+use crate::run::{Ran, Seen, run, run_all};
 use crate::send::{Written, pause};
 use crate::store::DynamoDb;
-use crate::swap::swap;
+use crate::swap::{Marks, swap};
 use crate::token::{TOKEN_TTL, Tokens};
 use crate::tries::Tries;
 
@@ -101,7 +100,8 @@ impl DynamoDb {
                 return admitted(ask, item, Charge { at, stamp }, now);
             }
             let item = self.mended(tries, ask.policy(), key, item).await?;
-            let answer = run(&operation, item.as_deref(), &[], Known::New, now);
+            let seen_now = Seen::new(item.as_deref(), self.format);
+            let answer = run(&operation, seen_now, Known::New, now);
             if !matches!(&answer, Ok((applied, _)) if applied.change == Change::Entry) {
                 tries.ended(delivered.took, Tried::Answered);
                 return answer.map(|(applied, _)| applied.outcome);
@@ -184,14 +184,20 @@ impl DynamoDb {
             }
             seen = self.mended(tries, first.policy(), key, seen).await?;
             let sights = self.hints.sights(key);
-            let ran = run_all(operations, seen.as_deref(), &sights, id.known(), now);
+            let found = Seen { sights: &sights, ..Seen::new(seen.as_deref(), self.format) };
+            let known = match found.format {
+                Format::Old => old_ids::known(first, found.item, now)?,
+                Format::New => id.known(),
+            };
+            let ran = run_all(operations, found, known, now);
             // Only what was just seen may be answered from.
+            let is_known = is_fresh && (found.format == Format::Old || id.is_read());
             let (ran, entry) = match ran {
                 Ok(Ran { entry: Some(entry), answers, id }) => ((answers, id), entry),
-                Ok(Ran { answers, .. }) if is_fresh && id.is_read() => return Ok(answers),
-                Err(error) if is_fresh && id.is_read() => return Err(error),
+                Ok(Ran { answers, .. }) if is_known => return Ok(answers),
+                Err(error) if is_known => return Err(error),
                 _ => {
-                    if let Some(key) = id.unread_key() {
+                    if let (Format::New, Some(key)) = (found.format, id.unread_key()) {
                         id.see(self.wire.read(tries, key).await?.as_deref())?;
                     }
                     if !is_fresh {
@@ -202,11 +208,17 @@ impl DynamoDb {
                 }
             };
             let (answers, id_change) = ran;
+            let ids = IdChanges::of(operations, &answers, id_change);
             let token = sent.push(entry.at(), answers);
             let names: Vec<String> = sent.tokens.names().map(str::to_owned).collect();
             let finished = self.hints.take_finished(key);
-            let swap = swap(&entry, seen.as_deref(), &names, &finished);
-            let delivered = match (id.write(id_change, entry.at()), &swap.update) {
+            let marks = Marks { tokens: &names, finished: &finished, ids };
+            let swap = swap(&entry, found.item, found.format, &marks);
+            let id_write = match found.format {
+                Format::Old => None,
+                Format::New => id.write(id_change, entry.at()),
+            };
+            let delivered = match (id_write, &swap.update) {
                 (Some(id), _) => {
                     self.wire.transact(tries, key, swap.item, &swap.condition, &id).await?
                 }
@@ -298,7 +310,8 @@ impl DynamoDb {
             let Some(entry) = rewrite(entry.as_ref(), self.clock.now()) else {
                 return Ok((item, is_written));
             };
-            let swap = swap(&entry, item.as_deref(), &[], &[]);
+            let format = self.format.after(item.as_deref());
+            let swap = swap(&entry, item.as_deref(), format, &Marks::default());
             let delivered = match &swap.update {
                 Some(update) => self.wire.update(tries, key, update).await?,
                 None => self.wire.put(tries, key, swap.item, &swap.condition).await?,
@@ -391,90 +404,6 @@ impl IdState {
             _ => None,
         }
     }
-}
-
-/// Runs `operation` at `now` on the entry that `item` says, of which there were earlier `sights`, or on a fresh one.
-pub(crate) fn run(
-    operation: &Operation<'_>,
-    item: Option<&Item>,
-    sights: &[Sight],
-    known: Known,
-    now: Timestamp,
-) -> Result<(Applied, Entry), Error> {
-    let mut entry = match item {
-        Some(item) => item.entry(operation, sights)?,
-        None => Entry::fresh(operation.policy(), now),
-    };
-    let applied = run_on(&mut entry, operation, item, known, now)?;
-    Ok((applied, entry))
-}
-
-/// What came of operations that were run one after another.
-#[derive(Debug)]
-struct Ran {
-    answers: Answers,
-    /// The change of the first operation's id.
-    id: IdChange,
-    /// The entry afterwards; nothing if no operation changed it.
-    entry: Option<Entry>,
-}
-
-/// As [`run`], with several operations, each on what the one before left. One that fails changes nothing.
-fn run_all(
-    operations: &[Operation<'_>],
-    item: Option<&Item>,
-    sights: &[Sight],
-    known: Known,
-    now: Timestamp,
-) -> Result<Ran, Error> {
-    let Some((first, rest)) = operations.split_first() else {
-        return Ok(Ran { answers: Answers::new(), id: IdChange::Nothing, entry: None });
-    };
-    let mut entry = match item {
-        Some(item) => item.entry(first, sights)?,
-        None => Entry::fresh(first.policy(), now),
-    };
-    let (mut answers, mut changed) = (Answers::with_capacity(operations.len()), false);
-    let mut add = |applied: Result<Applied, Error>| {
-        let id = applied.as_ref().map_or(IdChange::Nothing, |applied| applied.id);
-        changed |= applied.as_ref().is_ok_and(|applied| applied.change == Change::Entry);
-        answers.push(applied.map(|applied| applied.outcome));
-        id
-    };
-    let id = add(run_on(&mut entry, first, item, known, now));
-    for operation in rest {
-        if let Some(permit) = given_back(operation) {
-            entry = refined(entry, permit)?;
-        }
-        add(run_on(&mut entry, operation, item, Known::New, now));
-    }
-    Ok(Ran { answers, id, entry: changed.then_some(entry) })
-}
-
-/// Runs `operation` on `entry`, which stays as it is if the operation fails.
-fn run_on(
-    entry: &mut Entry,
-    operation: &Operation<'_>,
-    item: Option<&Item>,
-    known: Known,
-    now: Timestamp,
-) -> Result<Applied, Error> {
-    let is_refused = matches!(operation, Operation::Acquire(ask) if ask.is_refundable())
-        && item.is_some_and(|item| item.is_full_at(now));
-    if !is_refused {
-        return Ok(apply(operation, entry, known, now)?);
-    }
-    let applied = apply(operation, &mut entry.clone(), known, now)?;
-    if applied.change == Change::Entry {
-        return Err(Error::new(
-            ErrorKind::Contended,
-            format!(
-                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject wait to be settled; settle or release \
-                 them, or ask again later"
-            ),
-        ));
-    }
-    Ok(applied)
 }
 
 fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {

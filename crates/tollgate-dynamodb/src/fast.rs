@@ -23,6 +23,7 @@
 use tollgate::core::{Ask, Borders, Policy, Span, Timestamp};
 
 use crate::expression::{Expression, to_bytes, to_number};
+use crate::format::Format;
 use crate::item::{AT, FULL_UNTIL, Item, SHAPE, STAMP, TTL, VERSION, shape_of};
 use crate::layout::{
     Grid, Kind, Layout, Level, calendar_name, closed_name, first_name, index_of, level_name,
@@ -274,7 +275,7 @@ impl Plan {
         seen: Option<&Item>,
         at: Timestamp,
     ) {
-        let shape = self.expression.value(shape_of(policy));
+        let shape = self.expression.value(shape_of(policy, Format::New));
         let path = self.expression.name(SHAPE);
         self.expression.only_if(format!("(attribute_not_exists({path}) OR {path}={shape})"));
         self.fits &= seen.is_none_or(|item| item.has_shape_of(policy));
@@ -316,6 +317,8 @@ pub(crate) fn is_dead(layout: &Layout, name: &str, at: Timestamp) -> bool {
         return token::is_dead(name, at);
     }
     layout.kinds.iter().enumerate().any(|(place, kind)| match kind {
+        Kind::Grid(grid) => index_of(name, 'w', place)
+            .is_some_and(|slot| grid.end_of(slot + grid.span()) + PRUNE_SLACK <= at),
         Kind::Calendar { .. } => index_of(name, 'c', place)
             .is_some_and(|end| Timestamp::from_micros(end) + PRUNE_SLACK <= at),
         _ => false,
@@ -356,7 +359,7 @@ mod tests {
                 let now = start + Span::from_secs(100 * slot);
                 apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
             }
-            let mut item = Item { attributes: attributes_of(&entry) };
+            let mut item = Item { attributes: attributes_of(&entry, Format::New) };
             item.attributes.insert(VERSION.to_owned(), to_number(7));
             let mut most = [0; 3];
             for idle in (0..200).step_by(9) {

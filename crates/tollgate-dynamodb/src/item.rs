@@ -13,8 +13,8 @@
 //! y                                the last change of numbers: the next stamp and the time of the last write before it
 //! ```
 //!
-//! Ask ids have [items of their own](crate::id). Format 1 had them in the item (`x:`, `s:`, `r:`), where they are ignored; it
-//! had overlapping counters (`w`) instead of `q`, `j` and `f`, no `b` and no `u`, and lists of fixed width.
+//! Ask ids have [items of their own](crate::id). [Format 1](crate::format) has them [in the item](crate::old_ids), overlapping
+//! counters (`w`) instead of `q`, `j` and `f`, no `b` and no `u`, and lists of fixed width.
 
 use std::collections::HashMap;
 
@@ -23,12 +23,13 @@ use tollgate::core::{Entry, Operation, Part, Parts, Permit, Policy, Timestamp};
 use tollgate::{Error, ErrorKind};
 
 use crate::expression::to_bytes;
+use crate::format::Format;
 use crate::layout::{
     Grid, Kind, Layout, Level, calendar_name, closed_name, counter_name, index_of, level_name,
     log_name, refunds_name, slot_in, slot_name, slots_name,
 };
 use crate::packed::{Width, read_changed, read_log, read_settled, read_slots};
-use crate::refund::{Left, Sight, refine};
+use crate::refund::{Left, Sight, refine, unrecorded_lows};
 
 pub(crate) const KEY: &str = "pk";
 pub(crate) const SHAPE: &str = "sh";
@@ -39,12 +40,6 @@ pub(crate) const TTL: &str = "ttl";
 pub(crate) const SETTLED: &str = "z";
 pub(crate) const FULL_UNTIL: &str = "u";
 pub(crate) const CHANGED: &str = "y";
-
-/// The format of items, in front of the shape.
-const FORMAT: u8 = 2;
-
-/// The format before.
-const FORMAT_OLD: u8 = 1;
 
 pub(crate) type Attributes = HashMap<String, AttributeValue>;
 
@@ -80,12 +75,15 @@ impl Item {
         self.time(AT).unwrap_or_default()
     }
 
-    /// The shape of the policy that the numbers are in, if it is of the format that is read here.
-    pub(crate) fn shape(&self) -> Option<&[u8]> {
-        match self.bytes(SHAPE) {
-            Some([FORMAT | FORMAT_OLD, shape @ ..]) => Some(shape),
-            _ => None,
-        }
+    /// Its format and the shape of the policy that its numbers are in, if the format is read here.
+    fn form(&self) -> Option<(Format, &[u8])> {
+        let (format, shape) = self.bytes(SHAPE)?.split_first()?;
+        Some((Format::from_number(*format)?, shape))
+    }
+
+    /// Its format, if it is read here.
+    pub(crate) fn format(&self) -> Option<Format> {
+        self.form().map(|(format, _)| format)
     }
 
     /// Whether no permit is given at `now`, because too many are not settled.
@@ -93,19 +91,29 @@ impl Item {
         self.time(FULL_UNTIL).is_some_and(|until| now.max(self.at()) < until)
     }
 
+    /// Whether its numbers are those of `policy`, in any format.
+    fn has_numbers_of(&self, policy: &Policy) -> bool {
+        self.form().is_some_and(|(_, shape)| shape == policy.shape_bytes())
+    }
+
+    /// Whether it has the attributes that `policy` has in `format`.
+    pub(crate) fn has_layout_of(&self, policy: &Policy, format: Format) -> bool {
+        self.format() == Some(format) && self.has_numbers_of(policy)
+    }
+
+    /// Whether a charge by expression under `policy` can be added to it.
     pub(crate) fn has_shape_of(&self, policy: &Policy) -> bool {
-        matches!(self.bytes(SHAPE), Some([FORMAT, shape @ ..]) if shape == policy.shape_bytes())
+        self.has_layout_of(policy, Format::New)
     }
 
     /// The policy that the item's numbers are in: `policy` itself, or an older one of the same name.
     pub(crate) fn policy(&self, policy: &Policy) -> Result<Policy, Error> {
-        match self.bytes(SHAPE) {
-            Some([FORMAT, shape @ ..]) if shape == policy.shape_bytes() => Ok(policy.clone()),
-            Some([FORMAT | FORMAT_OLD, shape @ ..]) => {
-                Ok(Policy::from_shape_bytes(policy.name(), shape)?)
-            }
-            Some([format, ..]) => Err(corrupt(&format!(
-                "its format is {format} and this program reads up to {FORMAT}; a newer program may have written it"
+        match (self.form(), self.bytes(SHAPE)) {
+            (Some((_, shape)), _) if shape == policy.shape_bytes() => Ok(policy.clone()),
+            (Some((_, shape)), _) => Ok(Policy::from_shape_bytes(policy.name(), shape)?),
+            (None, Some([format, ..])) => Err(corrupt(&format!(
+                "its format is {format} and this program reads up to {}; a newer program may have written it",
+                Format::New
             ))),
             _ => Err(corrupt("it has no shape; another program may have written it")),
         }
@@ -113,26 +121,9 @@ impl Item {
 
     /// The entry that the item says, under the policy called `name` that it was written with.
     pub(crate) fn any_entry(&self, name: &str) -> Result<Entry, Error> {
-        let shape = self.shape().ok_or_else(|| corrupt("it has no shape that is known here"))?;
+        let form = self.form();
+        let (_, shape) = form.ok_or_else(|| corrupt("it has no shape that is known here"))?;
         self.entry_with(&Policy::from_shape_bytes(name, shape)?, None, &[])
-    }
-
-    /// The width of the item's lists.
-    fn width(&self) -> Width {
-        match self.bytes(SHAPE) {
-            Some([FORMAT_OLD, ..]) => Width::Fixed,
-            _ => Width::Packed,
-        }
-    }
-
-    /// The entry that the item says, for `operation`: a permit that is given back proves something about its bucket, and so
-    /// do earlier `sights` of the item.
-    pub(crate) fn entry(
-        &self,
-        operation: &Operation<'_>,
-        sights: &[Sight],
-    ) -> Result<Entry, Error> {
-        self.entry_with(operation.policy(), given_back(operation), sights)
     }
 
     /// The buckets of the item.
@@ -148,16 +139,18 @@ impl Item {
         }
     }
 
-    /// The entry that the item says.
+    /// The entry that the item says, for an operation in the numbers of `policy`. A `permit` that it gives back proves
+    /// something about its bucket, and so do earlier `sights` of the item.
     pub(crate) fn entry_with(
         &self,
         policy: &Policy,
         permit: Option<&Permit>,
         sights: &[Sight],
     ) -> Result<Entry, Error> {
-        let permit = permit.filter(|permit| self.has_shape_of(permit.policy()));
+        let permit = permit.filter(|_| self.has_numbers_of(policy));
         let policy = self.policy(policy)?;
-        let (layout, at, width) = (Layout::of(&policy), self.at(), self.width());
+        let (layout, at) = (Layout::of(&policy), self.at());
+        let width = self.format().unwrap_or_default().width();
         let now = self.sight();
         let next_stamp = now.next_stamp;
         let mut windows = policy.windows_at(at);
@@ -169,8 +162,14 @@ impl Item {
                     let used = self.level(place, level, at);
                     let mut lows = Vec::new();
                     if level.is_continuous {
-                        let left = self.bytes(&refunds_name(place)).map(Left::read).transpose()?;
-                        lows = Left::lows_at(left.as_ref(), level, place, sights, &now);
+                        lows = match width {
+                            Width::Fixed => unrecorded_lows(used, next_stamp),
+                            Width::Packed => {
+                                let left = self.bytes(&refunds_name(place));
+                                let left = left.map(Left::read).transpose()?;
+                                Left::lows_at(left.as_ref(), level, place, sights, &now)
+                            }
+                        };
                         if let Some(permit) = permit {
                             let cost = permit.charged().amounts.at(unit);
                             refine(&mut lows, level, permit, cost, at);
@@ -276,9 +275,9 @@ pub(crate) fn refined(entry: Entry, permit: &Permit) -> Result<Entry, Error> {
     Ok(parts.into_entry(entry.policy())?)
 }
 
-/// The shape of `policy` as an item has it.
-pub(crate) fn shape_of(policy: &Policy) -> AttributeValue {
-    to_bytes([&[FORMAT], policy.shape_bytes()].concat())
+/// The shape of `policy` as an item of `format` has it.
+pub(crate) fn shape_of(policy: &Policy, format: Format) -> AttributeValue {
+    to_bytes([&[format.number()], policy.shape_bytes()].concat())
 }
 
 pub(crate) fn corrupt(why: &str) -> Error {

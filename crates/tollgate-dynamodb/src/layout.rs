@@ -17,7 +17,8 @@
 //! below `f` exists; nothing is ever added to a slot below `f`. An expired slot that nobody has subtracted yet makes the sum
 //! too large, never too small, so a charge within the sum is always within the limit.
 //!
-//! Items of format 1 have overlapping counters instead, `w<place>.<slot>`: what was charged from this slot on for one window.
+//! Items of [format 1](crate::format) have overlapping counters instead, `w<place>.<slot>`: what was charged from this slot
+//! on for one window.
 
 use tollgate::core::bounds::{LOG_ENTRIES_MAX, LOWS_MAX};
 use tollgate::core::{Derived, Policy, Timestamp};

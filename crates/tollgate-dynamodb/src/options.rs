@@ -14,6 +14,7 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use tollgate::{Clock, Error, ErrorKind, Observer, Span, SystemClock};
 
 use crate::fault::Target;
+use crate::format::Format;
 use crate::send::Wire;
 use crate::skew::{DateReader, Guarded};
 use crate::tries::Watch;
@@ -42,6 +43,7 @@ pub struct Options {
     skew_max: Option<Span>,
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
+    pub(crate) format: Format,
 }
 
 impl Options {
@@ -57,6 +59,7 @@ impl Options {
             skew_max: Some(SKEW_MAX_DEFAULT),
             clock: Arc::new(SystemClock),
             observer: None,
+            format: Format::default(),
         }
     }
 
@@ -108,6 +111,25 @@ impl Options {
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
+    }
+
+    /// The format in which items are written: 2, the newest, or 1, to share the table with programs that know only that. Both
+    /// are read, and an item of format 2 stays one. With 1 every operation is a compare-and-swap of the whole entry.
+    ///
+    /// ```
+    /// use tollgate_dynamodb::Options;
+    ///
+    /// let options = Options::new("tollgate").format(1)?;
+    /// let error = options.format(3).unwrap_err();
+    /// assert_eq!(error.to_string(), "dynamodb: format 3 is not one of 1, 2");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for any other number.
+    pub fn format(mut self, format: u8) -> Result<Self, Error> {
+        self.format = Format::parse(format)?;
+        Ok(self)
     }
 
     /// A way to the table and the clock that goes with it.

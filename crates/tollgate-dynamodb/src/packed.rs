@@ -1,5 +1,5 @@
-//! Lists of numbers as bytes: differences to the number before, seven bits to a byte. Items of format 1 have eight bytes for
-//! each number instead.
+//! Lists of numbers as bytes: differences to the number before, seven bits to a byte. Items of [format 1](crate::format) have
+//! eight bytes for each number instead.
 
 use tollgate::Error;
 use tollgate::core::bounds::{ABANDONED_AFTER, SETTLED_RUNS_MAX_SHARED};
@@ -64,6 +64,10 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Vec<u64>, Error> {
     if shift == 0 { Ok(numbers) } else { Err(corrupt("a list of numbers ends too early")) }
 }
 
+fn pack_fixed(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
 fn unpack_fixed(bytes: &[u8]) -> Result<Vec<u64>, Error> {
     let (numbers, rest) = bytes.as_chunks();
     if rest.is_empty() {
@@ -73,7 +77,10 @@ fn unpack_fixed(bytes: &[u8]) -> Result<Vec<u64>, Error> {
     }
 }
 
-pub(crate) fn write_log(log: &[(Timestamp, u64)]) -> Vec<u8> {
+pub(crate) fn write_log(log: &[(Timestamp, u64)], width: Width) -> Vec<u8> {
+    if width == Width::Fixed {
+        return pack_fixed(log.iter().flat_map(|(at, amount)| [at.as_micros(), *amount]));
+    }
     let (mut packer, mut before) = (Packer::default(), 0);
     for (at, amount) in log {
         packer.push(at.as_micros().saturating_sub(before));
@@ -98,7 +105,11 @@ pub(crate) fn read_log(bytes: &[u8], width: Width) -> Result<Part, Error> {
     Ok(Part::Window(entries.collect()))
 }
 
-pub(crate) fn write_slots(held: &[SlotPart]) -> Vec<u8> {
+pub(crate) fn write_slots(held: &[SlotPart], width: Width) -> Vec<u8> {
+    if width == Width::Fixed {
+        let slot = |slot: &SlotPart| [slot.stamp, slot.expires_at.as_micros(), slot.places];
+        return pack_fixed(held.iter().flat_map(slot));
+    }
     let (mut packer, mut stamp, mut expires_at) = (Packer::default(), 0, 0);
     for slot in held {
         packer.push_step(stamp, slot.stamp);
@@ -142,7 +153,11 @@ pub(crate) fn full_until(settled: &SettledPart) -> Option<Timestamp> {
     (SETTLED_RUNS_MAX_SHARED <= settled.runs.len()).then_some(*admitted_at + ABANDONED_AFTER)
 }
 
-pub(crate) fn write_settled(settled: &SettledPart) -> Vec<u8> {
+pub(crate) fn write_settled(settled: &SettledPart, width: Width) -> Vec<u8> {
+    if width == Width::Fixed {
+        let run = |(first, last, at): &(u64, u64, Timestamp)| [*first, *last, at.as_micros()];
+        return pack_fixed([settled.floor].into_iter().chain(settled.runs.iter().flat_map(run)));
+    }
     let bytes = write_runs(&settled.runs, settled.floor);
     let extra = bytes.len().saturating_sub(SETTLED_BYTES_MAX);
     if extra == 0 {
@@ -151,7 +166,7 @@ pub(crate) fn write_settled(settled: &SettledPart) -> Vec<u8> {
     // A run takes at most 24 bytes, so this never drops more than it has to.
     let (dropped, runs) = settled.runs.split_at(extra.div_ceil(24));
     let floor = dropped.iter().map(|(_, last, _)| *last).fold(settled.floor, u64::max);
-    write_settled(&SettledPart { runs: runs.to_vec(), floor })
+    write_settled(&SettledPart { runs: runs.to_vec(), floor }, width)
 }
 
 fn write_runs(runs: &[(u64, u64, Timestamp)], floor: u64) -> Vec<u8> {
@@ -185,7 +200,10 @@ pub(crate) fn read_settled(bytes: &[u8], width: Width) -> Result<SettledPart, Er
     Ok(SettledPart { runs: runs.collect(), floor: *floor })
 }
 
-pub(crate) fn write_changed((stamp, at): (u64, Timestamp)) -> Vec<u8> {
+pub(crate) fn write_changed((stamp, at): (u64, Timestamp), width: Width) -> Vec<u8> {
+    if width == Width::Fixed {
+        return pack_fixed([stamp, at.as_micros()]);
+    }
     let mut packer = Packer::default();
     packer.push(stamp);
     packer.push(at.as_micros());

@@ -167,6 +167,12 @@ fn merge(lows: &mut Vec<(u64, u64)>, most: usize) {
     }
 }
 
+/// The lows of a bucket whose lows are not recorded. Cost beyond an estimate has no stamp of its own there, so nothing is known
+/// of the time after the last charge either.
+pub(crate) fn unrecorded_lows(used: u64, next_stamp: u64) -> Vec<(u64, u64)> {
+    if used == 0 { Vec::new() } else { vec![(next_stamp, 0)] }
+}
+
 /// Raises the `lows` after the charge of `permit` to what that charge of `cost` tokens alone proves, given that the last charge
 /// of the bucket came at `at`.
 pub(crate) fn refine(

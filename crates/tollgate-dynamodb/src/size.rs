@@ -6,6 +6,7 @@ use tollgate::core::{Derived, Part, Parts, SlotPart};
 use tollgate::{Error, Policy, Span, Timestamp};
 
 use crate::expression::to_number;
+use crate::format::Format;
 use crate::item::{Attributes, KEY, TTL, VERSION};
 use crate::store::DynamoDb;
 use crate::write::attributes_of;
@@ -54,7 +55,7 @@ impl DynamoDb {
         });
         let states = states.collect();
         let parts = Parts { at, next_stamp: at.as_micros(), states, ..Parts::default() };
-        let mut item = attributes_of(&parts.into_entry(policy)?);
+        let mut item = attributes_of(&parts.into_entry(policy)?, Format::New);
         let number = to_number(at.as_micros().into());
         item.insert(KEY.to_owned(), AttributeValue::S(format!("{}/{subject}", policy.name())));
         item.insert(VERSION.to_owned(), number.clone());

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use tollgate::core::{Known, apply};
+use tollgate::core::Known;
 use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Policy, Store};
 
-use crate::change::run;
 use crate::fast;
+use crate::format::Format;
 use crate::hints::Hints;
 use crate::item::Item;
 use crate::key::SHARED;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::options::Options;
+use crate::run::{Seen, run};
 use crate::send::Wire;
 use crate::skew::Guarded;
 use crate::tries::Tries;
@@ -42,6 +43,7 @@ pub struct DynamoDb {
     pub(crate) clock: Arc<Guarded>,
     pub(crate) hints: Hints,
     pub(crate) lanes: Lanes,
+    pub(crate) format: Format,
 }
 
 impl DynamoDb {
@@ -62,8 +64,9 @@ impl DynamoDb {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there is no region.
     pub async fn new(options: Options) -> Result<Self, Error> {
+        let format = options.format;
         let (wire, clock) = options.open().await?;
-        Ok(Self { wire, clock, hints: Hints::default(), lanes: Lanes::default() })
+        Ok(Self { wire, clock, hints: Hints::default(), lanes: Lanes::default(), format })
     }
 
     /// Reports what this store cannot keep of `policy`: a rolling window of more than
@@ -104,7 +107,7 @@ impl DynamoDb {
                     let item = self.read(tries, &key).await?;
                     return self.swap(tries, operation, &key, Some(item)).await;
                 }
-                if fast::is_fast(&layout, ask) {
+                if self.format == Format::New && fast::is_fast(&layout, ask) {
                     return self.acquire_fast(tries, ask, &layout, &key).await;
                 }
                 self.swap(tries, operation, &key, None).await
@@ -128,9 +131,11 @@ impl DynamoDb {
         {
             // What the next write will replace it by.
             let mut entry = item.entry_with(operation.policy(), None, &[])?.mended(now);
-            return Ok(apply(operation, &mut entry, Known::New, now)?.outcome);
+            let format = self.format.after(Some(item));
+            return Ok(format.apply(operation, &mut entry, Known::New, now)?.outcome);
         }
-        Ok(run(operation, item.as_deref(), &[], Known::New, now)?.0.outcome)
+        let seen = Seen::new(item.as_deref(), self.format);
+        Ok(run(operation, seen, Known::New, now)?.0.outcome)
     }
 
     /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.

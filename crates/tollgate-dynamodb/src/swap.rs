@@ -7,8 +7,10 @@ use tollgate::core::{Entry, Span, Timestamp, bounds::PERMIT_TTL, standings};
 
 use crate::expression::{Expression, to_number};
 use crate::fast::{PRUNE_SLACK, is_dead, ttl_of};
+use crate::format::Format;
 use crate::item::{Attributes, Item, KEY, TTL, VERSION};
 use crate::layout::Layout;
+use crate::old_ids::IdChanges;
 use crate::token;
 use crate::write::attributes_of;
 
@@ -26,14 +28,21 @@ pub(crate) struct Swap {
     pub(crate) condition: Expression,
 }
 
-/// The write that turns `seen` into `entry`, marked with the last of `tokens` and without the marks that are `finished`.
-pub(crate) fn swap(
-    entry: &Entry,
-    seen: Option<&Item>,
-    tokens: &[String],
-    finished: &[String],
-) -> Swap {
-    let mut wanted = attributes_of(entry);
+/// What a swap writes beside the entry.
+#[derive(Debug, Default)]
+pub(crate) struct Marks<'a> {
+    /// The marks of writes that must not be there yet; the last is that of this one.
+    pub(crate) tokens: &'a [String],
+    /// The marks that can go.
+    pub(crate) finished: &'a [String],
+    /// What changes about ids, where the item has them.
+    pub(crate) ids: IdChanges,
+}
+
+/// The write that turns `seen` into `entry` in `format`.
+pub(crate) fn swap(entry: &Entry, seen: Option<&Item>, format: Format, marks: &Marks<'_>) -> Swap {
+    let Marks { tokens, finished, ids } = marks;
+    let mut wanted = attributes_of(entry, format);
     let version = seen.map_or(entry.at().as_micros().max(1), Item::version);
     wanted.insert(VERSION.to_owned(), to_number(u128::from(version) + 1));
     wanted.insert(TTL.to_owned(), to_number(ttl(entry).into()));
@@ -46,13 +55,16 @@ pub(crate) fn swap(
         Some(_) => condition.only_if_is(VERSION, version.into()),
         None => condition.only_if_missing(KEY),
     }
-    for name in tokens {
+    for name in *tokens {
         condition.only_if_missing(name);
     }
 
     let mut update = condition.clone();
+    if format == Format::Old {
+        ids.apply(&mut wanted, seen, entry.at());
+    }
     if let Some(seen) = seen {
-        keep_what_others_need(&mut wanted, seen, entry, finished);
+        keep_what_others_need(&mut wanted, seen, entry, format, finished);
         for name in seen.attributes.keys().filter(|name| *name != KEY) {
             if !wanted.contains_key(name) {
                 update.remove(name);
@@ -70,15 +82,21 @@ pub(crate) fn swap(
 
 /// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, and counters of windows that
 /// are over for us but perhaps not for an instance whose clock is behind.
-fn keep_what_others_need(wanted: &mut Attributes, seen: &Item, entry: &Entry, finished: &[String]) {
+fn keep_what_others_need(
+    wanted: &mut Attributes,
+    seen: &Item,
+    entry: &Entry,
+    format: Format,
+    finished: &[String],
+) {
     let layout = Layout::of(entry.policy());
-    let same_shape = seen.has_shape_of(entry.policy());
+    let same_layout = seen.has_layout_of(entry.policy(), format);
     let at = entry.at();
     for (name, value) in &seen.attributes {
         let kept = if token::is_token(name) {
             !token::is_dead(name, at) && !finished.contains(name)
         } else {
-            same_shape && is_over(&layout, name, at) && !is_dead(&layout, name, at)
+            same_layout && is_over(&layout, name, at) && !is_dead(&layout, name, at)
         };
         if kept && !wanted.contains_key(name) {
             wanted.insert(name.clone(), value.clone());

@@ -1,95 +1,124 @@
 //! An entry of the core as the attributes of an item.
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use tollgate::core::{Entry, Part, SettledPart, Timestamp};
 
 use crate::expression::{to_bytes, to_number};
+use crate::format::{Format, trim_settled_old};
 use crate::item::{AT, Attributes, CHANGED, FULL_UNTIL, SETTLED, SHAPE, STAMP, shape_of};
 use crate::layout::{
     Grid, Kind, Layout, calendar_name, closed_name, first_name, level_name, log_name, refunds_name,
     slot_name, slots_name, sum_name,
 };
+use crate::overlapping::Counters;
 use crate::packed::{
     full_until, trim_settled, write_changed, write_log, write_settled, write_slots,
 };
 use crate::refund::Left;
 
-/// The attributes of `entry`, without key, version and time to live.
-pub(crate) fn attributes_of(entry: &Entry) -> Attributes {
+/// The attributes of `entry` in `format`, without key, version and time to live.
+pub(crate) fn attributes_of(entry: &Entry, format: Format) -> Attributes {
     let (policy, mut parts) = (entry.policy(), entry.parts());
-    let mut all = Attributes::new();
-    all.insert(SHAPE.to_owned(), shape_of(policy));
-    all.insert(STAMP.to_owned(), to_number(parts.next_stamp.into()));
-    all.insert(AT.to_owned(), to_number(parts.at.as_micros().into()));
+    let mut item = Writer { attributes: Attributes::new(), entry, format };
+    item.insert(SHAPE, shape_of(policy, format));
+    item.insert(STAMP, to_number(parts.next_stamp.into()));
+    item.insert(AT, to_number(parts.at.as_micros().into()));
     let layout = Layout::of(policy);
+    let mut counters = Counters::default();
     for (place, (kind, part)) in layout.kinds.iter().zip(&parts.states).enumerate() {
-        write_part(&mut all, place, kind, part, entry, parts.next_stamp);
-    }
-    for (place, until) in &parts.closed {
-        all.insert(closed_name(*place), to_number(until.as_micros().into()));
-    }
-    trim_settled(&mut parts.settled, parts.at);
-    if parts.settled != SettledPart::default() {
-        all.insert(SETTLED.to_owned(), to_bytes(write_settled(&parts.settled)));
-    }
-    if let Some(until) = full_until(&parts.settled) {
-        all.insert(FULL_UNTIL.to_owned(), to_number(until.as_micros().into()));
-    }
-    if let Some(changed) = parts.changed {
-        all.insert(CHANGED.to_owned(), to_bytes(write_changed(changed)));
-    }
-    all
-}
-
-fn write_part(
-    all: &mut Attributes,
-    place: usize,
-    kind: &Kind,
-    part: &Part,
-    entry: &Entry,
-    next_stamp: u64,
-) {
-    match (kind, part) {
-        (Kind::Level(level), Part::Bucket { used, lows }) => {
-            if 0 < *used {
-                let full_at = level.of(entry.at()) + u128::from(*used);
-                all.insert(level_name(place), to_number(full_at));
-            }
-            if level.is_continuous {
-                let left = Left { next_stamp, at: entry.at(), used: *used, lows: lows.clone() };
-                all.insert(refunds_name(place), to_bytes(left.write()));
-            }
-        }
-        (Kind::Grid(grid), Part::Window(log)) if !log.is_empty() => {
-            let Some(slots) = by_slot(grid, log) else { return insert_log(all, place, log) };
-            let sum: u64 = slots.iter().map(|(_, amount)| *amount).sum();
-            let first =
-                slots.iter().map(|(slot, _)| *slot).fold(grid.first_at(entry.at()), u64::min);
-            all.insert(sum_name(place), to_number(sum.into()));
-            all.insert(first_name(place), to_number(first.into()));
-            for (slot, amount) in slots {
-                all.insert(slot_name(place, slot), to_number(amount.into()));
-            }
-        }
-        (Kind::Calendar { .. }, Part::Calendar { end, used, late }) => {
-            let inside = *end - tollgate::Span::from_micros(1);
-            let borders = entry.policy().windows_at(inside).nth(place).flatten();
-            let Some([open, next]) = borders else { return };
-            for (end, used) in [(open.end, *used), (next.end, *late)] {
-                if 0 < used {
-                    all.insert(calendar_name(place, end), to_number(used.into()));
+        match (format, kind, part) {
+            (Format::Old, Kind::Grid(grid), Part::Window(log)) => {
+                match counters.of(place, grid, log) {
+                    Some(counters) => item.attributes.extend(counters),
+                    None => item.insert_log(place, log),
                 }
             }
+            _ => item.write_part(place, kind, part, parts.next_stamp),
         }
-        (Kind::Log, Part::Window(log)) if !log.is_empty() => insert_log(all, place, log),
-        (Kind::Slots { .. }, Part::Slots(held)) if !held.is_empty() => {
-            all.insert(slots_name(place), to_bytes(write_slots(held)));
+    }
+    for (place, until) in &parts.closed {
+        item.insert(closed_name(*place), to_number(until.as_micros().into()));
+    }
+    match format {
+        Format::Old => trim_settled_old(&mut parts.settled),
+        Format::New => {
+            trim_settled(&mut parts.settled, parts.at);
+            if let Some(until) = full_until(&parts.settled) {
+                item.insert(FULL_UNTIL, to_number(until.as_micros().into()));
+            }
         }
-        _ => {}
+    }
+    if parts.settled != SettledPart::default() {
+        item.insert(SETTLED, to_bytes(write_settled(&parts.settled, format.width())));
+    }
+    if let Some(changed) = parts.changed {
+        item.insert(CHANGED, to_bytes(write_changed(changed, format.width())));
+    }
+    item.attributes
+}
+
+/// An item in the making.
+struct Writer<'a> {
+    attributes: Attributes,
+    entry: &'a Entry,
+    format: Format,
+}
+
+impl Writer<'_> {
+    fn insert(&mut self, name: impl Into<String>, value: AttributeValue) {
+        self.attributes.insert(name.into(), value);
+    }
+
+    fn insert_log(&mut self, place: usize, log: &[(Timestamp, u64)]) {
+        if !log.is_empty() {
+            self.insert(log_name(place), to_bytes(write_log(log, self.format.width())));
+        }
+    }
+
+    fn write_part(&mut self, place: usize, kind: &Kind, part: &Part, next_stamp: u64) {
+        let at = self.entry.at();
+        match (kind, part) {
+            (Kind::Level(level), Part::Bucket { used, lows }) => {
+                if 0 < *used {
+                    let full_at = level.of(at) + u128::from(*used);
+                    self.insert(level_name(place), to_number(full_at));
+                }
+                if level.is_continuous && self.format == Format::New {
+                    let left = Left { next_stamp, at, used: *used, lows: lows.clone() };
+                    self.insert(refunds_name(place), to_bytes(left.write()));
+                }
+            }
+            (Kind::Grid(grid), Part::Window(log)) if !log.is_empty() => {
+                let Some(slots) = by_slot(grid, log) else { return self.insert_log(place, log) };
+                let sum: u64 = slots.iter().map(|(_, amount)| *amount).sum();
+                let first = slots.iter().map(|(slot, _)| *slot).fold(grid.first_at(at), u64::min);
+                self.insert(sum_name(place), to_number(sum.into()));
+                self.insert(first_name(place), to_number(first.into()));
+                for (slot, amount) in slots {
+                    self.insert(slot_name(place, slot), to_number(amount.into()));
+                }
+            }
+            (Kind::Calendar { .. }, Part::Calendar { end, used, late }) => {
+                let inside = *end - tollgate::Span::from_micros(1);
+                let borders = self.entry.policy().windows_at(inside).nth(place).flatten();
+                let Some([open, next]) = borders else { return };
+                for (end, used) in [(open.end, *used), (next.end, *late)] {
+                    if 0 < used {
+                        self.insert(calendar_name(place, end), to_number(used.into()));
+                    }
+                }
+            }
+            (Kind::Log, Part::Window(log)) => self.insert_log(place, log),
+            (Kind::Slots { .. }, Part::Slots(held)) if !held.is_empty() => {
+                self.insert(slots_name(place), to_bytes(write_slots(held, self.format.width())));
+            }
+            _ => {}
+        }
     }
 }
 
 /// The log by the number of its slots; nothing if an entry is not at the end of a slot.
-fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
+pub(crate) fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
     log.iter()
         .map(|(end, amount)| {
             let number = end.as_micros() / grid.slot;
@@ -99,10 +128,6 @@ fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
         .collect()
 }
 
-fn insert_log(all: &mut Attributes, place: usize, log: &[(Timestamp, u64)]) {
-    all.insert(log_name(place), to_bytes(write_log(log)));
-}
-
 #[cfg(test)]
 mod tests {
     use tollgate::core::bounds::{ABANDONED_AFTER, PERMIT_TTL, SETTLED_RUNS_MAX_SHARED};
@@ -110,9 +135,9 @@ mod tests {
     use tollgate::{Ask, Costs, Limit, RollingWindow, Span};
 
     use super::*;
-    use crate::change::run;
     use crate::item::Item;
     use crate::packed::SETTLED_BYTES_MAX;
+    use crate::run::{Seen, run};
 
     fn policy() -> Policy {
         let rule = RollingWindow::new(1_000_000, Span::from_hours(1));
@@ -137,7 +162,11 @@ mod tests {
     }
 
     fn stored(entry: &Entry) -> Item {
-        Item { attributes: attributes_of(entry) }
+        Item { attributes: attributes_of(entry, Format::New) }
+    }
+
+    fn seen(item: &Item) -> Seen<'_> {
+        Seen::new(Some(item), Format::New)
     }
 
     fn settled_bytes(item: &Item) -> usize {
@@ -162,13 +191,8 @@ mod tests {
                 if 0 < number {
                     largest = largest.max(settled_bytes(&item));
                 }
-                let again = run(
-                    &Operation::Release(&permits[number / 2]),
-                    Some(&item),
-                    &[],
-                    Known::New,
-                    now,
-                );
+                let release = Operation::Release(&permits[number / 2]);
+                let again = run(&release, seen(&item), Known::New, now);
                 let settled = again.unwrap().0.outcome == tollgate::Outcome::Settled(false);
                 assert_eq!(settled, 0 < number);
             }
@@ -187,7 +211,7 @@ mod tests {
         let (mut entry, permits, now) = in_flight(&policy, 60_000);
         let ask = Ask::new(&policy, "s");
         let acquire =
-            |item: &Item, now| run(&Operation::Acquire(&ask), Some(item), &[], Known::New, now);
+            |item: &Item, now| run(&Operation::Acquire(&ask), seen(item), Known::New, now);
         for (number, permit) in permits.iter().step_by(2).enumerate() {
             if number == SETTLED_RUNS_MAX_SHARED - 1 {
                 assert!(acquire(&stored(&entry), now).is_ok(), "below the bound");
@@ -201,7 +225,7 @@ mod tests {
                 assert_eq!(error.unwrap_err().kind(), tollgate::ErrorKind::Contended);
                 assert!(acquire(&item, oldest + ABANDONED_AFTER).is_ok());
                 let free = ask.clone().without_refund();
-                assert!(run(&Operation::Acquire(&free), Some(&item), &[], Known::New, now).is_ok());
+                assert!(run(&Operation::Acquire(&free), seen(&item), Known::New, now).is_ok());
             }
         }
         let item = stored(&entry);
@@ -209,7 +233,7 @@ mod tests {
         // The oldest permits get nothing back any more, but what they cost beyond the estimate is charged.
         let settle = |permit: &Permit, actual| {
             let actual = Costs::new().with("requests", actual);
-            run(&Operation::Settle(permit, &actual), Some(&item), &[], Known::New, now)
+            run(&Operation::Settle(permit, &actual), seen(&item), Known::New, now)
         };
         let used = |entry: &Entry| tollgate::core::standings(entry, now)[0].used;
         assert_eq!(settle(&permits[1], 0).unwrap_err().kind(), tollgate::ErrorKind::Expired);

@@ -12,11 +12,13 @@ mod conforms;
 mod counts;
 mod errors;
 mod faults;
+mod formats;
 mod ids;
 mod overrides;
 mod refunds;
 mod requirements;
 mod sabotage;
+mod stories;
 mod tries;
 mod windows;
 

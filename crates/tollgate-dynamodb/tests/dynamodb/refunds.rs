@@ -8,6 +8,7 @@ use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, Operation, Outcome, Permit
 use tollgate::{Clock, RollingWindow, Span, Standing, SystemClock, Timestamp, TokenBucket, within};
 use tollgate_testing::script::Single;
 
+use crate::formats::old_gate;
 use crate::{Desk, Dynamo, admit, remaining, single, standing};
 
 /// Numbers that are the same in every run.
@@ -85,6 +86,23 @@ async fn taking_and_giving_back_below_the_limit_is_never_refused() {
 async fn credits_are_never_looser_than_the_core() {
     let desk = Desk::new().await;
     let gates = [desk.gate().await, desk.gate().await, desk.gate().await];
+    // A charge proves how low the bucket cannot have been.
+    let floor =
+        |estimate: u64, actual: u64, age: u64| estimate.saturating_sub(age).min(estimate - actual);
+    compare_credits(&desk, &gates, floor).await;
+}
+
+/// The same in format 1, where nothing is recorded for giving back: a credit is what has not refilled since the charge.
+#[tokio::test]
+async fn credits_in_format_1_are_never_looser_than_the_core() {
+    let desk = Desk::new().await;
+    let gates = [old_gate(&desk).await, old_gate(&desk).await, old_gate(&desk).await];
+    let floor = |estimate: u64, actual: u64, age: u64| (estimate - actual).saturating_sub(age);
+    compare_credits(&desk, &gates, floor).await;
+}
+
+/// `floor` is the least credit of a charge, for an estimate, an actual cost and an age in microseconds of refill.
+async fn compare_credits(desk: &Desk, gates: &[Dynamo; 3], floor: impl Fn(u64, u64, u64) -> u64) {
     let (mut credits, mut less) = (0, 0);
     for seed in 1..=24_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -119,8 +137,7 @@ async fn credits_are_never_looser_than_the_core() {
                 if actual < estimate {
                     let micros = |tokens: u64| tokens * 1_000_000 / per_second;
                     let age = now.since(here.grant().at).as_micros();
-                    let floor = micros(estimate).saturating_sub(age);
-                    let floor = floor.min(micros(estimate - actual)).min(before);
+                    let floor = floor(micros(estimate), micros(actual), age).min(before);
                     assert!(floor <= before - after + 1, "seed {seed}: {floor} {before} {after}");
                     credits += 1;
                 }

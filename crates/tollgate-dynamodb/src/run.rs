@@ -1,0 +1,114 @@
+//! Operations on the entry that an item says. The core decides; what it leaves is then written as the service can.
+
+use tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
+use tollgate::core::{Applied, Change, Entry, IdChange, Known};
+use tollgate::{Error, ErrorKind, Operation, Timestamp};
+
+use crate::format::Format;
+use crate::item::{Item, given_back, refined};
+use crate::lanes::Answers;
+use crate::refund::Sight;
+
+/// What is known of an item when operations are run on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) item: Option<&'a Item>,
+    /// Earlier sights of it.
+    pub(crate) sights: &'a [Sight],
+    /// The format in which it is written next.
+    pub(crate) format: Format,
+}
+
+impl<'a> Seen<'a> {
+    /// `item` as a store sees it that writes `format`.
+    pub(crate) fn new(item: Option<&'a Item>, format: Format) -> Self {
+        Self { item, sights: &[], format: format.after(item) }
+    }
+
+    /// The entry for `operation`: a fresh one if there is no item.
+    fn entry(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Entry, Error> {
+        let numbers = self.format.numbers(operation.policy());
+        match self.item {
+            Some(item) => item.entry_with(numbers, given_back(operation), self.sights),
+            None => Ok(Entry::fresh(numbers, now)),
+        }
+    }
+}
+
+/// Runs `operation` at `now` on the entry of what was `seen`.
+pub(crate) fn run(
+    operation: &Operation<'_>,
+    seen: Seen<'_>,
+    known: Known,
+    now: Timestamp,
+) -> Result<(Applied, Entry), Error> {
+    let mut entry = seen.entry(operation, now)?;
+    let applied = run_on(&mut entry, operation, seen, known, now)?;
+    Ok((applied, entry))
+}
+
+/// What came of operations that were run one after another.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) answers: Answers,
+    /// The change of the first operation's id.
+    pub(crate) id: IdChange,
+    /// The entry afterwards; nothing if no operation changed it.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// As [`run`], with several operations, each on what the one before left. One that fails changes nothing.
+pub(crate) fn run_all(
+    operations: &[Operation<'_>],
+    seen: Seen<'_>,
+    known: Known,
+    now: Timestamp,
+) -> Result<Ran, Error> {
+    let Some((first, rest)) = operations.split_first() else {
+        return Ok(Ran { answers: Answers::new(), id: IdChange::Nothing, entry: None });
+    };
+    let mut entry = seen.entry(first, now)?;
+    let (mut answers, mut changed) = (Answers::with_capacity(operations.len()), false);
+    let mut add = |applied: Result<Applied, Error>| {
+        let id = applied.as_ref().map_or(IdChange::Nothing, |applied| applied.id);
+        changed |= applied.as_ref().is_ok_and(|applied| applied.change == Change::Entry);
+        answers.push(applied.map(|applied| applied.outcome));
+        id
+    };
+    let id = add(run_on(&mut entry, first, seen, known, now));
+    for operation in rest {
+        if let Some(permit) = given_back(operation)
+            && seen.format == Format::New
+        {
+            entry = refined(entry, permit)?;
+        }
+        add(run_on(&mut entry, operation, seen, Known::New, now));
+    }
+    Ok(Ran { answers, id, entry: changed.then_some(entry) })
+}
+
+/// Runs `operation` on `entry`, which stays as it is if the operation fails.
+fn run_on(
+    entry: &mut Entry,
+    operation: &Operation<'_>,
+    Seen { item, format, .. }: Seen<'_>,
+    known: Known,
+    now: Timestamp,
+) -> Result<Applied, Error> {
+    let is_refused = matches!(operation, Operation::Acquire(ask) if ask.is_refundable())
+        && item.is_some_and(|item| item.is_full_at(now));
+    if !is_refused {
+        return format.apply(operation, entry, known, now);
+    }
+    let applied = format.apply(operation, &mut entry.clone(), known, now)?;
+    if applied.change == Change::Entry {
+        return Err(Error::new(
+            ErrorKind::Contended,
+            format!(
+                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject wait to be settled; settle or release \
+                 them, or ask again later"
+            ),
+        ));
+    }
+    Ok(applied)
+}
