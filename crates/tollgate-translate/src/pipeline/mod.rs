@@ -3,7 +3,9 @@
 //! No chunk needs another's result, so they may come in any order and the document is the same byte for byte. What
 //! sets the pace is the quota, or the number of chunks at once, and nothing else.
 
+mod alike;
 mod amend;
+mod answer;
 mod attempt;
 mod book;
 mod calibrated;
@@ -11,6 +13,7 @@ mod output;
 mod progress;
 mod route;
 mod run;
+mod settle;
 mod single;
 mod spec;
 mod stop;
