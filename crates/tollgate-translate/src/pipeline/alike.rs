@@ -104,8 +104,11 @@ fn why(count: usize, useless: &Useless) -> String {
     let reason = useless.reason.trim_end_matches('.');
     match useless.blame {
         Blame::Request => format!("the provider refused {count} requests in a row: {reason}"),
-        Blame::Model | Blame::Size => format!(
+        Blame::Model => format!(
             "{count} answers in a row were useless: {reason}; check the languages and the model before you resume"
+        ),
+        Blame::Size => format!(
+            "{count} answers in a row were useless: {reason}; resume with another model, or make a job of smaller chunks"
         ),
     }
 }

@@ -80,10 +80,13 @@ impl Attempt {
         Came::Useless(Useless { reason, blame, is_part })
     }
 
-    /// Whether a source that was repeated twice is what the model makes of this chunk, and not of every one.
+    /// Whether a source that was repeated twice is what the model makes of this text, and not of every one.
     async fn accepts_echoes(&self, attempts: u32) -> Result<bool, Error> {
-        let counts = self.engine.store.counts(&self.claim.job).await?;
-        Ok(0 < counts.done || ECHOES_MAX <= attempts)
+        if self.claim.drafts.open().len() < self.claim.run.len() as usize || ECHOES_MAX <= attempts
+        {
+            return Ok(true);
+        }
+        Ok(0 < self.engine.store.counts(&self.claim.job).await?.done)
     }
 
     async fn done(&self, drafts: Drafts, asking: &Asking, used: Used) -> Result<(), Error> {

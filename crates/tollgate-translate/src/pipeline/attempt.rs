@@ -220,7 +220,7 @@ async fn keep_alive(engine: &Engine, claim: &Claim, lease: Span) -> Infallible {
 }
 
 fn over_budget(budget: Budget, spent: u64, next: u64, is_contended: bool) -> Poor {
-    let raise_to = Micros(budget.most.saturating_mul(2).max(spent.saturating_add(next) * 2));
+    let raise_to = Micros(budget.most.saturating_mul(2).max(spent.saturating_add(next)));
     let [most, spent, next] = [budget.most, spent, next].map(Micros);
     let bound = match budget.is_hard {
         true => format!("at most {most} may be"),

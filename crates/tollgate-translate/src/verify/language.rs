@@ -19,6 +19,10 @@ const ANY_LETTERS_MIN: usize = 300;
 /// Letters in another script than the target's from which on they are no names.
 const FOREIGN_LETTERS_MIN: u64 = 40;
 
+/// The same where there is not one letter of the target's: new words in Latin letters can be names, those in other letters cannot.
+const LATIN_LETTERS_MIN: u64 = 20;
+const STRANGE_LETTERS_MIN: u64 = 4;
+
 /// Words of the source in a translation from which on its share of them says something, and that share in percent.
 const SOURCE_WORDS_MIN: usize = 8;
 const SOURCE_WORDS_PERCENT: usize = 70;
@@ -104,25 +108,25 @@ fn without(vocabulary: &Vocabulary, text: &str) -> String {
 /// What the scripts of `text` say, if it has new words in another script than the target's, or in the wrong one of several.
 fn by_script(task: &Task, vocabulary: &Vocabulary, text: &str) -> Option<Language> {
     let scripts = script::scripts_of(&task.to);
-    let is_own = |script: Option<Script>| script.is_none_or(|script| scripts.contains(&script));
-    let weight = |text: &str| text.chars().filter_map(Script::of).map(Script::weight).sum::<u64>();
-    let own: u64 = text
-        .chars()
-        .filter_map(Script::of)
-        .filter(|it| scripts.contains(it))
-        .map(Script::weight)
-        .sum();
-    let foreign: Vec<&str> = script::words(text)
-        .filter(|word| !is_own(word.script) && !vocabulary.has(word))
-        .map(|word| word.text)
-        .collect();
-    let letters: u64 = foreign.iter().map(|word| weight(word)).sum();
-    if FOREIGN_LETTERS_MIN <= letters && own < letters {
-        let info = Detector::new().detect(&foreign.join(" "));
+    let (mut own, mut letters, mut foreign) = (0, 0, Vec::new());
+    for word in script::words(text).filter(|word| !vocabulary.has(word)) {
+        let Some(script) = word.script else { continue };
+        let weight = script.weight() * word.text.chars().count() as u64;
+        if scripts.contains(&script) {
+            own += weight;
+        } else {
+            letters += weight;
+            foreign.push(word);
+        }
+    }
+    let is_latin = foreign.iter().all(|word| word.script == Some(Script::Latin));
+    let alone = if is_latin { LATIN_LETTERS_MIN } else { STRANGE_LETTERS_MIN };
+    if (FOREIGN_LETTERS_MIN <= letters && own < letters) || (own == 0 && alone <= letters) {
+        let words: Vec<&str> = foreign.iter().map(|word| word.text).collect();
+        let info = Detector::new().detect(&words.join(" "));
         let found = info.and_then(|info| Language::of_detected(info.lang()));
-        return found
-            .filter(|found| !found.is_same_as(&task.to))
-            .or_else(|| Some(task.from.clone()));
+        let found = found.filter(|found| !found.is_same_as(&task.to));
+        return Some(found.unwrap_or_else(|| task.from.clone()));
     }
     among_han(task, text)
 }

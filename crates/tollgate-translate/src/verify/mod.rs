@@ -22,9 +22,6 @@ use crate::chunk::Chunk;
 use crate::document::{Document, Segment};
 use crate::prompt::Task;
 
-/// So many untranslated segments, with none that is translated, are an answer that translates nothing.
-const ECHOED_MIN: usize = 3;
-
 /// What an answer is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
@@ -112,31 +109,34 @@ pub(crate) fn assess(
     let (mut sources, mut translations) = (String::new(), String::new());
     let mut untranslated = 0;
     for (place, (segment, text)) in segments.iter().zip(texts).enumerate() {
-        let source = segment.plain();
+        let (source, plain) = (segment.plain(), text.as_ref().map(|text| markers::without(text)));
+        let is_changed =
+            plain.as_ref().is_ok_and(|plain| !unchanged::has_same_words(&source, plain));
+        if let Ok(plain) = plain
+            && is_changed
+        {
+            sources.extend([source.as_str(), "\n"]);
+            translations.extend([plain.as_str(), "\n"]);
+        }
         let finding = match text {
             Ok(text) => one(task, place + 1, segment, &source, text),
             Err(fault) => Finding::Bad(fault),
         };
         match &finding {
-            Finding::Doubtful { fault: Fault::Untranslated { .. }, .. } => untranslated += 1,
-            Finding::Good { text, .. } | Finding::Doubtful { text, .. } => {
-                let plain = markers::without(text);
-                if !unchanged::has_same_words(&source, &plain) {
-                    checked.translated += 1;
-                    sources.extend([source.as_str(), "\n"]);
-                    translations.extend([plain.as_str(), "\n"]);
-                }
-            }
             Finding::Bad(_) => {}
+            Finding::Doubtful { fault: Fault::Untranslated { .. }, .. } => untranslated += 1,
+            _ => checked.translated += usize::from(is_changed),
         }
         checked.findings.push(finding);
     }
+    // Of an answer that is in another language, or translates nothing, the segments that are too short to tell are no better.
     let is_same = task.from.is_same_as(&task.to);
-    if checked.translated == 0 && ECHOED_MIN <= untranslated {
-        checked.fault = Some(Fault::Echoed);
-    } else if !is_same && let Some(found) = language::of_all(task, &sources, &translations) {
+    if !is_same && let Some(found) = language::of_all(task, &sources, &translations) {
         let fault = Fault::Language { segment: None, expected: task.to.clone(), found };
         return Checked::nothing(fault, segments.len());
+    }
+    if checked.translated == 0 && 0 < untranslated && 1 < segments.len() {
+        checked.fault = Some(Fault::Echoed);
     }
     checked
 }

@@ -189,16 +189,10 @@ fn r003_5_a_refusal_of_the_account_pauses_the_job_in_the_providers_words() {
         let pipeline = bench.pipeline(2);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        let Ended::Paused { resume_at: None, why, .. } = ended else { panic!("{ended:?}") };
         assert_eq!(why, "User location is not supported for the API use.");
         let counts = bench.store.counts("book").await.unwrap();
         assert_eq!((counts.waiting, counts.failed), (6, 0), "{counts:?}");
-        // A wrong argument is one request's.
-        let troubles = vec![Trouble::new(Fault::BadRequest, When::Every(1)).times(1)];
-        bench.fake.set(Settings { troubles, ..Settings::default() });
-        let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        assert_eq!(ended, Ended::CompletedWithErrors);
-        assert_eq!(bench.store.counts("book").await.unwrap().failed, 1);
     };
     World::run(3, run).unwrap();
 }
@@ -213,7 +207,7 @@ fn a_model_that_is_gone_pauses_the_job_until_there_is_another() {
         let pipeline = bench.pipeline(1);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        let Ended::Paused { resume_at: None, why, .. } = ended else { panic!("{ended:?}") };
         assert!(why.contains("gemini-2.5-flash is not found"), "{why}");
         let other =
             Amendment { model: Some(("gemini-3-flash".to_owned(), None)), ..Amendment::default() };
@@ -237,7 +231,7 @@ fn a_wrong_address_pauses_the_job_and_no_chunk_is_given_up() {
         let pipeline = bench.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        let Ended::Paused { resume_at: None, why, .. } = ended else { panic!("{ended:?}") };
         assert!(why.starts_with("https://fake answered") && why.contains("check its url"), "{why}");
         let counts = bench.store.counts("book").await.unwrap();
         assert_eq!((counts.waiting, counts.failed), (6, 0), "{counts:?}");
