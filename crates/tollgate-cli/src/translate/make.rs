@@ -101,8 +101,7 @@ async fn work(
     .await?;
     if !is_new && account.over.is_none() {
         account.check()?;
-        let amendment =
-            Amendment { max_cost: spec.max_cost, route, ..Amendment::default() };
+        let amendment = Amendment { max_cost: spec.max_cost, route, ..Amendment::default() };
         pipeline.amend(&spec.id, &amendment).await?;
     }
     if flags.detach {

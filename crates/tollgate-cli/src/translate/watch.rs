@@ -132,7 +132,12 @@ pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
         };
         let why = match &ended {
             Ok(Ended::Paused { why, raise_to, .. }) => {
-                let resume = |to| format!("; go on with: {}", raised(&format!("tollgate translate resume {id}"), to));
+                let resume = |to| {
+                    format!(
+                        "; go on with: {}",
+                        raised(&format!("tollgate translate resume {id}"), to)
+                    )
+                };
                 Some(format!("{why}{}", raise_to.map(resume).unwrap_or_default()))
             }
             Err(error) => Some(error.to_string()),

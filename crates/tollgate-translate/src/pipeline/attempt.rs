@@ -224,7 +224,7 @@ fn over_budget(budget: Budget, spent: u64, next: u64, is_contended: bool) -> Poo
     let [most, spent, next] = [budget.most, spent, next].map(Micros);
     let bound = match budget.is_hard {
         true => format!("at most {most} may be"),
-        false => format!("above {most} it is asked first, since more was paid than was planned"),
+        false => format!("more than {most} needs your consent, since it was planned to cost less"),
     };
     let why = format!(
         "the next call may cost {next}, {spent} is spent, and {bound}; resuming goes nowhere before you raise the bound, as in \

@@ -110,7 +110,7 @@ fn r003_3_what_costs_twice_the_plan_is_asked_about_first() {
         };
         let counts = bench.store.counts("book").await.unwrap();
         assert!(why.contains(&format!("{} is spent", Micros(counts.cost))), "{why}");
-        assert!(why.contains("it is asked first"), "{why}");
+        assert!(why.contains("needs your consent"), "{why}");
         assert!(planned < counts.cost && counts.cost <= planned * 3 / 2, "{counts:?}");
         assert!(0 < counts.waiting && counts.failed == 0, "{counts:?}");
         assert_eq!(to, Micros(planned * 3 / 2 * 2));
