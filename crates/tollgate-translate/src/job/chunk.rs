@@ -94,6 +94,15 @@ pub struct ChunkRecord {
     pub calls: u32,
     /// When it is tried again, if it waits for that.
     pub again_at: Option<Timestamp>,
+    /// When it was last to be tried again, if it ever was.
+    pub due: Option<Timestamp>,
+}
+
+impl ChunkRecord {
+    /// When it was last to be tried again, by what a store keeps: 0 for never.
+    pub(super) fn due(micros: u64) -> Option<Timestamp> {
+        (micros != 0).then(|| Timestamp::from_micros(micros))
+    }
 }
 
 /// A chunk that a worker has.

@@ -95,8 +95,8 @@ fn are_alike(one: &Useless, other: &Useless) -> bool {
     one.blame == other.blame && letters(&one.reason) == letters(&other.reason)
 }
 
-/// Reasons differ in numbers though they are the same.
-fn letters(reason: &str) -> String {
+/// What a reason says besides numbers, in which reasons differ though they are the same.
+pub(super) fn letters(reason: &str) -> String {
     reason.chars().filter(|c| c.is_alphabetic()).collect()
 }
 

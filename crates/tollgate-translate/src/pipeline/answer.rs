@@ -137,13 +137,7 @@ impl Attempt {
             _ => Used::default(),
         };
         match error.kind {
-            Kind::DailyQuota => {
-                let until = self.engine.provider.day_ends(self.now());
-                drop(self.engine.throttle.refused(tokens, &error, until).await);
-                self.engine.saw_violation();
-                self.record(Step::Back).await?;
-                Ok(Came::Pause(Some(until), error.text))
-            }
+            Kind::DailyQuota => self.day_is_over(error, tokens).await,
             Kind::MinuteQuota | Kind::TokenQuota | Kind::Quota => {
                 let until = self.now() + self.delay(error.retry_after);
                 drop(self.engine.throttle.refused(tokens, &error, until).await);

@@ -9,6 +9,7 @@ mod answer;
 mod attempt;
 mod book;
 mod calibrated;
+mod daily;
 mod output;
 mod progress;
 mod route;

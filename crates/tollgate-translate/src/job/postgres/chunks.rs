@@ -227,9 +227,10 @@ impl PostgresJobs {
             Ok(ChunkRecord {
                 run,
                 state,
-                again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
+                again_at: ChunkRecord::due(due).filter(|_| state == ChunkState::Again),
                 texts,
                 warnings,
+                due: ChunkRecord::due(due),
                 reason: row.get(4),
                 calls: count(row, 5),
             })

@@ -177,9 +177,10 @@ pub(in crate::job) fn chunks(connection: &Connection, id: &str) -> Done<Vec<Chun
         chunks.push(ChunkRecord {
             run,
             state,
-            again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
+            again_at: ChunkRecord::due(due).filter(|_| state == ChunkState::Again),
             texts,
             warnings,
+            due: ChunkRecord::due(due),
             reason: row.get(4)?,
             calls: row.get(5)?,
         });
