@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn a_phrase_is_answered_as_it_was_translated() {
-        let phrases: Phrases = [("Four\nfive!".to_owned(), "Vier\nfünf!".to_owned())].into_iter().collect();
+        let phrases: Phrases =
+            [("Four\nfive!".to_owned(), "Vier\nfünf!".to_owned())].into_iter().collect();
         assert!(answer("", PROMPT, None, &phrases).ends_with("⟦#2⟧ Vier\nfünf!\n"));
     }
 
