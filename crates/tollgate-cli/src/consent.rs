@@ -8,13 +8,18 @@ use crate::failure::Failure;
 
 /// Whether to do it: `--yes`, or somebody at the terminal says so. The flag `look` would only show it.
 pub(crate) fn given(yes: bool, look: &str, question: &str) -> Result<bool, Failure> {
-    let invalid = |text| Failure::new(ErrorKind::Invalid, text);
     if yes {
         return Ok(true);
     }
+    asked(question)?.ok_or_else(|| {
+        invalid(format!("nobody is there to ask; say --yes to do it, or {look} to look"))
+    })
+}
+
+/// The answer of somebody at the terminal; nothing if standard input is none.
+pub(crate) fn asked(question: &str) -> Result<Option<bool>, Failure> {
     if !io::stdin().is_terminal() {
-        let text = format!("nobody is there to ask; say --yes to do it, or {look} to look");
-        return Err(invalid(text));
+        return Ok(None);
     }
     // The answer to a program is on standard output, so the question is not.
     let unable = |error: io::Error| invalid(format!("nobody can be asked: {error}; say --yes"));
@@ -22,5 +27,9 @@ pub(crate) fn given(yes: bool, look: &str, question: &str) -> Result<bool, Failu
     write!(out, "{question} [y/N] ").and_then(|()| out.flush()).map_err(unable)?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).map_err(unable)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(Some(matches!(answer.trim(), "y" | "Y" | "yes")))
+}
+
+fn invalid(text: String) -> Failure {
+    Failure::new(ErrorKind::Invalid, text)
 }

@@ -13,6 +13,7 @@ pub mod pipeline;
 pub mod plan;
 mod prompt;
 pub mod provider;
+mod script;
 pub mod verify;
 
 pub use chunk::Chunk;
@@ -26,4 +27,4 @@ pub use language::Language;
 pub use marker::numbered;
 pub use plan::Plan;
 pub use prompt::{Estimate, PROMPT_VERSION, Prompt, Task};
-pub use verify::{Fault, Verified, verify};
+pub use verify::{Checked, Fault, Finding, verify};

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::chunk::{CONTEXT_TOKENS, Chunk, OUTPUT_TOKENS_MAX};
-use crate::document::Document;
+use crate::document::{Document, Segment};
 use crate::estimate::{self, Calibration};
 use crate::glossary::Glossary;
 use crate::language::Language;
@@ -78,10 +78,16 @@ impl Task {
     /// The request for `chunk` of `document`.
     #[must_use]
     pub fn prompt(&self, document: &Document, chunk: &Chunk) -> Prompt {
+        let segments: Vec<_> = document.segments_in(chunk.segments.clone()).collect();
+        self.prompt_for(document, &segments)
+    }
+
+    /// The request for some segments of `document`, in their order. The context is the source before the first of them.
+    #[must_use]
+    pub fn prompt_for(&self, document: &Document, segments: &[Segment<'_>]) -> Prompt {
         let system = self.system();
         let mut prompt = String::new();
-        let plain: Vec<String> =
-            document.segments_in(chunk.segments.clone()).map(|segment| segment.plain()).collect();
+        let plain: Vec<String> = segments.iter().map(Segment::plain).collect();
         let terms = self.glossary.occurring(&plain.join("\n"));
         if !terms.is_empty() {
             prompt.push_str("Glossary (source => translation):\n");
@@ -94,7 +100,9 @@ impl Task {
             }
             prompt.push('\n');
         }
-        let context = chunk.context(document, self.context_tokens);
+        let first = segments.first().map_or(0, Segment::number);
+        let before = Chunk { segments: first..first, tokens: 0 };
+        let context = before.context(document, self.context_tokens);
         if !context.is_empty() {
             let _ = write!(
                 prompt,
@@ -102,12 +110,13 @@ impl Task {
             );
         }
         prompt.push_str("Translate these segments:\n");
-        for (place, segment) in document.segments_in(chunk.segments.clone()).enumerate() {
+        for (place, segment) in segments.iter().enumerate() {
             let _ = writeln!(prompt, "⟦#{}⟧ {}", place + 1, segment.text());
         }
-        let heads = chunk.len() as u64 * estimate::tokens("⟦#99⟧ \n");
+        let heads = segments.len() as u64 * estimate::tokens("⟦#99⟧ \n");
+        let texts: u64 = segments.iter().map(Segment::tokens).sum();
         let tokens = estimate::tokens(&system) + estimate::tokens(&prompt) + FRAME_TOKENS;
-        let output_tokens = self.from.tokens_in(&self.to, chunk.tokens) + heads;
+        let output_tokens = self.from.tokens_in(&self.to, texts) + heads;
         let most = (output_tokens * OUTPUT_TIMES).clamp(OUTPUT_TOKENS_MIN, OUTPUT_TOKENS_MAX);
         let max_output_tokens = u32::try_from(most).unwrap_or(u32::MAX);
         Prompt { system, prompt, tokens, output_tokens, max_output_tokens }

@@ -106,7 +106,7 @@ pub(crate) struct Working {
     /// Where the document is written; without it beside the source, as in book.fr.md
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
-    /// The job is paused before it costs more than this, in dollars, as in 2.50
+    /// The job is paused before it costs more than this, in dollars, as in 2.50; without it, you are asked before it costs twice the plan
     #[arg(long, value_name = "DOLLARS")]
     pub(crate) max_cost: Option<String>,
     /// The model

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use tollgate::ErrorKind;
 use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{self, Ended, JobSettings, Output};
-use tollgate_translate::plan::Plan;
+use tollgate_translate::plan::{Micros, Plan};
 use tollgate_translate::{FAILED_MARK, Layout};
 
 use super::{invalid, list, screen};
 use crate::DENIED;
+use crate::consent;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 
@@ -78,6 +79,19 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// Whether somebody at the terminal wants the job to go on up to a cost of `to`. A bound that was set is not asked about.
+    pub(super) async fn may_raise(&self, to: Micros) -> Result<bool, Failure> {
+        let job = list::job(&**self.jobs, self.id).await?;
+        if self.reader != Reader::Person || JobSettings::of(&job)?.max_cost.is_some() {
+            return Ok(false);
+        }
+        let spent = Micros(self.jobs.counts(self.id).await?.cost);
+        let planned = self.plan.and_then(|plan| plan.cost_micros);
+        let planned = planned.map(|cost| format!(", and {cost} was planned")).unwrap_or_default();
+        let question = format!("{spent} is spent{planned}. Go on up to {to}?");
+        Ok(consent::asked(&question)?.unwrap_or(false))
+    }
+
     /// Writes the document if the job is over, and tells how it ended; `when` says what a pause waits for.
     pub(super) async fn give(&self, ended: &Ended, when: &str) -> Result<ExitCode, Failure> {
         let written = match ended {
@@ -133,7 +147,11 @@ impl<'a> Account<'a> {
         written: Option<&Output>,
         when: &str,
     ) -> Result<(), Failure> {
-        let Self { id, file, resume, .. } = self;
+        let Self { id, file, .. } = self;
+        let resume = match ended {
+            Ended::Paused { raise_to: Some(to), .. } => raised(&self.resume, *to),
+            _ => self.resume.clone(),
+        };
         let mut whole = list::row(&**self.jobs, &list::job(&**self.jobs, id).await?).await?;
         let failures = written.map_or(&[][..], |output| &output.failures);
         let doubts = written.map_or(&[][..], |output| &output.warnings);
@@ -175,6 +193,11 @@ impl<'a> Account<'a> {
             text
         })
     }
+}
+
+/// The command `resume` with a bound on the cost that lets the job go on.
+pub(super) fn raised(resume: &str, to: Micros) -> String {
+    format!("{resume} --max-cost {}", to.to_string().trim_start_matches('$'))
 }
 
 pub(super) fn fields(failures: &[pipeline::Failure]) -> Vec<Value> {

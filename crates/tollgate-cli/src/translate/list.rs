@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use tollgate::{Clock as _, SystemClock};
 use tollgate_translate::Layout;
-use tollgate_translate::job::{Job, JobState, JobStore};
+use tollgate_translate::job::{ChunkRecord, Job, JobState, JobStore};
 use tollgate_translate::pipeline::{JobSettings, Output};
 use tollgate_translate::plan::Micros;
 
@@ -59,6 +59,7 @@ pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failur
         "output_tokens": counts.output_tokens,
         "cost_micros": counts.cost,
         "max_cost_micros": settings.max_cost,
+        "ask_above_micros": settings.ask_above,
         "created_at": job.created_at.to_string(),
         "started_at": job.started_at.map(|at| at.to_string()),
         "ended_at": job.ended_at.map(|at| at.to_string()),
@@ -70,7 +71,8 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
     let job = job(&*store, id).await?;
     let mut whole = row(&*store, &job).await?;
     let chunks = store.chunks(id).await?;
-    let (failures, warnings) = if chunks.iter().any(|chunk| chunk.reason.is_some()) {
+    let is_noted = |chunk: &ChunkRecord| chunk.reason.is_some() || !chunk.warnings.is_empty();
+    let (failures, warnings) = if chunks.iter().any(is_noted) {
         let output = Output::of(&*store, id, Layout::Translation).await?;
         (account::fields(&output.failures), account::fields(&output.warnings))
     } else {

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tollgate::{Clock, Policy, Span, SystemClock};
 use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{Amendment, JobSpec, Route};
-use tollgate_translate::plan::{Conditions, Plan, size_for_a_day};
+use tollgate_translate::plan::{Conditions, Micros, Plan, size_for_a_day};
 use tollgate_translate::verify;
 use tollgate_translate::{
     Calibration, Document, Format, Glossary, Layout, PROMPT_VERSION, Task, chunk,
@@ -29,6 +29,9 @@ use crate::remote::Server;
 
 /// The model of Gemini, unless another is named.
 const GEMINI_MODEL: &str = "gemini-2.5-flash";
+
+/// A job that nobody set a bound for is paused, and somebody is asked, before it costs so many times what was planned.
+const ASK_ABOVE: u64 = 2;
 
 /// How much of a file's name is in the id of its job.
 const STEM_CHARS: usize = 32;
@@ -98,7 +101,7 @@ async fn work(
     .await?;
     if !is_new && account.over.is_none() {
         account.check()?;
-        let amendment = Amendment { max_cost: spec.max_cost, route, model: None };
+        let amendment = Amendment { max_cost: spec.max_cost, route, ..Amendment::default() };
         pipeline.amend(&spec.id, &amendment).await?;
     }
     if flags.detach {
@@ -161,6 +164,7 @@ fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Pl
     spec.name = file.display().to_string();
     spec.chunk_tokens = chunk_tokens;
     (spec.price, spec.max_cost) = (conditions.price, conditions.max_cost);
+    spec.ask_above = plan.cost_micros.map(|Micros(cost)| Micros(cost.saturating_mul(ASK_ABOVE)));
     spec.layout = if flags.bilingual { Layout::Bilingual } else { Layout::Translation };
     let output = working.output.clone().unwrap_or_else(|| beside(file, spec.task.to.tag()));
     let output = std::path::absolute(&output)

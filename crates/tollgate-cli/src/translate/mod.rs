@@ -95,7 +95,8 @@ async fn resume(
         }
         let model = working.model.as_ref().map(|model| (model.clone(), prices.of(model)));
         if changes || route != Route::default() {
-            pipeline.amend(id, &Amendment { model, max_cost, route }).await?;
+            let amendment = Amendment { model, max_cost, route, ..Amendment::default() };
+            pipeline.amend(id, &amendment).await?;
         }
         watch::job(&desk, &line, &pipeline, &account).await
     }

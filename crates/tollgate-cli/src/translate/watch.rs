@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate::{ErrorKind, Span, Standing};
 use tollgate_translate::job::Job;
-use tollgate_translate::pipeline::{self, Ended, Pipeline, Stop};
+use tollgate_translate::pipeline::{self, Amendment, Ended, Pipeline, Stop};
 use tollgate_translate::{Error, ErrorKind as Kind};
 
-use super::account::Account;
+use super::account::{Account, raised};
 use super::desk::{Desk, Line};
 use super::screen::{self, Scene};
 use crate::DENIED;
@@ -27,7 +27,14 @@ pub(super) async fn job(
     pipeline: &Pipeline,
     account: &Account<'_>,
 ) -> Result<ExitCode, Failure> {
-    let ended = watched(desk, line, pipeline, account).await?;
+    let mut ended = watched(desk, line, pipeline, account).await?;
+    while let Ended::Paused { raise_to: Some(to), .. } = ended
+        && account.may_raise(to).await?
+    {
+        let amendment = Amendment { ask_above: Some(to), ..Amendment::default() };
+        pipeline.amend(account.id, &amendment).await?;
+        ended = watched(desk, line, pipeline, account).await?;
+    }
     let when = match &ended {
         Ended::Paused { resume_at: Some(at), .. } => {
             format!("it can go on {}", screen::at_home(*at, &line.policy))
@@ -124,7 +131,15 @@ pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
             Err(_) => "error",
         };
         let why = match &ended {
-            Ok(Ended::Paused { why, .. }) => Some(why.clone()),
+            Ok(Ended::Paused { why, raise_to, .. }) => {
+                let resume = |to| {
+                    format!(
+                        "; go on with: {}",
+                        raised(&format!("tollgate translate resume {id}"), to)
+                    )
+                };
+                Some(format!("{why}{}", raise_to.map(resume).unwrap_or_default()))
+            }
             Err(error) => Some(error.to_string()),
             _ => None,
         };

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tollgate::Timestamp;
 
+use super::draft::Drafts;
 use super::state::{ChunkState, JobState};
 
 /// A run of segments: from `first` up to and without `end`.
@@ -85,12 +86,23 @@ pub struct ChunkRecord {
     pub state: ChunkState,
     /// The translation of each segment, if it is done.
     pub texts: Vec<String>,
-    /// What went wrong last; of one that is done, what looks wrong and may be right.
+    /// What looks wrong in them and may be right, by the place of the segment in the chunk.
+    pub warnings: Vec<(u32, String)>,
+    /// What went wrong last.
     pub reason: Option<String>,
     /// How often it was sent.
     pub calls: u32,
     /// When it is tried again, if it waits for that.
     pub again_at: Option<Timestamp>,
+    /// When it was last to be tried again, if it ever was.
+    pub due: Option<Timestamp>,
+}
+
+impl ChunkRecord {
+    /// When it was last to be tried again, by what a store keeps: 0 for never.
+    pub(super) fn due(micros: u64) -> Option<Timestamp> {
+        (micros != 0).then(|| Timestamp::from_micros(micros))
+    }
 }
 
 /// A chunk that a worker has.
@@ -102,7 +114,7 @@ pub struct Claim {
     pub run: Run,
     /// How often it was sent before.
     pub calls: u32,
-    /// How often its answer was bad.
+    /// How often its answer was bad, or a part of it.
     pub faults: u32,
     /// How often the call failed for a passing reason, in a row.
     pub passing: u32,
@@ -112,6 +124,8 @@ pub struct Claim {
     pub spent: u64,
     /// What calls at the provider may cost besides, in millionths.
     pub under_way: u64,
+    /// What earlier answers settled.
+    pub drafts: Drafts,
 }
 
 /// What comes next in a job.
@@ -152,28 +166,28 @@ pub enum Step {
     Back,
     /// It is translated.
     Done {
-        /// The translation of each segment.
-        texts: Vec<String>,
-        /// What looks wrong and may be right.
-        warning: Option<String>,
+        /// The translation of each segment, all settled.
+        drafts: Drafts,
         /// What the call used.
         used: Used,
     },
-    /// It is tried again at a time.
+    /// What is not settled is asked for again at a time.
     Again {
         /// When.
         at: Timestamp,
         /// Why.
         reason: String,
+        /// What is settled by now.
+        drafts: Drafts,
         /// What the call used.
         used: Used,
         /// Whether the answer was bad; otherwise the call failed for a passing reason.
         is_fault: bool,
     },
-    /// Two chunks take its place.
+    /// Parts take its place.
     Split {
-        /// The first segment of the second.
-        at: u32,
+        /// The parts, in order, without a gap.
+        parts: Vec<Part>,
         /// Why.
         reason: String,
         /// What the call used.
@@ -186,4 +200,26 @@ pub enum Step {
         /// What the call used.
         used: Used,
     },
+}
+
+/// A part of a chunk that was split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its segments.
+    pub run: Run,
+    /// What is settled of it. One of which everything is settled is done.
+    pub drafts: Drafts,
+    /// Why it is given up, if it is.
+    pub failed: Option<String>,
+}
+
+impl Part {
+    /// The state it begins in.
+    pub(super) fn state(&self) -> ChunkState {
+        match &self.failed {
+            Some(_) => ChunkState::Failed,
+            None if self.drafts.open().is_empty() => ChunkState::Done,
+            None => ChunkState::Pending,
+        }
+    }
 }

@@ -7,11 +7,12 @@
 //! ```text
 //! chunk: pending → reserved → sent → done            job: planned → running → completed
 //!                    ↑          ├→ again (at a time)                  ↕          completed-with-errors
-//!                    └──────────┤→ split (children take over)      paused      cancelled
+//!                    └──────────┤→ split (parts take over)         paused      cancelled
 //!                               └→ failed (why)
 //! ```
 
 mod chunk;
+mod draft;
 mod embedded;
 mod postgres;
 mod sqlite;
@@ -22,7 +23,8 @@ use tollgate::Timestamp;
 
 use crate::error::Error;
 
-pub use chunk::{ChunkRecord, Claim, Counts, Next, Run, Step, Used};
+pub use chunk::{ChunkRecord, Claim, Counts, Next, Part, Run, Step, Used};
+pub use draft::{Draft, Drafts};
 pub use embedded::EmbeddedJobs;
 pub use postgres::{LEASE_DEFAULT, PostgresJobs};
 pub use state::{ChunkState, JobState};

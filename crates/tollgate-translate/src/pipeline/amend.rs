@@ -11,6 +11,8 @@ pub struct Amendment {
     pub model: Option<(String, Option<Price>)>,
     /// The bound on the cost.
     pub max_cost: Option<Micros>,
+    /// The cost above which somebody is asked.
+    pub ask_above: Option<Micros>,
     /// Whom it calls; what is empty in it stays.
     pub route: Route,
 }
@@ -34,6 +36,7 @@ impl Pipeline {
             settings.price = *price;
         }
         settings.max_cost = amendment.max_cost.or(settings.max_cost);
+        settings.ask_above = amendment.ask_above.or(settings.ask_above);
         settings.route = amendment.route.clone().or(settings.route);
         settings.check()?;
         self.0.store.set_settings(id, &settings.to_json()?).await

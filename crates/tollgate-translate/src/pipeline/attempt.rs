@@ -1,4 +1,4 @@
-//! One attempt at one chunk, and what its outcome means for the chunk and for the job.
+//! One attempt at one chunk: what is open of it is asked for within the budget and the quota.
 //!
 //! Every step is written down before the next one is taken. A permit is taken for each attempt, and kept when the call
 //! failed, unless it surely never arrived: whether the provider counted it is unknown, and the strict side is to assume that
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tollgate::{Backoff, Guard, Span, Timestamp, edge};
 use tollgate_telemetry::TranslationMeters;
 
-use super::book::{Asking, Book};
+use super::alike::Useless;
+use super::book::{Asking, Book, Budget};
 use super::throttle::Pass;
 use super::{Engine, Options};
 use crate::error::Error;
 use crate::job::{Claim, Step, Used};
 use crate::plan::Micros;
-use crate::provider::{Answer, Finish, ProviderError, ProviderErrorKind as Kind};
-use crate::verify::{self, Fault, next_step};
+use crate::provider::ProviderErrorKind as Kind;
 
 /// How long to wait after a call that failed for a passing reason.
-const BACKOFF: Backoff = Backoff {
+pub(super) const BACKOFF: Backoff = Backoff {
     base: Span::from_secs(2),
     max: Span::from_secs(60),
     jitter_low: 500,
@@ -29,28 +29,36 @@ const BACKOFF: Backoff = Backoff {
     clamp: true,
 };
 
-/// How often in a row a chunk's call may fail for a passing reason before the job takes a rest.
-const PASSING_MAX: u32 = 8;
-
 /// How often a step is written down before the run ends with the store's error.
 const RECORDS_MAX: u32 = 5;
-
-/// How long a job rests while its provider is down.
-const REST: Span = Span::from_mins(10);
 
 /// What an attempt means for the job.
 #[derive(Debug)]
 pub(super) enum Came {
     /// Go on.
     On,
+    /// Go on; something was translated.
+    Useful,
+    /// Go on, unless others failed alike.
+    Useless(Useless),
     /// Go on; this chunk is tried again at a time, and why.
     Again(Timestamp, String),
     /// The quota is used up until this time, as far as can be told from a place in line.
     Full(Timestamp, String),
-    /// There is not enough money for the call, and why; whether calls of others are under way that may leave some.
-    Poor(String, bool),
+    /// There is not enough money for the call.
+    Poor(Poor),
     /// Nothing goes on before this time, or before somebody acts.
     Pause(Option<Timestamp>, String),
+}
+
+/// A call that the budget of its job has not enough left for.
+#[derive(Debug)]
+pub(super) struct Poor {
+    pub(super) why: String,
+    /// A budget that would be enough for a while.
+    pub(super) raise_to: Micros,
+    /// Whether calls of others are under way that may leave some.
+    pub(super) is_contended: bool,
 }
 
 /// One worker's hands on one chunk.
@@ -76,42 +84,46 @@ impl Attempt {
     }
 
     async fn once(mut self) -> Result<Came, Error> {
-        let mut asking = self.book.ask(self.claim.run);
-        if let Some(texts) = self.engine.store.recall(asking.key.as_bytes()).await?
-            && texts.len() == self.claim.run.len() as usize
+        let Claim { run, ref drafts, spent, under_way, .. } = self.claim;
+        let mut asking = self.book.ask(run, drafts.open());
+        if asking.open.len() == run.len() as usize
+            && let Some(texts) = self.engine.store.recall(asking.key.as_bytes()).await?
+            && let Some(drafts) = self.book.recalled(run, texts)
         {
-            return self.record(Step::Done { texts, warning: None, used: Used::default() }).await;
+            return self.record(Step::Done { drafts, used: Used::default() }).await;
         }
         let tokens = self.engine.corrected(&self.book, asking.tokens);
-        let most = self.book.max_cost().map(|Micros(most)| most);
+        let budget = self.book.budget();
         let mut cost = self.book.cost(tokens, asking.output);
-        if let Some(most) = most {
-            let Claim { spent, under_way, .. } = self.claim;
-            let left = most.saturating_sub(spent).saturating_sub(under_way);
+        if let Some(budget) = budget {
+            let left = budget.most.saturating_sub(spent).saturating_sub(under_way);
             if left < cost {
                 self.record(Step::Back).await?;
-                return Ok(Came::Poor(over_budget(most, spent, cost), 0 < under_way));
+                return Ok(Came::Poor(over_budget(budget, spent, cost, 0 < under_way)));
             }
-            cost = self.book.bounded(&mut asking.request, tokens, left);
+            if budget.is_hard {
+                cost = self.book.bounded(&mut asking.request, tokens, left);
+            }
         }
         let guard = match self.permit(tokens).await? {
             Ok(guard) => guard,
             Err(came) => return Ok(came),
         };
+        let most = budget.map(|budget| budget.most);
         if self.engine.store.record(&self.claim, &Step::Sent { cost, most }).await? {
             return self.send(guard, &asking, tokens, cost).await;
         }
         // Another call has the money by now, or another worker has the chunk, who does not notice this.
         drop(guard.release().await);
         self.record(Step::Back).await?;
-        Ok(match most {
-            Some(most) => Came::Poor(over_budget(most, self.claim.spent, cost), true),
+        Ok(match budget {
+            Some(budget) => Came::Poor(over_budget(budget, self.claim.spent, cost, true)),
             None => Came::On,
         })
     }
 
     /// Writes a step down. A store that fails for a moment must not cost an answer that is paid, so it is tried again.
-    async fn record(&self, step: Step) -> Result<Came, Error> {
+    pub(super) async fn record(&self, step: Step) -> Result<Came, Error> {
         let mut tries = 0;
         while let Err(error) = self.engine.store.record(&self.claim, &step).await {
             tries += 1;
@@ -128,7 +140,7 @@ impl Attempt {
         &self.engine.options
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.engine.clock.now()
     }
 
@@ -152,7 +164,9 @@ impl Attempt {
                 self.record(Step::Back).await?;
                 Err(Came::Full(at, why))
             }
-            Ok(Pass::Never(why)) => Err(self.divide(why, Used::default()).await?),
+            Ok(Pass::Never(why)) => {
+                Err(self.divide(why, &self.claim.drafts, Used::default()).await?)
+            }
             // The gate could not decide, so nobody may go; it may be able to later.
             Err(error) => Err(self.again_later(error.to_string(), None, Used::default()).await?),
         })
@@ -193,103 +207,6 @@ impl Attempt {
         }
         came
     }
-
-    async fn answered(&self, answer: &Answer, tokens: u64, asking: &Asking) -> Result<Came, Error> {
-        let input = answer.usage.input.unwrap_or(tokens);
-        let output = answer.usage.paid_output();
-        let used = Used { input, output, cost: self.book.cost(input, output) };
-        let fault = match &answer.finish {
-            Finish::Stop => match self.book.check(self.claim.run, &answer.text) {
-                // A doubt is worth one more try, and after that a warning.
-                Ok(verified) if verified.doubts.is_empty() || 0 < self.claim.faults => {
-                    let warning = verified.doubts.first().map(ToString::to_string);
-                    let texts = verified.texts;
-                    self.record(Step::Done { texts: texts.clone(), warning, used }).await?;
-                    self.engine.store.remember(asking.key.as_bytes(), &texts, self.now()).await?;
-                    return Ok(Came::On);
-                }
-                Ok(mut verified) => verified.doubts.swap_remove(0),
-                Err(fault) => fault,
-            },
-            Finish::MaxTokens => Fault::Truncated,
-            // The same request would be blocked again; half of it may not be.
-            Finish::Blocked(_) => return self.divide(answer.finish.to_string(), used).await,
-            Finish::Other(reason) => Fault::Unfinished { reason: reason.clone() },
-        };
-        let reason = fault.to_string();
-        match next_step(&fault, self.claim.faults + 1, self.claim.run.len() as usize) {
-            verify::Step::Retry => {
-                let at = self.now();
-                self.record(Step::Again { at, reason, used, is_fault: true }).await
-            }
-            verify::Step::Split => self.divide(reason, used).await,
-            verify::Step::Fail | verify::Step::Accept => {
-                self.record(Step::Failed { reason, used }).await
-            }
-        }
-    }
-
-    /// Halves, or given up where there is nothing to halve.
-    async fn divide(&self, reason: String, used: Used) -> Result<Came, Error> {
-        match self.book.middle(self.claim.run) {
-            Some(at) => self.record(Step::Split { at, reason, used }).await,
-            None => self.record(Step::Failed { reason, used }).await,
-        }
-    }
-
-    async fn failed(&self, error: ProviderError, tokens: u64, cost: u64) -> Result<Came, Error> {
-        // What the provider refused it did not count as work; what was lost on the way back it did.
-        let used = match error.kind {
-            Kind::Unanswered | Kind::Garbled => Used { cost, ..Used::default() },
-            _ => Used::default(),
-        };
-        match error.kind {
-            Kind::DailyQuota => {
-                let until = self.engine.provider.day_ends(self.now());
-                drop(self.engine.throttle.refused(tokens, &error, until).await);
-                self.engine.saw_violation();
-                self.record(Step::Back).await?;
-                Ok(Came::Pause(Some(until), error.text))
-            }
-            Kind::MinuteQuota | Kind::TokenQuota | Kind::Quota => {
-                let until = self.now() + self.delay(error.retry_after);
-                drop(self.engine.throttle.refused(tokens, &error, until).await);
-                self.engine.saw_violation();
-                self.again_later(error.text, Some(until), used).await
-            }
-            Kind::Overloaded | Kind::Unreachable | Kind::Unanswered | Kind::Garbled => {
-                let until = self.now() + self.delay(error.retry_after);
-                self.again_later(error.text, Some(until), used).await
-            }
-            Kind::NotInTier | Kind::Gone | Kind::Denied | Kind::NotProvider => {
-                self.record(Step::Back).await?;
-                Ok(Came::Pause(None, error.text))
-            }
-            Kind::BadRequest => self.record(Step::Failed { reason: error.text, used }).await,
-        }
-    }
-
-    /// The longer of the backoff and what the provider asked for.
-    fn delay(&self, retry_after: Option<Span>) -> Span {
-        BACKOFF.delay(self.claim.passing, edge::random()).max(retry_after.unwrap_or_default())
-    }
-
-    async fn again_later(
-        &self,
-        reason: String,
-        until: Option<Timestamp>,
-        used: Used,
-    ) -> Result<Came, Error> {
-        let at = until.unwrap_or_else(|| self.now() + self.delay(None));
-        self.engine.saw_failure();
-        let step = Step::Again { at, reason: reason.clone(), used, is_fault: false };
-        self.record(step).await?;
-        if (self.claim.passing + 1).is_multiple_of(PASSING_MAX) {
-            let why = format!("the provider failed {PASSING_MAX} times in a row: {reason}");
-            return Ok(Came::Pause(Some(self.now() + REST), why));
-        }
-        Ok(Came::Again(at, reason))
-    }
 }
 
 /// Each attempt renews its own claim: one whose answer was lost on the way has no attempt, and ends by itself.
@@ -302,10 +219,17 @@ async fn keep_alive(engine: &Engine, claim: &Claim, lease: Span) -> Infallible {
     }
 }
 
-fn over_budget(most: u64, spent: u64, next: u64) -> String {
-    let [most, spent, next] = [most, spent, next].map(Micros);
-    format!(
-        "the next call may cost {next}, {spent} is spent, and at most {most} may be; resuming goes nowhere before you \
-         raise the bound"
-    )
+fn over_budget(budget: Budget, spent: u64, next: u64, is_contended: bool) -> Poor {
+    let raise_to = Micros(budget.most.saturating_mul(2).max(spent.saturating_add(next)));
+    let [most, spent, next] = [budget.most, spent, next].map(Micros);
+    let bound = match budget.is_hard {
+        true => format!("at most {most} may be"),
+        false => format!("more than {most} needs your consent, since it was planned to cost less"),
+    };
+    let why = format!(
+        "the next call may cost {next}, {spent} is spent, and {bound}; resuming goes nowhere before you raise the bound, as in \
+         --max-cost {}",
+        raise_to.to_string().trim_start_matches('$')
+    );
+    Poor { why, raise_to, is_contended }
 }

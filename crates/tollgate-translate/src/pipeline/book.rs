@@ -10,11 +10,11 @@ use super::spec::{JobSettings, JobSpec};
 use crate::cache::Key;
 use crate::chunk;
 use crate::error::Error;
-use crate::job::{Job, JobStore, Run};
+use crate::job::{Draft, Drafts, Job, JobStore, Part, Run};
 use crate::plan::Micros;
 use crate::provider::Request;
-use crate::verify::{Fault, Verified, verify};
-use crate::{Chunk, Document, Estimate, Glossary, Language, PROMPT_VERSION, Task};
+use crate::verify::{self, Checked, Ending, Finding};
+use crate::{Chunk, Document, Estimate, Glossary, Language, PROMPT_VERSION, Segment, Task};
 
 /// A document that was read and cut, with its settings.
 #[derive(Debug)]
@@ -25,11 +25,13 @@ pub(super) struct Book {
     settings: JobSettings,
 }
 
-/// A request for a run of segments.
+/// A request for the open segments of a run.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) request: Request,
     pub(super) key: Key,
+    /// The places of the segments in their run.
+    pub(super) open: Vec<u32>,
     /// Its tokens by the rule alone.
     pub(super) tokens: u64,
     /// The tokens of the answer, on the high side.
@@ -114,12 +116,29 @@ impl Book {
         &self.document
     }
 
+    /// Whether `run` is a chunk as it was cut, and no part of one.
+    pub(super) fn is_planned(&self, run: Run) -> bool {
+        self.chunks.binary_search(&run).is_ok()
+    }
+
+    /// How many chunks there were before any was split.
+    pub(super) const fn planned(&self) -> usize {
+        self.chunks.len()
+    }
+
     fn chunk(&self, run: Run) -> Chunk {
         Chunk::of(&self.document, run.first as usize..run.end as usize)
     }
 
-    pub(super) fn ask(&self, run: Run) -> Asking {
-        let prompt = self.task.prompt(&self.document, &self.chunk(run));
+    fn segments(&self, run: Run, places: &[u32]) -> Vec<Segment<'_>> {
+        let all = self.document.segments_in(run.first as usize..run.end as usize);
+        let is_wanted = |place: u32| places.binary_search(&place).is_ok();
+        (0..).zip(all).filter(|(place, _)| is_wanted(*place)).map(|(_, segment)| segment).collect()
+    }
+
+    /// The request for the segments of `run` at the places `open`.
+    pub(super) fn ask(&self, run: Run, open: Vec<u32>) -> Asking {
+        let prompt = self.task.prompt_for(&self.document, &self.segments(run, &open));
         let key = Key::of(&self.settings.model, &prompt);
         let request = Request {
             model: self.settings.model.clone(),
@@ -127,7 +146,12 @@ impl Book {
             prompt: prompt.prompt,
             max_output_tokens: u64::from(prompt.max_output_tokens),
         };
-        Asking { request, key, tokens: prompt.tokens, output: prompt.output_tokens }
+        Asking { request, key, open, tokens: prompt.tokens, output: prompt.output_tokens }
+    }
+
+    /// The key of the request for the whole of `run`.
+    pub(super) fn key(&self, run: Run) -> Key {
+        self.ask(run, (0..run.len()).collect()).key
     }
 
     /// What the number of tokens of a request depends on: the model and the language.
@@ -135,14 +159,49 @@ impl Book {
         (&self.settings.model, &self.settings.from)
     }
 
-    pub(super) fn check(&self, run: Run, answer: &str) -> Result<Verified, Fault> {
-        verify(&self.task, &self.document, &self.chunk(run), answer)
+    /// Checks an answer to the request for the segments of `run` at the places `open`.
+    pub(super) fn check(&self, run: Run, open: &[u32], answer: &str, ending: Ending) -> Checked {
+        verify::verify_segments(&self.task, &self.segments(run, open), answer, ending)
     }
 
-    /// The first segment of the second half.
-    pub(super) fn middle(&self, run: Run) -> Option<u32> {
-        let [first, _] = self.chunk(run).halves(&self.document)?;
-        u32::try_from(first.segments.end).ok()
+    /// What was answered before to the request for the whole of `run`, if it is still good.
+    pub(super) fn recalled(&self, run: Run, texts: Vec<String>) -> Option<Drafts> {
+        let places: Vec<u32> = (0..run.len()).collect();
+        if texts.len() != places.len() {
+            return None;
+        }
+        let texts = texts.into_iter().map(Ok).collect();
+        let checked = verify::assess(&self.task, &self.segments(run, &places), texts);
+        let mut drafts = Drafts::none(run.len());
+        for (place, finding) in (0..).zip(checked.findings) {
+            let (text, fault) = match finding {
+                Finding::Good { text, warning } => (text, warning),
+                Finding::Doubtful { text, fault } => (text, Some(fault)),
+                Finding::Bad(_) => return None,
+            };
+            let warning = fault.map(|fault| fault.without_segment());
+            drafts.put(place, Draft { text, warning, is_settled: true });
+        }
+        Some(drafts)
+    }
+
+    /// Two parts of `run` that each have half of what is open; nothing if that is a single segment.
+    pub(super) fn halves(&self, run: Run, drafts: &Drafts) -> Option<Vec<Part>> {
+        let open = drafts.open();
+        let at = match open.as_slice() {
+            [] | [_] => return None,
+            all if all.len() == run.len() as usize => {
+                let [first, _] = self.chunk(run).halves(&self.document)?;
+                u32::try_from(first.segments.end).ok()? - run.first
+            }
+            some => some[some.len() / 2],
+        };
+        let part = |places: std::ops::Range<u32>| Part {
+            run: Run { first: run.first + places.start, end: run.first + places.end },
+            drafts: drafts.part(places),
+            failed: None,
+        };
+        Some(vec![part(0..at), part(at..run.len())])
     }
 
     /// What so many tokens cost, in millionths.
@@ -161,7 +220,18 @@ impl Book {
         self.cost(tokens, request.max_output_tokens)
     }
 
-    pub(super) fn max_cost(&self) -> Option<Micros> {
-        self.settings.max_cost
+    pub(super) fn budget(&self) -> Option<Budget> {
+        let JobSettings { max_cost, ask_above, .. } = &self.settings;
+        let hard = |Micros(most): Micros| Budget { most, is_hard: true };
+        let asks = |Micros(most): Micros| Budget { most, is_hard: false };
+        max_cost.map(hard).or_else(|| ask_above.map(asks))
     }
+}
+
+/// What a job may cost, in millionths.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) most: u64,
+    /// Whether no call may pass it. Otherwise the job is paused where the next call is expected to.
+    pub(super) is_hard: bool,
 }

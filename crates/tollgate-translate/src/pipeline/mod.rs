@@ -3,14 +3,18 @@
 //! No chunk needs another's result, so they may come in any order and the document is the same byte for byte. What
 //! sets the pace is the quota, or the number of chunks at once, and nothing else.
 
+mod alike;
 mod amend;
+mod answer;
 mod attempt;
 mod book;
 mod calibrated;
+mod daily;
 mod output;
 mod progress;
 mod route;
 mod run;
+mod settle;
 mod single;
 mod spec;
 mod stop;

@@ -64,7 +64,7 @@ impl Output {
                 )));
             }
             covered = run.end;
-            let failure = |reason: Option<String>| {
+            let failure = |run: Run, reason: Option<String>| {
                 let source = document.segment(run.first as usize).plain();
                 let source = source.chars().take(SOURCE_CHARS).collect();
                 Failure { run, source, reason: reason.unwrap_or_default() }
@@ -73,14 +73,19 @@ impl Output {
                 ChunkState::Done if chunk.texts.len() == run.len() as usize => {
                     let places = texts.iter_mut().skip(run.first as usize);
                     places.zip(chunk.texts).for_each(|(place, text)| *place = Some(text));
-                    warnings.extend(chunk.reason.map(|reason| failure(Some(reason))));
+                    // Older programs kept one warning for the whole chunk.
+                    warnings.extend(chunk.reason.map(|reason| failure(run, Some(reason))));
+                    warnings.extend(chunk.warnings.into_iter().map(|(place, warning)| {
+                        let first = run.first + place;
+                        failure(Run { first, end: first + 1 }, Some(warning))
+                    }));
                 }
                 ChunkState::Done => {
                     return Err(Error::store(format!(
                         "the translation of segments {run} of the job {id:?} is not whole"
                     )));
                 }
-                ChunkState::Failed => failures.push(failure(chunk.reason)),
+                ChunkState::Failed => failures.push(failure(run, chunk.reason)),
                 _ => missing += run.len() as usize,
             }
         }

@@ -6,11 +6,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::{Span, Timestamp};
 
-use super::attempt::{Attempt, Came};
+use super::alike::Streak;
+use super::attempt::{Attempt, Came, Poor};
 use super::book::Book;
 use super::{Engine, Pipeline, Progress, Stop};
 use crate::error::Error;
 use crate::job::{JobState, Next};
+use crate::plan::Micros;
 
 /// How long a paused or idle job sleeps before it looks whether somebody changed it.
 const LOOK_EVERY: Span = Span::from_secs(60);
@@ -31,6 +33,8 @@ pub enum Ended {
         resume_at: Option<Timestamp>,
         /// Why, and what would help.
         why: String,
+        /// A bound on the cost with which it can go on, if it is the bound that stops it.
+        raise_to: Option<Micros>,
     },
     /// It was told to stop, and can be run again.
     Stopped,
@@ -57,7 +61,8 @@ impl Pipeline {
         let book = Arc::new(Book::of(&*engine.store, id).await?);
         engine.take_up(&book).await?;
         let (stop, began_at) = (stop.clone(), engine.clock.now());
-        let mut rounds = Rounds { engine, id, book, stop, began_at, probes, retry: None };
+        let (streak, retry) = (Streak::default(), None);
+        let mut rounds = Rounds { engine, id, book, stop, began_at, probes, retry, streak };
         rounds.run().await
     }
 }
@@ -73,6 +78,8 @@ pub(super) struct Rounds<'a> {
     pub(super) probes: bool,
     /// When the last call that failed is made again, and why, until one succeeds.
     pub(super) retry: Option<(Timestamp, String)>,
+    /// The last answers, if nothing of them could be used.
+    pub(super) streak: Streak,
 }
 
 impl Rounds<'_> {
@@ -83,8 +90,8 @@ impl Rounds<'_> {
                 return Ok(Ended::Cancelled);
             }
             let ended = self.round().await?;
-            let (resume_at, why) = match ended {
-                Ended::Paused { resume_at, why } => (resume_at, why),
+            let (resume_at, why, raise_to) = match ended {
+                Ended::Paused { resume_at, why, raise_to } => (resume_at, why, raise_to),
                 ended => return Ok(ended),
             };
             self.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
@@ -95,7 +102,7 @@ impl Rounds<'_> {
                         return Ok(ended);
                     }
                 }
-                _ => return Ok(Ended::Paused { resume_at, why }),
+                _ => return Ok(Ended::Paused { resume_at, why, raise_to }),
             }
         }
     }
@@ -152,7 +159,9 @@ impl Rounds<'_> {
         let (mut empties, mut alone) = (false, std::mem::take(&mut self.probes));
         loop {
             let mut later = None;
-            let most = if alone { 1 } else { self.engine.options.parallel };
+            // After a useless answer the others are waited for: if they are useless too, the job is paused.
+            let is_careful = alone || self.streak.is_on();
+            let most = if is_careful { 1 } else { self.engine.options.parallel };
             while !empties && tasks.len() < most && !self.stop.is_set() {
                 match self.claim().await? {
                     Next::Chunk(claim) => {
@@ -188,22 +197,31 @@ impl Rounds<'_> {
             };
             match came {
                 Came::On => (alone, self.retry) = (false, None),
-                Came::Again(at, why) => (alone, self.retry) = (false, Some((at, why))),
-                Came::Full(at, why) if alone => {
-                    return Ok(Ended::Paused { resume_at: Some(at), why });
+                Came::Useful => {
+                    (alone, self.retry) = (false, None);
+                    self.streak.end();
                 }
-                Came::Poor(_, true) if alone => {
+                Came::Useless(useless) => {
+                    (alone, self.retry) = (false, None);
+                    if let Some(why) = self.streak.add(useless, self.book.planned()) {
+                        return Ok(paused(None, why));
+                    }
+                }
+                Came::Again(at, why) => (alone, self.retry) = (false, Some((at, why))),
+                Came::Full(at, why) if alone => return Ok(paused(Some(at), why)),
+                Came::Poor(Poor { is_contended: true, .. }) if alone => {
                     tokio::select! {
                         biased;
                         () = self.stop.wait() => return Ok(Ended::Stopped),
                         () = self.engine.clock.sleep_until(now + look) => {}
                     }
                 }
-                Came::Poor(why, false) if alone => {
-                    return Ok(Ended::Paused { resume_at: None, why });
+                Came::Poor(Poor { why, raise_to, .. }) if alone => {
+                    let raise_to = Some(raise_to);
+                    return Ok(Ended::Paused { resume_at: None, why, raise_to });
                 }
                 Came::Full(..) | Came::Poor(..) => empties = true,
-                Came::Pause(resume_at, why) => return Ok(Ended::Paused { resume_at, why }),
+                Came::Pause(resume_at, why) => return Ok(paused(resume_at, why)),
             }
         }
     }
@@ -255,12 +273,16 @@ impl Rounds<'_> {
     }
 }
 
+const fn paused(resume_at: Option<Timestamp>, why: String) -> Ended {
+    Ended::Paused { resume_at, why, raise_to: None }
+}
+
 pub(super) fn halted(state: JobState) -> Ended {
     match state {
         JobState::Cancelled => Ended::Cancelled,
         JobState::Completed => Ended::Completed,
         JobState::CompletedWithErrors => Ended::CompletedWithErrors,
-        JobState::Paused { resume_at, why } => Ended::Paused { resume_at, why },
+        JobState::Paused { resume_at, why } => paused(resume_at, why),
         JobState::Planned | JobState::Running => Ended::Stopped,
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tollgate::Timestamp;
 
-use super::attempt::{Attempt, Came};
+use super::alike::{self, Streak};
+use super::attempt::{Attempt, Came, Poor};
 use super::book::Book;
 use super::run::{Ended, LOOK_EVERY_SHARED, Rounds, halted};
 use super::{Pipeline, Stop};
@@ -39,7 +40,8 @@ impl Pipeline {
         let book = Arc::new(Book::of(&*engine.store, id).await?);
         engine.take_up(&book).await?;
         let (stop, began_at) = (Stop::never(), engine.clock.now());
-        let rounds = Rounds { engine, id, book, stop, began_at, probes: false, retry: None };
+        let (streak, retry) = (Streak::default(), None);
+        let rounds = Rounds { engine, id, book, stop, began_at, probes: false, retry, streak };
         let claim = match rounds.claim().await? {
             Next::Chunk(claim) => claim,
             Next::Later(at) => return Ok(Single::Later(at)),
@@ -49,16 +51,23 @@ impl Pipeline {
         let halt = watch::Sender::new(false);
         let book = Arc::clone(&rounds.book);
         let attempt = Attempt { engine: Arc::clone(engine), book, claim, halt: halt.subscribe() };
-        let (resume_at, why) = match attempt.run().await? {
-            Came::On | Came::Again(..) => return Ok(Single::Worked),
-            Came::Full(at, why) => (Some(at), why),
-            Came::Poor(_, true) => {
+        let (resume_at, why, raise_to) = match attempt.run().await? {
+            Came::On | Came::Useful | Came::Again(..) => return Ok(Single::Worked),
+            Came::Useless(useless) => {
+                let chunks = rounds.book.planned();
+                match alike::pauses(&*engine.store, id, &useless, chunks).await? {
+                    Some(why) => (None, why, None),
+                    None => return Ok(Single::Worked),
+                }
+            }
+            Came::Full(at, why) => (Some(at), why, None),
+            Came::Poor(Poor { is_contended: true, .. }) => {
                 return Ok(Single::Later(engine.clock.now() + LOOK_EVERY_SHARED));
             }
-            Came::Poor(why, false) => (None, why),
-            Came::Pause(resume_at, why) => (resume_at, why),
+            Came::Poor(Poor { why, raise_to, .. }) => (None, why, Some(raise_to)),
+            Came::Pause(resume_at, why) => (resume_at, why, None),
         };
         rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
-        Ok(Single::Ended(Ended::Paused { resume_at, why }))
+        Ok(Single::Ended(Ended::Paused { resume_at, why, raise_to }))
     }
 }

@@ -30,6 +30,9 @@ pub struct JobSpec {
     pub price: Option<Price>,
     /// The job is paused before it costs more than this. Needs a price.
     pub max_cost: Option<Micros>,
+    /// Without such a bound, the job is paused when it is about to cost more than this, so that somebody can be asked. Calls that are under
+    /// way may pass it.
+    pub ask_above: Option<Micros>,
     /// What stands in the written document.
     pub layout: Layout,
     /// The file that the document is to be written to, for whoever finishes the job.
@@ -60,6 +63,7 @@ impl JobSpec {
             chunk_tokens: CHUNK_TOKENS,
             price: None,
             max_cost: None,
+            ask_above: None,
             layout: Layout::default(),
             output: None,
             overwrites: false,
@@ -91,6 +95,9 @@ pub struct JobSettings {
     pub price: Option<Price>,
     /// The job is paused before it costs more than this.
     pub max_cost: Option<Micros>,
+    /// Without such a bound, the job is paused when it is about to cost more than this.
+    #[serde(default)]
+    pub ask_above: Option<Micros>,
     /// What stands in the written document.
     #[serde(default)]
     pub layout: Layout,
@@ -122,6 +129,7 @@ impl JobSettings {
             model: spec.model.clone(),
             price: spec.price,
             max_cost: spec.max_cost,
+            ask_above: spec.ask_above,
             layout: spec.layout,
             output: spec.output.clone(),
             overwrites: spec.overwrites,

@@ -20,6 +20,9 @@ const REQUESTS: &str = "requests";
 /// The unit of input tokens.
 const TOKENS: &str = "tokens";
 
+/// How far the clock by which the provider's day begins may be behind ours.
+pub(super) const DAY_MARGIN: Span = Span::from_secs(10);
+
 /// A window as long as this is a daily one.
 const DAY: Span = Span::from_hours(24);
 
@@ -131,7 +134,8 @@ impl Throttle {
             Decision::Denied(denial) => match denial.wait {
                 Wait::Until(_) => {
                     let wait = denial.retry_after().unwrap_or_default();
-                    Pass::NotBefore(self.clock.now() + wait, why(&denial))
+                    let at = self.clock.now() + wait + self.margin(&denial);
+                    Pass::NotBefore(at, why(&denial))
                 }
                 Wait::Never => Pass::Never(format!(
                     "it needs {} {}, and the limit {} is {}",
@@ -139,6 +143,15 @@ impl Throttle {
                 )),
             },
         })
+    }
+
+    /// How long to wait beyond the time of a refusal: the provider's day begins by another clock than ours.
+    fn margin(&self, denial: &Denial) -> Span {
+        let limit = self.policy.limits().find(|limit| limit.name() == &*denial.limit);
+        match limit.map(tollgate::Limit::rule) {
+            Some(Rule::CalendarWindow(_)) => DAY_MARGIN,
+            _ => Span::ZERO,
+        }
     }
 
     /// The call was made and counted as `tokens`; as estimated, if the provider did not say.

@@ -70,6 +70,8 @@ pub enum Fault {
         /// What was expected, roughly.
         expected: u64,
     },
+    /// No segment was translated: all of them are the source's words.
+    Echoed,
     /// A segment is still in the words of the source.
     Untranslated {
         /// Which one.
@@ -109,50 +111,74 @@ pub enum MarkerFault {
     Damaged,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Fault {
+    /// The segment it is about; none if it is about the answer.
+    #[must_use]
+    pub const fn segment(&self) -> Option<usize> {
         match self {
-            Self::Truncated => f.write_str("the answer was cut off at its maximum length"),
-            Self::Unfinished { reason } => write!(f, "the model did not finish: {reason}"),
-            Self::NoSegments => f.write_str("the answer has no numbered segment"),
-            Self::Unknown { segment } => write!(f, "segment {segment} was not asked for"),
-            Self::Doubled { segment } => write!(f, "segment {segment} is there more than once"),
+            Self::Empty { segment }
+            | Self::Paragraphs { segment, .. }
+            | Self::Marker { segment, .. }
+            | Self::Length { segment, .. }
+            | Self::Untranslated { segment }
+            | Self::Number { segment, .. } => Some(*segment),
+            Self::Language { segment, .. } => *segment,
+            _ => None,
+        }
+    }
+
+    /// The fault in words, for a text that names the segment itself.
+    #[must_use]
+    pub fn without_segment(&self) -> String {
+        let what = self.what();
+        if self.segment().is_some() { format!("it {what}") } else { what }
+    }
+
+    /// What is wrong, as said of the segment, or as a sentence if it is about the answer.
+    fn what(&self) -> String {
+        match self {
+            Self::Truncated => "the answer was cut off at its maximum length".to_owned(),
+            Self::Unfinished { reason } => format!("the model did not finish: {reason}"),
+            Self::NoSegments => "the answer has no numbered segment".to_owned(),
+            Self::Unknown { segment } => format!("segment {segment} was not asked for"),
+            Self::Doubled { segment } => format!("segment {segment} is there more than once"),
             Self::Missing { segments } => {
                 let numbers: Vec<_> = segments.iter().map(ToString::to_string).collect();
-                write!(f, "missing segments: {}", numbers.join(", "))
+                format!("missing segments: {}", numbers.join(", "))
             }
-            Self::OutOfOrder { segment } => write!(f, "segment {segment} is not in its place"),
-            Self::Empty { segment } => write!(f, "segment {segment} is empty"),
-            Self::Paragraphs { segment, found } => {
-                write!(f, "segment {segment} became {found} paragraphs")
+            Self::OutOfOrder { segment } => format!("segment {segment} is not in its place"),
+            Self::Empty { .. } => "is empty".to_owned(),
+            Self::Paragraphs { found, .. } => format!("became {found} paragraphs"),
+            Self::Marker { marker, what, .. } => match what {
+                MarkerFault::Lost => format!("lost the marker ⟦{marker}⟧"),
+                MarkerFault::Doubled => format!("has the marker ⟦{marker}⟧ more than once"),
+                MarkerFault::Invented => {
+                    format!("has the marker ⟦{marker}⟧, which the source does not have")
+                }
+                MarkerFault::Crossed => {
+                    format!("has the marker ⟦{marker}⟧ close what another one opened")
+                }
+                MarkerFault::Damaged => "has a damaged marker".to_owned(),
+            },
+            Self::Length { characters, expected, .. } => {
+                format!("has {characters} characters where about {expected} are likely")
             }
-            Self::Marker { segment, marker, what } => {
-                let what = match what {
-                    MarkerFault::Lost => "is lost",
-                    MarkerFault::Doubled => "is there more than once",
-                    MarkerFault::Invented => "was not in the source",
-                    MarkerFault::Crossed => "closes what another one opened",
-                    MarkerFault::Damaged => {
-                        return write!(f, "segment {segment}: a marker is damaged");
-                    }
-                };
-                write!(f, "segment {segment}: the marker ⟦{marker}⟧ {what}")
-            }
-            Self::Length { segment, characters, expected } => {
-                write!(
-                    f,
-                    "segment {segment} has {characters} characters where about {expected} are likely"
-                )
-            }
-            Self::Untranslated { segment } => write!(f, "segment {segment} was not translated"),
+            Self::Echoed => "the answer repeats the source instead of translating it".to_owned(),
+            Self::Untranslated { .. } => "was not translated".to_owned(),
             Self::Language { segment, expected, found } => {
-                let subject =
-                    segment.map_or("the answer".to_owned(), |number| format!("segment {number}"));
-                write!(f, "{subject} is in {}, not in {}", found.name(), expected.name())
+                let whole = if segment.is_none() { "the answer " } else { "" };
+                format!("{whole}is in {}, not in {}", found.name(), expected.name())
             }
-            Self::Number { segment, number } => {
-                write!(f, "segment {segment}: the number {number} is not in the translation")
-            }
+            Self::Number { number, .. } => format!("lacks the number {number}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.segment() {
+            Some(segment) => write!(f, "segment {segment} {}", self.what()),
+            None => f.write_str(&self.what()),
         }
     }
 }

@@ -1,191 +1,174 @@
-//! Whether an answer is a translation of its chunk: the checks, cheap ones first.
+//! Whether an answer is a translation of its segments: the checks, cheap ones first.
 //!
 //! Nothing here judges quality. Each check finds one way in which answers of models go wrong: segments that are merged,
-//! dropped or doubled, markup that is lost, text that is cut short or left as it was. A [`Fault`] says which, and where; the
-//! ladder ([`next_step`]) says what to do about it.
+//! dropped or doubled, markup that is lost, text that is cut short or left as it was. Each segment is judged by itself, so that a bad one does
+//! not cost the good ones; a [`Fault`] says what is wrong with it, and the ladder ([`next_step`]) what to do about it.
 
 mod fault;
 mod ladder;
+mod language;
+mod markers;
+mod read;
 mod text;
+mod unchanged;
+mod words;
 
 pub use fault::{Fault, MarkerFault};
-pub use ladder::{ATTEMPTS_SAME, ATTEMPTS_SINGLE, Step, next_step};
+pub use ladder::{ATTEMPTS_SAME, ATTEMPTS_SINGLE, Step, Tried, next_step};
+pub use read::{Ending, read};
 pub use text::detect;
 
 use crate::chunk::Chunk;
 use crate::document::{Document, Segment};
-use crate::language::Language;
-use crate::marker::{self, Part};
 use crate::prompt::Task;
 
-/// An answer whose segments are all there and whole.
+/// What an answer is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
-    /// The translations, in the order of the chunk's segments.
-    pub texts: Vec<String>,
-    /// What looks wrong and may be right. Worth another try; after that, worth a warning.
-    pub doubts: Vec<Fault>,
+pub struct Checked {
+    /// Each segment that was asked for, in order. Faults number them from 1.
+    pub findings: Vec<Finding>,
+    /// What is wrong with the answer as a whole. Nothing of it should be used then.
+    pub fault: Option<Fault>,
+    /// How many segments have other words than their source, and no fault.
+    pub translated: usize,
+}
+
+/// What a segment of an answer is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A translation.
+    Good {
+        /// Its text.
+        text: String,
+        /// What looks wrong, and is often right.
+        warning: Option<Fault>,
+    },
+    /// It may be right: worth another try, and after that a warning.
+    Doubtful {
+        /// Its text.
+        text: String,
+        /// What looks wrong.
+        fault: Fault,
+    },
+    /// No translation.
+    Bad(Fault),
+}
+
+impl Checked {
+    /// Nothing of the answer can be used.
+    #[must_use]
+    pub fn nothing(fault: Fault, segments: usize) -> Self {
+        let findings = vec![Finding::Bad(fault.clone()); segments];
+        Self { findings, fault: Some(fault), translated: 0 }
+    }
+
+    /// All texts, if each of them is good.
+    ///
+    /// # Errors
+    /// The first fault or doubt.
+    pub fn into_texts(self) -> Result<Vec<String>, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let text = |finding| match finding {
+            Finding::Good { text, .. } => Ok(text),
+            Finding::Doubtful { fault, .. } | Finding::Bad(fault) => Err(fault),
+        };
+        self.findings.into_iter().map(text).collect()
+    }
 }
 
 /// Reads the answer for `chunk` and checks it.
-///
-/// # Errors
-/// The first [`Fault`] that is found; segments are numbered in it as in the chunk, from 1.
-pub fn verify(
+#[must_use]
+pub fn verify(task: &Task, document: &Document, chunk: &Chunk, answer: &str) -> Checked {
+    let segments: Vec<_> = document.segments_in(chunk.segments.clone()).collect();
+    verify_segments(task, &segments, answer, Ending::Whole)
+}
+
+/// Reads the answer for `segments`, numbered from 1 in it, and checks it.
+#[must_use]
+pub fn verify_segments(
     task: &Task,
-    document: &Document,
-    chunk: &Chunk,
+    segments: &[Segment<'_>],
     answer: &str,
-) -> Result<Verified, Fault> {
-    let texts = read(answer, chunk.len())?;
-    let segments = || document.segments_in(chunk.segments.clone());
-    for (place, (segment, text)) in segments().zip(&texts).enumerate() {
-        check_markers(place + 1, &segment, text)?;
+    ending: Ending,
+) -> Checked {
+    match read(answer, segments.len(), ending) {
+        Ok(texts) => assess(task, segments, texts),
+        Err(fault) => Checked::nothing(fault, segments.len()),
     }
-    let sources: Vec<String> = segments().map(|segment| segment.plain()).collect();
-    let plain: Vec<String> = texts.iter().map(|text| without_markers(text)).collect();
-    check_lengths(task, &sources, &plain)?;
-    if !task.from.is_same_as(&task.to) {
-        for (place, (source, text)) in sources.iter().zip(&plain).enumerate() {
-            if text::is_untranslated(source, text) {
-                return Err(Fault::Untranslated { segment: place + 1 });
-            }
-        }
-        check_language(task, &plain)?;
-    }
-    let pairs = sources.iter().zip(&plain).enumerate();
-    let doubts = pairs.filter_map(|(place, (source, text))| {
-        let number = text::missing_number(source, text)?;
-        Some(Fault::Number { segment: place + 1, number })
-    });
-    Ok(Verified { doubts: doubts.collect(), texts })
 }
 
-/// The segments of an answer for `count` segments: each once, in order, none empty, none of several paragraphs.
-///
-/// # Errors
-/// The first of these that does not hold.
-pub fn read(answer: &str, count: usize) -> Result<Vec<String>, Fault> {
-    let answer = answer.trim().trim_end_matches("```");
-    let found = marker::numbered(answer);
-    if found.is_empty() {
-        return Err(Fault::NoSegments);
-    }
-    let mut seen = vec![false; count];
-    for (number, _) in &found {
-        match seen.get_mut(number.wrapping_sub(1)) {
-            None => return Err(Fault::Unknown { segment: *number }),
-            Some(true) => return Err(Fault::Doubled { segment: *number }),
-            Some(seen) => *seen = true,
-        }
-    }
-    let missing: Vec<usize> = (1..=count).filter(|number| !seen[number - 1]).collect();
-    if !missing.is_empty() {
-        return Err(Fault::Missing { segments: missing });
-    }
-    for (place, (number, text)) in found.iter().enumerate() {
-        if *number != place + 1 {
-            return Err(Fault::OutOfOrder { segment: *number });
-        }
-        if text.is_empty() {
-            return Err(Fault::Empty { segment: *number });
-        }
-        let found = paragraphs(text);
-        if found != 1 {
-            return Err(Fault::Paragraphs { segment: *number, found });
-        }
-    }
-    Ok(found.into_iter().map(|(_, text)| text.to_owned()).collect())
-}
-
-fn paragraphs(text: &str) -> usize {
-    let mut count = 1;
-    let mut empty = false;
-    for line in text.lines() {
-        match (line.trim().is_empty(), empty) {
-            (true, _) => empty = true,
-            (false, true) => {
-                count += 1;
-                empty = false;
-            }
-            (false, false) => {}
-        }
-    }
-    count
-}
-
-/// Every marker once, and pairs around each other as in a well-formed text.
-fn check_markers(place: usize, segment: &Segment<'_>, text: &str) -> Result<(), Fault> {
-    let markers = segment.markers();
-    let fault =
-        |marker: usize, what: MarkerFault| Err(Fault::Marker { segment: place, marker, what });
-    let mut seen = vec![false; markers.len()];
-    let mut open: Vec<usize> = Vec::new();
-    for part in marker::parts(text) {
-        let number = match part {
-            Part::Text(text) if text.contains(['⟦', '⟧']) => {
-                return fault(0, MarkerFault::Damaged);
-            }
-            Part::Text(_) => continue,
-            Part::Marker(number) => number,
-        };
-        match seen.get_mut(number.wrapping_sub(1)) {
-            None => return fault(number, MarkerFault::Invented),
-            Some(true) => return fault(number, MarkerFault::Doubled),
-            Some(seen) => *seen = true,
-        }
-        if let Some(close) = markers[number - 1].closed_by {
-            open.push(close);
-        } else if markers.iter().any(|marker| marker.closed_by == Some(number))
-            && open.pop() != Some(number)
+/// Checks the texts of `segments`.
+pub(crate) fn assess(
+    task: &Task,
+    segments: &[Segment<'_>],
+    texts: Vec<Result<String, Fault>>,
+) -> Checked {
+    let mut checked = Checked { findings: Vec::new(), fault: None, translated: 0 };
+    let (mut sources, mut translations) = (String::new(), String::new());
+    let mut untranslated = 0;
+    for (place, (segment, text)) in segments.iter().zip(texts).enumerate() {
+        let (source, plain) = (segment.plain(), text.as_ref().map(|text| markers::without(text)));
+        let is_changed =
+            plain.as_ref().is_ok_and(|plain| !unchanged::has_same_words(&source, plain));
+        if let Ok(plain) = plain
+            && is_changed
         {
-            return fault(number, MarkerFault::Crossed);
+            sources.extend([source.as_str(), "\n"]);
+            translations.extend([plain.as_str(), "\n"]);
         }
+        let finding = match text {
+            Ok(text) => one(task, place + 1, segment, &source, text),
+            Err(fault) => Finding::Bad(fault),
+        };
+        match &finding {
+            Finding::Bad(_) => {}
+            Finding::Doubtful { fault: Fault::Untranslated { .. }, .. } => untranslated += 1,
+            _ => checked.translated += usize::from(is_changed),
+        }
+        checked.findings.push(finding);
     }
-    match seen.iter().position(|seen| !seen) {
-        Some(lost) => fault(lost + 1, MarkerFault::Lost),
-        None => Ok(()),
+    // Of an answer that is in another language, or translates nothing, the segments that are too short to tell are no better.
+    let is_same = task.from.is_same_as(&task.to);
+    if !is_same && let Some(found) = language::of_all(task, &sources, &translations) {
+        let fault = Fault::Language { segment: None, expected: task.to.clone(), found };
+        return Checked::nothing(fault, segments.len());
     }
+    if checked.translated == 0 && 0 < untranslated && 1 < segments.len() {
+        checked.fault = Some(Fault::Echoed);
+    }
+    checked
 }
 
-fn without_markers(text: &str) -> String {
-    let texts = marker::parts(text).map(|part| match part {
-        Part::Text(text) => text,
-        Part::Marker(_) => "",
-    });
-    texts.collect()
-}
-
-/// From how many characters on the length of a segment says something, and how far it may be from what is expected.
-const LENGTH_CHARACTERS_MIN: u64 = 60;
-const LENGTH_PERCENT: std::ops::RangeInclusive<u64> = 40..=260;
-
-fn check_lengths(task: &Task, sources: &[String], texts: &[String]) -> Result<(), Fault> {
-    for (place, (source, text)) in sources.iter().zip(texts).enumerate() {
-        let (source, characters) = (text::characters(source), text::characters(text));
-        let expected = task.from.characters_in(&task.to, source);
-        let plausible = LENGTH_PERCENT.contains(&(characters * 100 / expected.max(1)));
-        if LENGTH_CHARACTERS_MIN <= source && !plausible {
-            return Err(Fault::Length { segment: place + 1, characters, expected });
-        }
+/// Checks the text of one segment, number `place` of the answer.
+fn one(task: &Task, place: usize, segment: &Segment<'_>, source: &str, text: String) -> Finding {
+    if let Err(fault) = markers::check(place, segment, &text) {
+        return Finding::Bad(fault);
     }
-    Ok(())
-}
-
-/// Long segments one by one, and all of them together.
-fn check_language(task: &Task, texts: &[String]) -> Result<(), Fault> {
-    let fault = |segment: Option<usize>, found: Language| Fault::Language {
-        segment,
-        expected: task.to.clone(),
-        found,
-    };
-    for (place, text) in texts.iter().enumerate() {
-        if let Some(found) = text::other_language(&task.from, &task.to, text) {
-            return Err(fault(Some(place + 1), found));
-        }
+    let plain = markers::without(&text);
+    let is_same = task.from.is_same_as(&task.to);
+    if !is_same && unchanged::has_same_words(source, &plain) {
+        return match unchanged::may_stay(task, source) {
+            true => Finding::Good { text, warning: None },
+            false => Finding::Doubtful { text, fault: Fault::Untranslated { segment: place } },
+        };
     }
-    match text::other_language(&task.from, &task.to, &texts.join("\n")) {
-        Some(found) => Err(fault(None, found)),
-        None => Ok(()),
+    if let Some((characters, expected)) = text::wrong_length(task, source, &plain) {
+        return Finding::Bad(Fault::Length { segment: place, characters, expected });
+    }
+    if !is_same && let Some(found) = language::of_segment(task, source, &plain) {
+        let expected = task.to.clone();
+        return Finding::Bad(Fault::Language { segment: Some(place), expected, found });
+    }
+    match text::lost_number(source, &plain) {
+        None => Finding::Good { text, warning: None },
+        Some(text::Lost { number, is_sure }) => {
+            let fault = Fault::Number { segment: place, number };
+            match is_sure {
+                true => Finding::Doubtful { text, fault },
+                false => Finding::Good { text, warning: Some(fault) },
+            }
+        }
     }
 }

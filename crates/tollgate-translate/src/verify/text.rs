@@ -1,30 +1,32 @@
-//! What can be said about a text without understanding it: its length, its numbers, its language.
+//! What can be said about a text without understanding it: its language, its length, its numbers.
+
+use std::ops::RangeInclusive;
 
 use whatlang::Detector;
 
+use super::words::{Vocabulary, characters_besides};
 use crate::document::Document;
 use crate::language::Language;
-
-/// From how many letters on a language is recognised well enough to act on it.
-const DETECTED_LETTERS_MIN: usize = 120;
+use crate::prompt::Task;
 
 /// How much of a document is looked at to find its language, in bytes.
 const SAMPLE_BYTES: usize = 20_000;
 
-/// How many words a segment must have that are no names, before it can count as untranslated.
-const PLAIN_WORDS_MIN: usize = 3;
-
-/// Letters of scripts without case that count as one word for that.
-const LETTERS_PER_WORD: usize = 3;
-
 /// The fewest digits of a number that must be found again: smaller ones are often written in words.
 const DIGITS_MIN: usize = 2;
+
+/// From how many digits on a number is hardly written in words, unless it is round.
+const DIGITS_SURE_MIN: usize = 3;
 
 /// Signs by which Chinese, Japanese and Korean shorten large numbers.
 const MYRIADS: &[char] = &['万', '萬', '億', '亿', '兆', '만', '억', '조', '千', '百'];
 
 /// The zeros of scripts that write digits of their own.
 const ZEROS: [char; 8] = ['0', '٠', '۰', '०', '০', '๐', '０', '௦'];
+
+/// From how many characters of source on the length of its translation says something, and how many percent of the length that is likely
+/// it may have. Short texts vary more than long ones.
+const LENGTHS: [(u64, RangeInclusive<u64>); 3] = [(300, 40..=260), (120, 30..=350), (60, 20..=500)];
 
 /// The language of the document, if its text is long enough to tell.
 #[must_use]
@@ -41,70 +43,74 @@ pub fn detect(document: &Document) -> Option<Language> {
     Language::of_detected(info.lang())
 }
 
-pub(super) fn characters(text: &str) -> u64 {
-    text.chars().filter(|c| !c.is_whitespace()).count() as u64
+/// The length of `text` and the one that is likely, in characters, if they are too far apart. What the translation has from its source is
+/// left out on both sides, since it is as long in every language.
+pub(super) fn wrong_length(task: &Task, source: &str, text: &str) -> Option<(u64, u64)> {
+    let length = characters_besides(source, &Vocabulary::of(text));
+    let (_, plausible) = LENGTHS.into_iter().find(|(from, _)| *from <= length)?;
+    let expected = task.from.characters_in(&task.to, length).max(1);
+    let characters = characters_besides(text, &Vocabulary::of(source));
+    (!plausible.contains(&(characters * 100 / expected))).then_some((characters, expected))
 }
 
-/// The language of `text` if it is the source's, or English, and not the target's.
-pub(super) fn other_language(from: &Language, to: &Language, text: &str) -> Option<Language> {
-    if text.chars().filter(|c| c.is_alphabetic()).take(DETECTED_LETTERS_MIN).count()
-        < DETECTED_LETTERS_MIN
-    {
-        return None;
+/// A number that a translation does not have.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) number: String,
+    /// Whether it is one that translators do not write in words.
+    pub(super) is_sure: bool,
+}
+
+/// A number of `source` that `text` does not have, in any digits and with any separators: one that is surely lost before others.
+pub(super) fn lost_number(source: &str, text: &str) -> Option<Lost> {
+    let kept = numbers(text, |c| ".,'’٫٬ \u{a0}\u{202f}\u{2009}:".contains(c));
+    let kept: Vec<&str> = kept.iter().map(|number| number.digits.as_str()).collect();
+    let (kept, shortened) = (kept.join("/"), text.contains(MYRIADS));
+    let is_lost = |number: &Number| {
+        DIGITS_MIN <= number.digits.len()
+            && !kept.contains(number.digits.as_str())
+            && !(shortened && number.digits.ends_with("00"))
+    };
+    let lost = numbers(source, |c| ".,'’٫٬".contains(c)).into_iter().filter(is_lost);
+    let lost = lost.map(|number| Lost { is_sure: number.is_sure(), number: number.digits });
+    lost.max_by_key(|lost| lost.is_sure)
+}
+
+/// A number in a text.
+#[derive(Debug)]
+struct Number {
+    /// Without the separators inside it.
+    digits: String,
+    /// Whether a letter follows, as in 1990s.
+    has_ending: bool,
+}
+
+impl Number {
+    fn is_sure(&self) -> bool {
+        let is_round = self.digits.trim_end_matches('0').len() < 2;
+        DIGITS_SURE_MIN <= self.digits.len() && !is_round && !self.has_ending
     }
-    // Among two or three languages a short text is told apart well; among seventy it is not.
-    let target = to.detected()?;
-    let mut candidates = vec![target, from.detected()?];
-    candidates.extend(Language::english().detected());
-    let info = Detector::with_allowlist(candidates).detect(text)?;
-    let found = Some(info).filter(|info| info.lang() != target && info.is_reliable())?;
-    Language::of_detected(found.lang())
 }
 
-/// Whether `text` has the words of `source`, and they are more than names and numbers.
-pub(super) fn is_untranslated(source: &str, text: &str) -> bool {
-    let words = |text: &str| -> Vec<String> {
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        words.map(str::to_lowercase).collect()
-    };
-    plain_words(source) >= PLAIN_WORDS_MIN && words(source) == words(text)
-}
-
-/// How many words begin with a small letter; letters without case count by the group.
-fn plain_words(text: &str) -> usize {
-    let small = |word: &&str| word.chars().count() > 1 && word.starts_with(char::is_lowercase);
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(small).count();
-    let without_case = |c: &char| c.is_alphabetic() && !c.is_lowercase() && !c.is_uppercase();
-    words + text.chars().filter(without_case).count() / LETTERS_PER_WORD
-}
-
-/// The first number of `source` that `text` does not have, in any digits and with any separators.
-pub(super) fn missing_number(source: &str, text: &str) -> Option<String> {
-    let kept = numbers(text, |c| ".,'’٫٬ \u{a0}\u{202f}\u{2009}:".contains(c)).join("/");
-    let shortened = text.contains(MYRIADS);
-    let is_lost = |number: &String| {
-        DIGITS_MIN <= number.len()
-            && !kept.contains(number.as_str())
-            && !(shortened && number.ends_with("00"))
-    };
-    numbers(source, |c| ".,'’٫٬".contains(c)).into_iter().find(is_lost)
-}
-
-/// The digits of each number in `text`, without the separators inside it.
-fn numbers(text: &str, is_separator: impl Fn(char) -> bool) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+fn numbers(text: &str, is_separator: impl Fn(char) -> bool) -> Vec<Number> {
+    let mut found: Vec<Number> = Vec::new();
     let mut gap = usize::MAX;
     for c in text.chars() {
         match digit(c) {
             Some(digit) => {
                 match found.last_mut() {
-                    Some(number) if gap < 2 => number.push(digit),
-                    _ => found.push(digit.to_string()),
+                    Some(number) if gap < 2 => number.digits.push(digit),
+                    _ => found.push(Number { digits: digit.to_string(), has_ending: false }),
                 }
                 gap = 0;
             }
             None if is_separator(c) => gap = gap.saturating_add(1),
-            None => gap = usize::MAX,
+            None => {
+                if let Some(number) = found.last_mut().filter(|_| gap == 0) {
+                    number.has_ending = c.is_alphabetic();
+                }
+                gap = usize::MAX;
+            }
         }
     }
     found
@@ -116,4 +122,37 @@ fn digit(c: char) -> Option<char> {
         (value < 10).then_some(value)
     })?;
     char::from_digit(value, 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_translators_write_in_words_is_not_surely_lost() {
+        let rows = [
+            ("12 disks", "zwölf Platten", Some(("12", false))),
+            ("100 users and 2,000 files", "viele", Some(("2000", false))),
+            ("in the 1990s", "in den Neunzigern", Some(("1990", false))),
+            ("12 disks of 1984", "zwölf Platten", Some(("1984", true))),
+            ("1,024 bytes", "1 024 Byte", None),
+            ("About 1,500,000 people", "约150万人", None),
+        ];
+        for (source, text, wanted) in rows {
+            let found = lost_number(source, text);
+            let found = found.as_ref().map(|lost| (lost.number.as_str(), lost.is_sure));
+            assert_eq!(found, wanted, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_judged_without_what_is_kept() {
+        let to = |tag: &str| Task::new(Language::english(), tag.parse().unwrap());
+        let source = "See dpkg-reconfigure(8), update-alternatives(1), apt-listchanges(1) and debconf-set-selections(1) for it.";
+        let text = "参见 dpkg-reconfigure(8)、update-alternatives(1)、apt-listchanges(1) 和 debconf-set-selections(1)。";
+        assert_eq!(wrong_length(&to("zh"), source, text), None);
+        let source = "The system administrator decides which of these services are started when the machine boots.";
+        assert!(wrong_length(&to("zh"), source, "系统").is_some());
+        assert_eq!(wrong_length(&to("zh"), source, "系统管理员决定机器启动时运行哪些服务。"), None);
+    }
 }

@@ -15,21 +15,23 @@ use crate::desk::{chunks_of, expected, spec};
 const EVERY_STEP_UP_TO: u64 = 24;
 
 /// A process that is killed at any step of a run leaves a job that another finishes: the output is the same, nothing is
-/// missing, and only what was at the provider is paid again. One answer is cut off, so a split is swept over too.
+/// missing, and only what was at the provider is paid again. One answer is cut off, so that a part of it is kept, and one is blocked, so a split is
+/// swept over too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r003_5_r003_10_killed_at_any_step_a_job_is_finished_and_nothing_is_paid_needlessly() {
     let (text, size) = chunks_of(6);
     let text = text.replacen("orchard", "marker-of-a-cut", 1);
+    let text = text.replacen("secret", "marker-of-a-block", 1);
     let wanted = expected(&text, size);
     let mut die_at = 1;
     let mut killed = 0;
     loop {
-        let cut = When::Contains("marker-of-a-cut".to_owned());
-        let settings = Settings {
-            latency: Span::from_millis(2),
-            troubles: vec![Trouble::new(Fault::Truncated, cut).times(1)],
-            ..Settings::default()
-        };
+        let at = |text: &str| When::Contains(text.to_owned());
+        let troubles = vec![
+            Trouble::new(Fault::Truncated, at("marker-of-a-cut")).times(1),
+            Trouble::new(Fault::Blocked, at("marker-of-a-block")).times(1),
+        ];
+        let settings = Settings { latency: Span::from_millis(2), troubles, ..Settings::default() };
         let fake = FakeGemini::new(Arc::new(SystemClock), settings);
         let served = fake.serve(0).await.unwrap();
         let folder = tempfile::tempdir().unwrap();

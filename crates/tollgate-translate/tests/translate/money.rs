@@ -23,18 +23,22 @@ fn a_bound_on_the_cost_is_never_passed_and_can_be_raised() {
         spec.max_cost = Some(Micros(8_000));
         pipeline.submit(&spec).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        let Ended::Paused { resume_at: None, why, raise_to: Some(to) } = ended else {
+            panic!("{ended:?}")
+        };
         assert!(why.contains("$0.0080"), "{why}");
         let counts = bench.store.counts("book").await.unwrap();
         assert!(7_000 < counts.cost && counts.cost <= 8_000, "{counts:?}");
         assert!(0 < counts.done && 0 < counts.waiting, "{counts:?}");
         // The same bound again changes nothing, and says so.
         let again = pipeline.run("book", &Stop::never()).await.unwrap();
-        assert_eq!(again, Ended::Paused { resume_at: None, why: why.clone() });
+        let same = Ended::Paused { resume_at: None, why: why.clone(), raise_to: Some(to) };
+        assert_eq!(again, same);
         assert!(why.contains("goes nowhere"), "{why}");
         assert!(why.contains(&format!("{} is spent", Micros(counts.cost))), "{why}");
         assert_eq!(bench.store.counts("book").await.unwrap(), counts);
-        let more = Amendment { max_cost: Some(Micros(1_000_000)), ..Amendment::default() };
+        assert_eq!(to, Micros(16_000));
+        let more = Amendment { max_cost: Some(to), ..Amendment::default() };
         pipeline.amend("book", &more).await.unwrap();
         assert_eq!(pipeline.run("book", &Stop::never()).await.unwrap(), Ended::Completed);
         assert_eq!(bench.fake.tally().calls, 20);
@@ -56,7 +60,7 @@ fn nine_tenths_of_a_bound_are_used_though_most_workers_stand_in_line() {
         spec.max_cost = Some(Micros(20_000));
         pipeline.submit(&spec).await.unwrap();
         let ended = pipeline.run("book", &Stop::never()).await.unwrap();
-        let Ended::Paused { resume_at: None, why } = ended else { panic!("{ended:?}") };
+        let Ended::Paused { resume_at: None, why, .. } = ended else { panic!("{ended:?}") };
         let counts = bench.store.counts("book").await.unwrap();
         assert!(18_000 <= counts.cost && counts.cost <= 20_000, "{counts:?}");
         assert!(why.contains(&format!("{} is spent", Micros(counts.cost))), "{why}");

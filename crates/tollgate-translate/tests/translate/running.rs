@@ -19,14 +19,15 @@ fn contains(text: &str) -> When {
 /// Answers that go wrong by what they are about, so that the order of calls does not matter.
 fn wrong_answers() -> Vec<Trouble> {
     [
-        (Fault::Dropped, "⟦#2⟧ The river"),
-        (Fault::Doubled, "orchard night"),
-        (Fault::Reordered, "dog they"),
-        (Fault::Merged, "captain secret"),
-        (Fault::Untranslated, "storm but"),
-        (Fault::Truncated, "light captain"),
+        (Fault::Dropped, "⟦#2⟧ The river", 2),
+        (Fault::Doubled, "orchard night", 2),
+        (Fault::Reordered, "dog they", 2),
+        (Fault::Merged, "captain secret", 2),
+        // What is left as it was twice is taken so.
+        (Fault::Untranslated, "storm but", 1),
+        (Fault::Truncated, "light captain", 2),
     ]
-    .map(|(fault, text)| Trouble::new(fault, contains(text)).times(2))
+    .map(|(fault, text, times)| Trouble::new(fault, contains(text)).times(times))
     .into()
 }
 

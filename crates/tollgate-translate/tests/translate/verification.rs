@@ -2,9 +2,10 @@
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 use tollgate_translate::verify::{
-    ATTEMPTS_SAME, ATTEMPTS_SINGLE, MarkerFault, Step, detect, next_step, read as read_answer,
+    ATTEMPTS_SAME, ATTEMPTS_SINGLE, Ending, MarkerFault, Step, Tried, detect, next_step,
+    read as read_answer,
 };
-use tollgate_translate::{Chunk, Document, Fault, Format, verify};
+use tollgate_translate::{Chunk, Document, Fault, Finding, Format, verify};
 
 use crate::{language, prose, read, task};
 
@@ -16,7 +17,12 @@ const FRENCH: &str = "La rivière coulait entre de vieilles maisons et personne 
 fn fault(source: &str, answer: &str) -> Option<Fault> {
     let document = read(source, Format::Markdown);
     let chunk = Chunk::of(&document, 0..document.len());
-    verify(&task("en", "fr"), &document, &chunk, answer).err()
+    verify(&task("en", "fr"), &document, &chunk, answer).into_texts().err()
+}
+
+/// The text of each of three segments, or its fault, or the fault of the answer.
+fn three(answer: &str, ending: Ending) -> Result<Vec<Result<String, Fault>>, Fault> {
+    read_answer(answer, 3, ending)
 }
 
 #[test]
@@ -24,9 +30,10 @@ fn r003_5_a_good_answer_passes_and_is_read_by_its_numbers() {
     let document = read("See *the* {x} of 1,500.\n\nSecond\nlines.", Format::Markdown);
     let chunk = Chunk::of(&document, 0..2);
     let answer = "⟦#1⟧ Voir ⟦3⟧ de 1 500, ⟦1⟧le⟦2⟧.\n\n⟦#2⟧\nDeuxièmes\nlignes.\n";
-    let verified = verify(&task("en", "fr"), &document, &chunk, answer).unwrap();
-    assert_eq!(verified.texts, ["Voir ⟦3⟧ de 1 500, ⟦1⟧le⟦2⟧.", "Deuxièmes\nlignes."]);
-    assert_eq!(verified.doubts, []);
+    let checked = verify(&task("en", "fr"), &document, &chunk, answer);
+    assert_eq!(checked.translated, 2);
+    let texts = checked.into_texts().unwrap();
+    assert_eq!(texts, ["Voir ⟦3⟧ de 1 500, ⟦1⟧le⟦2⟧.", "Deuxièmes\nlignes."]);
 }
 
 #[test]
@@ -39,13 +46,40 @@ fn r003_5_segments_must_all_be_there_once_and_in_order() {
         ("⟦#1⟧ a ⟦#2⟧ b ⟦#3⟧ c ⟦#4⟧ d", Fault::Unknown { segment: 4 }),
         ("⟦#0⟧ a ⟦#1⟧ b ⟦#2⟧ c ⟦#3⟧ c", Fault::Unknown { segment: 0 }),
         ("⟦#2⟧ b ⟦#1⟧ a ⟦#3⟧ c", Fault::OutOfOrder { segment: 2 }),
-        ("⟦#1⟧ a ⟦#2⟧ ⟦#3⟧ c", Fault::Empty { segment: 2 }),
-        ("⟦#1⟧ a ⟦#2⟧ b\n \nd ⟦#3⟧ c", Fault::Paragraphs { segment: 2, found: 2 }),
     ];
     for (answer, expected) in rows {
-        assert_eq!(read_answer(answer, 3).unwrap_err(), expected);
+        assert_eq!(three(answer, Ending::Whole).unwrap_err(), expected);
     }
-    assert_eq!(read_answer("Sure:\n```\n⟦#1⟧ a\n⟦#2⟧ b\n⟦#3⟧ c\n```", 3).unwrap(), ["a", "b", "c"]);
+    let texts = three("Sure:\n```\n⟦#1⟧ a\n⟦#2⟧ b\n⟦#3⟧ c\n```", Ending::Whole).unwrap();
+    assert_eq!(texts, ["a", "b", "c"].map(|text| Ok(text.to_owned())));
+}
+
+#[test]
+fn r003_5_one_bad_segment_does_not_cost_the_others() {
+    let good = |text: &str| Ok(text.to_owned());
+    let empty = "⟦#1⟧ a ⟦#2⟧ ⟦#3⟧ c";
+    let rows = [
+        (empty, Ending::Whole, [good("a"), Err(Fault::Empty { segment: 2 }), good("c")]),
+        (
+            "⟦#1⟧ a ⟦#2⟧ b\n \nd ⟦#3⟧ c",
+            Ending::Whole,
+            [good("a"), Err(Fault::Paragraphs { segment: 2, found: 2 }), good("c")],
+        ),
+        // The last one was cut off, and may be half of itself.
+        (
+            "⟦#1⟧ a ⟦#2⟧ b",
+            Ending::CutOff,
+            [good("a"), Err(Fault::Truncated), Err(Fault::Truncated)],
+        ),
+    ];
+    for (answer, ending, expected) in rows {
+        assert_eq!(three(answer, ending).unwrap(), expected, "{answer}");
+    }
+    assert_eq!(three("⟦#1⟧ a", Ending::CutOff).unwrap_err(), Fault::Truncated);
+    // The text of a missing segment may stand in a neighbour.
+    let found = read_answer("⟦#1⟧ a ⟦#2⟧ b c ⟦#4⟧ d ⟦#5⟧ e", 5, Ending::Whole).unwrap();
+    let missing = || Err(Fault::Missing { segments: vec![3] });
+    assert_eq!(found, [good("a"), missing(), missing(), missing(), good("e")]);
 }
 
 #[test]
@@ -104,32 +138,111 @@ fn text_that_was_lost_added_or_left_in_the_source_language_is_found() {
     assert_eq!(fault(&source, &answer), Some(Fault::Untranslated { segment: 2 }));
 }
 
+/// A sentence of a manual, with commands in Latin letters, as people translate it.
+const MANUAL: &str = "If the service does not start, run journalctl -u nginx and read the last lines before you change /etc/nginx/nginx.conf or restart \
+    systemd-resolved; the reason is almost always there.";
+
+#[test]
+fn r003_5_translations_into_any_script_are_good_and_each_is_wrong_for_every_other() {
+    let rows = [
+        (
+            "ja",
+            "サービスが起動しない場合は、/etc/nginx/nginx.conf を変更したり systemd-resolved を再起動したりする前に、journalctl -u nginx を実行して最後の数行を読んでください。原因はほとんどの場合そこにあります。",
+        ),
+        (
+            "zh-Hans",
+            "如果服务无法启动，在修改 /etc/nginx/nginx.conf 或重启 systemd-resolved 之前，请先运行 journalctl -u nginx 并阅读最后几行；原因几乎总是在那里，对这个问题来说，网络上的说明没有应用自己的话说得清楚。",
+        ),
+        (
+            "zh-Hant",
+            "如果服務無法啟動，在修改 /etc/nginx/nginx.conf 或重新啟動 systemd-resolved 之前，請先執行 journalctl -u nginx 並閱讀最後幾行；原因幾乎總是在那裡，對這個問題來說，網路上的說明沒有應用自己的話說得清楚。",
+        ),
+        (
+            "ko",
+            "서비스가 시작되지 않으면 /etc/nginx/nginx.conf를 고치거나 systemd-resolved를 다시 시작하기 전에 journalctl -u nginx를 실행하여 마지막 몇 줄을 읽어 보십시오. 원인은 거의 언제나 그곳에 있습니다.",
+        ),
+        (
+            "th",
+            "หากบริการไม่เริ่มทำงาน ให้เรียกใช้ journalctl -u nginx แล้วอ่านบรรทัดท้าย ๆ ก่อนที่จะแก้ไข /etc/nginx/nginx.conf หรือเริ่ม systemd-resolved ใหม่ สาเหตุมักจะอยู่ที่นั่นเสมอ",
+        ),
+        (
+            "ar",
+            "إذا لم تبدأ الخدمة، فشغّل journalctl -u nginx واقرأ الأسطر الأخيرة قبل أن تغيّر /etc/nginx/nginx.conf أو تعيد تشغيل systemd-resolved؛ فالسبب هناك دائمًا تقريبًا.",
+        ),
+        (
+            "he",
+            "אם השירות אינו עולה, הריצו journalctl -u nginx וקראו את השורות האחרונות לפני שתשנו את /etc/nginx/nginx.conf או תפעילו מחדש את systemd-resolved; הסיבה נמצאת שם כמעט תמיד.",
+        ),
+        (
+            "ru",
+            "Если служба не запускается, выполните journalctl -u nginx и прочтите последние строки, прежде чем менять /etc/nginx/nginx.conf или перезапускать systemd-resolved; причина почти всегда там.",
+        ),
+        (
+            "hi",
+            "यदि सेवा शुरू नहीं होती, तो /etc/nginx/nginx.conf बदलने या systemd-resolved को फिर से शुरू करने से पहले journalctl -u nginx चलाएँ और अंतिम पंक्तियाँ पढ़ें; कारण लगभग हमेशा वहीं होता है।",
+        ),
+        (
+            "el",
+            "Αν η υπηρεσία δεν ξεκινά, εκτελέστε journalctl -u nginx και διαβάστε τις τελευταίες γραμμές προτού αλλάξετε το /etc/nginx/nginx.conf ή επανεκκινήσετε το systemd-resolved· ο λόγος βρίσκεται σχεδόν πάντα εκεί.",
+        ),
+        (
+            "de",
+            "Wenn der Dienst nicht startet, führen Sie journalctl -u nginx aus und lesen Sie die letzten Zeilen, bevor Sie /etc/nginx/nginx.conf ändern oder systemd-resolved neu starten; der Grund steht fast immer dort.",
+        ),
+    ];
+    let document = read(MANUAL, Format::Text);
+    let chunk = Chunk::of(&document, 0..1);
+    for (to, _) in rows {
+        for (of, text) in rows {
+            let checked = verify(&task("en", to), &document, &chunk, &format!("⟦#1⟧ {text}"));
+            let found = checked.into_texts().err();
+            match (&found, of == to) {
+                (None, true) | (Some(Fault::Language { .. } | Fault::Length { .. }), false) => {}
+                _ => panic!("{of} for {to}: {found:?}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn numbers_that_are_gone_are_a_doubt() {
     let doubts = |source: &str, to: &str, answer: &str| {
         let document = read(source, Format::Text);
         let chunk = Chunk::of(&document, 0..1);
-        verify(&task("en", to), &document, &chunk, &format!("⟦#1⟧ {answer}")).unwrap().doubts
+        let mut found = verify(&task("en", to), &document, &chunk, &format!("⟦#1⟧ {answer}"));
+        match found.findings.remove(0) {
+            Finding::Good { warning, .. } => (None, warning),
+            Finding::Doubtful { fault, .. } => (Some(fault), None),
+            Finding::Bad(fault) => panic!("{fault}"),
+        }
     };
-    let lost = |number: &str| vec![Fault::Number { segment: 1, number: number.into() }];
-    assert_eq!(doubts("In 1984 it cost 12,500.75.", "fr", "En 1984 : 12 500,75."), []);
-    assert_eq!(doubts("In 1984 it was so.", "fr", "Ce fut ainsi en 1948."), lost("1984"));
-    assert_eq!(doubts("Page 45 of it.", "ar", "صفحة ٤٥ منه."), []);
-    assert_eq!(doubts("About 1,500,000 people.", "zh", "约150万人。"), []);
-    assert_eq!(doubts("All 3 of them.", "fr", "Tous les trois."), []);
+    let lost = |number: &str| Some(Fault::Number { segment: 1, number: number.into() });
+    let none = (None, None);
+    assert_eq!(doubts("In 1984 it cost 12,500.75.", "fr", "En 1984 : 12 500,75."), none);
+    assert_eq!(doubts("In 1984 it was so.", "fr", "Ce fut ainsi en 1948."), (lost("1984"), None));
+    assert_eq!(doubts("Page 45 of it.", "ar", "صفحة ٤٥ منه."), none);
+    assert_eq!(doubts("About 1,500,000 people.", "zh", "约150万人。"), none);
+    assert_eq!(doubts("All 3 of them.", "fr", "Tous les trois."), none);
+    // One that may be written in words is not asked for again.
+    assert_eq!(doubts("All 12 of them.", "fr", "Tous les douze."), (None, lost("12")));
 }
 
 #[test]
 fn r003_5_the_ladder_goes_from_the_same_chunk_to_halves_to_single_segments() {
     let missing = Fault::Missing { segments: vec![1] };
-    assert_eq!(next_step(&missing, 1, 20), Step::Retry);
-    assert_eq!(next_step(&missing, ATTEMPTS_SAME, 20), Step::Split);
-    assert_eq!(next_step(&Fault::Truncated, 1, 20), Step::Split);
-    assert_eq!(next_step(&Fault::Truncated, 1, 1), Step::Retry);
-    assert_eq!(next_step(&missing, ATTEMPTS_SINGLE - 1, 1), Step::Retry);
-    assert_eq!(next_step(&missing, ATTEMPTS_SINGLE, 1), Step::Fail);
-    let number = Fault::Number { segment: 1, number: "12".into() };
-    assert_eq!(next_step(&number, ATTEMPTS_SINGLE, 1), Step::Accept);
+    let step = |fault: &Fault, attempts: u32, open: usize, settled: usize| {
+        next_step(fault, Tried { attempts, open, settled })
+    };
+    assert_eq!(step(&missing, 1, 20, 0), Step::Retry);
+    assert_eq!(step(&missing, ATTEMPTS_SAME, 20, 0), Step::Split);
+    assert_eq!(step(&missing, ATTEMPTS_SAME + 7, 20, 1), Step::Retry, "as long as it goes on");
+    assert_eq!(step(&Fault::Truncated, 1, 20, 0), Step::Split);
+    assert_eq!(step(&Fault::Truncated, 1, 20, 3), Step::Retry);
+    assert_eq!(step(&Fault::Truncated, 1, 1, 0), Step::Retry);
+    assert_eq!(step(&missing, ATTEMPTS_SINGLE - 1, 1, 0), Step::Retry);
+    assert_eq!(step(&missing, ATTEMPTS_SINGLE, 1, 0), Step::Fail);
+    assert_eq!(step(&Fault::Echoed, ATTEMPTS_SAME - 1, 20, 0), Step::Retry);
+    assert_eq!(step(&Fault::Echoed, ATTEMPTS_SAME, 20, 0), Step::Accept);
 }
 
 #[test]
@@ -155,8 +268,14 @@ fn the_language_of_a_document_is_recognised() {
 
 /// An answer that a faultless model gives: each segment in words that are not the source's.
 fn faultless(document: &Document, chunk: &Chunk) -> Vec<String> {
-    let text =
-        |number: usize| document.segment(number).text().replace('e', "é").replace("the", "le");
+    let other = |letter: char| match letter {
+        'a' => 'á',
+        'e' => 'é',
+        'i' => 'í',
+        'o' => 'ó',
+        letter => letter,
+    };
+    let text = |number: usize| document.segment(number).text().chars().map(other).collect();
     chunk.segments.clone().map(text).collect()
 }
 
@@ -215,15 +334,17 @@ proptest! {
         // A language whose texts are neither recognised nor expected to be of the source's length would hide nothing here.
         let result = verify(&task("en", "is"), &document, &chunk, &answer);
         match damage {
-            Damage::None => prop_assert_eq!(result.unwrap().texts, texts),
-            _ => prop_assert!(result.is_err(), "{damage:?}"),
+            Damage::None => prop_assert_eq!(result.into_texts().unwrap(), texts),
+            _ => prop_assert!(result.into_texts().is_err(), "{damage:?}"),
         }
     }
 
     #[test]
     fn any_answer_is_read_without_panic(answer in "[⟦⟧#0-9a-z \n]{0,60}", count in 0_usize..4) {
-        if let Ok(texts) = read_answer(&answer, count) {
-            prop_assert_eq!(texts.len(), count);
+        for ending in [Ending::Whole, Ending::CutOff] {
+            if let Ok(texts) = read_answer(&answer, count, ending) {
+                prop_assert_eq!(texts.len(), count);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{Clock as _, ManualClock, Span, SystemClock, Timestamp};
-use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
+use tollgate_testing::fakes::gemini::{FakeGemini, Fault, Settings, Trouble, When};
 use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 use tollgate_translate::job::{EmbeddedJobs, JobState, JobStore as _, PostgresJobs};
@@ -81,6 +81,31 @@ async fn r003_11_a_map_that_calls_a_function_for_each_chunk_finishes_the_job() {
     assert_eq!(fake.tally().calls, 9);
     let alone = crate::child::pipeline(&served.url(), Arc::new(EmbeddedJobs::in_memory().unwrap()));
     assert!(alone.run_one(JOB).await.unwrap_err().to_string().contains("shared"));
+}
+
+/// R003.5: functions that see one answer each find out together that all of them are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r003_5_functions_whose_requests_are_all_refused_pause_the_job() {
+    let server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let (text, size) = chunks_of(9);
+    let troubles = vec![Trouble::new(Fault::BadRequest, When::Every(1))];
+    let settings = Settings { troubles, ..Settings::default() };
+    let fake = FakeGemini::new(Arc::new(SystemClock), settings);
+    let served = fake.serve(0).await.unwrap();
+    let store = Arc::new(PostgresJobs::open(&url, "tollgate").await.unwrap());
+    let pipeline = pipeline(&served.url(), store.clone());
+    pipeline.submit(&spec(JOB, &text, size)).await.unwrap();
+    for _ in 1..5 {
+        assert_eq!(pipeline.run_one(JOB).await.unwrap(), Single::Worked);
+    }
+    let fifth = pipeline.run_one(JOB).await.unwrap();
+    let Single::Ended(Ended::Paused { resume_at: None, why, .. }) = fifth else {
+        panic!("{fifth:?}")
+    };
+    assert!(why.starts_with("the provider refused 5 requests in a row: "), "{why}");
+    let counts = store.counts(JOB).await.unwrap();
+    assert_eq!((fake.tally().calls, counts.waiting, counts.failed), (5, 9, 0));
 }
 
 /// R003.11: a call takes as long as five leases, and another function finds nothing to do meanwhile.

@@ -1,5 +1,6 @@
 //! `tollgate translate`, against a fake provider on real connections.
 
+mod cost;
 mod documents;
 mod pauses;
 mod shared;

@@ -49,6 +49,10 @@ pub enum Fault {
     Merged,
     /// The text comes back as it was.
     Untranslated,
+    /// Every segment comes without a text.
+    Emptied,
+    /// The markers are gone.
+    Unmarked,
 }
 
 /// When a [`Fault`] happens.

@@ -29,7 +29,7 @@ pub use fault::{Fault, Trouble, When};
 pub use http::Served;
 pub use quota::{Limit, Quota, Window};
 pub use scaled::ScaledClock;
-pub use translate::{tokens_of, translated};
+pub use translate::{Phrases, tokens_of, translated};
 
 /// How the fake behaves.
 #[derive(Clone, Debug)]
@@ -42,11 +42,19 @@ pub struct Settings {
     pub tokens_percent: u64,
     /// What goes wrong. The first that strikes is the one.
     pub troubles: Vec<Trouble>,
+    /// What it answers instead of a translation that is none.
+    pub phrases: Phrases,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { quota: Quota::NONE, latency: Span::ZERO, tokens_percent: 100, troubles: Vec::new() }
+        Self {
+            quota: Quota::NONE,
+            latency: Span::ZERO,
+            tokens_percent: 100,
+            troubles: Vec::new(),
+            phrases: Phrases::default(),
+        }
     }
 }
 
@@ -244,7 +252,8 @@ impl FakeGemini {
     }
 
     fn answer(&self, fault: Option<Fault>, asked: &Asked, input: u64) -> Reply {
-        let mut text = translate::answer(&asked.system, &asked.prompt, fault);
+        let phrases = self.state().settings.phrases.clone();
+        let mut text = translate::answer(&asked.system, &asked.prompt, fault, &phrases);
         let mut finish = "STOP";
         if fault == Some(Fault::Truncated) || asked.most_output < tokens_of(&text) {
             let half = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);

@@ -68,6 +68,8 @@ pub(super) fn of(
         | Fault::Doubled
         | Fault::Reordered
         | Fault::Merged
-        | Fault::Untranslated => return None,
+        | Fault::Untranslated
+        | Fault::Emptied
+        | Fault::Unmarked => return None,
     })
 }

@@ -4,7 +4,27 @@
 //! The same text always becomes the same text, so a missing, doubled or moved paragraph shows when a document is compared
 //! with what it must be. Heads (⟦#3⟧), markers (⟦1⟧), numbers, line breaks and punctuation stay.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use super::fault::Fault;
+
+/// Translations that people made, by the text of the segment. Segments that are not among them are translated as ever.
+#[derive(Clone, Debug, Default)]
+pub struct Phrases(Arc<HashMap<String, String>>);
+
+impl FromIterator<(String, String)> for Phrases {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(phrases: T) -> Self {
+        Self(Arc::new(phrases.into_iter().collect()))
+    }
+}
+
+impl Phrases {
+    fn of(&self, text: &str) -> Option<String> {
+        let phrase = self.0.get(text.trim())?;
+        Some(format!(" {phrase}\n"))
+    }
+}
 
 const HEAD: &str = "⟦#";
 
@@ -188,7 +208,12 @@ pub(super) fn segments_in(prompt: &str) -> usize {
 }
 
 /// The answer to a prompt, with what goes wrong in it.
-pub(super) fn answer(system: &str, prompt: &str, fault: Option<Fault>) -> String {
+pub(super) fn answer(
+    system: &str,
+    prompt: &str,
+    fault: Option<Fault>,
+    phrases: &Phrases,
+) -> String {
     let vocabulary = if system.contains("German") { GERMAN } else { FRENCH };
     let mut parts = segments(prompt);
     match fault {
@@ -201,12 +226,22 @@ pub(super) fn answer(system: &str, prompt: &str, fault: Option<Fault>) -> String
     for (place, (head, text)) in parts.iter().enumerate() {
         let is_merged = fault == Some(Fault::Merged) && place == 1;
         made.push_str(if is_merged { " " } else { head });
+        let translated = || phrases.of(text).unwrap_or_else(|| words(text, vocabulary));
         match fault {
             Some(Fault::Untranslated) => made.push_str(text),
-            _ => made.push_str(&words(text, vocabulary)),
+            Some(Fault::Emptied) => made.push('\n'),
+            Some(Fault::Unmarked) => made.push_str(&unmarked(&translated())),
+            _ => made.push_str(&translated()),
         }
     }
     made
+}
+
+/// `text` without its markers.
+fn unmarked(text: &str) -> String {
+    let mut pieces = text.split('⟦');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    first + &pieces.filter_map(|piece| Some(piece.split_once('⟧')?.1)).collect::<String>()
 }
 
 #[cfg(test)]
@@ -217,23 +252,36 @@ mod tests {
 
     #[test]
     fn heads_markers_numbers_and_lines_stay() {
-        let answer = answer("", PROMPT, None);
+        let answer = answer("", PROMPT, None, &Phrases::default());
         assert!(answer.starts_with("⟦#1⟧ "), "{answer}");
         for kept in ["⟦1⟧", "⟦2⟧ 3,400.\n⟦#2⟧ ", "\n", "!"] {
             assert!(answer.contains(kept), "{kept:?} in {answer}");
         }
         assert!(!answer.contains("Context") && !answer.contains("five"), "{answer}");
-        assert_eq!(answer, super::answer("", PROMPT, None), "always the same");
+        assert_eq!(answer, super::answer("", PROMPT, None, &Phrases::default()), "always the same");
     }
 
     #[test]
     fn each_fault_shows() {
-        let right = answer("", PROMPT, None);
-        for fault in
-            [Fault::Dropped, Fault::Doubled, Fault::Reordered, Fault::Merged, Fault::Untranslated]
-        {
-            assert_ne!(answer("", PROMPT, Some(fault)), right, "{fault:?}");
+        let right = answer("", PROMPT, None, &Phrases::default());
+        for fault in [
+            Fault::Dropped,
+            Fault::Doubled,
+            Fault::Reordered,
+            Fault::Merged,
+            Fault::Untranslated,
+            Fault::Emptied,
+            Fault::Unmarked,
+        ] {
+            assert_ne!(answer("", PROMPT, Some(fault), &Phrases::default()), right, "{fault:?}");
         }
+    }
+
+    #[test]
+    fn a_phrase_is_answered_as_it_was_translated() {
+        let phrases: Phrases =
+            [("Four\nfive!".to_owned(), "Vier\nfünf!".to_owned())].into_iter().collect();
+        assert!(answer("", PROMPT, None, &phrases).ends_with("⟦#2⟧ Vier\nfünf!\n"));
     }
 
     #[test]

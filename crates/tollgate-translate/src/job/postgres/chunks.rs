@@ -4,8 +4,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use tollgate::Timestamp;
 
-use super::super::sqlite::{as_json, from_json, integer, natural};
-use super::super::{ChunkRecord, ChunkState, Claim, Counts, JobState, Next, Step, Used};
+use super::super::sqlite::{integer, natural};
+use super::super::{ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Step, Used};
 use super::rows::{count, place, run_of};
 use super::{NOW, PostgresJobs};
 use crate::error::Error;
@@ -30,20 +30,21 @@ impl PostgresJobs {
                  SELECT first, last FROM @.translate_chunks, clock
                  WHERE job = $2 AND (SELECT state FROM job) IN ('planned', 'running')
                    AND ((state IN ('pending', 'again') AND due <= now) OR (state IN ('reserved', 'sent') AND lease_until <= now))
-                 ORDER BY first LIMIT 1 FOR UPDATE OF translate_chunks SKIP LOCKED
+                 ORDER BY faults, first LIMIT 1 FOR UPDATE OF translate_chunks SKIP LOCKED
              ),
              taken AS (
                  UPDATE @.translate_chunks c
                  SET state = 'reserved', fence = c.fence + 1, worker = $3, lease_until = now + $4,
                      cost = c.cost + c.expected, expected = 0
                  FROM picked, clock WHERE c.job = $2 AND c.first = picked.first AND c.last = picked.last
-                 RETURNING c.first, c.last, c.calls, c.faults, c.passing, c.fence
+                 RETURNING c.first, c.last, c.calls, c.faults, c.passing, c.fence, c.texts
              )
              SELECT job.state, job.resume_at, job.why, taken.first, taken.last, taken.calls, taken.faults, taken.passing, taken.fence,
                  (SELECT coalesce(sum(cost + expected), 0)::bigint FROM @.translate_chunks WHERE job = $2),
                  (SELECT coalesce(sum(expected), 0)::bigint FROM @.translate_chunks, clock WHERE job = $2 AND now < lease_until),
                  (SELECT min(CASE state WHEN 'pending' THEN now WHEN 'again' THEN due ELSE lease_until END)
-                  FROM @.translate_chunks, clock WHERE job = $2 AND state IN ('pending', 'again', 'reserved', 'sent'))
+                  FROM @.translate_chunks, clock WHERE job = $2 AND state IN ('pending', 'again', 'reserved', 'sent')),
+                 taken.texts
              FROM job LEFT JOIN taken ON true"
         );
         let lease = integer(self.lease.as_micros());
@@ -63,15 +64,17 @@ impl PostgresJobs {
             );
         }
         let (all, under_way) = (natural(row.get(9)), natural(row.get(10)));
+        let run = run_of(row, 3);
         Ok(Next::Chunk(Claim {
             job: id.to_owned(),
-            run: run_of(row, 3),
+            run,
             calls: count(row, 5),
             faults: count(row, 6),
             passing: count(row, 7),
             fence: natural(row.get(8)),
             spent: all - under_way,
             under_way,
+            drafts: Drafts::from_json(row.get(12), run.len())?,
         }))
     }
 
@@ -107,20 +110,23 @@ impl PostgresJobs {
                 update(SENT, &[&integer(*cost), &calls_of(claim)]).await?
             }
             Step::Back => update("state = 'pending', expected = 0", &[]).await?,
-            Step::Done { texts, warning, used: spent } => {
+            Step::Done { drafts, used: spent } => {
                 let (input, output, cost) = used(spent);
-                let set = format!("state = 'done', texts = $8, reason = $9, {USED}");
-                update(&set, &[&input, &output, &cost, &as_json(texts), warning]).await?
+                let set = format!("state = 'done', texts = $8, reason = NULL, {USED}");
+                update(&set, &[&input, &output, &cost, &drafts.to_json()]).await?
             }
-            Step::Again { at, reason, used: spent, is_fault } => {
+            Step::Again { at, reason, drafts, used: spent, is_fault } => {
                 let (input, output, cost) = used(spent);
                 let counted = if *is_fault {
                     "faults = faults + 1, passing = 0"
                 } else {
                     "passing = passing + 1"
                 };
-                let set = format!("state = 'again', due = $8, reason = $9, {counted}, {USED}");
-                update(&set, &[&input, &output, &cost, &integer(at.as_micros()), reason]).await?
+                let set = format!(
+                    "state = 'again', due = $8, reason = $9, texts = $10, {counted}, {USED}"
+                );
+                let (due, texts) = (integer(at.as_micros()), drafts.to_json());
+                update(&set, &[&input, &output, &cost, &due, reason, &texts]).await?
             }
             Step::Failed { reason, used: spent } => {
                 let (input, output, cost) = used(spent);
@@ -130,22 +136,30 @@ impl PostgresJobs {
                 )
                 .await?
             }
-            Step::Split { at, reason, used: spent } => {
+            Step::Split { parts, reason, used: spent } => {
                 let (input, output, cost) = used(spent);
                 let sql = format!(
                     "WITH parent AS (
                          UPDATE @.translate_chunks SET state = 'split', reason = $8, {USED}
-                         WHERE job = $1 AND first = $2 AND last = $3 AND {MINE} RETURNING first, last
+                         WHERE job = $1 AND first = $2 AND last = $3 AND {MINE} RETURNING first
                      )
-                     INSERT INTO @.translate_chunks (job, first, last)
-                     SELECT $1, first, $9::bigint FROM parent UNION ALL SELECT $1, $9::bigint, last FROM parent"
+                     INSERT INTO @.translate_chunks (job, first, last, state, texts, reason)
+                     SELECT $1, part.first, part.last, part.state, part.texts, part.reason
+                     FROM parent, unnest($9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[])
+                         AS part (first, last, state, texts, reason)"
                 );
-                let at = i64::from(*at);
-                self.execute(
-                    &sql,
-                    &[&claim.job, &first, &last, &fence, &input, &output, &cost, reason, &at],
-                )
-                .await?
+                let (firsts, lasts): (Vec<i64>, Vec<i64>) =
+                    parts.iter().map(|part| place(part.run)).unzip();
+                let states: Vec<&str> = parts.iter().map(|part| part.state().word()).collect();
+                let texts: Vec<Option<String>> =
+                    parts.iter().map(|part| part.drafts.to_json()).collect();
+                let failed: Vec<Option<&str>> =
+                    parts.iter().map(|part| part.failed.as_deref()).collect();
+                let values: [&(dyn ToSql + Sync); 13] = [
+                    &claim.job, &first, &last, &fence, &input, &output, &cost, reason, &firsts,
+                    &lasts, &states, &texts, &failed,
+                ];
+                self.execute(&sql, &values).await?
             }
         };
         Ok(0 < changed)
@@ -206,13 +220,17 @@ impl PostgresJobs {
         let sql = "SELECT first, last, state, texts, reason, calls, due FROM @.translate_chunks
                  WHERE job = $1 AND state <> 'split' ORDER BY first";
         let read = |row: &Row| {
-            let texts: Option<String> = row.get(3);
+            let run = run_of(row, 0);
             let (state, due) = (row.get::<_, String>(2).parse()?, natural(row.get(6)));
+            let whole = Drafts::from_json(row.get(3), run.len())?.whole();
+            let (texts, warnings) = whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
             Ok(ChunkRecord {
-                run: run_of(row, 0),
+                run,
                 state,
-                again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
-                texts: texts.map(|texts| from_json(&texts)).transpose()?.unwrap_or_default(),
+                again_at: ChunkRecord::due(due).filter(|_| state == ChunkState::Again),
+                texts,
+                warnings,
+                due: ChunkRecord::due(due),
                 reason: row.get(4),
                 calls: count(row, 5),
             })

@@ -3,8 +3,10 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate::Timestamp;
 
-use super::super::{ChunkRecord, ChunkState, Claim, Counts, JobState, Next, Run, Step, Used};
-use super::{Done, as_json, begin, from_json, integer, job, natural};
+use super::super::{
+    ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Run, Step, Used,
+};
+use super::{Done, begin, integer, job, natural};
 use crate::error::Error;
 
 /// Takes back what a process that is gone had. Whether its calls were answered is unknown, so they count as made.
@@ -26,16 +28,16 @@ pub(in crate::job) fn claim(connection: &mut Connection, id: &str, now: Timestam
     }
     let found = transaction
         .prepare_cached(
-            "SELECT first, last, calls, faults, passing, fence FROM chunks
-             WHERE job = ?1 AND state IN ('pending', 'again') AND due <= ?2 ORDER BY first LIMIT 1",
+            "SELECT first, last, calls, faults, passing, fence, texts FROM chunks
+             WHERE job = ?1 AND state IN ('pending', 'again') AND due <= ?2 ORDER BY faults, first LIMIT 1",
         )?
         .query_row(params![id, integer(now.as_micros())], |row| {
             let run = Run { first: row.get(0)?, end: row.get(1)? };
-            let fence: i64 = row.get(5)?;
-            Ok((run, row.get(2)?, row.get(3)?, row.get(4)?, natural(fence) + 1))
+            let (fence, texts): (i64, Option<String>) = (row.get(5)?, row.get(6)?);
+            Ok((run, row.get(2)?, row.get(3)?, row.get(4)?, natural(fence) + 1, texts))
         })
         .optional()?;
-    let Some((run, calls, faults, passing, fence)) = found else {
+    let Some((run, calls, faults, passing, fence, texts)) = found else {
         let sql = "SELECT min(due), count(*) FROM chunks WHERE job = ?1 AND state = 'again'";
         let (due, waiting): (Option<i64>, u32) =
             transaction.query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -58,7 +60,8 @@ pub(in crate::job) fn claim(connection: &mut Connection, id: &str, now: Timestam
     transaction.commit()?;
     let (job, (spent, under_way)) = (id.to_owned(), sums);
     let (spent, under_way) = (natural(spent), natural(under_way));
-    Ok(Next::Chunk(Claim { job, run, calls, faults, passing, fence, spent, under_way }))
+    let drafts = Drafts::from_json(texts.as_deref(), run.len())?;
+    Ok(Next::Chunk(Claim { job, run, calls, faults, passing, fence, spent, under_way, drafts }))
 }
 
 pub(in crate::job) fn record(
@@ -95,13 +98,12 @@ pub(in crate::job) fn record(
             update(set, &[&integer(*cost), &most])?
         }
         Step::Back => update("state = 'pending', expected = 0", &[])?,
-        Step::Done { texts, warning, used: spent } => {
+        Step::Done { drafts, used: spent } => {
             let (input, output, cost) = used(spent);
-            let texts = as_json(texts);
-            let set = format!("state = 'done', texts = ?8, reason = ?9, {USED}");
-            update(&set, &[&input, &output, &cost, &texts, warning])?
+            let set = format!("state = 'done', texts = ?8, reason = NULL, {USED}");
+            update(&set, &[&input, &output, &cost, &drafts.to_json()])?
         }
-        Step::Again { at, reason, used: spent, is_fault } => {
+        Step::Again { at, reason, drafts, used: spent, is_fault } => {
             let (input, output, cost) = used(spent);
             let due = integer(at.as_micros());
             let count = if *is_fault {
@@ -109,8 +111,9 @@ pub(in crate::job) fn record(
             } else {
                 "passing = passing + 1"
             };
-            let set = format!("state = 'again', due = ?8, reason = ?9, {count}, {USED}");
-            update(&set, &[&input, &output, &cost, &due, reason])?
+            let set =
+                format!("state = 'again', due = ?8, reason = ?9, texts = ?10, {count}, {USED}");
+            update(&set, &[&input, &output, &cost, &due, reason, &drafts.to_json()])?
         }
         Step::Failed { reason, used: spent } => {
             let (input, output, cost) = used(spent);
@@ -119,14 +122,18 @@ pub(in crate::job) fn record(
                 &[&input, &output, &cost, reason],
             )?
         }
-        Step::Split { at, reason, used: spent } => {
+        Step::Split { parts, reason, used: spent } => {
             let (input, output, cost) = used(spent);
             let set = format!("state = 'split', reason = ?8, {USED}");
             let changed = update(&set, &[&input, &output, &cost, reason])?;
             if 0 < changed {
-                let sql = "INSERT INTO chunks (job, first, last) VALUES (?1, ?2, ?3)";
-                transaction.execute(sql, params![job, run.first, at])?;
-                transaction.execute(sql, params![job, at, run.end])?;
+                let sql = "INSERT INTO chunks (job, first, last, state, texts, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+                for part in parts {
+                    let (state, texts) = (part.state().word(), part.drafts.to_json());
+                    let values =
+                        params![job, part.run.first, part.run.end, state, texts, part.failed];
+                    transaction.execute(sql, values)?;
+                }
             }
             changed
         }
@@ -162,14 +169,18 @@ pub(in crate::job) fn chunks(connection: &Connection, id: &str) -> Done<Vec<Chun
     let mut rows = statement.query([id])?;
     let mut chunks = Vec::new();
     while let Some(row) = rows.next()? {
-        let state: String = row.get(2)?;
-        let texts: Option<String> = row.get(3)?;
+        let run = Run { first: row.get(0)?, end: row.get(1)? };
+        let (state, texts): (String, Option<String>) = (row.get(2)?, row.get(3)?);
         let (state, due) = (state.parse()?, natural(row.get(6)?));
+        let whole = Drafts::from_json(texts.as_deref(), run.len())?.whole();
+        let (texts, warnings) = whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
         chunks.push(ChunkRecord {
-            run: Run { first: row.get(0)?, end: row.get(1)? },
+            run,
             state,
-            again_at: (state == ChunkState::Again).then(|| Timestamp::from_micros(due)),
-            texts: texts.map(|texts| from_json(&texts)).transpose()?.unwrap_or_default(),
+            again_at: ChunkRecord::due(due).filter(|_| state == ChunkState::Again),
+            texts,
+            warnings,
+            due: ChunkRecord::due(due),
             reason: row.get(4)?,
             calls: row.get(5)?,
         });
