@@ -106,7 +106,11 @@ fn table(incidents: &[Recorded], damaged: usize) -> String {
             Recorded::Violated(incident) => &**incident,
             Recorded::Store(StoreIncident::Misconfigured { id, at, error }) => {
                 let at = at.to_string();
-                let _ = write!(text, "\n{at:<27}  {id:<16}  the store did not serve the broker: {}", plain(error));
+                let _ = write!(
+                    text,
+                    "\n{at:<27}  {id:<16}  the store did not serve the broker: {}",
+                    plain(error)
+                );
                 continue;
             }
             Recorded::Store(_) => continue,

@@ -205,9 +205,7 @@ impl Place {
         let files = self.tls_flags(["-cacert", "-cert", "-key"]);
         let key = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
         let address = url.split_once("://").map_or(url, |(_, address)| address);
-        format!(
-            "grpcurl{plaintext}{files}{key} -d '{body}' {address} tollgate.v1.Gate/Acquire"
-        )
+        format!("grpcurl{plaintext}{files}{key} -d '{body}' {address} tollgate.v1.Gate/Acquire")
     }
 }
 

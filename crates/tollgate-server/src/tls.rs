@@ -82,7 +82,9 @@ impl Tls {
                 // The same object says that no connection has to be checked.
                 *now = before;
             } else {
-                tracing::info!("the authorities of clients changed; open connections are checked against them");
+                tracing::info!(
+                    "the authorities of clients changed; open connections are checked against them"
+                );
             }
         }
         self.current.send_replace(fresh);

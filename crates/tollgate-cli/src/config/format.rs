@@ -6,6 +6,8 @@ use super::place::Text;
 /// The formats that a store of `kind` writes, the newest last; none if no broker of another version shares it.
 pub(super) fn known(kind: &str) -> &'static [u8] {
     match kind {
+        "dynamodb" => &tollgate_dynamodb::FORMATS,
+        "postgres" => &tollgate_postgres::FORMATS,
         "redis" => &tollgate_redis::FORMATS,
         _ => &[],
     }

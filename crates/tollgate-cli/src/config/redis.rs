@@ -113,11 +113,7 @@ pub(super) fn resolve(
                 // The line of the url would show its password.
                 checked.map_err(|error| text.blame(&["store", "kind"], error.to_string()))?;
             }
-            if is_cluster {
-                RedisServers::Cluster(url)
-            } else {
-                RedisServers::Single(url)
-            }
+            if is_cluster { RedisServers::Cluster(url) } else { RedisServers::Single(url) }
         }
     };
     Ok(StoreConfig::Redis(RedisConfig {

@@ -89,6 +89,9 @@ pub(crate) fn dynamodb_options(
     if let Some(endpoint) = &config.endpoint {
         options = options.endpoint(endpoint);
     }
+    if let Some(format) = config.format {
+        options = options.format(format)?;
+    }
     Ok(options)
 }
 
@@ -202,6 +205,9 @@ pub(crate) fn postgres_options(
     }
     if let Some(path) = &config.authority {
         options = options.authority(certificates(path)?);
+    }
+    if let Some(format) = config.format {
+        options = options.format(format)?;
     }
     Ok(options)
 }

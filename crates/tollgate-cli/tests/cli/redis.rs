@@ -192,7 +192,8 @@ fn a_url_that_is_not_of_redis_is_refused() {
         ("url = \"redis://a/, http://b/\"\ncluster = true", "http://b/"),
     ] {
         let ran = closed(store).run("policies check tollgate.toml");
-        let says = format!("{shown} is not the url of a Redis server; use redis://[user:password@]host");
+        let says =
+            format!("{shown} is not the url of a Redis server; use redis://[user:password@]host");
         assert!(ran.code == 2 && ran.err.contains(&says), "{store}: {}", ran.err);
         assert!(!ran.err.contains("s3cret"), "{}", ran.err);
     }

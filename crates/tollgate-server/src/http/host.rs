@@ -45,7 +45,11 @@ pub(crate) fn foreign(app: &App, headers: &HeaderMap, uri: &Uri) -> Option<Strin
 fn refuse(app: &App, host: &str) -> String {
     static LIMIT: LogLimit = LogLimit::new();
     if let Some(suppressed) = LIMIT.pass(app.now()) {
-        tracing::warn!(?host, suppressed, "a call to another host was refused; is it missing in hosts of [server]?");
+        tracing::warn!(
+            ?host,
+            suppressed,
+            "a call to another host was refused; is it missing in hosts of [server]?"
+        );
     }
     format!(
         "this server does not answer to the host {host:?}; add it to hosts in [server], or call it by a name in there \

@@ -35,7 +35,8 @@ pub use policy::{
     FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse, PolicyDescription,
 };
 pub use problem::{
-    KIND_TRAILER, MISDIRECTED, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text, kind_name, kind_of, status_of,
+    KIND_TRAILER, MISDIRECTED, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text, kind_name,
+    kind_of, status_of,
 };
 #[cfg(feature = "serve")]
 pub(crate) use problem::{KINDS_MAX, kind_place};

@@ -7,9 +7,7 @@ use tollgate::incident::{
     ACQUISITIONS_MAX, Incident, RETRY_AFTER_MAX, Recorded, Recorder, StoreIncident, Violation,
     report_violation,
 };
-use tollgate::{
-    Ask, Costs, Decision, Error, ErrorKind, Event, Gate, ManualClock, Span, Timestamp,
-};
+use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Event, Gate, ManualClock, Span, Timestamp};
 use tollgate_telemetry::sinks::file::{self, FILE_BYTES_MAX, IncidentFile};
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry, Value};

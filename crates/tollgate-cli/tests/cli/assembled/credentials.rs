@@ -6,7 +6,12 @@ use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventua
 use super::Assembled;
 
 /// What everybody sees while the store refuses the broker; and that it goes on by itself once it does not.
-pub(super) fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, mend: impl FnOnce()) {
+pub(super) fn refused(
+    assembled: Assembled,
+    break_it: impl FnOnce(),
+    why: &str,
+    mend: impl FnOnce(),
+) {
     assert_eq!(assembled.ask("closed", "alice").0, 200);
     break_it();
     let told = || {
@@ -37,7 +42,10 @@ pub(super) fn refused(assembled: Assembled, break_it: impl FnOnce(), why: &str, 
     assert!(incidents[0]["error"].to_string().contains(why), "{incidents}");
     assert_eq!(folder.json("audit incidents --policy closed").1, serde_json::json!([]));
     let table = folder.run("audit incidents").out;
-    assert!(table.contains("the store did not serve the broker: ") && table.contains(why), "{table}");
+    assert!(
+        table.contains("the store did not serve the broker: ") && table.contains(why),
+        "{table}"
+    );
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn a_foreign_authority_is_refused_over_grpc() {
         let folder = folder(server);
         let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
         let address = broker.grpc.as_ref().expect("it is on").trim_start_matches("http://");
-        let names = ["evil.example:8081", "localhost", "127.0.0.1:1", "[::1]:8081", "tollgate.internal"];
+        let names =
+            ["evil.example:8081", "localhost", "127.0.0.1:1", "[::1]:8081", "tollgate.internal"];
         let ends = python(RESET, &[&[address], &names[..]].concat()).expect("the script passes");
         let ends: Vec<(String, String)> = serde_json::from_str(&ends).expect("JSON");
         let codes: Vec<&str> = ends.iter().map(|(code, _)| &**code).collect();

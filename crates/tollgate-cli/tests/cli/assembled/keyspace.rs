@@ -48,8 +48,7 @@ fn a_flood_of_keys_leaves_room_for_other_policies() {
 /// Whoever has an address of IPv6 has 2^64 of them.
 #[test]
 fn addresses_of_one_network_are_one_subject() {
-    let broker =
-        Broker::start(&Folder::with(&format!("[store]\nkind = \"memory\"\n{API}")), "");
+    let broker = Broker::start(&Folder::with(&format!("[store]\nkind = \"memory\"\n{API}")), "");
     let path = "/v1/forward-auth?policy=api&subject_header=X-Real-IP";
     let statuses: Vec<String> = ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"]
         .iter()

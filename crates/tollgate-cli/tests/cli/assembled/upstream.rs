@@ -38,9 +38,14 @@ fn a_key_that_another_broker_refuses_is_for_the_operator() {
         let (wrong, right) = (config.replace(&right, &other), config.clone());
         assert_ne!(wrong, right);
         let put = std::cell::RefCell::new(&mut put);
-        refused(front, || (put.borrow_mut())(&wrong), "refuses the key", || {
-            (put.borrow_mut())(&right);
-        });
+        refused(
+            front,
+            || (put.borrow_mut())(&wrong),
+            "refuses the key",
+            || {
+                (put.borrow_mut())(&right);
+            },
+        );
     }
 }
 
