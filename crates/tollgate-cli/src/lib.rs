@@ -127,7 +127,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Action::Export(flags) => {
             let loaded = Config::load(config.as_deref())?;
             let work = transfer::export(&loaded, &flags, reader);
-            runtime(Builder::new_current_thread())?.block_on(work)?;
+            return runtime(Builder::new_current_thread())?.block_on(work);
         }
         Action::Import(flags) => {
             let loaded = Config::load(config.as_deref())?;

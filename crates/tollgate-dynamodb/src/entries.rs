@@ -61,7 +61,7 @@ impl EntryStore for DynamoDb {
                     continue;
                 }
                 let (policy, subject) = (policy.to_owned(), subject.to_owned());
-                let (entry, now) = (item.any_entry(&policy)?, self.clock.now());
+                let (entry, now) = (item.any_entry(&policy), self.clock.now());
                 if visitor(Visited { policy, subject, entry, now })? == ControlFlow::Break(()) {
                     return Ok(());
                 }

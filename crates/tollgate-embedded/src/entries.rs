@@ -52,7 +52,7 @@ impl EntryStore for Embedded {
                 for (key, value) in rows {
                     let Some(key) = Key::from_bytes(&key) else { continue };
                     let entry = row::decode(&key, &value, None)
-                        .map_err(|error| self.shared.damaged_by(error))?;
+                        .map_err(|error| self.shared.damaged_by(error));
                     let (policy, subject) = (key.policy().to_owned(), key.subject().to_owned());
                     if visitor(Visited { policy, subject, entry, now })? == ControlFlow::Break(()) {
                         return Ok(());

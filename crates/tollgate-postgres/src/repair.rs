@@ -177,7 +177,7 @@ impl EntryStore for Postgres {
                     let (answer, policy) = (Answer::read(row)?, row.get::<_, String>("policy"));
                     let subject = quote::restore(row.get("subject"));
                     let Some(stored) = &answer.stored else { continue };
-                    let entry = stored_entry(&policy, stored)?;
+                    let entry = stored_entry(&policy, stored);
                     let visited = Visited { policy, subject, entry, now: answer.now };
                     if visitor(visited)? == ControlFlow::Break(()) {
                         return Ok(());

@@ -201,8 +201,11 @@ impl EntryStore for Redis {
                         }
                         let answer = self.whole(&key, &IdPlace::Nowhere).await?;
                         let now = answer.now;
-                        let Some(entry) = entry_in(&answer.fields()?, policy)? else { continue };
-                        if ahead_min.is_some_and(|ahead| entry.at().since(now) <= ahead) {
+                        let entry = answer.fields().and_then(|fields| entry_in(&fields, policy));
+                        let Some(entry) = entry.transpose() else { continue };
+                        if let (Some(ahead), Ok(entry)) = (ahead_min, &entry)
+                            && entry.at().since(now) <= ahead
+                        {
                             continue;
                         }
                         let (policy, subject) = (policy.to_owned(), subject.to_owned());

@@ -18,8 +18,8 @@ pub struct Visited {
     pub policy: String,
     /// For whom.
     pub subject: String,
-    /// The entry, in the numbers it was written with.
-    pub entry: Entry,
+    /// The entry, in the numbers it was written with, or why it does not decode.
+    pub entry: Result<Entry, Error>,
     /// The store's time when it was read.
     pub now: Timestamp,
 }

@@ -40,7 +40,7 @@ pub async fn list_future(
 ) -> Result<Vec<FutureEntry>, Error> {
     let mut found: Vec<FutureEntry> = Vec::new();
     let mut list = |visited: crate::entries::Visited| {
-        let at = visited.entry.at();
+        let at = visited.entry?.at();
         let (policy, subject) = (visited.policy, visited.subject);
         found.push(FutureEntry { policy, subject, at, ahead: at.since(visited.now) });
         let is_full = LISTED_MAX <= found.len();

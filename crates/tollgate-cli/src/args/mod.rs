@@ -129,7 +129,7 @@ pub(crate) enum Command {
     /// Write the entries and overrides of the store into a document, to move them to another store
     ///
     /// The document is JSON Lines with the time at which it was taken. Stop the brokers on the store first: what is admitted
-    /// after that is not in it. Ids of asks are not moved.
+    /// after that is not in it. Ids of asks are not moved. An entry that does not decode is named and left out, and the command fails.
     #[command(after_help = examples::EXPORT)]
     Export(Export),
 

@@ -64,7 +64,7 @@ pub(crate) struct PlanFlags {
     /// How long to simulate; a busy fleet is cut to 60,000 asks
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) duration: String,
-    /// How long the store is away in the plan of an outage
+    /// How long the store is away in the plan of an outage; cut to a third of what is simulated
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) outage: String,
     /// What one instance may admit per subject before the store knows; by default the limit over twice the instances

@@ -45,6 +45,8 @@ pub(crate) struct Shape {
     pub(crate) duration: Span,
     /// How long the store is away in the plan of an outage.
     pub(crate) outage: Span,
+    /// The same as configured. It is cut to a third of the duration, because the run of an outage takes three times as long.
+    pub(crate) outage_wanted: Span,
     pub(crate) unposted_max: Option<u64>,
     pub(crate) headroom_percent: u8,
     pub(crate) seed: u64,
@@ -65,6 +67,7 @@ pub(crate) struct Printed {
     pub(crate) store_latency_us: u64,
     pub(crate) duration_us: u64,
     pub(crate) outage_us: u64,
+    pub(crate) outage_wanted_us: u64,
     pub(crate) seed: u64,
 }
 
@@ -98,7 +101,7 @@ impl Shape {
         let wanted = span("duration", &flags.duration, DURATION_MAX)?;
         let longest = Span::from_micros(ASKS_MAX * 1_000_000 / rate);
         let duration = wanted.min(longest);
-        let outage = span("outage", &flags.outage, DURATION_MAX)?;
+        let outage_wanted = span("outage", &flags.outage, DURATION_MAX)?;
         if 90 < flags.headroom {
             return Err(invalid(format!(
                 "--headroom is a percentage up to 90, not {}",
@@ -115,7 +118,8 @@ impl Shape {
             store: flags.store,
             latency,
             duration,
-            outage: outage.min(Span::from_micros(duration.as_micros() / 3)),
+            outage: outage_wanted.min(Span::from_micros(duration.as_micros() / 3)),
+            outage_wanted,
             unposted_max: flags.unposted_max,
             headroom_percent: flags.headroom,
             seed: flags.seed,
@@ -137,6 +141,7 @@ impl Shape {
             latency: PlanStore::Redis.latency(),
             duration: Span::from_secs(1),
             outage: Span::ZERO,
+            outage_wanted: Span::ZERO,
             unposted_max: None,
             headroom_percent: 0,
             seed: 0,
@@ -167,6 +172,7 @@ impl Shape {
             store_latency_us: self.latency.as_micros(),
             duration_us: self.duration.as_micros(),
             outage_us: self.outage.as_micros(),
+            outage_wanted_us: self.outage_wanted.as_micros(),
             seed: self.seed,
         }
     }

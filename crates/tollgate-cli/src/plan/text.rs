@@ -36,7 +36,14 @@ pub(super) fn page(report: &Report) -> String {
         shape.seed
     );
     text += &table(&cells(&report.strategies));
-    let _ = write!(text, "\nwhile the store is away for {}:\n", micros(shape.outage_us));
+    let wanted = Span::from_micros(shape.outage_wanted_us);
+    let cut = match shape.outage_us < shape.outage_wanted_us {
+        true => format!(
+            " (a third of what is simulated; --outage {wanted} takes a longer --duration or a lower --rate)"
+        ),
+        false => String::new(),
+    };
+    let _ = write!(text, "\nwhile the store is away for {}{cut}:\n", micros(shape.outage_us));
     text += &table(&outages(&report.strategies));
     text += COLUMNS;
     for row in &report.strategies {

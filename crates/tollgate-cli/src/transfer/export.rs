@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -14,14 +15,20 @@ use tollgate_server::overrides::Overrides;
 
 use super::document::{Origin, Writer};
 use super::progress;
+use crate::FAILED;
 use crate::args::Export;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::open::{self, OpenedEntries, Purpose};
 use crate::output::{self, Reader};
+use crate::show::plain;
 
 /// Writes the configured store to the file that is named, or to standard output.
-pub(crate) async fn export(config: &Config, flags: &Export, reader: Reader) -> Result<(), Failure> {
+pub(crate) async fn export(
+    config: &Config,
+    flags: &Export,
+    reader: Reader,
+) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let opened = open::entries(&config.store, &config.fallback, clock, Purpose::Export);
     let Some(store) = Box::pin(opened).await? else {
@@ -36,7 +43,7 @@ pub(crate) async fn export(config: &Config, flags: &Export, reader: Reader) -> R
         if reader == Reader::Person {
             output::error(&report.text(config, "standard output"));
         }
-        return Ok(());
+        return Ok(report.status(reader));
     };
     let part = part_of(file);
     let written = match create(&part).map_err(|error| unwritable(&part, &error)) {
@@ -53,21 +60,39 @@ pub(crate) async fn export(config: &Config, flags: &Export, reader: Reader) -> R
     })?;
     let value = json!({
         "file": file, "store": config.store.kind(), "taken_at": report.origin.taken_at.to_string(),
-        "entries": report.entries, "overrides": report.overrides,
+        "entries": report.entries, "left_out": report.left_out, "overrides": report.overrides,
         "permit_key": report.origin.permit_key.is_some(),
     });
-    output::answer(reader, &value, || report.text(config, &file.display().to_string()))
+    output::answer(reader, &value, || report.text(config, &file.display().to_string()))?;
+    Ok(report.status(reader))
 }
 
 struct Report {
     origin: Origin,
     entries: u64,
+    /// How many entries do not decode.
+    left_out: u64,
     overrides: usize,
 }
 
 impl Report {
+    /// The exit status: an export that lacks entries has failed, although it is there.
+    fn status(&self, reader: Reader) -> ExitCode {
+        if self.left_out == 0 {
+            return ExitCode::SUCCESS;
+        }
+        if reader == Reader::Person {
+            let count = self.left_out;
+            output::error(&format!(
+                "tollgate: {count} entries do not decode and are not in the export; where it is imported, their limits start \
+                 unused"
+            ));
+        }
+        ExitCode::from(FAILED)
+    }
+
     fn text(&self, config: &Config, to: &str) -> String {
-        let Self { origin, entries, overrides } = self;
+        let Self { origin, entries, overrides, .. } = self;
         let key = if origin.permit_key.is_some() {
             "\nIt holds the key of permits: whoever reads it can forge them"
         } else {
@@ -101,22 +126,34 @@ async fn write<W: Write + Send>(
     if !moved.is_empty() {
         document.overrides(&moved.document()?).map_err(broken)?;
     }
+    let mut left_out = 0;
     let mut each = |Visited { policy, subject, entry, now }: Visited| {
-        let wanted = flags.policy.as_ref().is_none_or(|wanted| *wanted == policy);
-        if wanted && !entry.is_absent(now) {
-            document.entry(&policy, &subject, &entry).map_err(broken)?;
-            progress(document.entries, "exported");
+        if flags.policy.as_ref().is_some_and(|wanted| *wanted != policy) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match entry {
+            Ok(entry) if entry.is_absent(now) => {}
+            Ok(entry) => {
+                document.entry(&policy, &subject, &entry).map_err(broken)?;
+                progress(document.entries, "exported");
+            }
+            Err(error) => {
+                left_out += 1;
+                let (policy, subject) = (plain(&policy), plain(&subject));
+                output::error(&format!("warning: {policy} {subject} is left out: {error}"));
+            }
         }
         Ok(ControlFlow::Continue(()))
     };
     entries.visit(None, &mut each).await?;
-    if let (Some(policy), 0, true) = (&flags.policy, document.entries, moved.is_empty()) {
+    if let (Some(policy), 0, true) = (&flags.policy, document.entries + left_out, moved.is_empty())
+    {
         // A name that is neither stored nor configured is mistyped.
         config.policies.get(policy)?;
     }
     let (entries, overrides) = (document.entries, moved.len());
     let out = document.end().map_err(broken)?;
-    Ok((out, Report { origin, entries, overrides }))
+    Ok((out, Report { origin, entries, left_out, overrides }))
 }
 
 /// Where the export is written until it is whole.

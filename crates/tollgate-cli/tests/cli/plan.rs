@@ -45,6 +45,25 @@ fn r002_5_the_figures_hold_together() {
     assert!(0.0 < row("atomic+fallback")["outage"]["admitted"].as_f64().expect("a number"));
 }
 
+/// An outage that is longer than a third of the run is cut, and the plan says so.
+#[test]
+fn an_outage_that_is_cut_says_so() {
+    let folder = Folder::new();
+    let plan = |outage| format!("{} --outage {outage}", SMALL.replace(" --outage 1s", ""));
+    let away = |out: &str| {
+        let line = out.lines().find(|line| line.starts_with("while the store is away"));
+        line.expect("a line about the outage").to_owned()
+    };
+    assert_eq!(away(&folder.run(&plan("1s")).out), "while the store is away for 1.0s:");
+    assert_eq!(
+        away(&folder.run(&plan("20s")).out),
+        "while the store is away for 1.3s (a third of what is simulated; --outage 20s takes a longer --duration or a lower --rate):"
+    );
+    let (_, plan) = folder.json(&plan("20s"));
+    assert_eq!(plan["shape"]["outage_us"], 1_333_333);
+    assert_eq!(plan["shape"]["outage_wanted_us"], 20_000_000);
+}
+
 #[test]
 fn a_chart_is_written_where_it_is_wanted() {
     let folder = Folder::new();

@@ -241,6 +241,38 @@ fn a_truncated_file_changes_nothing() {
     assert_eq!(counts(&report), [3, 0, 0].map(Value::from).each_ref());
 }
 
+/// An entry that does not decode stops no export: it is named and left out, and the exit status says that the export is not
+/// whole.
+#[test]
+fn an_entry_that_does_not_decode_is_left_out_by_name() {
+    let redis = Redis::start().expect("a server");
+    let (source, target) = (on(&redis.snippet()), on(""));
+    for subject in ["good", "bad"] {
+        done(&source.run_with(&["acquire", "other", subject, "--json"]));
+    }
+    done(&source.run("acquire all good --json"));
+    let key = redis.command(&["--raw", "KEYS", "*{other/bad}"]).expect("a key");
+    redis.command(&["HSET", key.trim(), "p", "no shape"]).expect("a field");
+    let state = target.path().join("state");
+    for flags in ["", "--policy other"] {
+        let ran = source.run(&format!("export --to {} {flags}", state.display()));
+        assert_eq!(ran.code, 2, "{ran:?}");
+        for words in [
+            "warning: other bad is left out: ",
+            "1 entries do not decode and are not in the export",
+        ] {
+            assert!(ran.err.contains(words), "{words}: {}", ran.err);
+        }
+        let ran = source.run(&format!("export --to {} {flags} --json", state.display()));
+        let report: Value = serde_json::from_str(&ran.out).expect("a report");
+        assert_eq!((ran.code, &report["left_out"]), (2, &json!(1)));
+    }
+    done(&target.run("import state --yes --json"));
+    let subjects = ["good", "bad"].map(|subject| used(&target, "other", subject, 0));
+    assert_eq!(subjects, [1, 0]);
+    done(&source.run("export --policy all --to whole --json"));
+}
+
 /// An entry that the target would take for one from the future is refused by name, and nothing is written.
 #[test]
 fn entries_from_the_future_are_refused_by_name_or_mended() {
