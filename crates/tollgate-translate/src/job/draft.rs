@@ -51,6 +51,15 @@ impl From<Draft> for Stored {
     }
 }
 
+/// The translation of a whole chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// The text of each segment.
+    pub texts: Vec<String>,
+    /// What looks wrong in them and may be right, by place.
+    pub warnings: Vec<(u32, String)>,
+}
+
 /// The drafts of a chunk, one place for each segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drafts(Vec<Option<Draft>>);
@@ -96,16 +105,16 @@ impl Drafts {
         Self(part.unwrap_or_default().to_vec())
     }
 
-    /// The texts and what is to be said about them, by place, if every segment is settled.
+    /// The texts, if every segment is settled.
     #[must_use]
-    pub fn whole(self) -> Option<(Vec<String>, Vec<(u32, String)>)> {
-        let (mut texts, mut warnings) = (Vec::new(), Vec::new());
+    pub fn whole(self) -> Option<Texts> {
+        let mut whole = Texts::default();
         for (place, draft) in (0..).zip(self.0) {
             let Draft { text, warning, .. } = draft.filter(|draft| draft.is_settled)?;
-            texts.push(text);
-            warnings.extend(warning.map(|warning| (place, warning)));
+            whole.texts.push(text);
+            whole.warnings.extend(warning.map(|warning| (place, warning)));
         }
-        Some((texts, warnings))
+        Some(whole)
     }
 
     /// As it is stored; nothing where there is no draft.
@@ -150,7 +159,7 @@ mod tests {
         assert_eq!(drafts.open(), [1, 2]);
         assert!(drafts.whole().is_none());
         let old = Drafts::from_json(Some(r#"["a","b"]"#), 2).unwrap();
-        assert_eq!(old.whole().unwrap(), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+        assert_eq!(old.whole().unwrap().texts, ["a", "b"]);
         assert!(Drafts::from_json(Some("[]"), 1).is_err());
     }
 }

@@ -24,7 +24,7 @@ use tollgate::Timestamp;
 use crate::error::Error;
 
 pub use chunk::{ChunkRecord, Claim, Counts, Next, Part, Run, Step, Used};
-pub use draft::{Draft, Drafts};
+pub use draft::{Draft, Drafts, Texts};
 pub use embedded::EmbeddedJobs;
 pub use postgres::{LEASE_DEFAULT, PostgresJobs};
 pub use state::{ChunkState, JobState};

@@ -95,8 +95,8 @@ impl Attempt {
         let key = if is_whole { asking.key } else { self.book.key(run) };
         self.record(Step::Done { drafts: drafts.clone(), used }).await?;
         match drafts.whole() {
-            Some((texts, _)) => {
-                self.engine.store.remember(key.as_bytes(), &texts, self.now()).await
+            Some(whole) => {
+                self.engine.store.remember(key.as_bytes(), &whole.texts, self.now()).await
             }
             None => Ok(()),
         }

@@ -84,6 +84,7 @@ pub(super) fn give_up(run: Run, drafts: &Drafts, reason: &str) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Texts;
 
     fn good(text: &str) -> Finding {
         Finding::Good { text: text.to_owned(), warning: None }
@@ -113,7 +114,7 @@ mod tests {
         let second =
             settle(first.drafts, &[1, 2, 3], answer(vec![good("b"), doubtful("c2"), bad()]));
         assert_eq!((second.count, second.fault), (3, None));
-        let (texts, warnings) = second.drafts.whole().unwrap();
+        let Texts { texts, warnings } = second.drafts.whole().unwrap();
         assert_eq!(texts, ["a", "b", "c2", "d"], "what was doubtful twice, or once and then lost");
         let warning = "it was not translated".to_owned();
         assert_eq!(warnings, [(2, warning.clone()), (3, warning)]);
@@ -125,7 +126,7 @@ mod tests {
             Checked { fault: Some(Fault::Echoed), ..answer(vec![good("$ ls"), doubtful("b")]) };
         let settled = settle(Drafts::none(2), &[0, 1], checked.clone());
         assert_eq!((settled.count, settled.drafts), (0, Drafts::none(2)));
-        assert_eq!(accept(Drafts::none(2), &[0, 1], checked).whole().unwrap().0, ["$ ls", "b"]);
+        assert_eq!(accept(Drafts::none(2), &[0, 1], checked).whole().unwrap().texts, ["$ ls", "b"]);
     }
 
     #[test]
@@ -140,6 +141,6 @@ mod tests {
             parts.iter().map(|part| (part.run.to_string(), part.failed.is_some())).collect();
         let rows: Vec<_> = rows.iter().map(|(run, failed)| (run.as_str(), *failed)).collect();
         assert_eq!(rows, [("10..12", false), ("12..13", true), ("13..14", false)]);
-        assert_eq!(parts[0].drafts.clone().whole().unwrap().0, ["a", "b"]);
+        assert_eq!(parts[0].drafts.clone().whole().unwrap().texts, ["a", "b"]);
     }
 }

@@ -67,7 +67,7 @@ fn is_code(text: &str) -> bool {
         return true;
     }
     let coded = std::iter::once(first).chain(pieces).filter(|piece| is_code_piece(piece)).count();
-    rest + 1 <= 3 * coded
+    rest < 3 * coded
 }
 
 fn without_strings(text: &str) -> String {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tollgate::{Span, Timestamp};
 use tollgate_testing::servers::Postgres;
 use tollgate_translate::job::{
-    ChunkState, Claim, Draft, Drafts, EmbeddedJobs, JobState, JobStore, NewJob, Next, Part,
-    PostgresJobs, Run, Step, Used,
+    ChunkState, Claim, Drafts, EmbeddedJobs, JobState, JobStore, NewJob, Next, Part, PostgresJobs,
+    Run, Step, Used,
 };
 
-const fn run(first: u32, end: u32) -> Run {
+pub(crate) const fn run(first: u32, end: u32) -> Run {
     Run { first, end }
 }
 
-fn job(id: &str, chunks: &[Run]) -> NewJob {
+pub(crate) fn job(id: &str, chunks: &[Run]) -> NewJob {
     NewJob {
         id: id.to_owned(),
         name: "book.md".to_owned(),
@@ -23,18 +23,18 @@ fn job(id: &str, chunks: &[Run]) -> NewJob {
     }
 }
 
-fn at(secs: u64) -> Timestamp {
+pub(crate) fn at(secs: u64) -> Timestamp {
     Timestamp::from_secs(1_800_000_000 + secs)
 }
 
-fn claimed(next: Next) -> Claim {
+pub(crate) fn claimed(next: Next) -> Claim {
     match next {
         Next::Chunk(claim) => claim,
         other => panic!("{other:?} is no chunk"),
     }
 }
 
-fn done(texts: &[&str]) -> Step {
+pub(crate) fn done(texts: &[&str]) -> Step {
     let drafts = Drafts::settled(texts.iter().map(|text| (*text).to_owned()));
     Step::Done { drafts, used: Used { input: 10, output: 5, cost: 7 } }
 }
@@ -156,61 +156,9 @@ async fn keeps_its_promises(store: &dyn JobStore) {
     }
 }
 
-/// What is settled of a chunk stays settled: over a second attempt, a split, and the end.
-async fn keeps_drafts(store: &dyn JobStore) {
-    store.create(&job("drafts", &[run(0, 4), run(4, 5)]), at(0)).await.unwrap();
-    store.set_state("drafts", &JobState::Running, at(0)).await.unwrap();
-    let claim = claimed(store.claim("drafts", "w", at(0)).await.unwrap());
-    assert_eq!(claim.drafts, Drafts::none(4));
-    let draft = |text: &str, warning: Option<&str>, is_settled| Draft {
-        text: text.to_owned(),
-        warning: warning.map(str::to_owned),
-        is_settled,
-    };
-    let mut drafts = Drafts::none(4);
-    drafts.put(0, draft("un", None, true));
-    drafts.put(1, draft("deux", Some("it lacks the number 12"), true));
-    drafts.put(3, draft("four", Some("it was not translated"), false));
-    let (used, reason) = (Used::default(), "segment 3 is empty".to_owned());
-    let again = Step::Again { at: at(0), reason, drafts: drafts.clone(), used, is_fault: true };
-    store.record(&claim, &again).await.unwrap();
-    let other = claimed(store.claim("drafts", "w", at(0)).await.unwrap());
-    assert_eq!(other.run, run(4, 5), "what was never tried comes first");
-    store.record(&other, &done(&["cinq"])).await.unwrap();
-    let claim = claimed(store.claim("drafts", "w", at(0)).await.unwrap());
-    assert_eq!((claim.run, &claim.drafts), (run(0, 4), &drafts));
-    assert!(store.record(&claim, &Step::Back).await.unwrap());
-    let claim = claimed(store.claim("drafts", "w", at(0)).await.unwrap());
-    assert_eq!(claim.drafts, drafts, "a call that came to nothing costs no draft");
-    let parts = vec![
-        Part { run: run(0, 2), drafts: drafts.part(0..2), failed: None },
-        Part { run: run(2, 3), drafts: drafts.part(2..3), failed: Some("empty".to_owned()) },
-        Part { run: run(3, 4), drafts: drafts.part(3..4), failed: None },
-    ];
-    let split = Step::Split { parts, reason: String::new(), used };
-    assert!(store.record(&claim, &split).await.unwrap());
-    let last = claimed(store.claim("drafts", "w", at(0)).await.unwrap());
-    assert_eq!((last.run, &last.drafts), (run(3, 4), &drafts.part(3..4)));
-    store.record(&last, &done(&["quatre"])).await.unwrap();
-    let chunks = store.chunks("drafts").await.unwrap();
-    let rows: Vec<_> =
-        chunks.iter().map(|it| (it.run, it.state, it.texts.join(" "), it.reason.clone())).collect();
-    assert_eq!(
-        rows,
-        [
-            (run(0, 2), ChunkState::Done, "un deux".to_owned(), None),
-            (run(2, 3), ChunkState::Failed, String::new(), Some("empty".to_owned())),
-            (run(3, 4), ChunkState::Done, "quatre".to_owned(), None),
-            (run(4, 5), ChunkState::Done, "cinq".to_owned(), None),
-        ]
-    );
-    assert_eq!(chunks[0].warnings, [(1, "it lacks the number 12".to_owned())]);
-}
-
 #[tokio::test]
 async fn r003_5_jobs_in_memory_and_in_a_folder_keep_their_promises() {
     keeps_its_promises(&EmbeddedJobs::in_memory().unwrap()).await;
-    keeps_drafts(&EmbeddedJobs::in_memory().unwrap()).await;
     let folder = tempfile::tempdir().unwrap();
     keeps_its_promises(&EmbeddedJobs::open(folder.path()).unwrap()).await;
     // Opened again, it is all there.
@@ -268,7 +216,6 @@ async fn r003_11_jobs_in_postgres_keep_their_promises() {
     let url = server.url(&server.database().unwrap());
     let store = PostgresJobs::open(&url, "tollgate").await.unwrap().by_callers_clock();
     keeps_its_promises(&store).await;
-    keeps_drafts(&store).await;
     // Made again, by many at once, the tables are found.
     let opened = futures(8, || {
         let url = url.clone();

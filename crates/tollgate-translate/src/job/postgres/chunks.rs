@@ -5,7 +5,9 @@ use tokio_postgres::types::ToSql;
 use tollgate::Timestamp;
 
 use super::super::sqlite::{integer, natural};
-use super::super::{ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Step, Used};
+use super::super::{
+    ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Step, Texts, Used,
+};
 use super::rows::{count, place, run_of};
 use super::{NOW, PostgresJobs};
 use crate::error::Error;
@@ -223,7 +225,8 @@ impl PostgresJobs {
             let run = run_of(row, 0);
             let (state, due) = (row.get::<_, String>(2).parse()?, natural(row.get(6)));
             let whole = Drafts::from_json(row.get(3), run.len())?.whole();
-            let (texts, warnings) = whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
+            let Texts { texts, warnings } =
+                whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
             Ok(ChunkRecord {
                 run,
                 state,

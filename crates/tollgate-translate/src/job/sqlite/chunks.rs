@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate::Timestamp;
 
 use super::super::{
-    ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Run, Step, Used,
+    ChunkRecord, ChunkState, Claim, Counts, Drafts, JobState, Next, Run, Step, Texts, Used,
 };
 use super::{Done, begin, integer, job, natural};
 use crate::error::Error;
@@ -173,7 +173,8 @@ pub(in crate::job) fn chunks(connection: &Connection, id: &str) -> Done<Vec<Chun
         let (state, texts): (String, Option<String>) = (row.get(2)?, row.get(3)?);
         let (state, due) = (state.parse()?, natural(row.get(6)?));
         let whole = Drafts::from_json(texts.as_deref(), run.len())?.whole();
-        let (texts, warnings) = whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
+        let Texts { texts, warnings } =
+            whole.filter(|_| state == ChunkState::Done).unwrap_or_default();
         chunks.push(ChunkRecord {
             run,
             state,
