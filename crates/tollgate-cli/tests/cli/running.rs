@@ -3,17 +3,23 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::folder::Folder;
 
+/// How long a test waits for a line of the log.
+const LINE_WAIT: Duration = Duration::from_secs(30);
+
 /// A broker that runs, and is ended with the test.
 pub(crate) struct Broker {
     child: Child,
     out: BufReader<ChildStdout>,
-    /// Its log, unless it goes elsewhere.
-    err: Option<BufReader<ChildStderr>>,
+    /// The lines of its log, unless it goes elsewhere.
+    err: Option<Mutex<Receiver<String>>>,
     /// What it printed until it was ready.
     pub(crate) printed: String,
     pub(crate) url: String,
@@ -52,18 +58,19 @@ impl Broker {
         let mut child =
             command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary starts");
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
-        let err = child.stderr.take().map(BufReader::new);
+        let err = child.stderr.take().map(lines_of);
         let mut printed = String::new();
         while !printed.ends_with("stops it.\n") {
             let read = out.read_line(&mut printed).expect("the broker prints text");
-            assert_ne!(read, 0, "the broker ended early: {printed}");
+            let log = || err.iter().flatten().collect::<String>();
+            assert_ne!(read, 0, "the broker ended early: {printed}{}", log());
         }
         let place = |name: &str| {
             let found = printed.lines().find_map(|line| line.trim().strip_prefix(name));
             found.map(|place| place.trim().to_owned())
         };
         let (url, resp) = (place("http  ").expect("it says where"), place("resp  "));
-        let grpc = place("grpc  ");
+        let (grpc, err) = (place("grpc  "), err.map(Mutex::new));
         Self { child, out, err, printed, url, resp, grpc }
     }
 
@@ -86,11 +93,10 @@ impl Broker {
     pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String, String) {
         self.signal(signal);
         let status = self.child.wait().expect("the broker ends");
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
         self.out.read_to_string(&mut out).expect("the broker prints text");
-        if let Some(log) = &mut self.err {
-            log.read_to_string(&mut err).expect("the broker prints text");
-        }
+        let err = self.err.take().map(|log| log.into_inner().expect("no panic"));
+        let err = err.into_iter().flatten().collect();
         (status.code(), out, err)
     }
 
@@ -121,11 +127,25 @@ impl Broker {
 
     /// The next line of its log.
     pub(crate) fn error_line(&mut self) -> String {
-        let mut line = String::new();
-        let log = self.err.as_mut().expect("the log is piped");
-        log.read_line(&mut line).expect("the broker logs text");
-        line
+        let log = self.err.as_mut().expect("the log is piped").get_mut().expect("no panic");
+        log.recv_timeout(LINE_WAIT).expect("the broker logs a line")
     }
+}
+
+/// The lines of `log`, read as they come: a log that nobody reads would be a fault of its own.
+fn lines_of(log: ChildStderr) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let mut log = BufReader::new(log);
+        loop {
+            let mut line = String::new();
+            match log.read_line(&mut line) {
+                Ok(1..) if sender.send(line).is_ok() => {}
+                _ => return,
+            }
+        }
+    });
+    lines
 }
 
 impl Drop for Broker {

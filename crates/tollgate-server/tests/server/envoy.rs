@@ -269,7 +269,9 @@ async fn get(envoy: &mut Envoy, client: &str) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_in_front_of_an_upstream_is_limited() {
-    let loopback = Settings { is_loopback: true, ..Settings::default() };
+    // The name under which the test itself asks.
+    let hosts = vec!["test".to_owned()];
+    let loopback = Settings { is_loopback: true, hosts, ..Settings::default() };
     let server = Server::serving(|app| app.settings(loopback)).await;
     let mut envoy = envoy(&server, false).await;
     for left in (0..5).rev() {

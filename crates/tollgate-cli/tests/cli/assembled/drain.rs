@@ -38,35 +38,40 @@ fn readiness_fails_before_the_port_closes() {
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
 
-#[test]
-fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
-    let folder = Folder::with(CONFIG);
-    let delayed = delayed();
+/// A broker in `folder` that tells systemd about itself, and what systemd listens on.
+fn supervised(folder: &Folder) -> (Broker, UnixDatagram) {
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
-    let hear = |expected: &str| {
-        let mut room = [0; 64];
-        loop {
-            let read = socket.recv(&mut room).unwrap_or_else(|_| panic!("{expected} is missing"));
-            if &room[..read] == expected.as_bytes() {
-                return;
-            }
-        }
-    };
     let path = path.to_str().expect("text");
-    let start = |folder| {
-        Broker::start_with(folder, "", &[("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000")])
-    };
-    let broker = start(&folder);
-    hear("READY=1");
-    hear("WATCHDOG=1");
-    hear("WATCHDOG=1");
+    let env = [("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "20000")];
+    (Broker::start_with(folder, "", &env), socket)
+}
+
+fn hear(socket: &UnixDatagram, expected: &str) {
+    let mut room = [0; 64];
+    loop {
+        let read = socket.recv(&mut room).expect(expected);
+        if &room[..read] == expected.as_bytes() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
+    let folder = Folder::with(CONFIG);
+    let (broker, socket) = supervised(&folder);
+    hear(&socket, "READY=1");
+    hear(&socket, "WATCHDOG=1");
+    hear(&socket, "WATCHDOG=1");
     assert_eq!(broker.end("-TERM").0, Some(0));
-    let broker = start(&delayed);
+    // While it stops it is alive.
+    let folder = delayed();
+    let (broker, socket) = supervised(&folder);
     broker.signal("-TERM");
-    hear("STOPPING=1");
-    hear("WATCHDOG=1");
+    hear(&socket, "STOPPING=1");
+    hear(&socket, "WATCHDOG=1");
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
 

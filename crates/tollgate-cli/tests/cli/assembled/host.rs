@@ -124,7 +124,7 @@ fn a_client_that_half_closes_is_answered() {
     let body = r#"{"policy": "api", "subject": "alice"}"#;
     for remaining in [1, 0] {
         let answer = send(&broker, head, body, true);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 200"), "answered: {answer:?}");
         assert!(answer.contains(&format!("\"remaining\":{remaining}")), "{answer}");
     }
     let answer = send(&broker, head, body, true);

@@ -29,9 +29,9 @@ fn a_locked_row_is_the_trouble_of_its_subject_alone() {
                 assert_eq!(status, 200, "{answer}");
             }
         });
-        assert!(!locking.is_finished(), "the row was not locked for long enough");
-        assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
+        assert!(!locking.is_finished(), "others had to wait until the row was free");
         assert!(only(&others, &[(200, "")]), "{others:?}");
+        assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
         let (status, body) = assembled.ask("open", "hot");
         assert!(status == 503 && body["detail"].to_string().contains("holds the row"), "{body}");
         locking.join().expect("no panic").expect("psql runs");

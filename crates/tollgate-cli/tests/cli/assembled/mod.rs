@@ -35,7 +35,7 @@ struct Assembled {
     broker: Broker,
 }
 
-/// How often each answer came: the status, and the kind if it is an error.
+/// How often each answer came: the status, and the kind if it is an error, or `degraded` if the store was not asked.
 type Answers = BTreeMap<(u16, String), u64>;
 
 impl Assembled {
@@ -91,8 +91,8 @@ impl Assembled {
             for number in 0..2 {
                 caller(format!("other-{number}"), "closed", &others);
             }
+            let _over = Over(&is_over);
             work();
-            is_over.store(true, Ordering::SeqCst);
         });
         (hots.into_inner().expect("no panic"), others.into_inner().expect("no panic"))
     }
@@ -127,8 +127,18 @@ fn ask(caller: &Caller, policy: &str, subject: &str) -> (u16, Value) {
     caller.post("/v1/acquire", &ask).expect("every ask is answered in time")
 }
 
+/// Ends the callers of a crowd, also when the work beside them panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn note(answers: &Mutex<Answers>, (status, body): &(u16, Value)) {
-    let kind = body["kind"].as_str().unwrap_or_default().to_owned();
+    let kind = if body["degraded"] == true { "degraded" } else { "" };
+    let kind = body["kind"].as_str().unwrap_or(kind).to_owned();
     *answers.lock().expect("no panic").entry((*status, kind)).or_default() += 1;
 }
 

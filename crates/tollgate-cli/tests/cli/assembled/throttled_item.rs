@@ -1,9 +1,14 @@
 //! DynamoDB throttles one item, or one item has more callers than it can serve.
 
+use std::time::Duration;
+
 use tollgate_testing::servers::DynamoDb;
 use tollgate_testing::servers::dynamodb::Misbehaviour;
 
 use super::{Assembled, lines, only};
+
+/// Longer than any attempt may take.
+const LATE: Duration = Duration::from_secs(5);
 
 fn start(dynamodb: &DynamoDb) -> Assembled {
     let store = dynamodb.snippet();
@@ -37,17 +42,26 @@ fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
     assert_eq!(lines(&log, "ERROR"), 0, "{log}");
 }
 
-/// Many callers of one item lose races; nobody else notices, and no limit opens.
+/// Many callers of one item lose races, and it answers late; nobody else notices, and no limit opens.
 #[test]
 fn a_hot_item_is_the_trouble_of_its_subject_alone() {
     let dynamodb = DynamoDb::start().expect("a server");
     let assembled = start(&dynamodb);
-    let (hot, others) = assembled.crowd(48, || {
-        for subject in ["one", "two", "three"] {
-            assembled.admits_five(subject);
-        }
-    });
+    let crowd = |round: u32| {
+        assembled.crowd(48, || {
+            for subject in ["one", "two", "three"] {
+                assembled.admits_five(&format!("{subject}-{round}"));
+            }
+        })
+    };
+    let (hot, others) = crowd(1);
     assert!(only(&hot, &[(200, ""), (503, "contended")]), "{hot:?}");
+    assert!(only(&others, &[(200, "")]), "{others:?}");
+    dynamodb.proxy().always_about(Some(("hot", Misbehaviour::Delay(LATE))));
+    let (status, body) = assembled.ask("open", "hot");
+    assert_eq!((status, &body["kind"]), (503, &"contended".into()), "{body}");
+    let (hot, others) = crowd(2);
+    assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
     assert!(only(&others, &[(200, "")]), "{others:?}");
     let log = assembled.log();
     assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
