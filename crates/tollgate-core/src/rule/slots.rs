@@ -85,11 +85,10 @@ impl Slots {
     /// Holds what `others` hold, too. Beyond [`SLOTS_MAX`] holders, the first to expire hand their places to the next, and are
     /// no longer known by their stamp.
     pub(crate) fn unite(held: &mut Vec<Slot>, others: &[Slot]) {
-        for slot in others {
-            if !held.contains(slot) {
-                insert(held, *slot);
-            }
-        }
+        let new: Vec<Slot> = others.iter().filter(|slot| !held.contains(slot)).copied().collect();
+        held.extend(new);
+        // The same order, whichever side is the other.
+        held.sort_by_key(|slot| (slot.expires_at, slot.stamp, slot.places));
         let excess = held.len().saturating_sub(usize::try_from(SLOTS_MAX).unwrap_or(usize::MAX));
         let places: u64 = held.drain(..excess).map(|slot| slot.places).sum();
         if let Some(next) = held.first_mut() {
