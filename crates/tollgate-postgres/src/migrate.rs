@@ -31,17 +31,17 @@ const DOING: &str = "could not make the tables";
 /// Makes sure that the schema is of the newest version, or of an older one that the options name. Returns its version.
 pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
     let version = version(pool, schema).await?;
-    if FORMAT_NEWEST < version {
+    let Some(known) = u8::try_from(version).ok().filter(|version| *version <= FORMAT_NEWEST) else {
         return Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
                 "postgres: the schema {schema} is of version {version}, and this program knows {FORMAT_NEWEST}; use a newer program"
             ),
         ));
-    }
+    };
     let format = pool.options().format;
-    if format <= version {
-        return Ok(version);
+    if format <= known {
+        return Ok(known);
     }
     if format < FORMAT_NEWEST {
         let found = match version {
@@ -70,7 +70,7 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
 }
 
 /// The version of the schema; 0 if there is none.
-pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u8, Error> {
+pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u32, Error> {
     let table = format!("{schema}.migrations");
     let found =
         pool.query("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)], DOING).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u8, Error> {
     let sql = format!("SELECT coalesce(max(version), 0) FROM {table}");
     let rows = pool.query(&sql, &[], DOING).await?;
     let version: i32 = rows.first().map_or(0, |row| row.get(0));
-    Ok(u8::try_from(version).unwrap_or(u8::MAX))
+    Ok(u32::try_from(version).unwrap_or(0))
 }
 
 /// Everything that is missing, whatever is there already.

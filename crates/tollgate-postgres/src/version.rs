@@ -31,10 +31,10 @@ impl Version {
             return Ok(false);
         }
         let version = migrate::version(pool, schema).await?;
-        if version < FORMAT_NEWEST {
+        if version < u32::from(FORMAT_NEWEST) {
             return Ok(true);
         }
-        if self.0.swap(version, Ordering::Relaxed) != version {
+        if self.0.swap(FORMAT_NEWEST, Ordering::Relaxed) != FORMAT_NEWEST {
             tracing::info!(schema, version, "the schema was upgraded; working on it from now on");
         }
         Ok(false)

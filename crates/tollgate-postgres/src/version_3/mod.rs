@@ -32,12 +32,12 @@ impl Postgres {
     /// Runs `operation` on a schema of version 3. Returns `None`, without side effects, if it is of version 4 by now.
     pub(crate) async fn run_3(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
         let answer = match operation {
-            Operation::Standing { .. } => self.show(operation).await,
+            Operation::Standing { .. } => self.show(operation).await.map(Some),
             _ => self.exchange_3(operation).await,
         };
         match answer {
             Err(error) if self.was_upgraded(&error).await => None,
-            answer => Some(answer),
+            answer => answer.transpose(),
         }
     }
 
@@ -75,7 +75,8 @@ impl Postgres {
         self.pool.query(&sql, &parameters, "could not forget an id").await.map(drop)
     }
 
-    async fn exchange_3(&self, operation: &Operation<'_>) -> Result<Outcome, Error> {
+    /// Returns `None` if another call noticed meanwhile that the schema was upgraded.
+    async fn exchange_3(&self, operation: &Operation<'_>) -> Result<Option<Outcome>, Error> {
         let key = (operation.policy().name(), operation.subject());
         let stored_subject = call::stored(key.1);
         // Calls of this process on one row would race each other.
@@ -99,7 +100,8 @@ impl Postgres {
                 }
             };
             let mut entry = answer.entry(operation.policy())?;
-            let (ids, before) = (answer.ids.unwrap_or_default(), entry.policy().clone());
+            let Some(ids) = answer.ids else { return Ok(None) };
+            let before = entry.policy().clone();
             let known = ids.known(operation, &before);
             let applied = apply_older(operation, &mut entry, known, answer.now)?;
             let is_written = match applied.change {
@@ -121,7 +123,7 @@ impl Postgres {
                 transaction.commit().await?;
             }
             if is_written {
-                return Ok(applied.outcome);
+                return Ok(Some(applied.outcome));
             }
         }
         Err(contended(key.0, key.1))
