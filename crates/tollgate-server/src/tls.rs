@@ -136,7 +136,7 @@ impl Trust {
             self.clients = clients;
         }
         // Nobody reloads any more.
-        pending().await
+        pending::<()>().await;
     }
 }
 

@@ -176,6 +176,25 @@ fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() {
     assert!(!shown.contains("PRIVATE") && !shown.contains("45, 45"), "{shown}");
 }
 
+/// An address under which a broker without keys does not answer has to be corrected by whoever set it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_the_broker_does_not_answer_to_is_named() {
+    let clock = ManualClock::new();
+    let broker = Broker::start(store(&clock), &clock);
+    broker.put([api()]);
+    // It leads to this machine, and is no name of the loopback interface.
+    let at = |port: u16| format!("http://0.0.0.0:{port}");
+    let settings = broker.settings();
+    for settings in
+        [settings.clone().grpc(at(broker.grpc.port())), settings.http(at(broker.http.port()))]
+    {
+        let client = Client::new(&settings).unwrap();
+        let error = client.acquire(&Ask::new(&api(), "a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("does not answer to the host \"0.0.0.0:"), "{error}");
+    }
+}
+
 /// Wrong keys, expired keys, scopes and bounds: every transport says the same, and what to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_does_not_do_is_refused_by_name() {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use axum::http::header::HOST;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Uri, Version};
+use axum::http::{HeaderMap, HeaderValue, Uri, Version};
 use tollgate::LogLimit;
 
 use crate::app::App;
@@ -33,7 +33,7 @@ pub(crate) fn foreign(app: &App, headers: &HeaderMap, uri: &Uri) -> Option<Strin
     if !is_bound {
         return None;
     }
-    let fields = headers.get_all(HOST).iter().map(|value| value.as_bytes());
+    let fields = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
     let target = uri.authority().map(|authority| authority.as_str().as_bytes());
     let is_own = |host: &[u8]| str::from_utf8(host).is_ok_and(|host| is_own(host, &settings.hosts));
     let host = fields.chain(target).find(|host| !is_own(host))?;
