@@ -73,7 +73,17 @@ fn every_test_that_the_requirements_name_exists() {
     assert_eq!(missing, Vec::<String>::new(), "ids that the code names and the page does not");
 }
 
-/// A link to a file of the repository leads somewhere.
+/// The anchor of a heading.
+fn anchor(line: &str) -> String {
+    let words = line.trim_start_matches('#').trim().to_lowercase();
+    words
+        .chars()
+        .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c))
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
+/// A link to a file of the repository, or to a heading in one, leads somewhere.
 #[test]
 fn links_between_pages_lead_somewhere() {
     let pages = [
@@ -99,8 +109,11 @@ fn links_between_pages_lead_somewhere() {
         let path = root().join(page);
         let text = read(&path);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = path.parent().expect("a page is in a folder").join(target);
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = path.parent().expect("a page is in a folder").join(file);
             assert!(file.exists(), "{page} links to {target}");
+            let has_heading = || read(&file).lines().any(|line| anchor(line) == heading);
+            assert!(heading.is_empty() || has_heading(), "{page} links to {target}");
         }
     }
 }
