@@ -90,6 +90,12 @@ impl Line {
         enters
     }
 
+    /// The same, if nobody else asks for `row`. Others would wait for the row in the database anyway, so they wait in the
+    /// line, where they get a statement and a commit together.
+    fn enter_first(&mut self, row: RowHash) -> bool {
+        !self.rows.contains_key(&row) && self.enter(row, 1)
+    }
+
     fn leave(&mut self, row: RowHash) {
         self.update(row, |busy| busy.statements = busy.statements.saturating_sub(1));
     }
@@ -189,11 +195,8 @@ impl Together {
         self.pool.in_time(async { answer.await.map_err(lost)? }).await
     }
 
-    /// Counts a statement on `row` if nobody else asks for it. Others would wait for the row in the database anyway, so
-    /// they wait in the line, where they get a statement together.
     fn enter_first(self: &Arc<Self>, row: RowHash) -> Option<UnderWay> {
-        let mut line = self.line();
-        let entered = !line.rows.contains_key(&row) && line.enter(row, 1);
+        let entered = self.line().enter_first(row);
         entered.then(|| UnderWay { together: Arc::clone(self), rows: vec![row] })
     }
 
@@ -376,4 +379,22 @@ impl Drop for Worker {
 
 fn silent() -> Error {
     Error::new(ErrorKind::Corrupt, "postgres: a statement answered too few rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_back_to_a_busy_row_joins_the_line() {
+        const ROW: RowHash = 7;
+        let mut line = Line::default();
+        assert!(line.enter_first(ROW));
+        assert!(!line.enter_first(ROW), "a statement is under way");
+        line.rows.entry(ROW).or_default().waiting = 1;
+        line.leave(ROW);
+        assert!(!line.enter_first(ROW), "another ask waits");
+        line.update(ROW, |busy| busy.waiting = 0);
+        assert!(line.enter_first(ROW));
+    }
 }

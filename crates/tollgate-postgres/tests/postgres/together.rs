@@ -69,34 +69,6 @@ async fn asks_of_one_row_admit_exactly_the_limit() {
     assert_eq!((admitted, used(&gate, &hourly(25), "s").await), (25, 25));
 }
 
-/// Callers who come back while others wait for the same row join them, although connections are free: a statement each
-/// would be a commit each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_come_back_to_a_busy_row_share_statements() {
-    const CALLERS: u64 = 64;
-    const ASKS_EACH: u64 = 8;
-    let desk = Desk::new();
-    let options = desk.options().connections_max(8).lock_timeout(Span::from_secs(10));
-    let gate = Arc::new(Postgres::open(options).await.unwrap());
-    count_calls(&desk);
-    let tasks: Vec<_> = (0..CALLERS)
-        .map(|_| {
-            let (gate, policy) = (Arc::clone(&gate), hourly(CALLERS * ASKS_EACH));
-            tokio::spawn(async move {
-                for _ in 0..ASKS_EACH {
-                    assert!(acquire(&*gate, &policy, "s").await.is_admitted());
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let calls = calls(&desk);
-    let counts = calls.split(' ').filter_map(|call| call.split_once('=')?.1.parse::<u64>().ok());
-    assert!(4 * counts.sum::<u64>() <= CALLERS * ASKS_EACH, "{calls}");
-}
-
 /// A row that a forgotten transaction holds is contended for whoever asks about it, and for nobody who shares a
 /// statement with them.
 #[tokio::test]
