@@ -4,7 +4,6 @@ use std::fmt;
 
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use serde_json::Value;
 use tollgate::Span;
@@ -18,8 +17,13 @@ pub const TIMED_OUT: &str = "RequestTimeout";
 /// The code of an attempt whose connection failed.
 pub const CONNECTION_LOST: &str = "ConnectionError";
 
+/// The code of an attempt that found no credentials.
+pub const NO_CREDENTIALS: &str = "NoCredentials";
+
 /// The longest `Retry-After` that is believed.
 pub const RETRY_AFTER_MAX: Span = Span::from_mins(15);
+
+const MISSING_CREDENTIALS: &str = "there are no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run it where a role provides them";
 
 /// One failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +72,12 @@ impl Failure {
             _ => Some("ClientError"),
         };
         let (None, Some(response)) = (code, error.raw_response()) else {
-            let code = code.unwrap_or("ClientError");
-            return Self::without_answer(code, DisplayErrorContext(error).to_string());
+            let chain = chain(error);
+            // The type of the error is not exported by the SDK.
+            if chain.contains("credential provider was not enabled") {
+                return Self::without_answer(NO_CREDENTIALS, MISSING_CREDENTIALS.to_owned());
+            }
+            return Self::without_answer(code.unwrap_or("ClientError"), chain);
         };
         let status = response.status().as_u16();
         let body: Value = response
@@ -137,6 +145,20 @@ impl fmt::Display for Failure {
             None => Ok(()),
         }
     }
+}
+
+/// The messages of `error` and of its sources, each once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        source = error.source();
+    }
+    text
 }
 
 /// Whether `code` is one of the names that AWS services have for "too many calls".

@@ -132,7 +132,8 @@ impl Entry {
                 let error = Some(Fault::from(*failure));
                 Self { attempt: Some(*attempt), error, ..new(context, Severity::Warning, word) }
             }
-            Event::Attempted { .. } => return None,
+            // The line about the attempt that failed says it all.
+            Event::Attempted { .. } | Event::Retrying { .. } => return None,
             Event::Exhausted(exhausted) => Self {
                 attempts: Some(exhausted.attempts),
                 error: Some(Fault::from(&exhausted.last)),

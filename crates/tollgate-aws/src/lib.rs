@@ -21,7 +21,9 @@ pub use buckets::{BUCKETS_MAX, Buckets};
 pub use drs::{DrsClient, JobFilter, Recovery, Role};
 pub use error::{Ambiguous, Context, Error, RateLimitTimeout, Refused, RetryExhausted};
 pub use escalation::{Escalate, SnsEscalation};
-pub use failure::{CONNECTION_LOST, Failure, JOB_QUOTAS, RETRY_AFTER_MAX, TIMED_OUT};
+pub use failure::{
+    CONNECTION_LOST, Failure, JOB_QUOTAS, NO_CREDENTIALS, RETRY_AFTER_MAX, TIMED_OUT,
+};
 pub use guard::{SdkGuard, WAIT_DEFAULT, WAIT_MAX, operation_of};
 pub use rate::{Adapt, Rate, Rates};
 pub use retry::{RETRYABLE_ERRORS, RetryConfig};

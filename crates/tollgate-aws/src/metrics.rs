@@ -118,7 +118,10 @@ impl Monitor for Metrics {
                 self.0
                     .add(CALLS, &[&context.region, context.operation, word(error.is_none()), code]);
             }
-            Event::LookedUp { .. } | Event::FailedOpen { .. } | Event::Throttled { .. } => {}
+            Event::Retrying { .. }
+            | Event::LookedUp { .. }
+            | Event::FailedOpen { .. }
+            | Event::Throttled { .. } => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tollgate::Span;
+use tollgate::{Span, Timestamp};
 
 use crate::error::{Context, Error, RetryExhausted};
 use crate::failure::Failure;
@@ -22,6 +22,17 @@ pub enum Event<'a> {
         took: Span,
         /// What it got instead of an answer, if it got none.
         failure: Option<&'a Failure>,
+    },
+    /// An attempt failed, and another one follows.
+    Retrying {
+        /// Which call it is.
+        context: &'a Context,
+        /// The number of the attempt that follows; the first of a call is number 0.
+        attempt: u32,
+        /// When it is made.
+        at: Timestamp,
+        /// What the last attempt got.
+        failure: &'a Failure,
     },
     /// All attempts were used.
     Exhausted(&'a RetryExhausted),

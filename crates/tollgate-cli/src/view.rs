@@ -39,6 +39,14 @@ impl View {
         self.last = text;
     }
 
+    /// Prints a line that stays; what is drawn next is below it.
+    pub(crate) fn note(&mut self, line: &str) {
+        if self.is_on {
+            let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+            self.leave();
+        }
+    }
+
     /// Whether it is drawn over and over, so that the time in it may pass.
     pub(crate) const fn redraws(&self) -> bool {
         self.is_on && self.redraws

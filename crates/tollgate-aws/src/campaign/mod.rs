@@ -3,6 +3,7 @@
 //! A campaign is a value that can be written down: whoever keeps it before each step can be interrupted at any moment and go
 //! on. [`Runner`] takes the steps.
 
+mod others;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use tollgate::Timestamp;
 use crate::drs::{Recovery, SERVERS_PER_JOB_MAX};
 use crate::error::Error;
 
+pub use others::CAMPAIGN_TAG;
 pub use run::{CONFLICTS_MAX, Keep, Runner, Waiting};
 
 /// The most servers of one campaign: the quota of source servers of an account, five times over.
@@ -35,6 +37,10 @@ pub struct Campaign {
     pub id: String,
     /// Whether it is a drill.
     pub is_drill: bool,
+    /// When it was planned, in microseconds since 1970; the first run sets it if it is missing. A server that somebody
+    /// else launches from then on is not launched again.
+    #[serde(default)]
+    pub since: Option<u64>,
     /// Its waves, each one job.
     pub waves: Vec<Wave>,
 }
@@ -128,7 +134,8 @@ impl Campaign {
             stage: Stage::Waiting,
             servers: servers.iter().map(|server| (server.clone(), Outcome::Open)).collect(),
         };
-        Ok(Self { id, is_drill, waves: servers.chunks(SERVERS_PER_JOB_MAX).map(wave).collect() })
+        let waves = servers.chunks(SERVERS_PER_JOB_MAX).map(wave).collect();
+        Ok(Self { id, is_drill, since: None, waves })
     }
 
     /// How many servers are how far.
@@ -161,9 +168,9 @@ impl Campaign {
 
     /// What wave `number` asks for, under an id that stays the same however often it is sent.
     fn recovery(&self, number: usize) -> Recovery {
-        Recovery::of(self.waves[number].servers.keys())
+        Recovery::of(self.waves[number].open())
             .drill(self.is_drill)
-            .tag("tollgate-campaign", &self.id)
+            .tag(CAMPAIGN_TAG, &self.id)
             .request_id(self.request_id(number))
     }
 
@@ -181,6 +188,11 @@ impl Wave {
             Stage::Ended { job } => job.as_deref(),
             Stage::Waiting | Stage::Starting { .. } => None,
         }
+    }
+
+    /// The servers that are neither launched nor failed.
+    fn open(&self) -> impl Iterator<Item = &String> {
+        self.servers.iter().filter(|(_, outcome)| **outcome == Outcome::Open).map(|(id, _)| id)
     }
 
     /// It is being sent, since `now` unless it was before.

@@ -1,11 +1,12 @@
 //! The steps of a campaign: start what fits, look, wait, until every server runs or failed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_sdk_drs::types::{Job, JobStatus};
 use tollgate::{Span, Timestamp};
 
+use super::others::{Others, is_open};
 use super::{Campaign, Stage};
 use crate::drs::{DrsClient, JobFilter, SERVERS_IN_JOBS_MAX};
 use crate::error::Error;
@@ -20,6 +21,7 @@ pub struct Runner {
     throttler: JobThrottler,
     poll: Span,
     conflicts: BTreeMap<usize, u32>,
+    others: Others,
 }
 
 /// Keeps a campaign, so that it can go on after a crash; it is also told why nothing is started, where nothing is.
@@ -40,10 +42,19 @@ pub enum Waiting {
         /// How many.
         servers: usize,
     },
-    /// Servers are in jobs of somebody else.
+    /// The service refused another job by a quota, whatever was counted.
+    ForQuota {
+        /// The quota, as in `L-D88FAC3A`.
+        quota: &'static str,
+        /// How many jobs were counted.
+        jobs: u64,
+    },
+    /// Servers are in a job of another caller.
     ForOthers {
         /// How many.
         servers: usize,
+        /// The job of the first of them.
+        job: String,
     },
 }
 
@@ -56,8 +67,11 @@ impl fmt::Display for Waiting {
             Self::ForServers { servers } => {
                 write!(f, "{servers} servers are in jobs, of {SERVERS_IN_JOBS_MAX} that may be")
             }
-            Self::ForOthers { servers } => {
-                write!(f, "{servers} servers are in somebody else's job")
+            Self::ForQuota { quota, jobs } => {
+                write!(f, "DRS refuses another job by its quota {quota}; {jobs} jobs were counted")
+            }
+            Self::ForOthers { servers, job } => {
+                write!(f, "{servers} servers are in {job}, a job of another caller")
             }
         }
     }
@@ -68,7 +82,8 @@ impl fmt::Display for Waiting {
 struct Account {
     jobs: u64,
     servers: usize,
-    busy: BTreeSet<String>,
+    /// The job of each server that is in one.
+    busy: BTreeMap<String, String>,
 }
 
 impl Account {
@@ -78,7 +93,7 @@ impl Account {
             account.jobs += 1;
             account.servers += job.participating_servers().len();
             let ids = job.participating_servers().iter().filter_map(|one| one.source_server_id());
-            account.busy.extend(ids.map(str::to_owned));
+            account.busy.extend(ids.map(|id| (id.to_owned(), job.job_id().to_owned())));
         }
         account
     }
@@ -94,7 +109,8 @@ impl Runner {
     #[must_use]
     pub fn new(throttler: &JobThrottler, poll: Span) -> Self {
         // Whoever waits here goes on looking meanwhile, so the throttle waits for no more than one look.
-        Self { throttler: throttler.clone().within(poll), poll, conflicts: BTreeMap::new() }
+        let throttler = throttler.clone().within(poll);
+        Self { throttler, poll, conflicts: BTreeMap::new(), others: Others::default() }
     }
 
     /// Takes `campaign` to its end. `keep` is called before anything is sent and after every look: what it was given last is
@@ -103,6 +119,7 @@ impl Runner {
     /// # Errors
     /// Those of every call, if they concern more than one wave, and those of `keep`.
     pub async fn run(&mut self, campaign: &mut Campaign, keep: &mut Keep<'_>) -> Result<(), Error> {
+        campaign.since.get_or_insert(self.client().clock().now().as_micros());
         loop {
             self.look(campaign).await?;
             let waiting = self.start_what_fits(campaign, keep).await?;
@@ -146,18 +163,18 @@ impl Runner {
         campaign: &mut Campaign,
         keep: &mut Keep<'_>,
     ) -> Result<Option<Waiting>, Error> {
-        let is_open = |stage: &Stage| matches!(stage, Stage::Waiting | Stage::Starting { .. });
         if !campaign.waves.iter().any(|wave| is_open(&wave.stage)) {
             return Ok(None);
         }
         let from = Some(self.client().clock().now() - LOOK_BACK);
         let jobs =
             self.client().describe_jobs(&JobFilter { from, ..JobFilter::default() }).all().await?;
+        self.others.take_over(campaign, &jobs);
         let mut account = Account::of(&jobs);
         let mut waiting = None;
         for number in 0..campaign.waves.len() {
             let wave = &campaign.waves[number];
-            let size = wave.servers.len();
+            let size = wave.open().count();
             match wave.stage {
                 // It was being sent when the campaign was interrupted: perhaps it arrived.
                 Stage::Starting { since } => {
@@ -179,9 +196,9 @@ impl Runner {
             if SERVERS_IN_JOBS_MAX < account.servers + size {
                 return Ok(Some(Waiting::ForServers { servers: account.servers }));
             }
-            let busy = wave.servers.keys().filter(|id| account.busy.contains(*id)).count();
-            if 0 < busy {
-                waiting = Some(Waiting::ForOthers { servers: busy });
+            let busy: Vec<&String> = wave.open().filter_map(|id| account.busy.get(id)).collect();
+            if let Some(job) = busy.first() {
+                waiting = Some(Waiting::ForOthers { servers: busy.len(), job: (*job).clone() });
                 continue;
             }
             let before = wave.stage.clone();
@@ -195,7 +212,11 @@ impl Runner {
                 }
                 Err(Error::JobCapacityTimeout(full)) => {
                     campaign.waves[number].stage = before;
-                    return Ok(Some(Waiting::ForJobs { jobs: full.current_jobs, threshold }));
+                    let jobs = full.current_jobs;
+                    return Ok(Some(match full.quota {
+                        Some(quota) => Waiting::ForQuota { quota, jobs },
+                        None => Waiting::ForJobs { jobs, threshold },
+                    }));
                 }
                 Err(error) => self.refused(campaign, number, error)?,
             }

@@ -8,6 +8,7 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use tollgate::Span;
 use tollgate::retry::{RetryError, Stopped, Worth};
 
+use super::retry_clock::RetryClock;
 use super::{DrsClient, Inner};
 use crate::error::{Context, Error, Refused, RetryExhausted};
 use crate::escalation::{self, Escalation};
@@ -100,7 +101,14 @@ impl DrsClient {
             Trouble::Failed(failure) => retry.worth(failure),
             Trouble::Stop(_) => Worth::Fatal,
         };
-        let answer = retry.retry().run(&*self.0.clock, attempt, judge).await;
+        let clock = RetryClock::new(self, context);
+        let judge = |trouble: &Trouble| {
+            if let Trouble::Failed(failure) = trouble {
+                clock.failed(failure);
+            }
+            judge(trouble)
+        };
+        let answer = retry.retry().run(&clock, attempt, judge).await;
         answer.map_err(|error| error_of(context, error))
     }
 

@@ -5,6 +5,7 @@ mod builder;
 mod call;
 mod pages;
 mod recovery;
+mod retry_clock;
 mod role;
 
 use std::sync::Arc;

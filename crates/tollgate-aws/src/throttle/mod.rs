@@ -16,6 +16,7 @@ use tollgate::{Ask, Atomic, Concurrency, Gate, Guard, Limit, Memory, Policy, Spa
 
 use crate::drs::{DrsClient, JobFilter, Recovery};
 use crate::error::{Context, Error};
+use crate::failure::JOB_QUOTAS;
 use crate::monitor::Event;
 use crate::retry::RetryConfig;
 
@@ -55,7 +56,16 @@ pub struct JobThrottler {
 /// What a look at the jobs found.
 enum Look {
     Free(Box<Place>),
-    Full { current_jobs: u64, starting: u64 },
+    Full(Full),
+}
+
+/// Why no job may be started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Full {
+    current_jobs: u64,
+    starting: u64,
+    /// The quota by which the service refused, if it did.
+    quota: Option<&'static str>,
 }
 
 impl JobThrottler {
@@ -135,8 +145,11 @@ impl JobThrottler {
                     return Ok(job);
                 }
                 Err(error) if error.failure().is_some_and(crate::Failure::is_full) => {
+                    let said = error.failure().and_then(|failure| failure.quota_code.as_deref());
+                    let quota = JOB_QUOTAS.into_iter().find(|code| Some(*code) == said);
+                    let current_jobs = place.status().map_or(0, |status| status.current_jobs);
                     place.give_back().await;
-                    self.pause(&context, began, self.settings.max_jobs, 0).await?;
+                    self.pause(&context, began, Full { current_jobs, quota, starting: 0 }).await?;
                 }
                 // Perhaps there is a job: the slot stays taken until it expires.
                 Err(error @ Error::Ambiguous(_)) => {
@@ -155,26 +168,19 @@ impl JobThrottler {
         loop {
             match self.look(context, began).await {
                 Look::Free(place) => return Ok(*place),
-                Look::Full { current_jobs, starting } => {
-                    self.pause(context, began, current_jobs, starting).await?;
-                }
+                Look::Full(full) => self.pause(context, began, full).await?,
             }
         }
     }
 
     /// Sleeps until the next look, but not beyond the time that is left.
-    async fn pause(
-        &self,
-        context: &Context,
-        began: Timestamp,
-        current_jobs: u64,
-        starting: u64,
-    ) -> Result<(), Error> {
+    async fn pause(&self, context: &Context, began: Timestamp, full: Full) -> Result<(), Error> {
+        let Full { current_jobs, starting, quota } = full;
         let Settings { timeout, poll_interval, max_jobs, .. } = self.settings;
         let clock = self.client.clock();
         let waited = clock.now().since(began);
         if timeout <= waited {
-            let timeout = JobCapacityTimeout { current_jobs, starting, max_jobs, waited };
+            let timeout = JobCapacityTimeout { current_jobs, starting, max_jobs, quota, waited };
             return Err(Error::JobCapacityTimeout(timeout));
         }
         let left = Span::from_micros(timeout.as_micros() - waited.as_micros());
@@ -192,7 +198,8 @@ impl JobThrottler {
             Ok(Err(_)) => {
                 // As many are being started as may run at all.
                 let current_jobs = self.count().await.unwrap_or(0);
-                return Look::Full { current_jobs, starting: self.settings.threshold };
+                let starting = self.settings.threshold;
+                return Look::Full(Full { current_jobs, starting, quota: None });
             }
             Err(error) => {
                 let error = Error::Gate(error);
@@ -208,7 +215,8 @@ impl JobThrottler {
                 if let Some(slot) = slot {
                     place::give_back(slot).await;
                 }
-                return Look::Full { current_jobs: jobs, starting: with_mine - 1 };
+                let starting = with_mine - 1;
+                return Look::Full(Full { current_jobs: jobs, starting, quota: None });
             }
             Ok(jobs) => Some(jobs),
             Err(error) => {

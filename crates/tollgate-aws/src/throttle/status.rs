@@ -49,21 +49,26 @@ pub struct JobCapacityTimeout {
     pub starting: u64,
     /// How many jobs there may be.
     pub max_jobs: u64,
+    /// The quota by which the service refused last, if it did.
+    pub quota: Option<&'static str>,
     /// How long the caller waited.
     pub waited: Span,
 }
 
 impl fmt::Display for JobCapacityTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { current_jobs, starting, max_jobs, waited } = self;
+        let Self { current_jobs, starting, max_jobs, quota, waited } = self;
         let waited = waited.as_secs_ceil();
         write!(
             f,
             "Timeout waiting for job capacity after {waited}s. Current jobs: {current_jobs}/{max_jobs}"
         )?;
-        match starting {
-            0 => Ok(()),
-            starting => write!(f, ", {starting} more about to start"),
+        if 0 < *starting {
+            write!(f, ", {starting} more about to start")?;
+        }
+        match quota {
+            Some(quota) => write!(f, ", and the service refused by quota {quota}"),
+            None => Ok(()),
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn runner(world: &World, client: DrsClient) -> Runner {
 }
 
 /// Runs `campaign` to its end; the reasons for which it waited, each once, in order. `seen` is called for each.
-fn run(
+pub(crate) fn run(
     world: &World,
     campaign: &mut Campaign,
     mut seen: impl FnMut(&Waiting) + Send,
@@ -47,6 +47,7 @@ fn run(
     reasons
 }
 
+/// Jobs of another caller, which are no drills.
 fn other_jobs(world: &World, servers: std::ops::Range<usize>) {
     let client = world.client(|builder| builder);
     let ids: Vec<_> = servers.map(FakeDrs::server_id).collect();
@@ -96,7 +97,8 @@ fn a_campaign_waits_for_servers_in_somebody_elses_job_and_goes_on_with_the_rest(
         // The second wave is not held up by the first one.
         assert_eq!(world.fake.jobs_started(), 2);
     });
-    assert_eq!(reasons, [Waiting::ForOthers { servers: 2 }]);
+    let job = "drsjob-00000000000000001".to_owned();
+    assert_eq!(reasons, [Waiting::ForOthers { servers: 2, job }]);
     assert_eq!((campaign.tally().launched, world.fake.jobs_started()), (200, 3));
     assert_eq!(world.fake.arrivals().of("StartRecovery"), 3, "nothing was sent in vain");
 }

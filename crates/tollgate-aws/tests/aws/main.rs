@@ -11,6 +11,7 @@ mod campaign;
 mod drs;
 mod escalation;
 mod guard;
+mod others;
 mod race;
 mod resumed;
 mod retries;

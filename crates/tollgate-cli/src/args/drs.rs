@@ -62,7 +62,10 @@ pub(crate) enum DrsCommand {
     /// Recover servers, in jobs that fit into the quotas, and watch until each runs or failed
     ///
     /// Prints the plan first and asks. It can be interrupted at any time, and goes on with --resume: no server is started
-    /// twice. Exits with 1 if a server failed.
+    /// twice. A lock beside the state file refuses a second command on it, and with --shared a lease in the store refuses
+    /// one on the same servers from another machine. Servers that another caller is launching are refused before the
+    /// start; later they are waited for, and count as launched. While DRS does not answer, it tries again and says so.
+    /// Exits with 1 if a server failed.
     #[command(after_help = examples::DRS_RECOVER)]
     Recover(Recover),
 
@@ -104,6 +107,9 @@ pub(crate) struct Recover {
     /// How long to wait between looks, as in 10s
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) poll: String,
+    /// How long to wait for each answer while DRS does not answer, as in 15m
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub(crate) outage: String,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,12 @@
 //! `tollgate drs`: Elastic Disaster Recovery for an operator, within the limits of the service.
 
 mod ids;
+mod lease;
 mod list;
+mod lock;
+mod outage;
+mod overlap;
+mod pace;
 mod recover;
 mod screen;
 mod state;
@@ -10,19 +15,21 @@ mod told;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tollgate::edge::environment;
-use tollgate::{Clock, ErrorKind, Gate, SystemClock, TokenBucket};
+use tollgate::{Clock, ErrorKind, Gate, Span, SystemClock, TokenBucket};
 use tollgate_aws::monitor::Monitor;
 use tollgate_aws::throttle::Settings;
-use tollgate_aws::{DrsClient, JobThrottler, Rate, Role};
+use tollgate_aws::{DrsClient, JobThrottler, NO_CREDENTIALS, Rate, RetryConfig, Role};
 
 use crate::args::{DrsCommand, DrsFlags};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::open::{self, Opened};
 use crate::output::Reader;
+use crate::view::View;
+use outage::Outage;
 use told::Told;
 
 /// The most ids that one look takes, by the interface.
@@ -33,6 +40,9 @@ struct Desk {
     client: DrsClient,
     throttler: JobThrottler,
     reader: Reader,
+    /// The store that other operators share, with `--shared`.
+    shared: Option<Arc<dyn Gate>>,
+    view: Arc<Mutex<View>>,
     /// What leads to the same account and region again.
     flags: String,
 }
@@ -88,9 +98,13 @@ async fn desk(
     let region = region.ok_or_else(|| {
         invalid("no region; name one with --region, as in --region eu-central-1, or set AWS_REGION")
     })?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let view = Arc::new(Mutex::new(View::new(reader)));
     let mut builder = DrsClient::builder(region)
         .rate(Rate::new(TokenBucket::per_second(flags.rate).burst(flags.burst)))
-        .clock(Arc::new(SystemClock) as Arc<dyn Clock>);
+        .retry(retry(&flags.command)?)
+        .monitor(Arc::new(Outage(Arc::clone(&view))))
+        .clock(Arc::clone(&clock));
     if let Some(endpoint) = &flags.endpoint {
         builder = builder.endpoint(endpoint);
     }
@@ -101,20 +115,27 @@ async fn desk(
             None => role,
         });
     }
-    if let Some(gate) = &gate {
-        builder = builder.gate(Arc::clone(gate));
+    if let Some(gate) = gate.clone().or_else(|| pace::gate(flags.endpoint.as_deref(), clock)) {
+        builder = builder.gate(gate);
     }
     if let Some(monitor) = monitor {
         builder = builder.monitor(monitor);
     }
     let client = builder.connect().await?;
     let throttler = JobThrottler::new(client.clone(), Settings::from_environment()?)?;
-    let throttler = match gate {
-        Some(gate) => throttler.slots(gate),
+    let throttler = match &gate {
+        Some(gate) => throttler.slots(Arc::clone(gate)),
         None => throttler,
     };
     let flags = repeated(flags, client.region());
-    Ok(Desk { client, throttler, reader, flags })
+    Ok(Desk { client, throttler, reader, shared: gate, view, flags })
+}
+
+/// A recovery waits for a service that does not answer as long as it is told; other commands try a few times.
+fn retry(command: &DrsCommand) -> Result<RetryConfig, Failure> {
+    let DrsCommand::Recover(wanted) = command else { return Ok(RetryConfig::default()) };
+    let outage: Span = wanted.outage.parse().map_err(tollgate::Error::from)?;
+    Ok(RetryConfig { max_retries: u32::MAX, deadline: Some(outage), ..RetryConfig::default() })
 }
 
 /// The flags that name the account and the region, as they would be typed again.
@@ -142,6 +163,10 @@ impl From<tollgate_aws::Error> for Failure {
         match error {
             tollgate_aws::Error::Gate(error) => Self::Gate(error),
             tollgate_aws::Error::Invalid(text) => invalid(text),
+            other if other.code() == NO_CREDENTIALS => {
+                let text = other.failure().map_or_else(String::new, |why| why.message.clone());
+                Self::new(ErrorKind::Misconfigured, text)
+            }
             other => Self::new(ErrorKind::Unavailable, other.to_string()),
         }
     }

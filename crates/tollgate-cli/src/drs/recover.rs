@@ -1,11 +1,15 @@
 //! `tollgate drs recover`: a plan, a question, and then every step written down before it is taken.
 
 use std::process::ExitCode;
+use std::sync::PoisonError;
 
 use serde_json::json;
 use tollgate::{ErrorKind, Span};
 use tollgate_aws::campaign::{Campaign, Runner, Waiting};
 
+use super::lease::Lease;
+use super::lock::Lock;
+use super::overlap::Overlap;
 use super::state::State;
 use super::{Desk, LOOKED_UP_MAX, ids, invalid, screen};
 use crate::DENIED;
@@ -14,47 +18,73 @@ use crate::consent;
 use crate::failure::Failure;
 use crate::open::random_bytes;
 use crate::output::{self, Reader};
-use crate::view::{self, View};
+use crate::view;
 
 pub(super) async fn run(desk: &Desk, wanted: &Recover) -> Result<ExitCode, Failure> {
     let poll: Span = wanted.poll.parse().map_err(tollgate::Error::from)?;
     if poll < Span::from_millis(100) {
         return Err(invalid(format!("--poll {} is too short; at least 100ms", wanted.poll)));
     }
+    // A dry run changes nothing, so it may look beside a recovery that runs.
+    let _lock = if wanted.consent.dry_run { None } else { Some(Lock::take(&wanted.state)?) };
     let mut state =
         if wanted.resume { interrupted(desk, wanted)? } else { planned(desk, wanted).await? };
-    let place = place(desk);
+    let overlap = match wanted.resume {
+        true => Overlap::default(),
+        false => Overlap::find(desk, &state.campaign).await?,
+    };
     if wanted.consent.dry_run {
-        let status = desk.throttler.check_capacity().await?;
-        let plan = json!({ "plan": state.campaign, "capacity": status.to_json() });
-        output::answer(desk.reader, &plan, || {
-            let jobs = format!("{} of {} jobs are under way", status.current_jobs, status.max_jobs);
-            format!("{}\n{jobs}; nothing was started", screen::plan(&state.campaign, &place))
-        })?;
-        return Ok(ExitCode::SUCCESS);
+        return dry_run(desk, &state.campaign, &overlap).await;
     }
+    overlap.check()?;
     if desk.reader == Reader::Person {
-        let plan = screen::plan(&state.campaign, &place);
+        let plan = screen::plan(&state.campaign, &place(desk));
         let head = plan.lines().next().unwrap_or_default().trim_end_matches(':');
         let going_on = format!("going on with the {head}");
         output::line(if wanted.resume { &going_on } else { &plan })?;
     }
+    overlap.warnings().iter().for_each(|line| output::error(line));
     if !wanted.resume && !consent::given(wanted.consent.yes, "--dry-run", "Start it?")? {
         output::line("nothing was started")?;
         return Ok(ExitCode::from(DENIED));
     }
-    let finished = watched(desk, wanted, &mut state, poll).await?;
-    if !finished {
-        return Err(Failure::new(
-            ErrorKind::Unavailable,
-            format!(
-                "interrupted; jobs that are under way go on by themselves. To go on:\n  tollgate drs recover --resume --state {} {}",
-                wanted.state.display(),
-                desk.flags
-            ),
-        ));
+    let lease = match &desk.shared {
+        Some(gate) => Some(Lease::take(gate, desk, &state.campaign).await?),
+        None => None,
+    };
+    // From here on there is something to go on with.
+    state.write(&wanted.state).map_err(invalid)?;
+    let finished = watched(desk, wanted, &mut state, poll, lease.as_ref()).await;
+    if let Some(lease) = lease {
+        lease.release().await;
     }
-    report(desk, &state.campaign)
+    let why = match finished {
+        Ok(true) => return report(desk, &state.campaign),
+        Ok(false) => "interrupted".to_owned(),
+        Err(error) => Failure::from(error).problem().detail,
+    };
+    Err(Failure::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{why}; jobs that are under way go on by themselves. To go on:\n  tollgate drs recover --resume --state {} {}",
+            wanted.state.display(),
+            desk.flags
+        ),
+    ))
+}
+
+async fn dry_run(desk: &Desk, campaign: &Campaign, overlap: &Overlap) -> Result<ExitCode, Failure> {
+    let status = desk.throttler.check_capacity().await?;
+    let plan =
+        json!({ "plan": campaign, "capacity": status.to_json(), "overlap": overlap.to_json() });
+    output::answer(desk.reader, &plan, || {
+        let mut lines = vec![screen::plan(campaign, &place(desk))];
+        lines.extend(overlap.warnings());
+        let (jobs, most) = (status.current_jobs, status.max_jobs);
+        lines.push(format!("{jobs} of {most} jobs are under way; nothing was started"));
+        lines.join("\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs it until it is over or somebody stops it; whether it is over.
@@ -63,16 +93,18 @@ async fn watched(
     wanted: &Recover,
     state: &mut State,
     poll: Span,
-) -> Result<bool, Failure> {
+    lease: Option<&Lease>,
+) -> Result<bool, tollgate_aws::Error> {
     let mut runner = Runner::new(&desk.throttler, poll);
-    let mut view = View::new(desk.reader);
+    let view = || desk.view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut campaign = state.campaign.clone();
     let mut keep = |campaign: &Campaign, waiting: Option<&Waiting>| {
-        if state.campaign != *campaign || !wanted.state.exists() {
+        if state.campaign != *campaign {
             state.campaign.clone_from(campaign);
             state.write(&wanted.state).map_err(tollgate_aws::Error::Invalid)?;
         }
-        view.show(
+        lease.map_or(Ok(()), Lease::check)?;
+        view().show(
             || screen::draw(campaign, waiting, view::width()),
             || {
                 let why = waiting.map_or_else(String::new, |why| format!("; waiting: {why}"));
@@ -85,7 +117,7 @@ async fn watched(
         run = runner.run(&mut campaign, &mut keep) => run.map(|()| true)?,
         _ = tokio::signal::ctrl_c() => false,
     };
-    view.leave();
+    view().leave();
     Ok(over)
 }
 
@@ -125,7 +157,8 @@ async fn planned(desk: &Desk, wanted: &Recover) -> Result<State, Failure> {
         )));
     }
     let id = random_bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let campaign = Campaign::plan(format!("tollgate-{id}"), ids, wanted.drill)?;
+    let mut campaign = Campaign::plan(format!("tollgate-{id}"), ids, wanted.drill)?;
+    campaign.since = Some(desk.client.clock().now().as_micros());
     Ok(State::new(desk.client.region(), desk.client.account(), campaign))
 }
 

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tollgate_aws::campaign::Campaign;
 
 use super::invalid;
+use super::lock::beside;
 use crate::failure::Failure;
 
 /// What is in the file.
@@ -46,9 +47,7 @@ impl State {
     /// Writes it to `file`. When this returns it outlives a crash.
     pub(super) fn write(&self, file: &Path) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
-        let mut beside = file.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
+        let beside = beside(file, ".new");
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let written = || -> std::io::Result<()> {
             let mut out = File::create(&beside)?;

@@ -14,21 +14,21 @@ use tollgate_testing::servers::eventually;
 use crate::folder::{Folder, Ran};
 
 /// A configuration has one, whatever else it is for.
-const POLICY: &str = r#"
+pub(crate) const POLICY: &str = r#"
 [[policy]]
 name = "api"
 limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 20, refill = "10/s" }]
 "#;
 
 /// The service on a port, and a folder with a list of its servers.
-struct World {
-    folder: Folder,
-    server: Server,
-    _runtime: Runtime,
+pub(crate) struct World {
+    pub(crate) folder: Folder,
+    pub(crate) server: Server,
+    pub(crate) runtime: Runtime,
 }
 
 impl World {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let runtime = Runtime::new().expect("a runtime starts");
         let servers = settings.servers;
         let fake = Arc::new(FakeDrs::new(Arc::new(SystemClock), settings));
@@ -36,27 +36,27 @@ impl World {
         let folder = Folder::new();
         let ids: Vec<String> = (0..servers).map(FakeDrs::server_id).collect();
         folder.write("servers.txt", &format!("# all of them\n{}\n", ids.join("\n")));
-        Self { folder, server, _runtime: runtime }
+        Self { folder, server, runtime }
     }
 
-    fn fake(&self) -> &FakeDrs {
+    pub(crate) fn fake(&self) -> &FakeDrs {
         self.server.fake()
     }
 
-    fn arguments(&self, arguments: &str) -> String {
+    pub(crate) fn arguments(&self, arguments: &str) -> String {
         format!("drs {arguments} --region eu-central-1 --endpoint {}", self.server.endpoint())
     }
 
-    fn run(&self, arguments: &str) -> Ran {
+    pub(crate) fn run(&self, arguments: &str) -> Ran {
         self.folder.run(&self.arguments(arguments))
     }
 
-    fn json(&self, arguments: &str) -> (i32, Value) {
+    pub(crate) fn json(&self, arguments: &str) -> (i32, Value) {
         self.folder.json(&self.arguments(arguments))
     }
 }
 
-fn quick() -> Settings {
+pub(crate) fn quick() -> Settings {
     Settings {
         servers: 230,
         pending_for: Span::from_millis(100),

@@ -53,6 +53,7 @@ impl Folder {
         command.args(arguments.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
         // Only a DynamoDB server looks at them, and takes any.
         command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "s3cret");
+        command.env("XDG_STATE_HOME", self.path().join("state-home"));
         command
     }
 

@@ -12,6 +12,8 @@ mod dashboard;
 mod degraded;
 mod deploy;
 mod drs;
+mod drs_outage;
+mod drs_twice;
 mod dynamodb;
 mod folder;
 mod grpc_clients;
