@@ -50,9 +50,10 @@ impl<G: Gate> Shared<G> {
         subject: &str,
         here: impl FnOnce(&mut Account, Timestamp) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let now = self.clock.now();
+        let clock = self.clock.as_ref();
         let mut state = self.state();
-        state.open_account(policy, subject, now, &self.settings)?;
+        state.open_account(policy, subject, clock, &self.settings)?;
+        let now = state.now(clock);
         let answer = state.counted(&key_of(policy, subject), |account| here(account, now));
         drop(state);
         self.show();
@@ -154,7 +155,7 @@ impl<G: Gate> Fallback<G> {
         let key = key_of(policy, subject);
         let is_ours = shared.state().account(&key).is_some_and(|account| account.gave(permit));
         if is_ours {
-            let now = shared.clock.now();
+            let now = shared.state().now(shared.clock.as_ref());
             let settled =
                 shared.state().counted(&key, |account| account.settle(permit, actual, now));
             let settled = settled.unwrap_or(Ok(Settlement::Counted(false)))?;

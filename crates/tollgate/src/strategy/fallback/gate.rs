@@ -71,8 +71,9 @@ impl<G: Gate> Gate for Fallback<G> {
         Box::pin(async move {
             let policy = permit.policy();
             if permit.degraded {
-                let (key, now) = (key_of(policy, permit.subject()), self.0.clock.now());
+                let key = key_of(policy, permit.subject());
                 let mut state = self.0.state();
+                let now = state.now(self.0.clock.as_ref());
                 return match state.account(&key) {
                     Some(account) if account.gave(permit) => account.renew(permit, now),
                     _ => Err(Error::new(
@@ -145,9 +146,9 @@ impl<G: Gate> Gate for Fallback<G> {
             if policy.on_store_failure() != OnStoreFailure::Fallback {
                 return Err(self.0.closed(policy, "has no share to say where it stands"));
             }
-            let now = self.0.clock.now();
-            let began = self.0.state().began.unwrap_or(now);
             let mut state = self.0.state();
+            let now = state.now(self.0.clock.as_ref());
+            let began = state.began.map_or(now, |began| began.wall);
             Ok(match state.account(&key_of(policy, subject)) {
                 Some(account) => account.standing(now),
                 // Looking leaves no trace.

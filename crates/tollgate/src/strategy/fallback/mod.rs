@@ -157,7 +157,7 @@ impl<G> Shared<G> {
     fn fail(&self, error: &Error, (policy, subject): (&Policy, &str)) {
         let mut state = self.state();
         let pause = self.pause(0);
-        let began = state.fail(error, self.clock.now(), pause);
+        let began = state.fail(error, self.clock.as_ref(), pause);
         state.failed = Some((policy.clone(), subject.to_owned()));
         let is_news = state.note_misconfigured(error);
         drop(state);

@@ -9,7 +9,9 @@ use tollgate_core::{Permit, Policy, Span, Timestamp};
 use super::FallbackSettings;
 use super::account::Account;
 use super::owed::Job;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::steps::Reading;
 use crate::strategy::chance::Chance;
 
 /// Accounts that are over are looked for at most this often.
@@ -25,7 +27,7 @@ pub(super) fn key_of(policy: &Policy, subject: &str) -> Key {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// When the store failed, until everything that was done without it is posted.
-    pub(super) began: Option<Timestamp>,
+    pub(super) began: Option<Reading>,
     /// Whether something is owed, or the store failed.
     pub(super) is_degraded: bool,
     /// Why the store is not asked, if it is not.
@@ -71,10 +73,20 @@ pub(super) enum Claim {
 }
 
 impl State {
-    /// Notes that the store failed at `now`. Says whether this is where degradation began.
-    pub(super) fn fail(&mut self, error: &Error, now: Timestamp, pause: Span) -> bool {
+    /// The present instant of the accounts. From where the store failed it follows the boot-time clock: a wall clock that is
+    /// set in an outage would give a share twice.
+    pub(super) fn now(&self, clock: &dyn Clock) -> Timestamp {
+        match self.began {
+            Some(began) => began.wall_at(clock.boot_time()),
+            None => clock.now(),
+        }
+    }
+
+    /// Notes that the store failed. Says whether this is where degradation began.
+    pub(super) fn fail(&mut self, error: &Error, clock: &dyn Clock, pause: Span) -> bool {
+        let now = clock.now();
         let began = self.began.is_none();
-        self.began.get_or_insert(now);
+        self.began.get_or_insert_with(|| Reading::take(clock));
         self.is_degraded = true;
         // A store that is full answers those who have a place.
         if error.kind() != ErrorKind::Full && self.cut.is_none() {
@@ -112,12 +124,12 @@ impl State {
         &mut self,
         policy: &Policy,
         subject: &str,
-        now: Timestamp,
+        clock: &dyn Clock,
         settings: &FallbackSettings,
     ) -> Result<&mut Account, Error> {
         let key = key_of(policy, subject);
         if settings.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
-            self.sweep(now);
+            self.sweep(self.now(clock));
             if settings.subjects_max <= self.accounts.len() {
                 return Err(Error::new(
                     ErrorKind::Full,
@@ -129,7 +141,7 @@ impl State {
                 ));
             }
         }
-        let began = *self.began.get_or_insert(now);
+        let began = self.began.get_or_insert_with(|| Reading::take(clock)).wall;
         self.is_degraded = true;
         let instances = settings.instances;
         let account =

@@ -76,7 +76,8 @@ impl<G: Gate> Shared<G> {
         drop(state);
         self.show();
         if let Some(began) = began {
-            self.observe(&Event::DegradedEnded { lasted: now.since(began) });
+            let ended = began.wall_at(self.clock.boot_time());
+            self.observe(&Event::DegradedEnded { lasted: ended.since(began.wall) });
         }
         Next::Over
     }
@@ -171,7 +172,7 @@ impl<G: Gate> Shared<G> {
         }
         let _posting = Posting { shared: self, key };
         loop {
-            let now = self.clock.now();
+            let now = self.state().now(self.clock.as_ref());
             let Some((policy, job)) = self.state().next_job(key, now, &self.chance) else {
                 return Ok(());
             };

@@ -113,8 +113,15 @@ impl<G: Gate> Resend<G> {
         self
     }
 
-    fn deadline(&self) -> Timestamp {
-        self.clock.now() + self.attempts.deadline
+    /// On the clock that nobody can set.
+    fn deadline(&self) -> Span {
+        let began = self.clock.monotonic().as_micros();
+        Span::from_micros(began.saturating_add(self.attempts.deadline.as_micros()))
+    }
+
+    fn time_left(&self, deadline: Span) -> Span {
+        let now = self.clock.monotonic().as_micros();
+        Span::from_micros(deadline.as_micros().saturating_sub(now))
     }
 
     /// Tries `call` until it is answered or may not be tried again. Also says whether an attempt before the last may have
@@ -122,7 +129,7 @@ impl<G: Gate> Resend<G> {
     async fn run<'a, T>(
         &'a self,
         policy: &Policy,
-        deadline: Timestamp,
+        deadline: Span,
         call: impl Fn() -> BoxFuture<'a, Result<T, Error>>,
     ) -> Result<(T, bool), Error> {
         let (mut failed, mut throttled) = (0, 0);
@@ -139,11 +146,10 @@ impl<G: Gate> Resend<G> {
             let spent = self.attempts.failed_max <= failed
                 || self.attempts.throttle_retries_max < throttled;
             let pause = self.attempts.backoff.delay(failed + throttled - 1, self.chance.draw());
-            let again = self.clock.now() + pause;
-            if spent || deadline <= again {
+            if spent || self.time_left(deadline) <= pause {
                 return Err(error);
             }
-            self.clock.sleep_until(again).await;
+            self.clock.sleep_until(self.clock.now() + pause).await;
         }
     }
 
@@ -152,17 +158,18 @@ impl<G: Gate> Resend<G> {
         &'a self,
         policy: &Policy,
         attempt: u32,
-        deadline: Timestamp,
+        deadline: Span,
         call: BoxFuture<'a, Result<T, Error>>,
     ) -> Result<T, Error> {
-        let since = self.clock.now();
-        let until = deadline.min(since + self.attempts.attempt_timeout);
-        let answer = within(call, self.clock.sleep_until(until)).await;
-        let took = self.clock.now().since(since);
+        let (now, since) = self.clock.both();
+        let most = self.time_left(deadline).min(self.attempts.attempt_timeout);
+        let answer = within(call, self.clock.sleep_until(now + most)).await;
+        let took = self.clock.monotonic().as_micros().saturating_sub(since.as_micros());
+        let took = Span::from_micros(took);
         let answer = answer.unwrap_or_else(|| {
             let text = format!(
                 "the store had no answer within {}; whether it was carried out is not known",
-                until.since(since).for_people()
+                most.for_people()
             );
             Err(Error::new(ErrorKind::TimedOut, text))
         });

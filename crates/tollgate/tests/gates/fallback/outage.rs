@@ -8,6 +8,7 @@ use tollgate::{
 };
 use tollgate_testing::faulty::Trouble;
 
+use super::{admitted, away};
 use crate::faulty::{
     drive, fallback, fallback_with, hourly, leap, pass, resend, store, used, with,
 };
@@ -45,6 +46,26 @@ async fn r000_10_three_failed_attempts_open_it_and_decisions_say_degraded() {
     }
     assert!(gate.acquire(&ask).await.unwrap().denial().unwrap().degraded);
     assert_eq!(heard.told.lock().unwrap().len(), 1);
+}
+
+/// A wall clock that is set in an outage, forward or back, neither gives the share again nor keeps it.
+#[tokio::test]
+async fn a_share_does_not_follow_a_clock_that_is_set() {
+    for (behind, ahead) in [(Span::ZERO, Span::from_hours(2)), (Span::from_hours(2), Span::ZERO)] {
+        let (_store, clock, gate) = away(&hourly(20, OnStoreFailure::Fallback)).await;
+        let policy = hourly(20, OnStoreFailure::Fallback);
+        let ask = Ask::new(&policy, "p");
+        leap(&clock, HOUR).await;
+        for _ in 0..2 {
+            admitted(&gate, &ask).await;
+        }
+        clock.step(clock.now() - behind + ahead);
+        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        let wait = denial.reset_at().unwrap().since(denial.decided_at);
+        assert!(Span::ZERO < wait && wait <= HOUR, "{wait}");
+        leap(&clock, wait).await;
+        admitted(&gate, &ask).await;
+    }
 }
 
 /// R000.11: throttling opens it after the first attempt and five more.
