@@ -135,6 +135,8 @@ async fn both_formats_share_a_table() {
         for gate in &gates {
             deny(gate, &ask(&policy)).await;
         }
+        // Format 1 files a large window without a grid: what was charged before the change gives nothing back.
+        permits.sort_by_key(|permit| permit.grant().stamp);
         let last: Vec<Permit> = permits.split_off(56);
         for (permit, gate) in last.iter().zip(&gates) {
             assert!(gate.release(permit).await.unwrap());
