@@ -1,7 +1,10 @@
 //! Many processes on one quota or one job, and the jobs that there are.
 
-use tollgate_testing::fakes::gemini::Settings;
-use tollgate_testing::servers::{Postgres, eventually};
+use std::sync::Arc;
+
+use tollgate::SystemClock;
+use tollgate_testing::fakes::gemini::{Limit, Quota, ScaledClock, Settings, Window};
+use tollgate_testing::servers::{Postgres, Redis, eventually};
 use tollgate_translate::Layout;
 
 use super::{World, expected, kill, prose, signal};
@@ -30,6 +33,44 @@ fn r003_8_two_processes_share_the_quota_of_a_folder() {
     let tally = world.fake.tally();
     assert_eq!(standing["limits"][0]["used"], tally.calls, "{standing}");
     assert_eq!(standing["limits"][1]["used"], tally.input_tokens, "settled with what was counted");
+}
+
+/// R003.7, R003.8: ten processes on a quota that holds up all of them; the provider refuses none of their calls.
+#[test]
+fn r003_7_r003_8_ten_processes_on_a_binding_quota_see_no_429() {
+    let server = Redis::start().expect("a server");
+    // A minute of the provider takes five seconds. The margin is how late a call may come on a busy machine.
+    let clock = ScaledClock::new(Arc::new(SystemClock), 12);
+    let quota = Quota { rpm: 15, ..Quota::NONE };
+    let tables = format!(
+        "[store]\nkind = \"redis\"\nurl = \"{}\"\n[[policy]]\nname = \"bound\"\nlimits = [{{ name = \"rpm\", \
+         unit = \"requests\", rule = \"rolling-window\", limit = 15, window = \"5s\", margin = \"3s\" }}]\n",
+        server.url()
+    );
+    let world = World::by(Arc::new(clock), Settings { quota, ..Settings::default() }, &tables);
+    let volume = |number| prose(12).replace("Paragraph", &format!("In volume {number} paragraph"));
+    let texts: Vec<String> = (0..10).map(volume).collect();
+    let children: Vec<_> = texts
+        .iter()
+        .enumerate()
+        .map(|(number, text)| {
+            world.folder.write(&format!("{number}.txt"), text);
+            let make = world.make(&format!("{number}.txt --yes"));
+            world.start(&make.replace("--policy wide", "--policy bound"))
+        })
+        .collect();
+    for child in children {
+        let ran: Ran = child.wait_with_output().expect("it ends").into();
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+    for (number, text) in texts.iter().enumerate() {
+        let file = format!("{number}.fr.txt");
+        assert_eq!(world.read(&file), expected(text, Layout::Translation));
+    }
+    let tally = world.fake.tally();
+    assert!(tally.violations.is_empty(), "{tally:?}");
+    assert_eq!(tally.peaks[&(Limit::Requests, Window::Rolling)], 15, "the quota binds: {tally:?}");
+    assert!(30 <= tally.translated && tally.translated == tally.calls, "{tally:?}");
 }
 
 /// R003.11: two workers on PostgreSQL, one of them killed; whoever asks fetches the document.
