@@ -16,6 +16,7 @@
 //! cargo xtask bench rows        quotas over the rows of a table of two million
 //! cargo xtask bench resp        the Redis protocol beside Redis itself and throttlecrab
 //! cargo xtask bench chunking    documents of a translation cut into chunks: MB/s, and memory beyond the document
+//! cargo xtask bench translate   whole translations by real processes beside what quota and latency allow
 //! cargo xtask bench serve       HTTP, gRPC and the Redis protocol beside throttlecrab, and their latencies at half load
 //! cargo xtask bench soak        the memory of a broker: idle connections, many keys, and over time
 //! cargo xtask bench aws         a guarded AWS client beside an unguarded one, and a line of a thousand callers
@@ -52,13 +53,14 @@ mod resp;
 mod rows;
 mod serve;
 mod soak;
+mod translate;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 16] = [
+    let sections: [(&str, fn()); 17] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         ("rows", rows::run),
         ("resp", resp::run),
         ("chunking", chunking::run),
+        ("translate", translate::run),
         ("serve", serve::run),
         ("soak", soak::run),
         ("aws", aws::run),
