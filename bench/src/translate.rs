@@ -87,6 +87,7 @@ fn start(folder: &Path, served: &Served, number: u64, workers: u64) -> Child {
         .args(["--workers", &workers.to_string(), "--provider-url", &served.url()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("the program starts")
 }
