@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 use tollgate::edge::environment;
 use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
-use tollgate_postgres::rows::{Grants, Installed, Quota, Rows};
-use tollgate_postgres::{Options, Postgres};
+use tollgate_postgres::rows::{ColumnTypes, Grants, Installed, Quota, Rows};
+use tollgate_postgres::{FORMATS, Options, Postgres, SCHEMA_DEFAULT, install_sql};
 
 use crate::args::{AuditHistory, Database, PostgresInstall};
 use crate::config::{Config, StoreConfig};
@@ -21,6 +21,9 @@ pub(crate) async fn install(
     config: Option<&Path>,
     reader: Reader,
 ) -> Result<(), Failure> {
+    if flags.print {
+        return print(&flags, config, reader);
+    }
     let options = options(&flags.database, config)?;
     let Some(table) = &flags.table else {
         let version = Postgres::open(options).await?.format();
@@ -68,6 +71,37 @@ pub(crate) async fn install(
         }
         text
     })
+}
+
+/// Prints what an install would run. Nothing is connected to.
+fn print(flags: &PostgresInstall, config: Option<&Path>, reader: Reader) -> Result<(), Failure> {
+    let sql = match &flags.table {
+        Some(table) => {
+            let types = ColumnTypes { user: flags.user_type.clone(), key: flags.key_type.clone() };
+            rows(table, flags)?.print(&types)?
+        }
+        None => install_sql(&printed_schema(config)?)?,
+    };
+    output::answer(reader, &json!({ "sql": sql }), || sql.trim_end().to_owned())
+}
+
+/// The schema of the store that a printed script makes.
+fn printed_schema(config: Option<&Path>) -> Result<String, Failure> {
+    match Config::load(config)?.store {
+        StoreConfig::Postgres(postgres) => match postgres.format {
+            Some(format) if FORMATS.last().is_some_and(|newest| format < *newest) => {
+                Err(Failure::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "format = {format} in [store] leaves the tables as they are, so there is nothing to print; remove it to \
+                     print the upgrade"
+                    ),
+                ))
+            }
+            _ => Ok(postgres.schema.unwrap_or_else(|| SCHEMA_DEFAULT.to_owned())),
+        },
+        _ => Ok(SCHEMA_DEFAULT.to_owned()),
+    }
 }
 
 /// Prints who reached the limit of a quota.

@@ -24,6 +24,7 @@ mod version_3;
 pub use audit::PostgresAudit;
 pub use clean_up::{CLEAN_UP_EVERY, CLEAN_UP_ROWS};
 pub use gate::{PERMIT_KEY_BYTES, Postgres, SWAPS_MAX};
+pub use migrate::install_sql;
 pub use options::{
     CONNECTIONS_DEFAULT, FORMATS, LOCK_TIMEOUT_DEFAULT, Options, REPLY_TIMEOUT_DEFAULT,
     SCHEMA_DEFAULT,

@@ -83,6 +83,14 @@ pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u32, Error> {
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
+/// The script that makes the tables and functions of a store in `schema`, or upgrades them; what `tollgate postgres install` runs.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for a schema that cannot be a name.
+pub fn install_sql(schema: &str) -> Result<String, Error> {
+    quote::name(schema).map(|schema| script(&schema))
+}
+
 /// Everything that is missing, whatever is there already.
 fn script(schema: &str) -> String {
     let mut sql = format!(

@@ -84,6 +84,7 @@ pub(super) const POSTGRES_INSTALL: &str = "\
 Examples:
   tollgate postgres install --config tollgate.toml
   tollgate postgres install --url-env DATABASE_URL --table video_requests --limit 5 --window 24h
+  tollgate postgres install --print --table video_requests --user-type uuid > quota.sql
   psql -c \"SELECT video_requests_quota.consume('alice')\"";
 
 pub(super) const AUDIT_HISTORY: &str = "\

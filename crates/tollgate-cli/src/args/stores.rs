@@ -22,7 +22,8 @@ pub(crate) enum PostgresCommand {
     /// Without --table it makes or updates the tables of the store. With --table it writes functions into the database
     /// that count the rows of that table per user in a rolling window, and makes the index they need. The functions run
     /// with the rights of the owner of the table; the GRANT statements that let other roles call them are printed, and
-    /// grants of an earlier install are kept. Both can be done again at any time.
+    /// grants of an earlier install are kept. Both can be done again at any time. With --print the SQL goes to standard
+    /// output, for `psql -v ON_ERROR_STOP=1 -f` or a migration tool, and no database is needed.
     #[command(after_help = examples::POSTGRES_INSTALL)]
     Install(PostgresInstall),
 }
@@ -140,4 +141,13 @@ pub(crate) struct PostgresInstall {
     /// Also refuse inserts and updates by others that evade the quota, by a trigger with SQLSTATE RL429
     #[arg(long, requires = "table")]
     pub(crate) trigger: bool,
+    /// Print the SQL instead of running it, without a connection; a table without a schema is taken to be in public
+    #[arg(long, conflicts_with = "url_env")]
+    pub(crate) print: bool,
+    /// The type of the user column, which --print cannot look up
+    #[arg(long, default_value = "text", value_name = "TYPE", requires_all = ["print", "table"])]
+    pub(crate) user_type: String,
+    /// The type of the key column, which --print cannot look up
+    #[arg(long, default_value = "text", value_name = "TYPE", requires_all = ["print", "key_column"])]
+    pub(crate) key_type: String,
 }

@@ -4,6 +4,7 @@
 use serde_json::json;
 use tollgate_testing::servers::Postgres;
 
+use crate::folder::Folder;
 use crate::running::Broker;
 use crate::stores::on;
 
@@ -77,6 +78,122 @@ fn a_role_with_the_printed_grants_can_only_consume() {
         ),
         "{text}"
     );
+}
+
+/// R004.6: `--print` needs no database. The script makes the quota that an install makes, on a table whose names are
+/// quoted and that has a column which must be given; it can be run again, and by the owner of the table.
+#[test]
+fn r004_6_a_printed_quota_is_the_installed_one() {
+    let server = Postgres::start().expect("a server");
+    let folder = Folder::new();
+    let psql = |role: &str, sql: &str| server.psql_as(role, "postgres", sql).expect("psql");
+    psql(
+        "postgres",
+        "CREATE ROLE shop LOGIN; GRANT CREATE ON DATABASE postgres TO shop; CREATE SCHEMA app AUTHORIZATION shop; \
+         SET ROLE shop; CREATE TABLE app.\"Orders\" (\"User\" uuid NOT NULL, created_at timestamptz NOT NULL, \
+         \"Key\" text, state text, \"Title\" text NOT NULL)",
+    );
+    let quota = "postgres install --table app.\"Orders\" --user-column \"User\" --key-column Key --limit 2 --trigger \
+                 --except state=failed";
+    let print = folder.run(&format!("{quota} --print --user-type uuid"));
+    assert_eq!((print.code, print.err.as_str()), (0, ""));
+    folder.write("quota.sql", &print.out);
+    let file = folder.path().join("quota.sql");
+    for role in ["shop", "postgres"] {
+        server.psql_file(role, "postgres", &file).expect("the script runs");
+    }
+    // An install leaves out quotes that a name does not need.
+    let functions = "SELECT string_agg(replace(pg_get_functiondef(oid), '\"app\".', 'app.') || proowner::regrole::text, '' \
+                     ORDER BY proname) FROM pg_proc WHERE pronamespace = '\"Orders_quota\"'::regnamespace";
+    let consume = |key: &str, title: &str| {
+        format!(
+            "SELECT \"Orders_quota\".consume('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{key}', '{{\"Title\": \"{title}\"}}') -> 'remaining'"
+        )
+    };
+    assert_eq!(psql("shop", &consume("k", "one")), "1");
+    assert_eq!(psql("shop", &consume("k", "one")), "1", "a repeat");
+    let printed = psql("postgres", functions);
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'app'";
+    assert_eq!(psql("postgres", indexes), "2");
+    let connected = on("[store]\nkind = \"postgres\"\nurl_file = \"secret.url\"\n");
+    connected.write("secret.url", &server.url("postgres"));
+    let (code, body) = connected.json(quota);
+    assert_eq!((code, &body["indexes_made"], &body["owner"]), (0, &json!([]), &"shop".into()));
+    assert_eq!(psql("postgres", functions), printed);
+    assert_eq!(psql("shop", &consume("k", "one")), "1", "the key is still known");
+    assert_eq!(psql("shop", &consume("l", "two")), "0");
+}
+
+/// R004.6: a printed script that does not fit the table says what does not, and changes nothing; one that cannot be
+/// printed says why.
+#[test]
+fn r004_6_a_printed_quota_that_does_not_fit_changes_nothing() {
+    let server = Postgres::start().expect("a server");
+    let folder = Folder::new();
+    let psql = |sql: &str| server.psql("postgres", sql).expect("psql");
+    psql("CREATE TABLE jobs (user_id bigint, created_at timestamptz, at timestamp)");
+    let file = folder.path().join("quota.sql");
+    for (flags, what) in [
+        (
+            "--table jobs",
+            "column user_id of public.jobs is of type bigint, and this script is for text",
+        ),
+        (
+            "--table jobs --user-type bigint --time-column made_at",
+            "table public.jobs has no column made_at",
+        ),
+        (
+            "--table jobs --user-type bigint --time-column at",
+            "is of type timestamp without time zone",
+        ),
+        (
+            "--table jobs --user-type bigint --only state=done",
+            "table public.jobs has no column state",
+        ),
+        ("--table app.jobs", "there is no table \"app\".\"jobs\""),
+    ] {
+        let print = folder.run(&format!("postgres install --print {flags}"));
+        assert_eq!(print.code, 0, "{flags}: {}", print.err);
+        folder.write("quota.sql", &print.out);
+        let refused = server.psql_file("postgres", "postgres", &file).expect_err("a refusal");
+        assert!(refused.to_string().contains(what), "{flags}: {refused}");
+        assert_eq!(psql("SELECT count(*) FROM pg_namespace WHERE nspname = 'jobs_quota'"), "0");
+    }
+    let fits = folder
+        .run("postgres install --print --table jobs --user-type bigint --time-column at --utc");
+    folder.write("quota.sql", &fits.out);
+    server.psql_file("postgres", "postgres", &file).expect("it runs");
+    assert_eq!(psql("SELECT jobs_quota.consume(7) -> 'remaining'"), "4");
+    for (flags, what) in [
+        (
+            "--table jobs --user-type citext",
+            "text, varchar, uuid, smallint, integer or bigint, not \"citext\"",
+        ),
+        ("--table jobs --limit 0", "limit 0 must be between 1 and 100000"),
+    ] {
+        let refused = folder.run(&format!("postgres install --print {flags}"));
+        assert_eq!(refused.code, 2, "{flags}");
+        assert!(refused.err.contains(what), "{flags}: {}", refused.err);
+    }
+}
+
+/// The printed tables of the store are those that a broker finds ready.
+#[test]
+fn a_printed_store_is_the_installed_one() {
+    let server = Postgres::start().expect("a server");
+    let folder = on(&server.snippet());
+    let print = folder.run("postgres install --print");
+    assert_eq!((print.code, print.err.as_str()), (0, ""));
+    let exists = "SELECT to_regnamespace('tollgate') IS NOT NULL";
+    assert_eq!(server.psql("postgres", exists).expect("psql"), "f", "it connects to nothing");
+    folder.write("store.sql", &print.out);
+    let file = folder.path().join("store.sql");
+    server.psql_file("postgres", "postgres", &file).expect("the script runs");
+    let (code, body) = folder.json("postgres install");
+    assert_eq!((code, body), (0, json!({"ready": true, "version": 4})));
+    let made = "SELECT count(DISTINCT made_at) FROM tollgate.migrations";
+    assert_eq!(server.psql("postgres", made).expect("psql"), "1", "by the script alone");
+    assert_eq!(folder.run("acquire video-requests alice").code, 0);
 }
 
 /// Upgrading: an older program does not start on a newer schema, and one that runs goes on.

@@ -16,7 +16,9 @@ const BEGIN: &str = "BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended(@quota_text@, 20251115));
-DO $schema$ BEGIN
+";
+
+const SCHEMA: &str = "DO $schema$ BEGIN
     -- IF NOT EXISTS would need CREATE on the database even if it does.
     IF to_regnamespace(@quota_text@) IS NULL THEN
         EXECUTE format('CREATE SCHEMA %s AUTHORIZATION %I', @quota_text@, @owner_text@);
@@ -107,7 +109,7 @@ impl Grants {
     /// Placeholder for the name of a role.
     pub const ROLE: &str = "my_role";
 
-    fn new(schema: &str, user_type: &str) -> Self {
+    pub(super) fn new(schema: &str, user_type: &str) -> Self {
         let execute =
             |functions: &str| format!("GRANT EXECUTE ON FUNCTION {functions} TO {};", Self::ROLE);
         Self {
@@ -118,7 +120,9 @@ impl Grants {
             read: vec![execute(&format!(
                 "{schema}.check({user_type}), {schema}.remaining({user_type}), {schema}.info({user_type})"
             ))],
-            replay: vec![execute(&format!("{schema}.replay({user_type}, text, timestamptz)"))],
+            replay: vec![execute(&format!(
+                "{schema}.replay({user_type}, text, timestamptz, jsonb)"
+            ))],
         }
     }
 }
@@ -135,16 +139,11 @@ impl Rows {
     /// [`ErrorKind::Invalid`] for a table, column or type that does not fit, with what would; otherwise as every call.
     pub async fn install(&self, options: &Options) -> Result<Installed, Error> {
         let pool = Pool::new(options.clone())?;
-        if self.limit == 0 || LIMIT_MAX < self.limit {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("postgres: limit {} must be between 1 and {LIMIT_MAX}", self.limit),
-            ));
-        }
+        self.check_limit()?;
         let table = Table::find(&pool, self).await?;
         let schema = quote::name(&self.schema)?;
         let owner = self.owner(&pool, &table).await?;
-        pool.run(&self.script(&table, &schema, &owner)?, DOING).await?;
+        pool.run(&self.script(&table, &schema, &quote::text(&owner), "")?, DOING).await?;
         let mut indexes_made = Vec::new();
         for index in self.indexes(&table)? {
             if index.make(&pool, &table).await? {
@@ -154,6 +153,14 @@ impl Rows {
         let grants = Grants::new(&schema, table.column(&self.user)?.shown());
         let warnings = self.review(&pool, &table).await?;
         Ok(Installed { table: table.name, schema, indexes_made, owner, grants, warnings })
+    }
+
+    pub(super) fn check_limit(&self) -> Result<(), Error> {
+        if (1..=LIMIT_MAX).contains(&self.limit) {
+            return Ok(());
+        }
+        let text = format!("postgres: limit {} must be between 1 and {LIMIT_MAX}", self.limit);
+        Err(Error::new(ErrorKind::Invalid, text))
     }
 
     /// The role that the functions shall run as. A superuser who installs a quota does not lend its rights to them.
@@ -173,9 +180,16 @@ impl Rows {
         found.first().map(|row| row.get(0)).ok_or_else(gone)
     }
 
-    fn script(&self, table: &Table, schema: &str, owner: &str) -> Result<String, Error> {
+    /// One transaction, which begins with `first`. `owner` is an expression for the role that the functions run as.
+    pub(super) fn script(
+        &self,
+        table: &Table,
+        schema: &str,
+        owner: &str,
+        first: &str,
+    ) -> Result<String, Error> {
         let trigger = if self.trigger { TRIGGER } else { NO_TRIGGER };
-        let template = format!("{BEGIN}{TEMPLATE}{trigger}{COMMIT}");
+        let template = format!("{BEGIN}{first}{SCHEMA}{TEMPLATE}{trigger}{COMMIT}");
         fill(&template, &self.values(table, schema, owner)?)
     }
 
@@ -233,16 +247,16 @@ impl Rows {
         Ok(vec![
             ("quota", schema.to_owned()),
             ("quota_text", quote::text(schema)),
-            ("owner_text", quote::text(owner)),
+            ("owner_text", owner.to_owned()),
             ("definer", DEFINER.to_owned()),
             ("table", table.name.clone()),
-            ("table_oid", table.number.to_string()),
+            ("table_oid", format!("{}::regclass", quote::text(&table.name))),
             ("table_text", quote::text(&table.name)),
             ("columns_text", quote::text(&columns)),
             ("user", user),
             ("user_type", user_column.type_name.clone()),
             ("user_type_text", quote::text(&user_column.type_name)),
-            ("user_type_oid", user_column.type_oid.to_string()),
+            ("user_type_oid", format!("{}::regtype", quote::text(&user_column.type_name))),
             ("user_equals", user_equals.clone()),
             ("time", time.clone()),
             ("limit", self.limit.to_string()),
@@ -302,7 +316,7 @@ impl Rows {
         )
     }
 
-    fn indexes(&self, table: &Table) -> Result<Vec<Index>, Error> {
+    pub(super) fn indexes(&self, table: &Table) -> Result<Vec<Index>, Error> {
         let (user, time) = (quote::name(&self.user)?, quote::name(&self.time)?);
         let plain = &table.plain_name;
         let (user_place, time_place) = table.places(self)?;
@@ -331,7 +345,7 @@ impl Rows {
 }
 
 /// An index that the functions need.
-struct Index {
+pub(super) struct Index {
     name: String,
     on: String,
     unique: &'static str,
@@ -367,13 +381,14 @@ impl Index {
                 pool.run(&format!("DROP INDEX CONCURRENTLY IF EXISTS {path}"), DOING).await?;
             }
         }
-        let (unique, name, on) = (self.unique, quote::name(&self.name)?, &self.on);
-        let sql = format!(
-            "CREATE {unique}INDEX CONCURRENTLY IF NOT EXISTS {name} ON {} {on}",
-            table.name
-        );
-        pool.run(&sql, DOING).await?;
+        pool.run(&self.sql(table)?, DOING).await?;
         Ok(true)
+    }
+
+    /// The statement that makes it, outside of a transaction.
+    pub(super) fn sql(&self, table: &Table) -> Result<String, Error> {
+        let (unique, name, on) = (self.unique, quote::name(&self.name)?, &self.on);
+        Ok(format!("CREATE {unique}INDEX CONCURRENTLY IF NOT EXISTS {name} ON {} {on}", table.name))
     }
 }
 

@@ -21,13 +21,15 @@
 
 mod install;
 mod open;
+mod print;
 mod quota;
 mod review;
 mod table;
 mod template;
 
 pub use install::{Grants, Installed};
-pub use open::{FailOpen, SPOOL_MAX};
+pub use open::{DEGRADED_MESSAGE, FailOpen, SPOOL_MAX};
+pub use print::ColumnTypes;
 pub use quota::{Limited, Quota};
 
 use tollgate::{Error, Span};

@@ -1,9 +1,10 @@
 //! Asking an installed quota from Rust. Every language can ask the same functions.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind, Timestamp};
 
+use crate::error;
 use crate::options::Options;
 use crate::pool::{Parameter, Pool};
 use crate::quote;
@@ -16,7 +17,7 @@ pub struct Quota {
     pool: Pool,
     schema: String,
     user_type: String,
-    /// Whether this role may call `replay`; `None` if there is no such function.
+    /// Whether this role may call `replay`; `None` if there is no such function, or one that takes no columns.
     replays: Option<bool>,
 }
 
@@ -44,7 +45,7 @@ impl Quota {
             .query(
                 "SELECT format('%I.%I', tn.nspname, t.typname), \
                         (SELECT bool_or(has_function_privilege(r.oid, 'EXECUTE')) FROM pg_proc r \
-                          WHERE r.pronamespace = n.oid AND r.proname = 'replay') \
+                          WHERE r.pronamespace = n.oid AND r.proname = 'replay' AND r.pronargs = 4) \
                    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
                    JOIN pg_type t ON t.oid = p.proargtypes[0] JOIN pg_namespace tn ON tn.oid = t.typnamespace \
                   WHERE n.nspname = $1 AND p.proname = 'consume' AND p.proargnames[1] = 'p_user'",
@@ -70,8 +71,27 @@ impl Quota {
     /// [`Contended`](tollgate::ErrorKind::Contended) if another request of the same user takes too long; otherwise as
     /// every call.
     pub async fn consume(&self, user: &str, key: Option<&str>) -> Result<Value, Error> {
-        let call = format!("consume({}, $2)", self.user());
-        self.value(&call, &[(&user, Type::TEXT), (&key, Type::TEXT)]).await
+        self.consume_with(user, key, &json!({})).await
+    }
+
+    /// As [`consume`](Self::consume), with values of further columns: a JSON object of names and values, such as
+    /// `{"title": "holidays"}`. Names are literal, and a value is converted to the type of its column as PostgreSQL converts
+    /// JSON. Columns that are left out get their defaults.
+    ///
+    /// # Errors
+    /// As [`consume`](Self::consume); [`Invalid`](ErrorKind::Invalid) if `columns` is not an object, or if the table does not
+    /// take the row.
+    pub async fn consume_with(
+        &self,
+        user: &str,
+        key: Option<&str>,
+        columns: &Value,
+    ) -> Result<Value, Error> {
+        check_columns(columns)?;
+        let call = format!("consume({}, $2, $3)", self.user());
+        let parameters =
+            [(&user as _, Type::TEXT), (&key as _, Type::TEXT), (columns as _, Type::JSONB)];
+        self.value(&call, &parameters).await
     }
 
     /// Asks the same, consuming nothing.
@@ -134,7 +154,8 @@ impl Quota {
                  unavailable; GRANT EXECUTE on it, as `tollgate postgres install` prints"
             ),
             None => format!(
-                "{schema} has no function replay, so an older version installed it; run `tollgate postgres install` again"
+                "{schema} has no function replay that takes columns, so an older version installed it; run \
+                 `tollgate postgres install` again"
             ),
         };
         Err(Error::new(ErrorKind::Invalid, format!("postgres: {text}")))
@@ -151,7 +172,36 @@ impl Quota {
         parameters: &[Parameter<'_>],
     ) -> Result<Value, Error> {
         let sql = format!("SELECT {}.{call}", self.schema);
-        let rows = self.pool.query(&sql, parameters, DOING).await?;
+        let rows = self.pool.query(&sql, parameters, DOING).await.map_err(refused_row)?;
         Ok(rows.first().map_or(Value::Null, |row| row.get(0)))
     }
+}
+
+/// Tells a row that the table does not take from a database that does not work: for the former nothing may fail open.
+fn refused_row(error: Error) -> Error {
+    let code = error::refusal(&error).map(|refusal| refusal.code().code().to_owned());
+    // Data exceptions, constraints, views with a check option, what triggers raise; columns that are given twice, that have
+    // another type, or that are always generated.
+    let is_row = |code: &str| {
+        ["22", "23", "44", "P0"].iter().any(|class| code.starts_with(class))
+            || ["42701", "42804", "428C9"].contains(&code)
+    };
+    match code {
+        Some(code) if error.is_unavailable() && is_row(&code) => {
+            Error::new(ErrorKind::Invalid, error.to_string()).caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// Refuses columns that are not a JSON object.
+pub(super) fn check_columns(columns: &Value) -> Result<(), Error> {
+    if columns.is_object() {
+        return Ok(());
+    }
+    let found: String = columns.to_string().chars().take(100).collect();
+    let text = format!(
+        "postgres: the columns of a row must be a JSON object, as in {{\"title\": \"holidays\"}}, and this is: {found}"
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
 }

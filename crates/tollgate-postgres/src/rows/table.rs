@@ -27,7 +27,7 @@ const COLUMNS: &str = "\
                AND a.amoprighttype = c.opcintype AND a.amopstrategy = 3 \
           LEFT JOIN pg_operator o ON o.oid = a.amopopr LEFT JOIN pg_namespace n ON n.oid = o.oprnamespace \
          WHERE c.opcdefault) \
-    SELECT a.attname::text, format_type(a.atttypid, NULL), a.attnum, a.atttypid, tn.nspname::text, t.typname::text, \
+    SELECT a.attname::text, format_type(a.atttypid, NULL), a.attnum, tn.nspname::text, t.typname::text, \
            e.nspname::text, e.oprname::text, \
            (collisdeterministic IS FALSE OR bt.typtype <> 'e' AND bt.typname NOT IN \
             ('int2', 'int4', 'int8', 'text', 'varchar', 'bpchar', 'uuid')) \
@@ -61,7 +61,6 @@ pub(crate) struct Column {
     kind: String,
     /// The type, quoted, with its schema.
     pub(crate) type_name: String,
-    pub(crate) type_oid: u32,
     /// The operator for equality, with its schema unless that is `pg_catalog`.
     pub(crate) equals: String,
     /// Whether a lock on a value is a lock on its hash, and not on that of its text.
@@ -105,6 +104,16 @@ impl Table {
         }
         table.is_local = table.check_time(rows)?;
         Ok(table)
+    }
+
+    /// A table that nobody has looked at, with columns of these names and types of `pg_catalog`.
+    pub(super) fn assumed(
+        (name, plain_name): (String, String),
+        is_local: bool,
+        columns: &[(&str, &str)],
+    ) -> Self {
+        let columns = columns.iter().map(|(name, kind)| Column::assumed(name, kind)).collect();
+        Self { name, plain_name, number: 0, is_local, columns }
     }
 
     /// Where the user and time columns stand.
@@ -156,11 +165,24 @@ impl Column {
         if self.type_name.starts_with("\"pg_catalog\".") { &self.kind } else { &self.type_name }
     }
 
+    /// A column of a type of `pg_catalog` whose values are equal only if their texts are.
+    fn assumed(name: &str, kind: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            type_name: format!("\"pg_catalog\".\"{kind}\""),
+            equals: EQUALS.to_owned(),
+            locked_by_value: false,
+            collation: None,
+            place: 0,
+        }
+    }
+
     fn read(row: &Row) -> Result<Self, Error> {
         let path = |schema, name| {
             Ok::<_, Error>(format!("{}.{}", quote::name(schema)?, quote::name(name)?))
         };
-        let equals = match (row.get::<_, Option<&str>>(6), row.get::<_, Option<&str>>(7)) {
+        let equals = match (row.get::<_, Option<&str>>(5), row.get::<_, Option<&str>>(6)) {
             (None | Some("pg_catalog"), _) | (_, None) => EQUALS.to_owned(),
             (Some(schema), Some(operator)) => {
                 format!("OPERATOR({}.{operator})", quote::name(schema)?)
@@ -170,11 +192,10 @@ impl Column {
             name: row.get(0),
             kind: row.get(1),
             place: row.get(2),
-            type_oid: row.get(3),
-            type_name: path(row.get(4), row.get(5))?,
+            type_name: path(row.get(3), row.get(4))?,
             equals,
-            locked_by_value: row.get(8),
-            collation: row.get(9),
+            locked_by_value: row.get(7),
+            collation: row.get(8),
         })
     }
 }

@@ -13,8 +13,8 @@
 -- the exact types of the parameters, so that no overload that is added to the schema matches better.
 
 -- CREATE OR REPLACE cannot change the types of a function, which depend on the user column. A function of other types is
--- dropped, and its grants are repeated on its successor at the end of this script. Other roles may have created functions in
--- the schema: a function is taken for one of an earlier install only if a role that may have installed it owns it.
+-- dropped, and its grants are repeated on its successor at the end of this script; so is `replay` without `p_row`, which
+-- would make calls ambiguous. Other roles may have created functions in the schema: a function is taken for one of an earlier install only if a role that may have installed it owns it.
 DO $retire$
 DECLARE
     v_old    record;
@@ -31,6 +31,7 @@ BEGIN
            AND (p.proargnames[1] = 'p_user' AND p.proargtypes[0] <> @user_type_oid@
                 AND p.proname IN ('recent', 'check_at', 'check', 'remaining', 'info_at', 'info', 'lock_user', 'consume_at',
                                   'consume', 'insert_row', 'replay')
+             OR p.proargnames[1] = 'p_user' AND p.proname = 'replay' AND p.pronargs = 3
              OR p.proname = 'history' AND p.proargnames[3] = 'user_id' AND p.proallargtypes[3] <> @user_type_oid@)
     LOOP
         v_grants := v_grants || coalesce((
@@ -232,9 +233,9 @@ BEGIN
 END $consume$;
 
 -- Records a request that was admitted at `p_at`, while the database was unavailable. The row is inserted even beyond the
--- limit, since the request was made; a repeated key inserts nothing. Returns the row.
-CREATE OR REPLACE FUNCTION @quota@.replay(p_user @user_type@, p_key text, p_at timestamptz) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE @definer@ AS $replay$
+-- limit, since the request was made; a repeated key inserts nothing. `p_row` is that of `consume`. Returns the row.
+CREATE OR REPLACE FUNCTION @quota@.replay(p_user @user_type@, p_key text, p_at timestamptz, p_row jsonb DEFAULT '{}')
+RETURNS jsonb LANGUAGE plpgsql VOLATILE @definer@ AS $replay$
 DECLARE
     v_now timestamptz;
     v_new jsonb;
@@ -248,7 +249,7 @@ BEGIN
     v_now := least(p_at, clock_timestamp());
     @find_key@
     IF NOT FOUND THEN
-        v_new := @quota@.insert_row(p_user, p_key, '{}'::jsonb, v_now);
+        v_new := @quota@.insert_row(p_user, p_key, coalesce(p_row, '{}'), v_now);
     END IF;
     RETURN v_new;
 END $replay$;

@@ -96,12 +96,23 @@ impl Postgres {
     /// # Errors
     /// If `psql` is missing or a statement fails, with what it said.
     pub fn psql_as(&self, role: &str, database: &str, sql: &str) -> Result<String, Fault> {
-        let psql = Program::new(self.programs.join("psql"))
+        let psql = self.psql_program(role, database).arg("-c").arg(sql);
+        run(&psql).map(|text| text.trim_end().to_owned())
+    }
+
+    /// Runs the statements of `file` one after another as `role`, and returns what `psql` prints.
+    ///
+    /// # Errors
+    /// If `psql` is missing or a statement fails, with what it said.
+    pub fn psql_file(&self, role: &str, database: &str, file: &Path) -> Result<String, Fault> {
+        let psql = self.psql_program(role, database).arg("-f").arg(file.to_string_lossy());
+        run(&psql).map(|text| text.trim_end().to_owned())
+    }
+
+    fn psql_program(&self, role: &str, database: &str) -> Program {
+        Program::new(self.programs.join("psql"))
             .args("-X -q -A -t -v ON_ERROR_STOP=1 -v VERBOSITY=verbose")
             .arg(self.url_as(role, database))
-            .arg("-c")
-            .arg(sql);
-        run(&psql).map(|text| text.trim_end().to_owned())
     }
 
     /// The process, to stop, pause and kill it; to start it again use [`restart`](Self::restart).
