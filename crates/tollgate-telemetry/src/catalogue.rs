@@ -104,6 +104,8 @@ metrics! {
         "Admitted requests that the store does not know of yet";
     UNPOSTED_MAX = "tollgate_unposted_max", Gauge, POLICY, Some(("RateLimiterUnpostedMax", POLICY)),
         "The most that unposted may become: this instance's share of a possible over-issue";
+    OVER_ISSUED = "tollgate_over_issue", Counter, LIMIT, Some(("RateLimiterOverIssue", LIMIT)),
+        "What was admitted without the store and found beyond a limit when it was posted, in its unit";
     VIOLATIONS = "tollgate_violations", Counter, LIMIT, Some(("RateLimiterViolations", LIMIT)),
         "Refusals by a provider of what was admitted";
     MENDED = "tollgate_entries_mended", Counter, POLICY, Some(("RateLimiterEntriesMended", POLICY)),

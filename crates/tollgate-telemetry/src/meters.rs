@@ -234,6 +234,9 @@ impl Meters {
             Event::Unposted { policy, unposted, unposted_max } => {
                 self.of(policy).unposted(*unposted, *unposted_max);
             }
+            Event::OverIssued { policy, limit, amount } => {
+                self.of(policy).limits.over_issued(policy, limit, *amount);
+            }
             Event::Mended { policy, .. } => {
                 self.of(policy).mended.fetch_add(1, Relaxed);
             }

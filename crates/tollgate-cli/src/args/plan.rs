@@ -73,6 +73,12 @@ pub(crate) struct PlanFlags {
     /// The headroom of the tuned optimistic strategy, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     pub(crate) headroom: u8,
+    /// How many brokers the fleet asks in the plan of a broker
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) brokers: u64,
+    /// The usual round trip to a broker
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub(crate) broker_latency: String,
     /// The same seed gives the same plan
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -82,6 +88,9 @@ pub(crate) struct PlanFlags {
     /// Dollars per million reads on DynamoDB on demand (us-east-1, November 2024)
     #[arg(long, value_name = "DOLLARS", default_value_t = crate::plan::READ_DOLLARS_PER_MILLION)]
     pub(crate) price_read: f64,
+    /// Dollars per hour of the machine of one broker (t4g.small, us-east-1, November 2024)
+    #[arg(long, value_name = "DOLLARS", default_value_t = crate::plan::BROKER_DOLLARS_PER_HOUR)]
+    pub(crate) price_broker: f64,
     /// Also write a chart to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,

@@ -1,9 +1,7 @@
-//! The network between an instance and the store: as slow as people say it is, or as it was measured to be.
+//! The network between an instance and the store, or a broker: as slow as people say it is, or as it was measured to be.
 
 use tollgate::Span;
 use tollgate_sim::Line;
-
-use super::shape::Shape;
 
 /// How many of a thousand exchanges with the store are slow, and by how much at most.
 const SLOW_PERMILLE: u32 = 10;
@@ -16,8 +14,8 @@ const TIMEOUT_TRIPS: u64 = 50;
 const TIMEOUT_MIN: Span = Span::from_millis(250);
 
 /// Half of the round trip each way, give or take a half of that; one in a hundred much slower.
-pub(super) fn line_of(shape: &Shape) -> Line {
-    let trip = shape.latency.as_micros();
+pub(super) fn line_of(trip: Span) -> Line {
+    let trip = trip.as_micros();
     Line {
         delay_min: trip / 4,
         delay_max: trip * 3 / 4,

@@ -92,7 +92,7 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
     let (mut lines, mut trips, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     for strategy in Strategy::all(&shape)? {
         let name = strategy.kind.name();
-        if !report.strategies.iter().any(|row| row.name == name) {
+        if !strategy.kind.is_measured() || !report.strategies.iter().any(|row| row.name == name) {
             continue;
         }
         let subject = format!("{subject}-{name}");

@@ -7,6 +7,7 @@
 mod advice;
 mod chart;
 mod counted;
+mod hop;
 mod line;
 mod measure;
 mod meter;
@@ -16,6 +17,7 @@ mod shape;
 mod simulate;
 mod strategy;
 mod text;
+mod words;
 mod worker;
 
 use std::path::PathBuf;
@@ -27,7 +29,9 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 
-pub(crate) use price::{READ_DOLLARS_PER_MILLION, WRITE_DOLLARS_PER_MILLION};
+pub(crate) use price::{
+    BROKER_DOLLARS_PER_HOUR, READ_DOLLARS_PER_MILLION, WRITE_DOLLARS_PER_MILLION,
+};
 pub(crate) use text::micros;
 pub(crate) use worker::{WORKER, work};
 

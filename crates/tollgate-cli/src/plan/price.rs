@@ -13,6 +13,8 @@ use crate::args::PlanFlags;
 pub(crate) const WRITE_DOLLARS_PER_MILLION: f64 = 0.625;
 /// Dollars per million read request units, likewise.
 pub(crate) const READ_DOLLARS_PER_MILLION: f64 = 0.125;
+/// Dollars per hour of a machine for a broker: t4g.small on demand, us-east-1, as of November 2024.
+pub(crate) const BROKER_DOLLARS_PER_HOUR: f64 = 0.0168;
 /// What one write unit writes, and one read unit reads.
 const WRITE_UNIT_BYTES: usize = 1_024;
 const READ_UNIT_BYTES: usize = 4_096;
@@ -26,6 +28,9 @@ pub(super) const DYNAMODB_KEY_WRITES_MAX: f64 = 1_000.0;
 pub(super) const REDIS_OP_MICROS: f64 = 23.0;
 pub(super) const POSTGRES_OP_MICROS: f64 = 108.0;
 
+/// Processor time of one ask at a broker over HTTP in microseconds, as docs/benchmarks.md has it.
+pub(super) const BROKER_ASK_MICROS: f64 = 10.6;
+
 /// How many cores of the store `ops_per_second` keep busy, at `op_micros` each.
 pub(super) fn cores(ops_per_second: f64, op_micros: f64) -> f64 {
     ops_per_second * op_micros / 1e6
@@ -36,27 +41,39 @@ pub(super) fn cores(ops_per_second: f64, op_micros: f64) -> f64 {
 pub(crate) struct Prices {
     pub(crate) write_dollars_per_million: f64,
     pub(crate) read_dollars_per_million: f64,
+    pub(crate) broker_dollars_per_hour: f64,
 }
 
 impl Prices {
     pub(super) const DEFAULT: Self = Self {
         write_dollars_per_million: WRITE_DOLLARS_PER_MILLION,
         read_dollars_per_million: READ_DOLLARS_PER_MILLION,
+        broker_dollars_per_hour: BROKER_DOLLARS_PER_HOUR,
     };
 
     pub(super) fn of(flags: &PlanFlags) -> Result<Self, Error> {
-        for (name, price) in [("price-write", flags.price_write), ("price-read", flags.price_read)]
-        {
+        let operations = "million operations";
+        for (name, price, each) in [
+            ("price-write", flags.price_write, operations),
+            ("price-read", flags.price_read, operations),
+            ("price-broker", flags.price_broker, "hour of a broker"),
+        ] {
             if !price.is_finite() || price < 0.0 {
                 return Err(invalid(format!(
-                    "--{name} is dollars per million operations, 0 or more, not {price}"
+                    "--{name} is dollars per {each}, 0 or more, not {price}"
                 )));
             }
         }
         Ok(Self {
             write_dollars_per_million: flags.price_write,
             read_dollars_per_million: flags.price_read,
+            broker_dollars_per_hour: flags.price_broker,
         })
+    }
+
+    /// Dollars per month for the machines of so many brokers.
+    pub(super) fn brokers_month(&self, brokers: u64) -> f64 {
+        brokers as f64 * self.broker_dollars_per_hour * MONTH_HOURS
     }
 
     /// Dollars per month on DynamoDB on demand, with items of `item_bytes`. A refused conditional write is a write.

@@ -9,7 +9,7 @@ use super::meter::{self, Figures};
 use super::price::{self, Prices};
 use super::shape::{Printed, Shape};
 use super::simulate::{self, Day, Event, Outcome, Run};
-use super::strategy::Strategy;
+use super::strategy::{Kind, Strategy};
 
 /// A plan.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +31,10 @@ pub(super) struct Row {
     /// The most that a subject can be over within one window while the store answers.
     pub(super) over_max: u64,
     pub(super) note: String,
+    /// What it takes to set up and to run.
+    pub(super) effort: &'static str,
+    /// How it fails, apart from what the figures show.
+    pub(super) failure_modes: &'static str,
     #[serde(flatten)]
     pub(super) figures: Figures,
     pub(super) dynamodb_dollars_per_month: f64,
@@ -38,7 +42,18 @@ pub(super) struct Row {
     pub(super) redis_cores: f64,
     /// Cores of a PostgreSQL server that its operations keep busy.
     pub(super) postgres_cores: f64,
+    /// What the machines of its brokers cost; nothing without brokers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) brokers: Option<Brokers>,
     pub(super) outage: Outage,
+}
+
+/// What the brokers of a strategy come to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Brokers {
+    pub(super) dollars_per_month: f64,
+    /// Cores that the asks of the whole fleet keep busy on all of them.
+    pub(super) cores: f64,
 }
 
 /// What a strategy does while the store is away.
@@ -102,12 +117,18 @@ fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
         name: strategy.kind.name().to_owned(),
         over_max: strategy.over_max,
         note: strategy.note.clone(),
+        effort: strategy.kind.effort(),
+        failure_modes: strategy.kind.failure_modes(),
         dynamodb_dollars_per_month: shape
             .prices
             .dynamodb_month(&figures, shape.dynamodb_item_bytes()),
         redis_cores: price::cores(figures.store_ops_per_second, price::REDIS_OP_MICROS),
         postgres_cores: price::cores(figures.store_ops_per_second, price::POSTGRES_OP_MICROS),
         figures,
+        brokers: (strategy.kind == Kind::Broker).then(|| Brokers {
+            dollars_per_month: shape.prices.brokers_month(shape.brokers),
+            cores: price::cores(shape.rate as f64, price::BROKER_ASK_MICROS),
+        }),
         outage: outage(shape, &away)?,
     })
 }

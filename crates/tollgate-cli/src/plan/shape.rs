@@ -13,6 +13,8 @@ use super::price::Prices;
 
 /// The most instances of a plan.
 const INSTANCES_MAX: u64 = 1_000;
+/// The most brokers.
+const BROKERS_MAX: u64 = 100;
 /// The most asks per second.
 const RATE_MAX: u64 = 1_000_000;
 /// The most subjects.
@@ -25,7 +27,7 @@ pub(super) const ASKS_MAX: u64 = 60_000;
 const DURATION_MAX: Span = Span::from_hours(24);
 /// The length of a subject, for the size of its item.
 const SUBJECT_BYTES: usize = 36;
-/// The longest round trip to the store.
+/// The longest round trip to the store, or to a broker.
 const LATENCY_MAX: Span = Span::from_secs(10);
 
 /// What is planned for.
@@ -49,6 +51,9 @@ pub(crate) struct Shape {
     pub(crate) outage_wanted: Span,
     pub(crate) unposted_max: Option<u64>,
     pub(crate) headroom_percent: u8,
+    pub(crate) brokers: u64,
+    /// The usual round trip to a broker.
+    pub(crate) broker_latency: Span,
     pub(crate) seed: u64,
     pub(crate) prices: Prices,
     /// How long a run for real takes.
@@ -65,6 +70,8 @@ pub(crate) struct Printed {
     pub(crate) subjects: u64,
     pub(crate) store: String,
     pub(crate) store_latency_us: u64,
+    pub(crate) brokers: u64,
+    pub(crate) broker_latency_us: u64,
     pub(crate) duration_us: u64,
     pub(crate) outage_us: u64,
     pub(crate) outage_wanted_us: u64,
@@ -122,6 +129,8 @@ impl Shape {
             outage_wanted,
             unposted_max: flags.unposted_max,
             headroom_percent: flags.headroom,
+            brokers: between("brokers", flags.brokers, BROKERS_MAX)?,
+            broker_latency: span("broker-latency", &flags.broker_latency, LATENCY_MAX)?,
             seed: flags.seed,
             prices: Prices::of(flags)?,
             measure_for: span("measure-for", &flags.measure_for, measure::LONGEST)?,
@@ -144,6 +153,8 @@ impl Shape {
             outage_wanted: Span::ZERO,
             unposted_max: None,
             headroom_percent: 0,
+            brokers: 2,
+            broker_latency: Span::from_millis(1),
             seed: 0,
             prices: Prices::DEFAULT,
             measure_for: Span::from_secs(1),
@@ -170,6 +181,8 @@ impl Shape {
             subjects: self.subjects,
             store: self.store.name().to_owned(),
             store_latency_us: self.latency.as_micros(),
+            brokers: self.brokers,
+            broker_latency_us: self.broker_latency.as_micros(),
             duration_us: self.duration.as_micros(),
             outage_us: self.outage.as_micros(),
             outage_wanted_us: self.outage_wanted.as_micros(),

@@ -7,9 +7,10 @@ use fastrand::Rng;
 use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Span, Timestamp};
 use tollgate_sim::{Condition, Machine, Ran, SimStore, Watch, World};
 
+use super::hop::Hop;
 use super::line::{line_like, line_of};
 use super::shape::Shape;
-use super::strategy::Strategy;
+use super::strategy::{Kind, Strategy};
 
 /// How long the last asks may take to be answered.
 const REST: Span = Span::from_secs(10);
@@ -100,19 +101,34 @@ async fn fleet(
         Day::Quiet => shape.duration,
         Day::Outage => Span::from_micros(shape.outage.as_micros() * 3),
     };
-    let line = if recorded.trips.is_empty() { line_of(shape) } else { line_like(&recorded.trips) };
+    let line =
+        if recorded.trips.is_empty() { line_of(shape.latency) } else { line_like(&recorded.trips) };
     let counts = Arc::new(Counts::default());
     let store = Arc::new(SimStore::new(&world).watched(Arc::clone(&counts) as _));
     let events = Arc::new(Mutex::new(Vec::new()));
     let mut rng = Rng::with_seed(shape.seed);
     let shared = Arc::new(shape.clone());
-    let gates = (0..shape.instances)
-        .map(|number| {
-            let clock = world.clock();
-            let machine = Machine::with(&world, &store, line, number, rng.u64(..), clock);
-            strategy.gate(&machine, shape)
-        })
-        .collect::<Result<Vec<Arc<dyn Gate>>, Error>>()?;
+    let gate = |number: u64, seed: u64| {
+        let machine = Machine::with(&world, &store, line, number, seed, world.clock());
+        strategy.gate(&machine, shape)
+    };
+    // As many seeds with brokers as without, so that every strategy gets the same arrivals.
+    let seeds: Vec<u64> = (0..shape.instances).map(|_| rng.u64(..)).collect();
+    let gates = if strategy.kind == Kind::Broker {
+        let brokers: Vec<Arc<dyn Gate>> =
+            (0..shape.brokers).map(|number| gate(number, number)).collect::<Result<_, _>>()?;
+        let hop = line_of(shape.broker_latency);
+        let asked = seeds.iter().zip(brokers.iter().cycle());
+        let reached = asked.map(|(seed, broker)| {
+            Hop::new(Arc::clone(broker), Arc::new(world.clock()), hop, *seed)
+        });
+        reached.map(|hop| Arc::new(hop) as Arc<dyn Gate>).collect()
+    } else {
+        (0..)
+            .zip(&seeds)
+            .map(|(number, seed)| gate(number, *seed))
+            .collect::<Result<Vec<_>, _>>()?
+    };
     for (number, gate) in gates.iter().enumerate() {
         let desk = Desk {
             world: world.clone(),

@@ -7,6 +7,7 @@ use tollgate::{
     LeasedOptions, OnStoreFailure, Optimistic, OptimisticOptions, Policy, Resend, Rule, Span,
     Timestamp, over_issue_bound,
 };
+use tollgate_server::wire::counted;
 use tollgate_sim::Machine;
 
 use super::shape::Shape;
@@ -33,9 +34,16 @@ pub(super) enum Kind {
     Tuned,
     /// Atomic, and each instance by its share while the store is away.
     Fallback,
+    /// Brokers between the instances and the store, each atomic.
+    Broker,
 }
 
 impl Kind {
+    /// Whether a process that asks the store can play it by itself.
+    pub(super) const fn is_measured(self) -> bool {
+        !matches!(self, Self::Broker)
+    }
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Atomic => "atomic",
@@ -43,6 +51,7 @@ impl Kind {
             Self::Optimistic => "optimistic",
             Self::Tuned => "optimistic+headroom",
             Self::Fallback => "atomic+fallback",
+            Self::Broker => "broker",
         }
     }
 }
@@ -89,6 +98,16 @@ impl Strategy {
                 ),
             });
         }
+        all.push(Self {
+            kind: Kind::Broker,
+            policy: policy.clone(),
+            over_max: 0,
+            note: format!(
+                "{} that are {} away, each one operation of the store per ask; {away}",
+                counted(shape.brokers, "brokers"),
+                shape.broker_latency
+            ),
+        });
         Ok(all)
     }
 
@@ -120,7 +139,7 @@ impl Strategy {
     ) -> Result<Arc<dyn Gate>, Error> {
         let store = Resend::new(store, Attempts::default(), Arc::clone(&clock));
         let gate: Arc<dyn Gate> = match self.kind {
-            Kind::Atomic | Kind::Fallback => Arc::new(store),
+            Kind::Atomic | Kind::Fallback | Kind::Broker => Arc::new(store),
             Kind::Leased => {
                 Arc::new(Leased::new(store, LeasedOptions::default(), Arc::clone(&clock)))
             }
@@ -129,7 +148,8 @@ impl Strategy {
                 Arc::new(Optimistic::new(store, options, Arc::clone(&clock)))
             }
         };
-        Ok(Arc::new(Fallback::new(gate, FallbackSettings::new(shape.instances), clock)?))
+        let sharers = if self.kind == Kind::Broker { shape.brokers } else { shape.instances };
+        Ok(Arc::new(Fallback::new(gate, FallbackSettings::new(sharers), clock)?))
     }
 }
 

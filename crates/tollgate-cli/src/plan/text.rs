@@ -7,7 +7,7 @@ use tollgate_server::wire::counted;
 
 use super::chart;
 use super::measure::Measured;
-use super::price::{POSTGRES_OP_MICROS, REDIS_OP_MICROS};
+use super::price::{BROKER_ASK_MICROS, POSTGRES_OP_MICROS, REDIS_OP_MICROS};
 use super::report::{Report, Row};
 
 /// What the columns are, for whoever has not read the documentation.
@@ -52,15 +52,19 @@ pub(super) fn page(report: &Report) -> String {
             most => format!("can be over by at most {most} per window of a subject"),
         };
         let _ = writeln!(text, "{}: {over}; {}", row.name, row.note);
+        let _ = writeln!(text, "  effort {}\n  fails  {}", row.effort, row.failure_modes);
     }
     let prices = &report.prices;
     let _ = write!(
         text,
         "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read), with items of {} bytes\n\
-         cores of the store at {REDIS_OP_MICROS} us of Redis or {POSTGRES_OP_MICROS} us of PostgreSQL per operation; one Redis server uses one core\n\n",
+         cores of the store at {REDIS_OP_MICROS} us of Redis or {POSTGRES_OP_MICROS} us of PostgreSQL per operation; one Redis server uses one core\n\
+         brokers at ${} per hour (--price-broker); their asks keep {:.2} cores busy in all, at {BROKER_ASK_MICROS} us each\n\n",
         prices.write_dollars_per_million,
         prices.read_dollars_per_million,
-        report.dynamodb_item_bytes
+        report.dynamodb_item_bytes,
+        prices.broker_dollars_per_hour,
+        report.strategies.iter().find_map(|row| row.brokers).map_or(0.0, |brokers| brokers.cores)
     );
     text += &chart::terminal(report);
     if let Some(measured) = &report.measured {
@@ -85,6 +89,7 @@ fn cells(rows: &[Row]) -> Vec<Vec<String>> {
         "DynamoDB/month",
         "Redis cores",
         "PostgreSQL cores",
+        "brokers/month",
     ];
     let mut cells = vec![head.map(str::to_owned).to_vec()];
     for row in rows {
@@ -102,6 +107,8 @@ fn cells(rows: &[Row]) -> Vec<Vec<String>> {
             format!("${:.0}", row.dynamodb_dollars_per_month),
             format!("{:.2}", row.redis_cores),
             format!("{:.2}", row.postgres_cores),
+            row.brokers
+                .map_or_else(|| "-".to_owned(), |it| format!("${:.0}", it.dollars_per_month)),
         ]);
     }
     cells

@@ -15,7 +15,9 @@ fn r002_5_the_same_seed_prints_the_same_plan() {
     assert_eq!((first.code, &*first.err), (0, ""));
     assert_eq!(first.out, folder.run(SMALL).out);
     assert_ne!(first.out, folder.run(&format!("{SMALL} --seed 2")).out);
-    for word in ["atomic ", "leased ", "optimistic ", "optimistic+headroom", "atomic+fallback"] {
+    for word in
+        ["atomic ", "leased ", "optimistic ", "optimistic+headroom", "atomic+fallback", "broker "]
+    {
         assert!(first.out.contains(&format!("\n{word}")), "{word}: {}", first.out);
     }
     assert!(first.out.contains("\nrecommended: "), "{}", first.out);
@@ -40,9 +42,48 @@ fn r002_5_the_figures_hold_together() {
     assert!(0.0 < number("atomic", "dynamodb_dollars_per_month"));
     let (redis, postgres) = (number("atomic", "redis_cores"), number("atomic", "postgres_cores"));
     assert!(0.0 < redis && redis < postgres);
+    // The broker decides as atomic does, a hop further away and for the price of its machines.
+    assert_eq!(row("broker")["over_issued"], 0);
+    assert!(number("atomic", "p50_us") + 500.0 < number("broker", "p50_us"));
+    assert_eq!(row("broker")["brokers"]["dollars_per_month"].as_f64(), Some(2.0 * 0.0168 * 730.0));
+    assert_eq!(row("atomic").get("brokers"), None);
+    for row in rows {
+        for words in ["effort", "failure_modes"] {
+            assert!(20 < row[words].as_str().expect("words").len(), "{row}");
+        }
+    }
     // Closed answers with an error while the store is away, the fallback does not.
     assert_eq!(row("atomic")["outage"]["admitted"], 0);
     assert!(0.0 < row("atomic+fallback")["outage"]["admitted"].as_f64().expect("a number"));
+}
+
+/// R002.5: the hop and the price of a broker are what they are said to be, and the other strategies do not depend on them.
+#[test]
+fn r002_5_a_broker_is_as_far_away_and_as_dear_as_it_is_said_to_be() {
+    let folder = Folder::new();
+    let plan = |flags: &str| {
+        let (code, plan) = folder.json(&format!("{SMALL} {flags}"));
+        assert_eq!(code, 0, "{flags}");
+        plan["strategies"].as_array().expect("rows").clone()
+    };
+    let (near, far) = (plan(""), plan("--broker-latency 40ms --brokers 3 --price-broker 1"));
+    let row = |rows: &[serde_json::Value], name: &str| {
+        rows.iter().find(|row| row["name"] == name).cloned().expect("a row")
+    };
+    for name in ["atomic", "leased", "optimistic", "optimistic+headroom", "atomic+fallback"] {
+        assert_eq!(row(&near, name), row(&far, name));
+    }
+    let (near, far) = (row(&near, "broker"), row(&far, "broker"));
+    let hop = far["p50_us"].as_u64().expect("a time") - near["p50_us"].as_u64().expect("a time");
+    assert!((30_000..50_000).contains(&hop), "{hop}");
+    assert_eq!(far["brokers"]["dollars_per_month"], 3.0 * 730.0);
+    let page = folder.run(SMALL).out;
+    assert!(
+        page.contains("\nbroker: never over while the store answers; 2 brokers that are 1ms away"),
+        "{page}"
+    );
+    assert_eq!(page.matches("\n  effort ").count(), 6, "{page}");
+    assert_eq!(page.matches("\n  fails  ").count(), 6, "{page}");
 }
 
 /// An outage that is longer than a third of the run is cut, and the plan says so.
@@ -97,6 +138,11 @@ fn wrong_numbers_are_refused_with_what_would_be_right() {
         ("plan --policy api --rate 10 --cost tokens=1", "has no limit on"),
         ("plan --policy api --rate 10 --headroom 95", "--headroom is a percentage up to 90"),
         ("plan --policy api --rate 10 --price-write=-1", "0 or more"),
+        (
+            "plan --policy api --rate 10 --price-broker=-1",
+            "dollars per hour of a broker, 0 or more",
+        ),
+        ("plan --policy api --rate 10 --brokers 0", "--brokers must be 1 to 100, not 0"),
         ("plan --policy api --rate 10 --measure", "--measure needs a store that processes share"),
         ("plan --policy api --rate 10 --server http://127.0.0.1:1", "leave --server out"),
     ];

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::Redis;
+use tollgate_testing::servers::{Redis, eventually};
 use ureq::Agent;
 
 use crate::folder::Folder;
-use crate::running::Broker;
+use crate::running::{Broker, get};
 
 const LIMIT: u64 = 600;
 const UNPOSTED_MAX: u64 = 20;
@@ -129,6 +129,37 @@ fn r002_1_two_optimistic_brokers_stay_within_the_bound_and_post_all() {
         assert_eq!(broker.end("-TERM").0, Some(0));
     }
     assert_eq!(used(&folder), admitted, "the books balance");
+}
+
+/// R002.5: the brokers count together what they admitted beyond the limit; what is left when all is posted is exact.
+#[test]
+fn r002_5_optimistic_brokers_count_what_they_were_over_by() {
+    let (_redis, folder, brokers, admitted) = two_brokers(&optimistic());
+    let sample = |name: &str| -> Vec<u64> {
+        let page = |broker: &Broker| get(&broker.url, "/metrics");
+        let value = |page: String| {
+            let line = page.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+            let number = line.as_deref().and_then(|line| line.rsplit(' ').next());
+            number.and_then(|number| number.parse().ok())
+        };
+        brokers.iter().filter_map(|broker| value(page(broker))).collect()
+    };
+    let posted = || (sample("tollgate_unposted{") == [0, 0]).then_some(());
+    eventually(posted).expect("everything is posted");
+    let over = sample("tollgate_over_issue_total{policy=\"hot\",limit=\"hourly\"}");
+    assert_eq!((used(&folder), over.iter().sum()), (admitted, admitted - LIMIT));
+}
+
+/// R002.5: leased brokers are never over, and their metric says so.
+#[test]
+fn r002_5_leased_brokers_count_no_over_issue() {
+    let (_redis, _folder, brokers, admitted) = two_brokers(LEASED);
+    assert_eq!(admitted, LIMIT);
+    for broker in &brokers {
+        let page = get(&broker.url, "/metrics");
+        let zero = "\ntollgate_over_issue_total{policy=\"hot\",limit=\"hourly\"} 0\n";
+        assert!(page.contains(zero), "{page}");
+    }
 }
 
 /// One of two brokers is killed while it admits; what both admitted in all.

@@ -76,7 +76,11 @@ impl<L: Into<Arc<str>>> FromIterator<(L, Vec<(Span, u64)>)> for Arrears {
 /// # Ok::<(), tollgate_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct LocalSpending(Entry);
+pub struct LocalSpending {
+    entry: Entry,
+    /// What admissions were beyond each bucket, in its own units, by place of the limit.
+    beyond: Vec<u64>,
+}
 
 impl LocalSpending {
     /// An account in which nothing is spent yet.
@@ -88,19 +92,23 @@ impl LocalSpending {
     /// An account of the same limits in which nothing is spent yet.
     #[must_use]
     pub fn emptied(&self, now: Timestamp) -> Self {
-        Self::fresh(&self.0.policy, now)
+        Self::fresh(&self.entry.policy, now)
     }
 
     /// Stamps are those of the permits, so they start below them.
     fn fresh(policy: &Policy, now: Timestamp) -> Self {
         let mut entry = Entry::fresh(policy, now);
         entry.next_stamp = 1;
-        Self(entry)
+        Self { beyond: vec![0; entry.limits().count()], entry }
     }
 
     /// Goes on in the numbers of `policy`. What was spent stays spent.
     pub fn change_policy(&mut self, policy: &Policy, instances: u64) {
-        self.0 = self.0.carried_to(&policy.drained_by_share(instances));
+        let carried = self.entry.carried_to(&policy.drained_by_share(instances));
+        let beyond =
+            carried.limits().map(|(limit, _)| limit.gauge.level_of(self.beyond(&limit.name)));
+        self.beyond = beyond.collect();
+        self.entry = carried;
     }
 
     /// Counts an admission. Admissions empty a bucket at most, however many there are.
@@ -108,19 +116,30 @@ impl LocalSpending {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) if the policy does not know a unit of `costs`.
     pub fn admit(&mut self, costs: &Costs, grant: &Grant) -> Result<(), Error> {
-        self.0.advance(self.0.effective(grant.at));
-        let levels: Vec<u64> = self.0.limits().map(|(_, state)| level(state)).collect();
+        self.entry.advance(self.entry.effective(grant.at));
+        let levels: Vec<u64> = self.entry.limits().map(|(_, state)| level(state)).collect();
         // Settling finds the charge by the stamp of the permit.
-        self.0.next_stamp = self.0.next_stamp.max(grant.stamp);
+        self.entry.next_stamp = self.entry.next_stamp.max(grant.stamp);
         self.add(costs, grant.at)?;
-        let mut levels = levels.into_iter();
-        self.0.change_limits(|limit, state| {
-            let before = levels.next().unwrap_or(0);
+        let mut levels = levels.into_iter().zip(&mut self.beyond);
+        self.entry.change_limits(|limit, state| {
+            let Some((before, beyond)) = levels.next() else { return };
             if let ViewMut::Bucket(used, _) = state {
-                *used = (*used).min(limit.gauge.level_of(limit.gauge.most()).max(before));
+                let kept = (*used).min(limit.gauge.level_of(limit.gauge.most()).max(before));
+                *beyond = beyond.saturating_add(*used - kept);
+                *used = kept;
             }
         });
         Ok(())
+    }
+
+    /// What admissions were beyond a bucket that is the limit called `limit`, and so are no part of the
+    /// [arrears](Self::arrears); 0 for other rules.
+    #[must_use]
+    pub fn beyond(&self, limit: &str) -> u64 {
+        let limits = self.entry.limits().zip(&self.beyond);
+        let mut found = limits.filter(|((known, _), _)| &*known.name == limit);
+        found.next().map_or(0, |((known, _), beyond)| known.gauge.tokens_of(*beyond))
     }
 
     /// Counts what was spent without an admission, such as costs beyond an estimate: all of it, as debt if need be.
@@ -128,17 +147,17 @@ impl LocalSpending {
     /// # Errors
     /// As [`admit`](Self::admit).
     pub fn charge(&mut self, costs: &Costs, now: Timestamp) -> Result<(), Error> {
-        let next_stamp = self.0.next_stamp;
+        let next_stamp = self.entry.next_stamp;
         self.add(costs, now)?;
         // The next admission brings its own stamp, which may be this one.
-        self.0.next_stamp = next_stamp;
+        self.entry.next_stamp = next_stamp;
         Ok(())
     }
 
     fn add(&mut self, costs: &Costs, now: Timestamp) -> Result<(), Error> {
-        let policy = self.0.policy.clone();
+        let policy = self.entry.policy.clone();
         let ask = Ask::new(&policy, SUBJECT).with_costs(costs);
-        apply(&Operation::Charge(&ask), &mut self.0, Known::New, now).map(drop)
+        apply(&Operation::Charge(&ask), &mut self.entry, Known::New, now).map(drop)
     }
 
     /// Replaces what an admission cost, as a store does when its permit is settled.
@@ -151,17 +170,17 @@ impl LocalSpending {
         grant: &Grant,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let policy = self.0.policy.clone();
+        let policy = self.entry.policy.clone();
         let permit = Permit::new(&policy, SUBJECT, policy.amounts(estimate)?, *grant);
-        apply(&Operation::Settle(&permit, actual), &mut self.0, Known::New, now).map(drop)
+        apply(&Operation::Settle(&permit, actual), &mut self.entry, Known::New, now).map(drop)
     }
 
     /// What the store has to be charged with at `now` for everything in the account.
     #[must_use]
     pub fn arrears(&self, now: Timestamp) -> Arrears {
-        let now = self.0.effective(now);
-        let lumps = self.0.limits().map(|(limit, state)| {
-            (Arc::clone(&limit.name), limit.gauge.lumps(state, self.0.at, now))
+        let now = self.entry.effective(now);
+        let lumps = self.entry.limits().map(|(limit, state)| {
+            (Arc::clone(&limit.name), limit.gauge.lumps(state, self.entry.at, now))
         });
         lumps.collect()
     }
@@ -169,7 +188,7 @@ impl LocalSpending {
     /// The cost by unit of what still counts at `now`: the most that one of the unit's limits counts.
     #[must_use]
     pub fn costs(&self, now: Timestamp) -> Costs {
-        let (arrears, policy) = (self.arrears(now), &self.0.policy);
+        let (arrears, policy) = (self.arrears(now), &self.entry.policy);
         let most = |unit: &str| {
             let limits = policy.limits().filter(|limit| limit.unit() == unit);
             limits.map(|limit| arrears.sum_of(limit.name())).max().unwrap_or(0)

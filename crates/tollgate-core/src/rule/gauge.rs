@@ -240,6 +240,14 @@ impl Gauge {
         }
     }
 
+    /// How many tokens the level of a bucket stands for, rounded up.
+    pub(crate) fn tokens_of(&self, level: u64) -> u64 {
+        match self {
+            Self::Continuous(gauge) => gauge.tokens_ceil(level),
+            _ => level,
+        }
+    }
+
     /// The level of a bucket of which `tokens` are used.
     pub(crate) fn level_of(&self, tokens: u64) -> u64 {
         match self {

@@ -30,6 +30,7 @@ struct LimitMeters {
     available: AtomicU64,
     refused: AtomicU64,
     violations: AtomicU64,
+    over_issued: AtomicU64,
 }
 
 impl Limits {
@@ -84,6 +85,12 @@ impl Limits {
         }
     }
 
+    pub(super) fn over_issued(&self, policy: &Policy, name: &str, amount: u64) {
+        if let Some(limit) = self.find_named(name, policy) {
+            limit.over_issued.fetch_add(amount, Relaxed);
+        }
+    }
+
     fn find_named(&self, name: &str, policy: &Policy) -> Option<&LimitMeters> {
         let known = self.0.iter().filter_map(OnceLock::get).find(|limit| *limit.name == *name);
         known.or_else(|| {
@@ -133,6 +140,7 @@ impl Limits {
                 available => push(&catalogue::AVAILABLE, available),
             }
             push(&catalogue::REFUSED, limit.refused.load(Relaxed));
+            push(&catalogue::OVER_ISSUED, limit.over_issued.load(Relaxed));
             push(&catalogue::VIOLATIONS, limit.violations.load(Relaxed));
         }
     }
@@ -147,6 +155,7 @@ impl LimitMeters {
             available: AtomicU64::new(UNKNOWN),
             refused: AtomicU64::default(),
             violations: AtomicU64::default(),
+            over_issued: AtomicU64::default(),
         }
     }
 

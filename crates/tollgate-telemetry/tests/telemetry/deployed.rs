@@ -61,9 +61,12 @@ fn r000_11_r000_13_the_template_names_metrics_that_exist() {
     let unknown: Vec<_> = named.difference(&names).collect();
     assert!(unknown.is_empty(), "the template names {unknown:?}");
     // Throttling that persists, fallback and incidents have an alarm; the four metrics of R000.13 are on the dashboard.
-    for metric in
-        ["RateLimiterStoreThrottled", "RateLimiterFallbackActivated", "RateLimiterViolations"]
-    {
+    for metric in [
+        "RateLimiterStoreThrottled",
+        "RateLimiterFallbackActivated",
+        "RateLimiterViolations",
+        "RateLimiterOverIssue",
+    ] {
         assert!(template.contains(&format!("MetricName: {metric}\n")), "{metric} has no alarm");
     }
     let start = template.find("DashboardBody: !Sub |\n").expect("there is a dashboard");
@@ -75,6 +78,17 @@ fn r000_11_r000_13_the_template_names_metrics_that_exist() {
     {
         assert!(dashboard.contains(&format!("RateLimiter{metric}")), "{metric} is not shown");
     }
+}
+
+/// R002.5: over-issue has an alert and an alarm.
+#[test]
+fn r002_5_over_issue_is_alarmed() {
+    let metric =
+        METRICS.iter().find(|metric| metric.name == "tollgate_over_issue").expect("it is emitted");
+    let rules = read("deploy/prometheus-rules.yaml");
+    assert!(rules.contains(&format!("(increase({}[5m])) > 0", metric.prometheus())));
+    let (name, _) = metric.cloudwatch.expect("it is in CloudWatch");
+    assert!(read("deploy/cloudformation.yaml").contains(&format!("MetricName: {name}\n")));
 }
 
 #[test]

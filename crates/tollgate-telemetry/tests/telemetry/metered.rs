@@ -39,6 +39,21 @@ async fn r000_13_a_busy_minute_is_counted_by_limit() {
     }
 }
 
+/// R002.5: what strategies found beyond a limit is added up by limit, and is 0 before.
+#[tokio::test]
+async fn r002_5_over_issue_is_counted_by_limit() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    a_busy_minute(&gate, &*meters).await;
+    let over = |limit| number(&meters, "tollgate_over_issue", &["gemini", limit]);
+    assert_eq!((over("rpm"), over("tpm")), (Some(0), Some(0)));
+    let policy = gemini();
+    for (limit, amount) in [("rpm", 2), ("tpm", 700), ("rpm", 1)] {
+        meters.observe(&Event::OverIssued { policy: &policy, limit, amount });
+    }
+    assert_eq!((over("rpm"), over("tpm")), (Some(3), Some(700)));
+}
+
 /// R000.15: store latency, conditional failures, and the distribution of retries.
 #[tokio::test]
 async fn r000_15_tries_of_the_store_are_recorded() {

@@ -151,6 +151,15 @@ pub enum Event<'a> {
         /// The most that this instance lets them become: its share of the possible over-issue.
         unposted_max: u64,
     },
+    /// A strategy posted what it had admitted without the store, and found it beyond a limit.
+    OverIssued {
+        /// The policy.
+        policy: &'a Policy,
+        /// The name of the limit.
+        limit: &'a str,
+        /// How much of what was posted is beyond the limit as configured, in its unit.
+        amount: u64,
+    },
     /// A stored entry was from the future, written by a wrong clock, and was rewritten as used up at the present.
     Mended {
         /// The policy.

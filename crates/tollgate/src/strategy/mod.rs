@@ -6,6 +6,7 @@ mod elsewhere;
 mod fallback;
 mod leased;
 mod optimistic;
+mod over_issue;
 mod resend;
 
 pub use chance::Chance;

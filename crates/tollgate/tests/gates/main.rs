@@ -10,6 +10,7 @@ mod layer;
 mod leased;
 mod memory;
 mod optimistic;
+mod over_issue;
 mod overrides;
 mod queue;
 mod resend;

@@ -2,9 +2,10 @@
 //! are to be posted. An account that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use tollgate_core::bounds::NUMBER_MAX;
-use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Timestamp};
+use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Standing, Timestamp};
 
 use crate::error::Error;
 use crate::strategy::chance::Chance;
@@ -25,13 +26,15 @@ pub(super) enum Job {
         until: Timestamp,
     },
     /// `costs` is what the store recognises a repeat by; `spent` says how much still counts when it is sent. `doubtful` is
-    /// the local stamp of an admission that the store may have charged before.
+    /// the local stamp of an admission that the store may have charged before. `before` is where the limits stood in the store
+    /// before it was first sent; empty if that is unknown.
     Charge {
         doubtful: Option<u64>,
         id: String,
         ttl: Span,
         costs: Costs,
         spent: Box<LocalSpending>,
+        before: Option<Arc<[Standing]>>,
     },
 }
 
@@ -151,7 +154,8 @@ impl Owed {
                 let mut spent = self.spent.emptied(grant.at);
                 by.count(&mut spent, &costs, grant)?;
                 let (id, spent, doubtful) = (id.to_owned(), Box::new(spent), Some(grant.stamp));
-                self.jobs.push_back(Job::Charge { doubtful, id, ttl: ask.id_ttl(), costs, spent });
+                let ttl = ask.id_ttl();
+                self.jobs.push_back(Job::Charge { doubtful, id, ttl, costs, spent, before: None });
                 self.doubtful.insert(grant.stamp, Doubtful::Unposted);
                 if DOUBTFUL_MAX < self.doubtful.len() {
                     self.doubtful.pop_first();
@@ -227,6 +231,13 @@ impl Owed {
         self.jobs.front().cloned()
     }
 
+    /// Keeps where the limits stood before the next call is first sent.
+    pub(super) fn note_before(&mut self, found: &Arc<[Standing]>) {
+        if let Some(Job::Charge { before, .. }) = self.jobs.front_mut() {
+            before.get_or_insert_with(|| Arc::clone(found));
+        }
+    }
+
     /// Drops the call that was posted. `permit` is what the store gave for a charge.
     pub(super) fn done(&mut self, permit: Option<Permit>) {
         let Some(Job::Charge { doubtful: Some(stamp), .. }) = self.jobs.pop_front() else { return };
@@ -260,6 +271,7 @@ impl Owed {
                 ttl: POSTED_TTL,
                 costs,
                 spent,
+                before: None,
             });
         }
     }

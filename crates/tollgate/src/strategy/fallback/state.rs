@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tollgate_core::{Permit, Policy, Span, Timestamp};
+use tollgate_core::{Permit, Policy, Span, Standing, Timestamp};
 
 use super::FallbackSettings;
 use super::account::Account;
@@ -198,6 +198,11 @@ impl State {
 
     pub(super) fn done(&mut self, key: &Key, permit: Option<Permit>) {
         self.counted(key, |account| account.owed.done(permit));
+    }
+
+    /// Keeps where the limits of `key` stood before its next call is first sent.
+    pub(super) fn note_before(&mut self, key: &Key, found: &Arc<[Standing]>) {
+        self.counted(key, |account| account.owed.note_before(found));
     }
 
     /// Claims the posting of `key`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Span, Timestamp};
+use tollgate_core::{Arrears, Ask, LocalSpending, Policy, Span, Standing, Timestamp};
 
 use super::Shared;
 use super::owed::Job;
@@ -10,6 +10,7 @@ use super::state::{Claim, Key};
 use crate::error::{Error, ErrorKind};
 use crate::gate::Gate;
 use crate::observe::Event;
+use crate::strategy::over_issue;
 
 /// However short the probes are set, this is between two of them.
 const LOOK_AGAIN_MIN: Span = Span::from_millis(1);
@@ -183,10 +184,21 @@ impl<G: Gate> Shared<G> {
                     let ask = Ask::new(&policy, key.1.as_str());
                     self.gate.close_until(&ask, limit, *until).await.map(|_| None)
                 }
-                Job::Charge { id, ttl, costs, spent, .. } => {
+                Job::Charge { doubtful, id, ttl, costs, spent, before } => {
+                    let before = match before {
+                        Some(before) => Arc::clone(before),
+                        None => self.look(key, &policy).await,
+                    };
+                    let arrears = spent.arrears(now);
                     let ask = Ask::new(&policy, key.1.as_str()).with_costs(costs);
-                    let ask = ask.with_arrears(spent.arrears(now));
-                    self.gate.charge(&ask.id_for(id.as_str(), *ttl)).await.map(Some)
+                    let ask = ask.with_arrears(arrears.clone()).id_for(id.as_str(), *ttl);
+                    let posted = self.gate.charge(&ask).await;
+                    if let Ok(permit) = &posted
+                        && (doubtful.is_none() || has_grown(&before, &permit.limits))
+                    {
+                        self.report_over_issue(&policy, &before, spent, &arrears);
+                    }
+                    posted.map(Some)
                 }
             };
             match posted {
@@ -196,9 +208,42 @@ impl<G: Gate> Shared<G> {
         }
     }
 
+    /// Where the limits of `key` stand before it is charged, for the observer. Unknown if the store does not say, also later: by
+    /// then the store may have the charge.
+    async fn look(&self, key: &Key, policy: &Policy) -> Arc<[Standing]> {
+        let limits = match &self.observer {
+            Some(_) => self.gate.standing(policy, &key.1).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let limits = Arc::from(limits);
+        self.state().note_before(key, &limits);
+        limits
+    }
+
+    /// Reports what was admitted beyond the limits, which stood at `before` without it: what of `arrears` has no room, and what
+    /// of `spent` is no part of them because it would have put a bucket into debt.
+    fn report_over_issue(
+        &self,
+        policy: &Policy,
+        before: &[Standing],
+        spent: &LocalSpending,
+        arrears: &Arrears,
+    ) {
+        let Some(observer) = &self.observer else { return };
+        for limit in before {
+            let amount = arrears.sum_of(&limit.name) + spent.beyond(&limit.name);
+            over_issue::observe(&**observer, policy, limit, limit.used + amount, amount);
+        }
+    }
+
     fn look_again(&self, probes: u32) -> Timestamp {
         self.clock.now() + self.pause(probes).max(LOOK_AGAIN_MIN)
     }
+}
+
+/// Whether a limit shows that something was charged between the two.
+fn has_grown(before: &[Standing], after: &[Standing]) -> bool {
+    before.iter().zip(after).any(|(before, after)| before.used < after.used)
 }
 
 /// Whether trying again may help. What is too old or wrong would be refused for ever.

@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::gate::Gate;
 use crate::observe::{Event, Observer};
 use crate::strategy::chance::Chance;
+use crate::strategy::over_issue;
 
 /// What the gate and its posters share.
 #[derive(Debug)]
@@ -124,6 +125,9 @@ impl<G: Gate> Shared<G> {
                         Some(limits) => (None, limits),
                         None => (Some(permit.grant().at), &permit.limits),
                     };
+                    if let Some(observer) = &self.observer {
+                        over_issue::observe_charge(&**observer, &ask, limits);
+                    }
                     let seen = Seen { policy: ask.policy(), limits, at };
                     self.posted(key, &permit, seen, version);
                 })
