@@ -46,8 +46,8 @@ pub use queue::{
 };
 pub use store::{Atomic, Store};
 pub use strategy::{
-    Attempts, Chance, FIRST_PROBE, Fallback, FallbackSettings, Leased, LeasedOptions, Optimistic,
-    OptimisticOptions, Resend, SUBJECTS_MAX_DEFAULT, over_issue_bound,
+    Attempts, Chance, FIRST_PROBE, Fallback, FallbackSettings, FallbackStart, Leased,
+    LeasedOptions, Optimistic, OptimisticOptions, Resend, SUBJECTS_MAX_DEFAULT, over_issue_bound,
 };
 pub use tollgate_core::{
     self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,

@@ -10,7 +10,7 @@ mod over_issue;
 mod resend;
 
 pub use chance::Chance;
-pub use fallback::{FIRST_PROBE, Fallback, FallbackSettings};
+pub use fallback::{FIRST_PROBE, Fallback, FallbackSettings, FallbackStart};
 pub use leased::{Leased, LeasedOptions, SUBJECTS_MAX_DEFAULT};
 pub use optimistic::{Optimistic, OptimisticOptions, over_issue_bound};
 pub use resend::{Attempts, Resend};

@@ -9,6 +9,7 @@ use tollgate_core::{
 };
 
 use super::owed::{By, Job, Owed, Settlement};
+use super::settings::{FallbackSettings, FallbackStart};
 use crate::error::{Error, ErrorKind};
 use crate::ids::Ids;
 
@@ -30,12 +31,13 @@ pub(super) struct Account {
 
 impl Account {
     /// An account of a degradation that began at `began`.
-    pub(super) fn new(policy: &Policy, instances: u64, began: Timestamp) -> Self {
+    pub(super) fn new(policy: &Policy, settings: &FallbackSettings, began: Timestamp) -> Self {
+        let instances = settings.instances;
         let rules = rules_of(policy, instances);
         let enforced = rules.as_ref().unwrap_or(policy);
-        let entry = match policy.on_store_failure() {
-            OnStoreFailure::Fallback => Entry::used_up(enforced, began),
-            OnStoreFailure::Open | OnStoreFailure::Closed => Entry::fresh(enforced, began),
+        let entry = match starts_used(policy, settings) {
+            true => Entry::used_up(enforced, began),
+            false => Entry::fresh(enforced, began),
         };
         Self {
             policy: policy.clone(),
@@ -50,15 +52,22 @@ impl Account {
         }
     }
 
-    /// Takes over other numbers; and where a new degradation began, all of the share counts as used again.
-    pub(super) fn refresh(&mut self, policy: &Policy, instances: u64, began: Timestamp) {
+    /// Takes over other numbers; and where a new degradation began, all of the share counts as used again, if that is how
+    /// it starts.
+    pub(super) fn refresh(
+        &mut self,
+        policy: &Policy,
+        settings: &FallbackSettings,
+        began: Timestamp,
+    ) {
+        let instances = settings.instances;
         if self.policy != *policy {
             (self.policy, self.rules) = (policy.clone(), rules_of(policy, instances));
             self.owed.change_policy(policy, instances);
         }
         if self.began != began {
             self.began = began;
-            if policy.on_store_failure() == OnStoreFailure::Fallback {
+            if starts_used(policy, settings) {
                 self.entry.use_up(began);
             }
         }
@@ -72,10 +81,16 @@ impl Account {
         self.owed.is_any()
     }
 
-    /// Whether nothing is lost if the account is: nothing is owed, and no permit of it can be settled any more.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    /// Whether nothing is lost if the account is: nothing is owed, no permit of it can be settled any more, and a new account
+    /// would not admit what this one denies.
+    pub(super) fn is_over(&self, now: Timestamp, settings: &FallbackSettings) -> bool {
         let settled_by = self.used_at + tollgate_core::bounds::PERMIT_TTL;
-        !self.owes() && self.posting.is_none() && settled_by <= now
+        !self.owes()
+            && self.posting.is_none()
+            && settled_by <= now
+            && (self.policy.on_store_failure() != OnStoreFailure::Fallback
+                || starts_used(&self.policy, settings)
+                || self.standing(now).iter().all(|limit| limit.used == 0))
     }
 
     /// Decides `ask` here. `in_doubt` is set if the store may have charged it already.
@@ -223,6 +238,10 @@ impl Account {
         self.used_at = now;
         self.owed.keep(job);
     }
+}
+
+fn starts_used(policy: &Policy, settings: &FallbackSettings) -> bool {
+    policy.on_store_failure() == OnStoreFailure::Fallback && settings.start == FallbackStart::Used
 }
 
 fn rules_of(policy: &Policy, instances: u64) -> Result<Policy, Error> {

@@ -152,7 +152,7 @@ impl<G: Gate> Gate for Fallback<G> {
             Ok(match state.account(&key_of(policy, subject)) {
                 Some(account) => account.standing(now),
                 // Looking leaves no trace.
-                None => Account::new(policy, self.0.settings.instances, began).standing(now),
+                None => Account::new(policy, &self.0.settings, began).standing(now),
             })
         })
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_core::{Policy, Span};
 
-pub use self::settings::{FIRST_PROBE, FallbackSettings};
+pub use self::settings::{FIRST_PROBE, FallbackSettings, FallbackStart};
 use self::state::State;
 use self::suspicion::Suspicion;
 use super::chance::Chance;

@@ -5,11 +5,25 @@ use tollgate_core::Span;
 /// How long after a failure the store is first probed, at most.
 pub const FIRST_PROBE: Span = Span::from_secs(1);
 
+/// What the share of a subject counts as when the store goes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FallbackStart {
+    /// Used, since the store may have issued everything just before. A window comes back after its length, a calendar
+    /// period with the next one, a bucket at its rate.
+    #[default]
+    Used,
+    /// Unused: the share can be spent at once. The window in which the store goes away may hold all of a limit and one
+    /// share per instance that is cut off. A second outage in the same window continues the share of the first.
+    Share,
+}
+
 /// How a [`Fallback`](super::Fallback) behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FallbackSettings {
     /// How many instances share the limits, counting those that are down: the divisor of every share.
     pub instances: u64,
+    /// What a subject's share counts as when the store goes away: used.
+    pub start: FallbackStart,
     /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within
     /// [`FIRST_PROBE`], and the pauses double until they reach this.
     pub probe_min: Span,
@@ -30,6 +44,7 @@ impl FallbackSettings {
     pub const fn new(instances: u64) -> Self {
         Self {
             instances,
+            start: FallbackStart::Used,
             probe_min: Span::from_secs(5),
             probe_max: Span::from_secs(30),
             probe_timeout: Span::from_secs(1),

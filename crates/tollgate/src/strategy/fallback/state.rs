@@ -129,7 +129,7 @@ impl State {
     ) -> Result<&mut Account, Error> {
         let key = key_of(policy, subject);
         if settings.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
-            self.sweep(self.now(clock));
+            self.sweep(self.now(clock), settings);
             if settings.subjects_max <= self.accounts.len() {
                 return Err(Error::new(
                     ErrorKind::Full,
@@ -143,17 +143,16 @@ impl State {
         }
         let began = self.began.get_or_insert_with(|| Reading::take(clock)).wall;
         self.is_degraded = true;
-        let instances = settings.instances;
         let account =
-            self.accounts.entry(key).or_insert_with(|| Account::new(policy, instances, began));
-        account.refresh(policy, instances, began);
+            self.accounts.entry(key).or_insert_with(|| Account::new(policy, settings, began));
+        account.refresh(policy, settings, began);
         Ok(account)
     }
 
-    fn sweep(&mut self, now: Timestamp) {
+    fn sweep(&mut self, now: Timestamp, settings: &FallbackSettings) {
         if self.swept_at + SWEEP_EVERY <= now {
             self.swept_at = now;
-            self.accounts.retain(|_, account| !account.is_over(now));
+            self.accounts.retain(|_, account| !account.is_over(now, settings));
         }
     }
 

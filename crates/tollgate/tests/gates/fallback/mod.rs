@@ -6,6 +6,7 @@ mod crowd;
 mod outage;
 mod permits;
 mod resume;
+mod start;
 
 use std::sync::Arc;
 
