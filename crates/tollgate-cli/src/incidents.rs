@@ -1,10 +1,11 @@
 //! `tollgate audit incidents`: what providers refused although it was admitted here, and when a store did not serve a broker;
 //! and whether a broker could write it down.
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use tollgate::incident::{Incident, Recorded, StoreIncident};
@@ -54,17 +55,29 @@ pub(crate) fn list(
     })
 }
 
-/// Warns of a file at `path` that the first incident could not be written to.
-pub(crate) fn warn_if_lost(path: &Path) {
-    let opened = match OpenOptions::new().append(true).open(path) {
+/// Whether the first incident could be written to a file at `path`.
+fn can_be_written(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().append(true).open(path) {
         Ok(_) => Ok(()),
         // Looked at only, because no incident means no file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
         }
         Err(error) => Err(error),
-    };
-    if let Err(error) = opened {
+    }
+}
+
+/// `path`, or a file of the same name in the folder for temporary files where it cannot be written, as on AWS Lambda.
+pub(crate) fn writable(path: &Path) -> PathBuf {
+    match (can_be_written(path), path.file_name()) {
+        (Err(_), Some(name)) => env::temp_dir().join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Warns of a file at `path` that the first incident could not be written to.
+pub(crate) fn warn_if_lost(path: &Path) {
+    if let Err(error) = can_be_written(path) {
         tracing::warn!(
             file = %path.display(),
             %error,
@@ -152,4 +165,18 @@ pub(crate) fn detail(incident: &Incident) -> String {
         let _ = write!(text, "\n  {} {word} {}", one.at, one.costs);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incident_file_that_cannot_be_written_is_replaced_by_a_temporary_one() {
+        let folder = env::temp_dir();
+        let kept = folder.join("kept.jsonl");
+        assert_eq!(writable(&kept), kept);
+        let lost = folder.join("no such folder").join("lost.jsonl");
+        assert_eq!(writable(&lost), folder.join("lost.jsonl"));
+    }
 }

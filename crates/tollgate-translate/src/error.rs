@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Document,
     /// A job could not be read or kept.
     Store,
+    /// The server that keeps the jobs was away for longer than a call waits.
+    Unavailable,
 }
 
 impl Error {
@@ -56,6 +58,10 @@ impl Error {
 
     pub(crate) fn store(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Store, text)
+    }
+
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, text)
     }
 
     pub(crate) fn document(text: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! What happens while the store is away: `[fallback]`, and how long an attempt may take.
 
 use tollgate::spec::Step;
-use tollgate::{FallbackSettings, OnStoreFailure, Policies, Span};
+use tollgate::{FallbackSettings, FallbackStart, OnStoreFailure, Policies, Span};
 
 use super::file::{FallbackTable, StoreTable};
 use super::place::Text;
@@ -49,7 +49,18 @@ impl FallbackConfig {
             return Ok(Self { attempt_timeout, settings });
         };
         let empty = FallbackTable::default();
-        let FallbackTable { instances, probe_min, probe_max } = table.unwrap_or(&empty);
+        let FallbackTable { instances, start, probe_min, probe_max } = table.unwrap_or(&empty);
+        settings.start = match start.as_deref() {
+            None | Some("used") => FallbackStart::Used,
+            Some("share") => FallbackStart::Share,
+            Some(other) => {
+                let what = format!(
+                    "start {other:?} is neither \"used\" nor \"share\": what this process's share counts as when the store \
+                     goes away"
+                );
+                return Err(text.blame(&["fallback", "start"], what));
+            }
+        };
         let probe = |key, given: &Option<String>, otherwise| match given {
             Some(given) => span(text, ["fallback", key], given, PROBE_RANGE),
             None => Ok(otherwise),

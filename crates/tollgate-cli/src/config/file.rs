@@ -184,6 +184,7 @@ impl StrategyTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct FallbackTable {
     pub(super) instances: Option<u64>,
+    pub(super) start: Option<String>,
     pub(super) probe_min: Option<String>,
     pub(super) probe_max: Option<String>,
 }
@@ -265,4 +266,5 @@ pub(super) struct TranslateTable {
     pub(super) url_file: Option<String>,
     pub(super) schema: Option<String>,
     pub(super) lease: Option<String>,
+    pub(super) patience: Option<String>,
 }

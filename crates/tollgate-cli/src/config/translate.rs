@@ -16,13 +16,19 @@ const SCHEMA_DEFAULT: &str = "tollgate";
 /// The shortest and the longest time that a worker may be silent before others take its chunks.
 const LEASE_RANGE: [Span; 2] = [Span::from_secs(1), Span::from_hours(1)];
 
+/// How long a job that runs waits for a database that is away.
+const PATIENCE_DEFAULT: Span = Span::from_mins(30);
+
+/// The shortest and the longest such time that can be set.
+const PATIENCE_RANGE: [Span; 2] = [Span::from_secs(1), Span::from_hours(7 * 24)];
+
 /// Where jobs are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobsConfig {
     /// In a folder of this machine.
     Embedded { path: PathBuf },
     /// In a PostgreSQL database, for workers on many machines.
-    Postgres { url: Secret, schema: String, lease: Span },
+    Postgres { url: Secret, schema: String, lease: Span, patience: Span },
 }
 
 impl JobsConfig {
@@ -32,7 +38,7 @@ impl JobsConfig {
         store: &StoreConfig,
         folder: &Path,
     ) -> Result<Self, Blame> {
-        let TranslateTable { jobs, path, url, url_env, url_file, schema, lease } = table;
+        let TranslateTable { jobs, path, url, url_env, url_file, schema, lease, patience } = table;
         let given = [
             ("path", path.is_some(), "embedded"),
             ("url", url.is_some(), "postgres"),
@@ -40,6 +46,7 @@ impl JobsConfig {
             ("url_file", url_file.is_some(), "postgres"),
             ("schema", schema.is_some(), "postgres"),
             ("lease", lease.is_some(), "postgres"),
+            ("patience", patience.is_some(), "postgres"),
         ];
         let kind = jobs.as_deref().unwrap_or("embedded");
         if !["embedded", "postgres"].contains(&kind) {
@@ -59,7 +66,11 @@ impl JobsConfig {
                 Some(lease) => span(text, ["translate", "lease"], lease, LEASE_RANGE)?,
                 None => LEASE_DEFAULT,
             };
-            return Ok(Self::Postgres { url, schema, lease });
+            let patience = match patience {
+                Some(most) => span(text, ["translate", "patience"], most, PATIENCE_RANGE)?,
+                None => PATIENCE_DEFAULT,
+            };
+            return Ok(Self::Postgres { url, schema, lease, patience });
         }
         Ok(Self::Embedded {
             path: match (path, store) {

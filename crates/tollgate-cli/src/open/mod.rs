@@ -22,7 +22,7 @@ use tollgate_server::wire::StoreHealth;
 
 use self::servers::Remote;
 pub(crate) use self::servers::{certificates, dynamodb_options, postgres_options};
-use crate::config::{self, Config, FallbackConfig, StoreConfig};
+use crate::config::{self, Config, FallbackConfig, StoreConfig, StrategyConfig};
 use crate::strategy::{self, Resilient};
 
 /// A store that is open.
@@ -302,24 +302,52 @@ pub(crate) async fn for_server(
             let store = Kept::Reopening(Arc::new(Atomic::new(store)));
             Ok(Opened { store, key, overrides, chore: None })
         }
+        _ => Box::pin(resilient(store, strategy, fallback, true, clock, observer)).await,
+    }
+}
+
+/// Opens `store` for a translation, which asks for hours and goes on while a server is away. The store decides every call,
+/// whatever the strategy of brokers is.
+pub(crate) async fn for_translation(
+    store: &StoreConfig,
+    fallback: &FallbackConfig,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+) -> Result<Opened, Error> {
+    match store {
+        StoreConfig::Memory { .. } | StoreConfig::Embedded { .. } => {
+            for_command(store, fallback, clock).await
+        }
         _ => {
-            let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, true);
-            let heard = Some(Arc::clone(&observer));
-            let Remote { gate, key, overrides, chore } =
-                Box::pin(servers::open(store, timeout, Arc::clone(&clock), heard)).await?;
-            let attempts = strategy::attempts(store, fallback.attempt_timeout, true);
-            // DynamoDB tells of its own attempts.
-            let tells = !matches!(store, StoreConfig::DynamoDb(_));
-            let tried = Resend::new(gate, attempts, Arc::clone(&clock));
-            let tried = if tells { tried.observer(Arc::clone(&observer)) } else { tried };
-            let (ticking, key) = (Arc::clone(&clock), watch::Sender::new(key));
-            let gate =
-                Resilient::new(tried, attempts, strategy, fallback.settings, clock, observer)?;
-            let chore = chore.map(|chore| tokio::spawn(chore.run(key.clone(), ticking)));
-            let (store, overrides) = (Kept::Resilient(Box::new(gate)), Some(overrides));
-            Ok(Opened { store, key, overrides, chore })
+            let strategy = &StrategyConfig::Atomic;
+            Box::pin(resilient(store, strategy, fallback, false, clock, observer)).await
         }
     }
+}
+
+/// Opens a store on a server for a program that goes on while it is away.
+async fn resilient(
+    store: &StoreConfig,
+    strategy: &StrategyConfig,
+    fallback: &FallbackConfig,
+    is_broker: bool,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+) -> Result<Opened, Error> {
+    let timeout = strategy::attempt_timeout(store, fallback.attempt_timeout, is_broker);
+    let heard = Some(Arc::clone(&observer));
+    let Remote { gate, key, overrides, chore } =
+        servers::open(store, timeout, Arc::clone(&clock), heard).await?;
+    let attempts = strategy::attempts(store, fallback.attempt_timeout, is_broker);
+    // DynamoDB tells of its own attempts.
+    let tells = !matches!(store, StoreConfig::DynamoDb(_));
+    let tried = Resend::new(gate, attempts, Arc::clone(&clock));
+    let tried = if tells { tried.observer(Arc::clone(&observer)) } else { tried };
+    let (ticking, key) = (Arc::clone(&clock), watch::Sender::new(key));
+    let gate = Resilient::new(tried, attempts, strategy, fallback.settings, clock, observer)?;
+    let chore = chore.map(|chore| tokio::spawn(chore.run(key.clone(), ticking)));
+    let (store, overrides) = (Kept::Resilient(Box::new(gate)), Some(overrides));
+    Ok(Opened { store, key, overrides, chore })
 }
 
 /// Where the audit of a broker on `store` is kept; nothing if it is kept in memory.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::ErrorKind;
+use tollgate::{Error, ErrorKind};
 use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{self, Ended, JobSettings, Output};
 use tollgate_translate::plan::{Micros, Plan};
@@ -96,13 +96,15 @@ impl<'a> Account<'a> {
     pub(super) async fn give(&self, ended: &Ended, when: &str) -> Result<ExitCode, Failure> {
         let written = match ended {
             Ended::Completed | Ended::CompletedWithErrors => {
-                let output = Output::of(&**self.jobs, self.id, self.layout).await?;
+                let output = Output::of(&**self.jobs, self.id, self.layout).await;
+                let output = output.map_err(|error| resumable(error.into(), &self.resume))?;
                 self.write(&output.bytes)?;
                 Some(output)
             }
             Ended::Paused { .. } | Ended::Stopped | Ended::Cancelled => None,
         };
-        self.tell(ended, written.as_ref(), when).await?;
+        let told = self.tell(ended, written.as_ref(), when).await;
+        told.map_err(|failure| resumable(failure, &self.resume))?;
         Ok(if *ended == Ended::Completed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
     }
 
@@ -192,6 +194,17 @@ impl<'a> Account<'a> {
             }
             text
         })
+    }
+}
+
+/// `failure`, with the command that goes on if it is an outage.
+pub(super) fn resumable(failure: Failure, command: &str) -> Failure {
+    match failure {
+        Failure::Gate(error) if error.kind() == ErrorKind::Unavailable => {
+            let text = format!("{error}. What is done is kept. Resume with: {command}");
+            Failure::Gate(Error::new(ErrorKind::Unavailable, text).caused_by(error))
+        }
+        other => other,
     }
 }
 

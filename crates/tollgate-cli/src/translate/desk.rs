@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum as _;
 use tollgate::edge::environment;
-use tollgate::{Clock, Gate, Observer, Policy, SystemClock};
-use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, PostgresJobs};
+use tollgate::{Clock, Gate, Observer, OnStoreFailure, Policy, Span, SystemClock};
+use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, Patience, PostgresJobs};
 use tollgate_translate::pipeline::{JobSettings, Options, Pipeline, Route, Throttle};
 use tollgate_translate::provider::gemini::{self, Gemini};
 use tollgate_translate::provider::openai::{self, OpenAi};
 use tollgate_translate::provider::{Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
 
+use super::outages::{Outages, StoreWatch};
 use super::turns::Turns;
 use super::{invalid, list};
 use crate::KEY_VARIABLE;
@@ -23,9 +24,19 @@ use crate::output::Reader;
 use crate::remote::Server;
 use crate::telemetry::{self, Running};
 
+/// The jobs, and how long their calls wait for a database that is away.
+pub(super) struct Jobs {
+    pub(super) store: Arc<dyn JobStore>,
+    pub(super) patience: Patience,
+    /// How long they wait once a job runs.
+    longest: Span,
+}
+
 /// What a command works with.
 pub(super) struct Desk<'a> {
     pub(super) jobs: Arc<dyn JobStore>,
+    pub(super) patience: Patience,
+    pub(super) outages: Outages,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) gate: Arc<dyn Gate>,
     pub(super) reader: Reader,
@@ -35,6 +46,8 @@ pub(super) struct Desk<'a> {
     config: &'a Config,
     /// Jobs with the same provider and quota stand in the same line.
     lines: Mutex<Vec<(Route, Arc<Line>)>>,
+    /// Whether the number of processes that share the store is not configured, so that nobody has a share.
+    has_no_share: bool,
     opened: Option<Opened>,
     running: Running,
 }
@@ -57,6 +70,7 @@ impl Line {
 impl<'a> Desk<'a> {
     /// Opens everything that `provided` and `config` name.
     pub(super) async fn open(
+        jobs: Jobs,
         provided: &'a Provided,
         config: &'a Config,
         server: Option<Server>,
@@ -65,12 +79,18 @@ impl<'a> Desk<'a> {
     ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let again = again(provided, server.as_ref(), named);
+        let has_no_share = server.is_some() && config.store.away().is_none();
         let store = match server {
             Some(server) => broker(server),
             None => config.store.clone(),
         };
+        let running = telemetry::start(&config.telemetry, &clock).await?;
+        let sinks = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+        let watch = StoreWatch::new(sinks, Arc::clone(&clock));
+        let observer = Arc::clone(&watch) as Arc<dyn Observer>;
         // The first turn also says what is wrong with the store, before anything is kept.
-        let opened = open::for_command(&store, &config.fallback, Arc::clone(&clock)).await?;
+        let opened =
+            open::for_translation(&store, &config.fallback, Arc::clone(&clock), observer).await?;
         let (gate, opened): (Arc<dyn Gate>, _) = match store {
             StoreConfig::Embedded { .. } => {
                 opened.close().await?;
@@ -79,10 +99,25 @@ impl<'a> Desk<'a> {
             }
             _ => (opened.gate(), Some(opened)),
         };
-        let jobs = jobs(config).await?;
-        let running = telemetry::start(&config.telemetry, &clock).await?;
+        let Jobs { store: jobs, patience, longest } = jobs;
+        patience.set(longest);
+        let outages = Outages::new(watch.away(), patience.away());
         let lines = Mutex::default();
-        Ok(Self { jobs, clock, gate, reader, again, provided, config, lines, opened, running })
+        Ok(Self {
+            jobs,
+            patience,
+            outages,
+            clock,
+            gate,
+            reader,
+            again,
+            provided,
+            config,
+            lines,
+            has_no_share,
+            opened,
+            running,
+        })
     }
 
     /// What is wrong with the flags, said before there is a job. Jobs may name what was not typed.
@@ -128,6 +163,13 @@ impl<'a> Desk<'a> {
             return Ok(Arc::clone(line));
         }
         let policy = policy(self.config, &route)?;
+        if self.has_no_share && policy.on_store_failure() == OnStoreFailure::Fallback {
+            return Err(invalid(format!(
+                "the policy {:?} falls back on a share, and with --server nothing says of how many; name the broker in the \
+                 configuration instead, as in [store] kind = \"broker\" with [fallback] instances = 10",
+                policy.name()
+            )));
+        }
         let provider = provider(self.provided, &route, &self.clock)?;
         let subject = route.subject.clone().unwrap_or_default();
         let throttle = Arc::new(Throttle::observed(
@@ -162,23 +204,38 @@ impl<'a> Desk<'a> {
     }
 
     /// Lets the sinks write what they have, and lets go of the store.
-    pub(super) async fn close(self) -> Result<(), Failure> {
-        self.running.drain().await;
-        if let Some(opened) = self.opened {
-            opened.close().await?;
+    pub(super) async fn close(self) {
+        // What is posted to the store at the end is counted, too.
+        if let Some(opened) = self.opened
+            && let Err(error) = opened.close().await
+        {
+            warn(&Failure::from(error).problem().detail);
         }
-        Ok(())
+        self.running.drain().await;
     }
 }
 
-/// The jobs of the configuration.
-pub(super) async fn jobs(config: &Config) -> Result<Arc<dyn JobStore>, Failure> {
+/// The jobs of the configuration. Until a job runs, a database that is away is waited for briefly.
+pub(super) async fn jobs(config: &Config) -> Result<Jobs, Failure> {
     Ok(match &config.jobs {
-        JobsConfig::Embedded { path } => Arc::new(EmbeddedJobs::open(path)?),
-        JobsConfig::Postgres { url, schema, lease } => {
-            Arc::new(PostgresJobs::open(&url.read()?, schema).await?.with_lease(*lease))
+        JobsConfig::Embedded { path } => Jobs {
+            store: Arc::new(EmbeddedJobs::open(path)?),
+            patience: Patience::default(),
+            longest: Span::ZERO,
+        },
+        JobsConfig::Postgres { url, schema, lease, patience: longest } => {
+            let store = PostgresJobs::open(&url.read()?, schema).await?.with_lease(*lease);
+            let patience = store.patience().clone();
+            Jobs { store: Arc::new(store), patience, longest: *longest }
         }
     })
+}
+
+/// A line on standard error for what is no failure.
+pub(super) fn warn(text: &str) {
+    use std::io::Write as _;
+    // Work goes on where nobody reads.
+    drop(writeln!(std::io::stderr(), "warning: {text}"));
 }
 
 /// The flags that were typed, as a route.

@@ -13,7 +13,7 @@ use tollgate::{ErrorKind, Span, Timestamp};
 use tollgate_translate::job::JobState;
 use tollgate_translate::pipeline::{Ended, Options, Single};
 
-use super::desk::Desk;
+use super::desk::{self, Desk};
 use super::watch::Told;
 use super::{invalid, list};
 use crate::failure::Failure;
@@ -23,6 +23,9 @@ const RUNTIME: &str = "AWS_LAMBDA_RUNTIME_API";
 
 /// A function is paid while it waits, so it waits in line no longer than a minute's quota takes.
 const PATIENCE: Span = Span::from_mins(1);
+
+/// The same for a database of jobs that is away.
+const JOBS_PATIENCE: Span = Span::from_secs(10);
 
 /// What the state machine sends.
 #[derive(Debug, Deserialize)]
@@ -48,6 +51,9 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     let at = environment(RUNTIME).ok_or_else(none)?;
     let runtime = Arc::new(Runtime { at: format!("http://{at}/2018-06-01/runtime/invocation") });
     let mut told = Told::listen()?;
+    // The state machine calls again, which costs less than a function that waits.
+    desk.patience.shorten(JOBS_PATIENCE);
+    let mut outages = desk.outages.clone();
     loop {
         let asked = Arc::clone(&runtime);
         let (request, event) = tokio::select! {
@@ -63,6 +69,9 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
                 ("error", serde_json::to_vec(&error))
             }
         };
+        for line in outages.news(None, desk.clock.now()) {
+            desk::warn(&line);
+        }
         let body = body.map_err(|error| invalid(format!("the answer cannot be sent: {error}")))?;
         let told = Arc::clone(&runtime);
         blocking(move || told.tell(&request, path, &body)).await?;

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output::{self, Reader, table};
 
 pub(super) async fn jobs(config: &Config, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?;
+    let store = desk::jobs(config).await?.store;
     let mut rows = Vec::new();
     for job in store.jobs().await? {
         rows.push(row(&*store, &job).await?);
@@ -67,7 +67,7 @@ pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failur
 }
 
 pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?;
+    let store = desk::jobs(config).await?.store;
     let job = job(&*store, id).await?;
     let mut whole = row(&*store, &job).await?;
     let chunks = store.chunks(id).await?;
@@ -128,7 +128,7 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
 }
 
 pub(super) async fn cancel(config: &Config, id: &str, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?;
+    let store = desk::jobs(config).await?.store;
     let was = job(&*store, id).await?.state;
     if was.is_over() {
         return Err(invalid(format!("the job {id} is {was} already; nothing was changed")));

@@ -56,8 +56,8 @@ pub(super) async fn run(
         output::line(plan.to_string().trim_end())?;
     }
     warn_of_language(&spec, reader)?;
-    let store = desk::jobs(config).await?;
-    let there = identified(&mut spec, &*store).await?;
+    let jobs = desk::jobs(config).await?;
+    let there = identified(&mut spec, &*jobs.store).await?;
     if !there {
         check_output(flags, &spec)?;
     }
@@ -70,10 +70,9 @@ pub(super) async fn run(
         output::line("nothing was started")?;
         return Ok(ExitCode::from(DENIED));
     }
-    drop(store);
-    let desk = Desk::open(&flags.working.provided, config, server, named, reader).await?;
+    let desk = Desk::open(jobs, &flags.working.provided, config, server, named, reader).await?;
     let done = work(flags, &desk, &spec, &plan).await;
-    desk.close().await?;
+    desk.close().await;
     done
 }
 

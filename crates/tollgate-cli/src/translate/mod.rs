@@ -5,12 +5,14 @@ mod desk;
 mod lambda;
 mod list;
 mod make;
+mod outages;
 mod screen;
 mod turns;
 mod watch;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tollgate::ErrorKind;
 use tollgate_translate::pipeline::{Amendment, Route};
@@ -19,6 +21,7 @@ use tollgate_translate::plan::{Micros, Prices};
 use crate::args::{Resume, TranslateCommand, TranslateFlags, Working};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::incidents;
 use crate::output::Reader;
 use crate::remote::Server;
 use account::Account;
@@ -37,7 +40,7 @@ pub(crate) async fn run(
             "jobs are kept where [translate] says, not at a broker; leave --server out",
         ));
     }
-    let config = Config::load(named)?;
+    let mut config = Config::load(named)?;
     match flags.command {
         None => make::run(&flags.making, &config, server, named, reader).await,
         Some(Jobs) => list::jobs(&config, reader).await,
@@ -47,18 +50,22 @@ pub(crate) async fn run(
             resume(&wanted, &config, server, named, reader).await
         }
         Some(TranslateCommand::Worker { provided }) => {
-            let desk = Desk::open(&provided, &config, server, named, reader).await?;
+            let jobs = desk::jobs(&config).await?;
+            let desk = Desk::open(jobs, &provided, &config, server, named, reader).await?;
             let done = match desk.check() {
                 Ok(()) => watch::worker(&desk).await,
                 Err(failure) => Err(failure),
             };
-            desk.close().await?;
+            desk.close().await;
             done
         }
         Some(TranslateCommand::Lambda { provided }) => {
-            let desk = Desk::open(&provided, &config, server, named, reader).await?;
+            // The package of a function cannot be written to.
+            config.telemetry.incident_file = incidents::writable(&config.telemetry.incident_file);
+            let jobs = desk::jobs(&config).await?;
+            let desk = Desk::open(jobs, &provided, &config, server, named, reader).await?;
             let done = lambda::serve(&desk).await;
-            desk.close().await?;
+            desk.close().await;
             done
         }
     }
@@ -79,12 +86,13 @@ async fn resume(
         (desk::jobs(config).await?, working.model.is_some() || max_cost.is_some());
     let again = desk::again(&working.provided, server.as_ref(), named);
     let output = working.output.as_deref();
-    let account = Account::open(&jobs, reader, id, output, &again, None).await?;
+    let store = Arc::clone(&jobs.store);
+    let account = Account::open(&store, reader, id, output, &again, None).await?;
     if let (Some(over), false, false) = (&account.over, *retry_failed, changes) {
         return account.give(over, "").await;
     }
     account.check()?;
-    let desk = Desk::open(&working.provided, config, server, named, reader).await?;
+    let desk = Desk::open(jobs, &working.provided, config, server, named, reader).await?;
     let done = async {
         let line = desk.line_of(id).await?;
         let pipeline = desk.pipeline(&line, !working.no_wait);
@@ -101,7 +109,7 @@ async fn resume(
         watch::job(&desk, &line, &pipeline, &account).await
     }
     .await;
-    desk.close().await?;
+    desk.close().await;
     done
 }
 
@@ -138,7 +146,7 @@ fn invalid(text: impl Into<String>) -> Failure {
 impl From<tollgate_translate::Error> for Failure {
     fn from(error: tollgate_translate::Error) -> Self {
         match error.kind() {
-            tollgate_translate::ErrorKind::Store => {
+            tollgate_translate::ErrorKind::Store | tollgate_translate::ErrorKind::Unavailable => {
                 Self::new(ErrorKind::Unavailable, error.to_string())
             }
             _ => invalid(error.to_string()),

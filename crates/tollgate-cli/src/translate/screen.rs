@@ -1,9 +1,11 @@
 //! A translation as a person sees it: a bar, tokens, where the quota stands, and when it ends.
 
 use jiff::tz::TimeZoneDatabase;
-use tollgate::{CalendarWindow, Policy, Rule, Span, Standing, Timestamp};
+use tollgate::{CalendarWindow, OnStoreFailure, Policy, Rule, Span, Standing, Timestamp};
 use tollgate_translate::pipeline::{Failure, Progress};
 use tollgate_translate::plan::{Micros, Plan};
+
+use super::outages::Outages;
 
 /// How wide the bar is.
 const BAR: u64 = 30;
@@ -22,6 +24,7 @@ pub(super) struct Scene<'a> {
     pub(super) done_before: u64,
     pub(super) now: Timestamp,
     pub(super) resume: &'a str,
+    pub(super) outages: &'a Outages,
 }
 
 impl Scene<'_> {
@@ -51,6 +54,7 @@ impl Scene<'_> {
             let left = end.since(self.now).for_people();
             lines.push(format!("ends      about {}, in {left}", seconds(end)));
         }
+        lines.extend(self.outages.lasting(self.policy, self.now));
         lines.extend(self.retry().map(|(why, when)| format!("trouble   {why}; {when}")));
         lines.extend(self.pause());
         lines.join("\n")
@@ -70,6 +74,11 @@ impl Scene<'_> {
     /// Why the last call failed, and when it is made again.
     fn retry(&self) -> Option<(&str, String)> {
         let Progress { retry, retry_at, paused: None, .. } = self.progress else { return None };
+        // Nothing is called then, so the trouble is the outage, which has a line of its own.
+        let is_closed = self.policy.on_store_failure() == OnStoreFailure::Closed;
+        if is_closed && self.outages.is_store_away() {
+            return None;
+        }
         let left = retry_at.unwrap_or(self.now).since(self.now).for_people();
         Some((retry.as_deref()?, format!("tries again in {left}")))
     }
@@ -176,12 +185,23 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::watch;
     use tollgate::{Limit, Period};
-    use tollgate_translate::job::Counts;
+    use tollgate_translate::job::{Away, Counts};
 
     const HOUR: u64 = 3_600;
 
     fn shown(progress: &Progress, done_before: u64, now: Timestamp) -> (String, String) {
+        shown_without(None, progress, done_before, now)
+    }
+
+    /// The same while the store is `away`.
+    fn shown_without(
+        away: Option<Away>,
+        progress: &Progress,
+        done_before: u64,
+        now: Timestamp,
+    ) -> (String, String) {
         let day = CalendarWindow::new(25, Period::Day).in_zone("America/Los_Angeles");
         let policy = Policy::new("free", [Limit::new("rpd", "requests", day)]).unwrap();
         let standing = [Standing {
@@ -195,7 +215,8 @@ mod tests {
             refilled_at: None,
         }];
         let (standing, policy, plan, resume) = (&standing[..], &policy, None, "tollgate …");
-        let scene = Scene { progress, standing, policy, plan, done_before, now, resume };
+        let outages = &Outages::new(watch::channel(away).1, watch::channel(None).1);
+        let scene = Scene { progress, standing, policy, plan, done_before, now, resume, outages };
         (scene.draw(), scene.brief())
     }
 
@@ -239,6 +260,19 @@ mod tests {
             brief,
             "0/0 chunks; fake:1 cannot be reached: connection refused; it is tried again"
         );
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_seen_with_what_happens_meanwhile_and_no_trouble_besides() {
+        let now = Timestamp::from_secs(1_700_000_000);
+        let progress =
+            Progress { retry: Some("the store cannot be asked".to_owned()), ..Progress::default() };
+        let since = Timestamp::from_secs(1_700_000_000 - 90);
+        let away = Away { since, why: "redis: nothing listens there".to_owned() };
+        let (drawn, _) = shown_without(Some(away), &progress, 0, now);
+        let line = "\nstore     the store of the quota is away (redis: nothing listens there); nothing is called until it is \
+                    back (on_store_failure = \"closed\"), for 1m 30s";
+        assert!(drawn.ends_with(line), "{drawn}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tollgate_translate::job::Job;
 use tollgate_translate::pipeline::{self, Amendment, Ended, Pipeline, Stop};
 use tollgate_translate::{Error, ErrorKind as Kind};
 
-use super::account::{Account, raised};
+use super::account::{Account, raised, resumable};
 use super::desk::{Desk, Line};
 use super::screen::{self, Scene};
 use crate::DENIED;
@@ -20,6 +20,11 @@ use crate::view::View;
 /// How often the screen is drawn again without news, since time passes on it.
 const REDRAW: Span = Span::from_secs(1);
 
+/// How long a database of jobs that is away is waited for after Ctrl-C, for the sake of answers that are paid; and after a
+/// second one.
+const STOPPING_PATIENCE: Span = Span::from_secs(10);
+const STOPPED_PATIENCE: Span = Span::from_secs(1);
+
 /// Works on the job `id` until it is over, paused or stopped, and writes its document if it is over.
 pub(super) async fn job(
     desk: &Desk<'_>,
@@ -27,13 +32,17 @@ pub(super) async fn job(
     pipeline: &Pipeline,
     account: &Account<'_>,
 ) -> Result<ExitCode, Failure> {
-    let mut ended = watched(desk, line, pipeline, account).await?;
+    let watched = || async {
+        let ended = watched(desk, line, pipeline, account).await;
+        ended.map_err(|failure| resumable(failure, &account.resume))
+    };
+    let mut ended = watched().await?;
     while let Ended::Paused { raise_to: Some(to), .. } = ended
         && account.may_raise(to).await?
     {
         let amendment = Amendment { ask_above: Some(to), ..Amendment::default() };
         pipeline.amend(account.id, &amendment).await?;
-        ended = watched(desk, line, pipeline, account).await?;
+        ended = watched().await?;
     }
     let when = match &ended {
         Ended::Paused { resume_at: Some(at), .. } => {
@@ -64,18 +73,20 @@ async fn watched(
     let run = pipeline.run(id, &stop);
     tokio::pin!(run);
     let mut looked = Box::pin(looked_after(desk, line, Span::ZERO));
+    let mut outages = desk.outages.clone();
     loop {
         let mut over = None;
         tokio::select! {
             biased;
             ended = &mut run => over = Some(ended?),
             () = told.heard() => {
+                view.leave();
                 if stop.is_set() {
-                    view.leave();
+                    desk.patience.shorten(STOPPED_PATIENCE);
                     return Ok(Ended::Stopped);
                 }
+                desk.patience.shorten(STOPPING_PATIENCE);
                 stopper.stop();
-                view.leave();
                 let calls = news.borrow().under_way.saturating_sub(line.waiting());
                 let text = match calls {
                     0 => "stopping; no call is on its way".to_owned(),
@@ -89,13 +100,29 @@ async fn watched(
                 standing = now;
                 looked = Box::pin(looked_after(desk, line, REDRAW));
             }
+            () = outages.changed() => {}
             Ok(()) = news.changed() => {}
+        }
+        let now = desk.clock.now();
+        let outage_news = outages.news(Some(&line.policy), now);
+        if !view.redraws() {
+            for text in outage_news {
+                view.show(String::new, || text);
+            }
         }
         let mut progress = news.borrow_and_update().clone();
         progress.in_line = line.waiting();
-        let now = desk.clock.now();
         let (standing, policy) = (standing.as_slice(), &line.policy);
-        let scene = Scene { progress: &progress, standing, policy, plan, done_before, now, resume };
+        let scene = Scene {
+            progress: &progress,
+            standing,
+            policy,
+            plan,
+            done_before,
+            now,
+            resume,
+            outages: &outages,
+        };
         // Before the first news there is nothing to show, and in a log only what changed is worth a line.
         let (counts, trouble) = (&progress.counts, progress.retry.clone());
         let change = (counts.done, counts.failed, progress.paused.clone(), trouble);
@@ -157,21 +184,29 @@ pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
         Ok(line) => Ok(desk.pipeline(&line, false)),
         Err(failure) => Err(Error::new(Kind::Invalid, failure.problem().detail.clone())),
     };
+    let mut outages = desk.outages.clone();
     let work = pipeline::work(&*desk.jobs, &*desk.clock, &stop, pipeline_for, tell);
     tokio::pin!(work);
     loop {
         tokio::select! {
             biased;
             done = &mut work => {
-                done?;
+                let again = format!("tollgate translate worker{}", desk.again);
+                done.map_err(|error| resumable(error.into(), &again))?;
                 return Ok(ExitCode::SUCCESS);
             }
             () = told.heard() => {
                 if stop.is_set() {
                     return Ok(ExitCode::from(DENIED));
                 }
+                desk.patience.shorten(STOPPING_PATIENCE);
                 stopper.stop();
             }
+            () = outages.changed() => {}
+        }
+        for text in outages.news(None, desk.clock.now()) {
+            view.show(|| text.clone(), || text.clone());
+            view.leave();
         }
     }
 }

@@ -14,6 +14,7 @@
 mod chunk;
 mod draft;
 mod embedded;
+mod patience;
 mod postgres;
 mod sqlite;
 mod state;
@@ -26,6 +27,7 @@ use crate::error::Error;
 pub use chunk::{ChunkRecord, Claim, Counts, Next, Part, Run, Step, Used};
 pub use draft::{Draft, Drafts, Texts};
 pub use embedded::EmbeddedJobs;
+pub use patience::{Away, Patience};
 pub use postgres::{LEASE_DEFAULT, PostgresJobs};
 pub use state::{ChunkState, JobState};
 pub use store::{Hold, JobStore};

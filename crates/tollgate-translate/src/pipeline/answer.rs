@@ -142,11 +142,11 @@ impl Attempt {
                 let until = self.now() + self.delay(error.retry_after);
                 drop(self.engine.throttle.refused(tokens, &error, until).await);
                 self.engine.saw_violation();
-                self.again_later(error.text, Some(until), used).await
+                self.again_later(error.text, until, used).await
             }
             Kind::Overloaded | Kind::Unreachable | Kind::Unanswered | Kind::Garbled => {
                 let until = self.now() + self.delay(error.retry_after);
-                self.again_later(error.text, Some(until), used).await
+                self.again_later(error.text, until, used).await
             }
             Kind::NotInTier | Kind::Gone | Kind::Denied | Kind::NotProvider => {
                 self.record(Step::Back).await?;
@@ -177,10 +177,9 @@ impl Attempt {
     pub(super) async fn again_later(
         &self,
         reason: String,
-        until: Option<Timestamp>,
+        at: Timestamp,
         used: Used,
     ) -> Result<Came, Error> {
-        let at = until.unwrap_or_else(|| self.now() + self.delay(None));
         self.engine.saw_failure();
         let (why, drafts) = (reason.clone(), self.claim.drafts.clone());
         self.record(Step::Again { at, reason: why, drafts, used, is_fault: false }).await?;

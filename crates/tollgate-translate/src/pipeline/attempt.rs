@@ -8,14 +8,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tollgate::{Backoff, Guard, Span, Timestamp, edge};
+use tollgate::{Backoff, ErrorKind as GateErrorKind, Guard, Span, Timestamp, edge};
 use tollgate_telemetry::TranslationMeters;
 
 use super::alike::Useless;
 use super::book::{Asking, Book, Budget};
 use super::throttle::Pass;
 use super::{Engine, Options};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::job::{Claim, Step, Used};
 use crate::plan::Micros;
 use crate::provider::ProviderErrorKind as Kind;
@@ -45,6 +45,8 @@ pub(super) enum Came {
     Again(Timestamp, String),
     /// The quota is used up until this time, as far as can be told from a place in line.
     Full(Timestamp, String),
+    /// The gate did not decide, because its store is away or busy; and why.
+    Undecided(String),
     /// There is not enough money for the call.
     Poor(Poor),
     /// Nothing goes on before this time, or before somebody acts.
@@ -127,7 +129,8 @@ impl Attempt {
         let mut tries = 0;
         while let Err(error) = self.engine.store.record(&self.claim, &step).await {
             tries += 1;
-            if RECORDS_MAX <= tries {
+            // A store that can be away waits by itself.
+            if RECORDS_MAX <= tries || error.kind() == ErrorKind::Unavailable {
                 return Err(error);
             }
             let wait = BACKOFF.delay(tries - 1, edge::random());
@@ -167,9 +170,21 @@ impl Attempt {
             Ok(Pass::Never(why)) => {
                 Err(self.divide(why, &self.claim.drafts, Used::default()).await?)
             }
-            // The gate could not decide, so nobody may go; it may be able to later.
-            Err(error) => Err(self.again_later(error.to_string(), None, Used::default()).await?),
+            Ok(Pass::Undecided(why)) => Err(self.undecided(why).await?),
+            Err(error) if error.is_unavailable() || error.kind() == GateErrorKind::Contended => {
+                Err(self.undecided(error.to_string()).await?)
+            }
+            Err(error) => {
+                self.record(Step::Back).await?;
+                Err(Came::Pause(None, format!("the quota cannot be asked: {error}")))
+            }
         })
+    }
+
+    /// Puts the chunk back, unchanged: neither it nor the provider is to blame.
+    async fn undecided(&self, why: String) -> Result<Came, Error> {
+        self.record(Step::Back).await?;
+        Ok(Came::Undecided(why))
     }
 
     async fn send(

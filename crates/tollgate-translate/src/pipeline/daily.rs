@@ -38,7 +38,7 @@ impl Attempt {
         let hint = error.retry_after.filter(|hint| *hint <= LOOK_AFTER_MAX).unwrap_or_default();
         let until = now + hint.max(LOOK_AFTER_MIN);
         drop(self.engine.throttle.refused(tokens, &error, until).await);
-        self.again_later(error.text, Some(until), Used::default()).await
+        self.again_later(error.text, until, Used::default()).await
     }
 
     /// Whether a chunk of the job was refused for the same reason on the same day, and its second look is due by now.

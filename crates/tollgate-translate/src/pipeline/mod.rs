@@ -19,6 +19,7 @@ mod single;
 mod spec;
 mod stop;
 mod throttle;
+mod undecided;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};

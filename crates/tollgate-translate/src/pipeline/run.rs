@@ -9,6 +9,7 @@ use tollgate::{Span, Timestamp};
 use super::alike::Streak;
 use super::attempt::{Attempt, Came, Poor};
 use super::book::Book;
+use super::undecided::Undecided;
 use super::{Engine, Pipeline, Progress, Stop};
 use crate::error::Error;
 use crate::job::{JobState, Next};
@@ -61,8 +62,9 @@ impl Pipeline {
         let book = Arc::new(Book::of(&*engine.store, id).await?);
         engine.take_up(&book).await?;
         let (stop, began_at) = (stop.clone(), engine.clock.now());
-        let (streak, retry) = (Streak::default(), None);
-        let mut rounds = Rounds { engine, id, book, stop, began_at, probes, retry, streak };
+        let (streak, retry, undecided) = (Streak::default(), None, Undecided::default());
+        let mut rounds =
+            Rounds { engine, id, book, stop, began_at, probes, retry, streak, undecided };
         rounds.run().await
     }
 }
@@ -80,6 +82,8 @@ pub(super) struct Rounds<'a> {
     pub(super) retry: Option<(Timestamp, String)>,
     /// The last answers, if nothing of them could be used.
     pub(super) streak: Streak,
+    /// Whether the gate decides.
+    pub(super) undecided: Undecided,
 }
 
 impl Rounds<'_> {
@@ -160,9 +164,10 @@ impl Rounds<'_> {
         loop {
             let mut later = None;
             // After a useless answer the others are waited for: if they are useless too, the job is paused.
-            let is_careful = alone || self.streak.is_on();
+            let is_careful = alone || self.streak.is_on() || self.undecided.is_on();
             let most = if is_careful { 1 } else { self.engine.options.parallel };
-            while !empties && tasks.len() < most && !self.stop.is_set() {
+            let held = self.undecided.until(self.engine.clock.now());
+            while held.is_none() && !empties && tasks.len() < most && !self.stop.is_set() {
                 match self.claim().await? {
                     Next::Chunk(claim) => {
                         let (engine, book) = (Arc::clone(self.engine), Arc::clone(&self.book));
@@ -188,14 +193,18 @@ impl Rounds<'_> {
             self.tell(tasks.len(), None).await?;
             let now = self.engine.clock.now();
             // A full house looks up too, to tell how far others are.
-            let alarm = later.unwrap_or(Timestamp::MAX).min(now + look);
+            let alarm = later.or(held).unwrap_or(Timestamp::MAX).min(now + look);
             let came = tokio::select! {
                 biased;
                 () = self.stop.wait() => return Ok(Ended::Stopped),
                 Some(ended) = tasks.join_next() => joined(ended)?,
                 () = self.engine.clock.sleep_until(alarm) => continue,
             };
+            if !matches!(came, Came::Undecided(_) | Came::Poor(_)) {
+                self.undecided.end();
+            }
             match came {
+                Came::Undecided(why) => self.retry = Some((self.undecided.add(now), why)),
                 Came::On => (alone, self.retry) = (false, None),
                 Came::Useful => {
                     (alone, self.retry) = (false, None);

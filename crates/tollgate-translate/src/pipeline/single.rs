@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tollgate::Timestamp;
+use tollgate::{Span, Timestamp};
 
 use super::alike::{self, Streak};
 use super::attempt::{Attempt, Came, Poor};
 use super::book::Book;
 use super::run::{Ended, LOOK_EVERY_SHARED, Rounds, halted};
+use super::undecided::Undecided;
 use super::{Pipeline, Stop};
 use crate::error::Error;
 use crate::job::{JobState, Next};
+
+/// How long to wait where the gate did not decide.
+const ASK_AGAIN: Span = Span::from_secs(10);
 
 /// What became of a single chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +44,9 @@ impl Pipeline {
         let book = Arc::new(Book::of(&*engine.store, id).await?);
         engine.take_up(&book).await?;
         let (stop, began_at) = (Stop::never(), engine.clock.now());
-        let (streak, retry) = (Streak::default(), None);
-        let rounds = Rounds { engine, id, book, stop, began_at, probes: false, retry, streak };
+        let (streak, retry, undecided) = (Streak::default(), None, Undecided::default());
+        let rounds =
+            Rounds { engine, id, book, stop, began_at, probes: false, retry, streak, undecided };
         let claim = match rounds.claim().await? {
             Next::Chunk(claim) => claim,
             Next::Later(at) => return Ok(Single::Later(at)),
@@ -61,6 +66,7 @@ impl Pipeline {
                 }
             }
             Came::Full(at, why) => (Some(at), why, None),
+            Came::Undecided(_) => return Ok(Single::Later(engine.clock.now() + ASK_AGAIN)),
             Came::Poor(Poor { is_contended: true, .. }) => {
                 return Ok(Single::Later(engine.clock.now() + LOOK_EVERY_SHARED));
             }

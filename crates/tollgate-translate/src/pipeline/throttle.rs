@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use tollgate::incident::{RETRY_AFTER_MAX, Recorder, Violation, report_violation};
 use tollgate::{
-    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer, Policy,
-    Queue, Rule, Span, Timestamp, Wait,
+    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer,
+    OnStoreFailure, Policy, Queue, Rule, Span, Timestamp, Wait,
 };
 use tollgate_telemetry::Meters;
 
@@ -49,6 +49,8 @@ pub(super) enum Pass {
     NotBefore(Timestamp, String),
     /// It can never go: it costs more than the limit.
     Never(String),
+    /// The store is away, and this process's share of the quota does not suffice.
+    Undecided(String),
 }
 
 /// An observer for those who do not want one.
@@ -131,6 +133,9 @@ impl Throttle {
         let deadline = self.clock.now() + patience;
         Ok(match self.queue.acquire_within(&ask, deadline).await? {
             Decision::Admitted(permit) => Pass::Go(Guard::new(&self.gate, permit)),
+            Decision::Denied(denial) if self.is_of_share(&denial) => {
+                Pass::Undecided(self.share_is_used(&denial))
+            }
             Decision::Denied(denial) => match denial.wait {
                 Wait::Until(_) => {
                     let wait = denial.retry_after().unwrap_or_default();
@@ -143,6 +148,21 @@ impl Throttle {
                 )),
             },
         })
+    }
+
+    /// Whether a denial is about this process's share alone, so that the store may admit as soon as it is back.
+    fn is_of_share(&self, denial: &Denial) -> bool {
+        let policy = self.policy.for_subject(&self.subject);
+        denial.degraded && policy.on_store_failure() == OnStoreFailure::Fallback
+    }
+
+    fn share_is_used(&self, denial: &Denial) -> String {
+        let Denial { limit, unit, asked, most, .. } = denial;
+        let share = match denial.wait {
+            Wait::Until(_) => "is used up".to_owned(),
+            Wait::Never => format!("is {most} {unit}, and the call needs {asked}"),
+        };
+        format!("the store is away, and this process's share of the limit {limit} {share}")
     }
 
     /// How long to wait beyond the time of a refusal: the provider's day begins by another clock than ours.

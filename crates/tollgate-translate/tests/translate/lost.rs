@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{ManualClock, Span, SystemClock};
+use tollgate::{Clock as _, ManualClock, Span, SystemClock};
 use tollgate_testing::fakes::gemini::{FakeGemini, Settings};
 use tollgate_testing::servers::{Postgres, eventually};
-use tollgate_translate::Layout;
 use tollgate_translate::job::{JobStore as _, Next, PostgresJobs};
 use tollgate_translate::pipeline::{Ended, Stop};
+use tollgate_translate::{ErrorKind, Layout};
 
 use crate::child::{JOB, pipeline, pipeline_of};
 use crate::desk::{chunks_of, expected, spec};
@@ -113,4 +113,53 @@ fn a_database_that_does_not_answer_is_an_error_and_the_next_statement_is_answere
         assert_eq!(server.psql(&database, end).unwrap(), "t");
     });
     assert_eq!(runtime.block_on(store.jobs()).unwrap(), []);
+}
+
+/// R003.5: a call waits for a database that is away as long as it is told, and says so meanwhile.
+#[test]
+fn r003_5_a_database_that_is_away_for_minutes_is_waited_for() {
+    let mut server = Postgres::start().unwrap();
+    let url = server.url(&server.database().unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let timer = ManualClock::new();
+    let store = runtime.block_on(PostgresJobs::open(&url, "tollgate")).unwrap();
+    let store = Arc::new(store.timed_by(Arc::new(timer.clone())));
+    let patience = store.patience().clone();
+    let ask = || {
+        let store = Arc::clone(&store);
+        runtime.spawn(async move { store.jobs().await })
+    };
+    // Pauses between attempts pass at once, and an attempt has its time.
+    let passes = |done: &dyn Fn() -> bool| {
+        let mut looks = 0;
+        eventually(|| {
+            looks += 1;
+            if looks % 50 == 0 {
+                timer.advance(Span::from_secs(6));
+            }
+            done().then_some(())
+        })
+        .unwrap();
+    };
+    patience.set(Span::from_mins(10));
+    server.process().kill().unwrap();
+    let waiting = ask();
+    passes(&|| patience.away().borrow().is_some());
+    timer.advance(Span::from_mins(5));
+    passes(&|| {
+        Span::from_mins(6) < timer.now().since(patience.away().borrow().clone().unwrap().since)
+    });
+    assert!(!waiting.is_finished());
+    server.restart().unwrap();
+    passes(&|| waiting.is_finished());
+    assert_eq!(runtime.block_on(waiting).unwrap().unwrap(), []);
+    assert_eq!(*patience.away().borrow(), None);
+    server.process().kill().unwrap();
+    let waiting = ask();
+    passes(&|| patience.away().borrow().is_some());
+    // Whoever waits already is told, too.
+    patience.shorten(Span::from_secs(1));
+    passes(&|| waiting.is_finished());
+    let error = runtime.block_on(waiting).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

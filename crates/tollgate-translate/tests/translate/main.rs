@@ -14,6 +14,7 @@ mod handbook;
 mod kept;
 mod lost;
 mod money;
+mod outages;
 mod pauses;
 mod plans;
 mod prompts;

@@ -236,6 +236,16 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "3",
         ),
         (
+            "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1/\"\n[fallback]\nstart = \"full\"",
+            "5: start \"full\" is neither \"used\" nor \"share\": what this process's share counts as when the store goes away",
+            "\"full\"",
+        ),
+        (
+            "[translate]\npatience = \"5m\"",
+            "2: patience is for jobs = \"postgres\"; remove it, or use that",
+            "\"5m\"",
+        ),
+        (
             "[translate]\njobs = \"redis\"",
             "2: jobs \"redis\" is neither \"embedded\" nor \"postgres\"",
             "\"redis\"",

@@ -2,6 +2,7 @@
 
 mod cost;
 mod documents;
+mod outages;
 mod pauses;
 mod shared;
 

@@ -1,13 +1,14 @@
 //! One connection to the server, made anew when it is lost.
 //!
 //! A server that restarts, or a proxy that drops what was idle, costs a moment and no run: a statement that lost its connection is
-//! asked again. Whether the server had done it is unknown, so every statement of these jobs says the same when it is asked
-//! twice. An answer that does not come at all is an error after a while, and its connection is given up.
+//! asked again, for as long as the [`Patience`] says. Whether the server had done it is unknown, so every statement of these jobs
+//! says the same when it is asked twice. A connection on which no answer comes is given up.
 
 use std::error::Error as StdError;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
@@ -15,13 +16,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate::{Backoff, Clock, Span, SystemClock, edge};
 
 use crate::error::Error;
+use crate::job::patience::{self, Patience};
 use crate::provider::tls_config;
 
 /// How long a connection, or the answer to a statement, may take.
 const REPLY_TIMEOUT: Span = Span::from_secs(30);
-
-/// How often a statement is asked that loses its connection: for some seconds, in which a server restarts.
-const TRIES_MAX: u32 = 7;
 
 const BACKOFF: Backoff = Backoff {
     base: Span::from_millis(100),
@@ -36,6 +35,7 @@ pub(super) struct Connection {
     tls: MakeRustlsConnect,
     client: Mutex<Option<Arc<Client>>>,
     pub(super) timer: Arc<dyn Clock>,
+    pub(super) patience: Patience,
 }
 
 /// Why a statement has no answer.
@@ -62,7 +62,8 @@ impl Connection {
             config.connect_timeout(REPLY_TIMEOUT.into());
         }
         let tls = MakeRustlsConnect::new(tls_config()?);
-        Ok(Self { config, tls, client: Mutex::new(None), timer: Arc::new(SystemClock) })
+        let (client, timer) = (Mutex::new(None), Arc::new(SystemClock));
+        Ok(Self { config, tls, client, timer, patience: Patience::default() })
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
@@ -83,40 +84,66 @@ impl Connection {
         Ok(client)
     }
 
-    /// What `ask` comes to on a connection that works.
+    /// Runs `ask` on a connection that works, and waits for one if `waits`.
     async fn asked<T, F: Future<Output = Result<T, tokio_postgres::Error>>>(
         &self,
-        tries_max: u32,
+        waits: bool,
         ask: impl Fn(Arc<Client>) -> F,
     ) -> Result<T, Error> {
+        let (began, mut longest) = (self.timer.now(), self.patience.longest());
         let mut tries = 0;
         loop {
-            let late = self.timer.sleep_until(self.timer.now() + REPLY_TIMEOUT);
             let answer = tokio::select! {
                 biased;
                 answer = async { ask(self.client().await?).await.map_err(|error| fault(&error)) } => answer,
-                () = late => {
+                most = self.too_late(&mut longest) => {
                     *self.kept() = None;
-                    Err(Fault::Lasting(format!("no answer within {REPLY_TIMEOUT}")))
+                    Err(Fault::Lost(format!("no answer within {most}")))
                 }
             };
-            tries += 1;
             let text = match answer {
-                Ok(answer) => return Ok(answer),
-                Err(Fault::Lost(_)) if tries < tries_max => {
-                    let wait = BACKOFF.delay(tries - 1, edge::random());
-                    self.timer.sleep_until(self.timer.now() + wait).await;
-                    continue;
+                Ok(answer) => {
+                    self.patience.answered();
+                    return Ok(answer);
                 }
-                Err(Fault::Lost(text) | Fault::Lasting(text)) => text,
+                Err(Fault::Lasting(text)) => return Err(Error::store(unusable(&text))),
+                Err(Fault::Lost(text)) => text,
             };
-            return Err(Error::store(format!("the jobs in PostgreSQL cannot be used: {text}")));
+            let (most, waited) = (*longest.borrow_and_update(), self.timer.now().since(began));
+            if !waits || most <= waited {
+                return Err(Error::unavailable(unusable(&text)));
+            }
+            // A connection that broke while it was idle is replaced at once, and is no outage.
+            if 0 < tries {
+                self.patience.lost(began, &text);
+            }
+            let wait = BACKOFF
+                .delay(tries, edge::random())
+                .min(Span::from_micros(most.as_micros().saturating_sub(waited.as_micros())));
+            tries += 1;
+            tokio::select! {
+                () = self.timer.sleep_until(self.timer.now() + wait) => {}
+                _ = longest.changed() => {}
+            }
+        }
+    }
+
+    /// Resolves when an answer has taken too long, and returns how long that is.
+    async fn too_late(&self, longest: &mut watch::Receiver<Span>) -> Span {
+        let began = self.timer.now();
+        loop {
+            let most = Some(*longest.borrow_and_update()).filter(|most| *most < patience::SHORT);
+            let most = most.unwrap_or(REPLY_TIMEOUT);
+            tokio::select! {
+                () = self.timer.sleep_until(began + most) => return most,
+                _ = longest.changed() => {}
+            }
         }
     }
 
     /// Runs every statement in `sql` on a first connection, whose failure is told at once.
     pub(super) async fn begin(&self, sql: &str) -> Result<(), Error> {
-        self.asked(1, async |client| client.batch_execute(sql).await).await
+        self.asked(false, async |client| client.batch_execute(sql).await).await
     }
 
     pub(super) async fn query(
@@ -124,7 +151,7 @@ impl Connection {
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
-        self.asked(TRIES_MAX, async |client| client.query(sql, values).await).await
+        self.asked(true, async |client| client.query(sql, values).await).await
     }
 
     pub(super) async fn execute(
@@ -132,8 +159,12 @@ impl Connection {
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
-        self.asked(TRIES_MAX, async |client| client.execute(sql, values).await).await
+        self.asked(true, async |client| client.execute(sql, values).await).await
     }
+}
+
+fn unusable(why: &str) -> String {
+    format!("the jobs in PostgreSQL cannot be used: {why}")
 }
 
 fn fault(error: &tokio_postgres::Error) -> Fault {
@@ -148,6 +179,9 @@ fn fault(error: &tokio_postgres::Error) -> Fault {
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::IDLE_SESSION_TIMEOUT,
+        // A server that comes back is asked by everybody at once, and one that fails over may be a replica for a moment.
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
     ];
     let text = said.message().to_owned();
     if leaving.contains(said.code()) { Fault::Lost(text) } else { Fault::Lasting(text) }

@@ -16,7 +16,9 @@ use tokio_postgres::types::ToSql;
 use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
 use super::sqlite::{as_json, from_json, integer, natural};
-use super::{ChunkRecord, Claim, Counts, Hold, Job, JobState, JobStore, NewJob, Next, Step};
+use super::{
+    ChunkRecord, Claim, Counts, Hold, Job, JobState, JobStore, NewJob, Next, Patience, Step,
+};
 use crate::error::Error;
 use connection::Connection;
 use rows::{JOB, place, read_job};
@@ -90,6 +92,12 @@ impl PostgresJobs {
     pub const fn with_lease(mut self, lease: Span) -> Self {
         self.lease = lease;
         self
+    }
+
+    /// How long calls wait for a server that is away, 10 s, and whether it is.
+    #[must_use]
+    pub const fn patience(&self) -> &Patience {
+        &self.connection.patience
     }
 
     /// The same, judging leases by the clock of whoever calls, for tests.
