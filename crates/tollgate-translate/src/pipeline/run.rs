@@ -204,7 +204,10 @@ impl Rounds<'_> {
                 self.undecided.end();
             }
             match came {
-                Came::Undecided(why) => self.retry = Some((self.undecided.add(now), why)),
+                Came::Undecided(why) => {
+                    // A store that hangs fails an ask late.
+                    self.retry = Some((self.undecided.add(self.engine.clock.now()), why));
+                }
                 Came::On => (alone, self.retry) = (false, None),
                 Came::Useful => {
                     (alone, self.retry) = (false, None);

@@ -28,9 +28,9 @@ impl Undecided {
         self.until
     }
 
-    /// Notes that the gate decided.
-    pub(super) const fn end(&mut self) {
-        self.tries = 0;
+    /// Notes that the gate decided. A pause that lasts ends too, or the next ask in vain would begin none.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
     }
 
     /// Whether the last ask was in vain.

@@ -1,5 +1,6 @@
 //! Jobs in a PostgreSQL that hangs up, restarts, or does not answer.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -141,10 +142,20 @@ fn r003_5_a_database_that_is_away_for_minutes_is_waited_for() {
         })
         .unwrap();
     };
+    // A backend that outlives its killed server for a moment may answer once more.
+    let asked_in_vain = || {
+        let asked = RefCell::new(ask());
+        passes(&|| {
+            if asked.borrow().is_finished() {
+                *asked.borrow_mut() = ask();
+            }
+            patience.away().borrow().is_some()
+        });
+        asked.into_inner()
+    };
     patience.set(Span::from_mins(10));
     server.process().kill().unwrap();
-    let waiting = ask();
-    passes(&|| patience.away().borrow().is_some());
+    let waiting = asked_in_vain();
     timer.advance(Span::from_mins(5));
     passes(&|| {
         Span::from_mins(6) < timer.now().since(patience.away().borrow().clone().unwrap().since)
@@ -155,9 +166,8 @@ fn r003_5_a_database_that_is_away_for_minutes_is_waited_for() {
     assert_eq!(runtime.block_on(waiting).unwrap().unwrap(), []);
     assert_eq!(*patience.away().borrow(), None);
     server.process().kill().unwrap();
-    let waiting = ask();
-    passes(&|| patience.away().borrow().is_some());
-    // Whoever waits already is told, too.
+    let waiting = asked_in_vain();
+    // A call that waits already is shortened too.
     patience.shorten(Span::from_secs(1));
     passes(&|| waiting.is_finished());
     let error = runtime.block_on(waiting).unwrap().unwrap_err();

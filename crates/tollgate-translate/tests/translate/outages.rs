@@ -57,7 +57,7 @@ fn goes_on_after_an_hour(on_store_failure: OnStoreFailure, why: &str) {
         let shown = pipeline.progress().borrow().clone();
         let retry = shown.retry.unwrap();
         assert!(shown.paused.is_none() && retry.contains(why), "{retry}");
-        assert!(!retry.contains("provider"), "{retry}");
+        assert!(!retry.contains("the provider"), "{retry}");
         store.always(Trouble::None);
         let back = bench.clock.now();
         assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);

