@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::edge::random;
-use tollgate::{Clock, Span, Timestamp};
+use tollgate::{Backoff, Clock, Span, Timestamp};
 use tollgate_server::bounds::WAIT_MAX;
 use tollgate_server::wire::{AcquireRequest, Answer, Denied};
 
@@ -27,16 +27,18 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// The answer to `call`, which may take as long as the call says that it waits.
+    /// The answer to `call`, which may take as long as the call says that it waits, asking again by `backoff` if there
+    /// is one.
     pub(crate) async fn answer(
         &self,
         call: Call,
+        backoff: Option<Backoff>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Reply, Failure> {
         match call {
             Call::Acquire(AcquireRequest { wait_ms: Some(wait_ms), .. }) if 0 < wait_ms => {
                 let deadline = clock.now() + Span::from_millis(wait_ms);
-                self.answer_by(call, deadline, clock).await
+                self.answer_by(call, backoff, deadline, clock).await
             }
             call => self.answer_now(&call).await,
         }
@@ -49,24 +51,31 @@ impl Backend {
         }
     }
 
-    /// Asks, sleeps until the promised time and asks again, as long as that is before `deadline`. Nothing is held
-    /// while sleeping.
+    /// Asks, sleeps until the promised time, or longer if `backoff` says so, and asks again, as long as that is before
+    /// `deadline`. Nothing is held while sleeping.
     async fn answer_by(
         &self,
         mut call: Call,
+        backoff: Option<Backoff>,
         deadline: Timestamp,
         clock: &Arc<dyn Clock>,
     ) -> Result<Reply, Failure> {
+        let mut attempt = 0;
         loop {
             if let Call::Acquire(request) = &mut call {
-                request.wait_ms = self.wait_there(deadline.since(clock.now()));
+                let left = deadline.since(clock.now());
+                // A broker would answer at the promised time.
+                request.wait_ms = if backoff.is_some() { None } else { self.wait_there(left) };
             }
             let reply = self.answer_now(&call).await?;
             let Reply::Decided(Answer::Denied(denied)) = &reply else { return Ok(reply) };
             let now = clock.now();
-            let Some(look_at) = self.look_at(denied, now).filter(|at| *at <= deadline) else {
+            let pause = backoff.map_or(Span::ZERO, |backoff| backoff.delay(attempt, random()));
+            let look_at = self.look_at(denied, now).map(|at| at.max(now + pause));
+            let Some(look_at) = look_at.filter(|at| *at <= deadline) else {
                 return Ok(reply);
             };
+            attempt = attempt.saturating_add(1);
             let jitter = Span::from_micros(u64::from(random() % JITTER_MICROS_MAX));
             clock.sleep_until((look_at + jitter).min(deadline)).await;
         }

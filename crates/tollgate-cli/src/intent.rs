@@ -13,10 +13,11 @@ use tollgate_server::wire::{
 };
 
 use crate::args::{
-    AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
+    Acquire, AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
     DynamodbCommand, Export, Import, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand,
     PostgresCommand, PostgresInstall, Repair, Serve, Top, TranslateFlags,
 };
+use crate::backoff::BackoffFlags;
 use crate::config::{Listen, LogFormat};
 use crate::output::Reader;
 use crate::remote::{BrokerUrl, Credentials, Server, Shows};
@@ -39,7 +40,7 @@ pub(crate) struct Intent {
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Answer a question, here or at a broker.
-    Call { call: Call, server: Option<Server> },
+    Call { call: Call, server: Option<Server>, backoff: BackoffFlags },
     /// Check a file.
     Check(PathBuf),
     /// List entries from the future, and mend them.
@@ -145,7 +146,11 @@ impl Intent {
         let broker = Broker { url: url.clone(), credentials: credentials.clone() };
         let server = url.map(|url| credentials.at(url));
         let is_remote = server.is_some();
-        let call = |call| Action::Call { call, server: server.clone() };
+        let mut backoff = BackoffFlags::Unset;
+        if let Command::Acquire(Acquire { backoff: given, jitter, .. }) = &command {
+            backoff = BackoffFlags::parse(given.as_deref(), *jitter)?;
+        }
+        let call = |call| Action::Call { call, server: server.clone(), backoff };
         let action = match command {
             Command::Acquire(acquire) => call(Call::Acquire(AcquireRequest {
                 costs: named_costs(acquire.costs.iter().map(String::as_str))?,

@@ -3,6 +3,7 @@
 mod args;
 mod audit;
 mod backend;
+mod backoff;
 mod broker;
 mod config;
 mod consent;
@@ -47,6 +48,7 @@ use tollgate_server::wire::{PoliciesResponse, Problem};
 
 use args::Cli;
 use backend::Backend;
+use backoff::BackoffFlags;
 use config::Config;
 use failure::Failure;
 use intent::{Action, Broker, Call, Intent};
@@ -165,7 +167,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Action::Top { once, subject, broker } => {
             top::run(&remote(broker, config.as_deref())?, subject, once, reader)?;
         }
-        Action::Call { call, server } => return answer(call, server, config.as_deref(), reader),
+        Action::Call { call, server, backoff } => {
+            return answer(call, backoff, server, config.as_deref(), reader);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -182,15 +186,18 @@ fn check(file: &Path, reader: Reader) -> Result<(), Failure> {
 
 fn answer(
     call: Call,
+    backoff: BackoffFlags,
     server: Option<Server>,
     config: Option<&Path>,
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut configured = None;
     let backend = match server {
         Some(server) => Backend::Remote(Remote::new(server, environment(KEY_VARIABLE))?),
         None => {
             let config = Config::load(config)?;
+            configured = config.backoff;
             let served_at = open::served_at(&config.store).filter(|_| call.needs_store());
             match served_at.map(|url| url.parse()).transpose()? {
                 Some(url) => {
@@ -202,7 +209,8 @@ fn answer(
         }
     };
     let question = show::Question::of(&call);
-    let reply = runtime(Builder::new_current_thread())?.block_on(backend.answer(call, &clock))?;
+    let work = backend.answer(call, backoff.over(configured), &clock);
+    let reply = runtime(Builder::new_current_thread())?.block_on(work)?;
     output::answer(reader, &reply, || show::reply(&question, &reply))?;
     Ok(if reply.is_denied() { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
 }

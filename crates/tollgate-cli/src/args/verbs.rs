@@ -17,6 +17,20 @@ pub(crate) struct Acquire {
     /// Wait for room at most this long, as in 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) wait: Option<String>,
+    /// While waiting, ask again after pauses that double from BASE to MAX, 2s..8s by default, and never before the
+    /// promised time; "off" overrules [backoff] of the configuration
+    #[arg(
+        long,
+        value_name = "BASE..MAX",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        requires = "wait"
+    )]
+    pub(crate) backoff: Option<String>,
+    /// Up to how much is added to each pause of --backoff at random, in percent; 25 by default
+    #[arg(long, value_name = "PERCENT", requires = "backoff")]
+    pub(crate) jitter: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) strategy: StrategyTable,
     pub(super) fallback: Option<FallbackTable>,
+    pub(super) backoff: Option<BackoffTable>,
     #[serde(default)]
     pub(super) telemetry: TelemetryTable,
     #[serde(default)]
@@ -178,6 +179,14 @@ impl StrategyTable {
         ];
         keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BackoffTable {
+    pub(super) base: Option<String>,
+    pub(super) max: Option<String>,
+    pub(super) jitter: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,6 +4,7 @@
 //! structure has a path, and the tree turns the path into a line.
 
 mod audit;
+mod backoff;
 mod blame;
 mod broker;
 mod envoy;
@@ -24,8 +25,8 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tollgate::Policies;
 use tollgate::spec::Step;
+use tollgate::{Backoff, Policies};
 use tollgate_server::{AuditSettings, EnvoyMap, check_policy_name};
 
 pub(crate) use blame::Blame;
@@ -65,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) strategy: StrategyConfig,
     /// What happens while the store is away.
     pub(crate) fallback: FallbackConfig,
+    /// How commands that wait ask again; nothing means at the promised time.
+    pub(crate) backoff: Option<Backoff>,
     /// Who is told what happens.
     pub(crate) telemetry: TelemetryConfig,
     /// Who is let in; with none, everybody.
@@ -121,6 +124,7 @@ impl Config {
             store,
             strategy,
             fallback,
+            backoff,
             telemetry,
             key,
             audit,
@@ -144,6 +148,7 @@ impl Config {
         let envoy = envoy::resolve(&text, &envoy, &policies)?;
         let fallback =
             FallbackConfig::resolve(&text, fallback.as_ref(), timeout, &store, &policies)?;
+        let backoff = backoff::resolve(&text, backoff.as_ref())?;
         let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
         let audit = audit::resolve(&text, &audit)?;
         let jobs = JobsConfig::resolve(&text, &translate, &store, folder)?;
@@ -154,6 +159,7 @@ impl Config {
             store,
             strategy,
             fallback,
+            backoff,
             telemetry,
             keys,
             audit,

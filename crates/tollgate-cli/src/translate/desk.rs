@@ -172,13 +172,17 @@ impl<'a> Desk<'a> {
         }
         let provider = provider(self.provided, &route, &self.clock)?;
         let subject = route.subject.clone().unwrap_or_default();
-        let throttle = Arc::new(Throttle::observed(
+        let mut throttle = Throttle::observed(
             Arc::clone(&self.gate),
             policy.clone(),
             subject.clone(),
             Arc::clone(&self.clock),
             Arc::clone(&self.running.telemetry) as Arc<dyn Observer>,
-        ));
+        );
+        if let Some(backoff) = self.config.backoff {
+            throttle = throttle.with_backoff(backoff);
+        }
+        let throttle = Arc::new(throttle);
         let line = Arc::new(Line { policy, subject, provider, throttle });
         lines.push((route, Arc::clone(&line)));
         Ok(line)

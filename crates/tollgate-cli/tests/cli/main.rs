@@ -2,6 +2,7 @@
 
 mod assembled;
 mod audit;
+mod backoff;
 mod broker;
 mod calls;
 mod clients;

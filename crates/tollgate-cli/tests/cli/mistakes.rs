@@ -35,6 +35,21 @@ fn mistakes_in_a_question_are_explained() {
         ),
         ("acquire api u1 --wait 2d", "invalid", "--wait 2d is too long; at most 1d"),
         (
+            "acquire api u1 --wait 9s --backoff=fast",
+            "invalid",
+            "--backoff=fast is neither a shortest and a longest pause, as in --backoff=2s..8s, nor off",
+        ),
+        (
+            "acquire api u1 --wait 9s --backoff=8s..2s",
+            "invalid",
+            "--backoff=8s..2s: pauses are 1ms to 1d, the shorter one first",
+        ),
+        (
+            "acquire api u1 --wait 9s --backoff --jitter 101",
+            "invalid",
+            "--jitter 101 is a percentage, 0 to 100",
+        ),
+        (
             "standing api u1 --server ftp://broker",
             "invalid",
             "--server \"ftp://broker\" starts with neither http:// nor https://; write it as in http://127.0.0.1:8080",

@@ -4,12 +4,13 @@
 //! in this process. When the provider refuses all the same, that is a violation: it is written down, and the gate is
 //! closed until the provider's time, for everybody who shares it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tollgate::incident::{RETRY_AFTER_MAX, Recorder, Violation, report_violation};
 use tollgate::{
-    Ask, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer,
-    OnStoreFailure, Policy, Queue, Rule, Span, Timestamp, Wait,
+    Ask, Backoff, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer,
+    OnStoreFailure, Policy, Queue, Rule, Span, Timestamp, Wait, acquire_with_backoff,
 };
 use tollgate_telemetry::Meters;
 
@@ -38,6 +39,10 @@ pub struct Throttle {
     observer: Arc<dyn Observer>,
     recorder: Arc<Recorder>,
     counted_in: Arc<OnceLock<Arc<Meters>>>,
+    /// How asks wait outside the line, if they do.
+    backoff: Option<Backoff>,
+    /// How many do.
+    backing_off: AtomicUsize,
 }
 
 /// The answer to a wish to call.
@@ -51,6 +56,22 @@ pub(super) enum Pass {
     Never(String),
     /// The store is away, and this process's share of the quota does not suffice.
     Undecided(String),
+}
+
+/// An attempt that waits outside the line, counted until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// An observer for those who do not want one.
@@ -91,7 +112,25 @@ impl Throttle {
         let gate: Arc<dyn Gate> = Arc::new(Observed::new(gate, all, Arc::clone(&clock)));
         let queue = Arc::new(Queue::new(gate, Arc::clone(&clock)));
         let gate = Arc::clone(&queue) as Arc<dyn Gate>;
-        Self { queue, gate, policy, subject: subject.into(), clock, observer, recorder, counted_in }
+        Self {
+            queue,
+            gate,
+            policy,
+            subject: subject.into(),
+            clock,
+            observer,
+            recorder,
+            counted_in,
+            backoff: None,
+            backing_off: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same, where attempts ask again after growing pauses instead of in line at the promised time.
+    #[must_use]
+    pub const fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = Some(backoff);
+        self
     }
 
     /// Counts denials in `meters` from now on; only the first call has an effect.
@@ -111,10 +150,10 @@ impl Throttle {
         &self.subject
     }
 
-    /// How many attempts wait in line.
+    /// How many attempts wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.waiting()
+        self.queue.waiting() + self.backing_off.load(Ordering::Relaxed)
     }
 
     fn ask(&self, tokens: u64) -> Ask<'_> {
@@ -131,7 +170,15 @@ impl Throttle {
     pub(super) async fn acquire(&self, tokens: u64, patience: Span) -> Result<Pass, Error> {
         let ask = self.ask(tokens);
         let deadline = self.clock.now() + patience;
-        Ok(match self.queue.acquire_within(&ask, deadline).await? {
+        let decided = match &self.backoff {
+            None => self.queue.acquire_within(&ask, deadline).await?,
+            Some(backoff) => {
+                let _waiting = Waiting::new(&self.backing_off);
+                let (gate, clock) = (&*self.gate, &*self.clock);
+                acquire_with_backoff(gate, &ask, backoff, deadline, clock).await?
+            }
+        };
+        Ok(match decided {
             Decision::Admitted(permit) => Pass::Go(Guard::new(&self.gate, permit)),
             Decision::Denied(denial) if self.is_of_share(&denial) => {
                 Pass::Undecided(self.share_is_used(&denial))

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{BoxFuture, Span};
+use tollgate::{Atomic, Backoff, BoxFuture, Clock, Gate, Limit, Memory, Policy, Span, TokenBucket};
 use tollgate_sim::World;
 use tollgate_testing::fakes::gemini::{Fault, Quota, Settings, Trouble, When};
 use tollgate_translate::Layout;
-use tollgate_translate::pipeline::{Amendment, Ended, Options, Stop};
+use tollgate_translate::pipeline::{Amendment, Ended, Options, Stop, Throttle};
 use tollgate_translate::provider::{Post, ProviderError, ProviderErrorKind, Reply, Transport};
 
 use crate::desk::{Bench, Direct, chunks_of, expected, spec};
@@ -36,6 +36,37 @@ fn a_stop_waits_for_what_is_paid_and_puts_the_rest_back() {
         let tally = bench.fake.tally();
         assert_eq!((tally.calls, tally.repeated), (20, 0));
         assert!(tally.violations.is_empty(), "{tally:?}");
+    };
+    World::run(3, run).unwrap();
+}
+
+/// R000.2: with a back-off, attempts ask again after its pauses and not in line at the promised time.
+#[test]
+fn r000_2_a_translation_can_back_off_instead_of_waiting_in_line() {
+    let (text, size) = chunks_of(4);
+    let run = |world: World| async move {
+        let clock: Arc<dyn Clock> = Arc::new(world.clock());
+        let mut bench = Bench::new(Arc::clone(&clock), Settings::default());
+        let one = TokenBucket::per_second(1).burst(1);
+        let policy = Policy::new("quota", [Limit::new("rate", "requests", one)]).unwrap();
+        let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), 100)));
+        let backoff =
+            Backoff { max: Span::from_secs(30), base: Span::from_secs(30), ..Backoff::QUOTA };
+        let throttle = Throttle::new(gate, policy, "project", Arc::clone(&clock));
+        bench.throttle = Arc::new(throttle.with_backoff(backoff));
+        let pipeline = bench.pipeline(1);
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let running = tokio::spawn({
+            let pipeline = pipeline.clone();
+            async move { pipeline.run("book", &Stop::never()).await }
+        });
+        world.sleep(Span::from_secs(20)).await;
+        assert_eq!((bench.throttle.waiting(), bench.fake.tally().calls), (1, 1));
+        assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
+        assert_eq!((bench.throttle.waiting(), bench.fake.tally().calls), (0, 4));
+        // Three pauses of 30 s, each with a quarter more at most.
+        let lasted = world.elapsed();
+        assert!((90..120).contains(&(lasted.as_micros() / 1_000_000)), "{lasted}");
     };
     World::run(3, run).unwrap();
 }

@@ -241,6 +241,12 @@ fn what_this_version_does_not_have_is_refused_by_name() {
             "\"full\"",
         ),
         (
+            "[backoff]\nbase = \"10s\"\nmax = \"8s\"",
+            "3: max must be at least base, which is 10s",
+            "\"8s\"",
+        ),
+        ("[backoff]\njitter = 101", "2: jitter 101 must be between 0 and 100, in percent", "101"),
+        (
             "[translate]\npatience = \"5m\"",
             "2: patience is for jobs = \"postgres\"; remove it, or use that",
             "\"5m\"",
@@ -262,7 +268,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, telemetry, key, audit, translate, policy, envoy",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, backoff, telemetry, key, audit, translate, policy, envoy",
             "sever",
         ),
     ];
