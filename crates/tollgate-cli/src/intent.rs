@@ -221,7 +221,10 @@ impl Intent {
             Command::Serve(Serve { http, resp, grpc, allow_anonymous, log_format, data }) => {
                 Action::Serve(Serving {
                     log: log_format.as_deref().map(log).transpose()?,
-                    http: http.as_deref().map(address).transpose()?,
+                    http: http
+                        .as_deref()
+                        .map(|text| address("--http", text, "127.0.0.1:8080"))
+                        .transpose()?,
                     resp: resp
                         .as_deref()
                         .map(|text| listen("--resp", text, "127.0.0.1:6380"))
@@ -300,9 +303,8 @@ fn span(flag: &str, text: &str, example: &str) -> Result<Span, Error> {
     text.parse().map_err(|error| invalid(format!("{flag} {text}: {error}, as in {flag} {example}")))
 }
 
-fn address(text: &str) -> Result<SocketAddr, Error> {
-    let wrong =
-        || invalid(format!("--http {text:?} is not an address and port, as in 127.0.0.1:8080"));
+pub(crate) fn address(flag: &str, text: &str, example: &str) -> Result<SocketAddr, Error> {
+    let wrong = || invalid(format!("{flag} {text:?} is not an address and port, as in {example}"));
     text.parse().map_err(|_| wrong())
 }
 

@@ -63,7 +63,8 @@ async fn serve(
     let open = exposed.filter(|_| !config.server.has_client_authority());
     let needs_keys = open.is_some() && !(allow_anonymous || config.server.anonymous);
     if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
-        return Err(refuse_exposed(address));
+        let otherwise = "--allow-anonymous or anonymous = true in [server]";
+        return Err(refuse_exposed(address, otherwise));
     }
     if let Some(address) = exposed.filter(|_| keys.is_some() && tls.is_none()) {
         tracing::warn!(
@@ -202,12 +203,12 @@ pub(crate) fn keys_of(config: &Config) -> Result<Option<Keys>, Error> {
 }
 
 /// An address that others can reach, where nobody would be asked for a key, must have been meant.
-fn refuse_exposed(address: SocketAddr) -> Failure {
+pub(crate) fn refuse_exposed(address: SocketAddr, otherwise: &str) -> Failure {
     Failure::new(
         ErrorKind::Invalid,
         format!(
             "others than this machine can reach {address}, and there is no [[key]]; make one with tollgate keys new, or let \
-             everybody in with --allow-anonymous or anonymous = true in [server]"
+             everybody in with {otherwise}"
         ),
     )
 }
@@ -230,7 +231,10 @@ fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failu
 }
 
 /// Listens on `address`, which `flag` can change, and says where that is.
-async fn bind(flag: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+pub(crate) async fn bind(
+    flag: &str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), Failure> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let next = match error.kind() {
             io::ErrorKind::AddrInUse => {

@@ -18,6 +18,9 @@ use crate::config::TelemetryConfig;
 /// The longest that sinks may take at the end to write what they have.
 pub(crate) const DRAIN_MAX: Span = Span::from_secs(5);
 
+/// The longest that an answer waits for sinks to write what they have.
+const FLUSH_MAX: Span = Span::from_secs(2);
+
 /// Sinks that run.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -60,6 +63,11 @@ pub(crate) async fn start(
 }
 
 impl Running {
+    /// Waits until the sinks have written what they have, for 2 s at most. Says whether all of them could.
+    pub(crate) async fn flush(&self) -> bool {
+        self.tasks.flush(FLUSH_MAX).await
+    }
+
     /// Lets the sinks write what they have. Says whether all of them could.
     pub(crate) async fn drain(self) -> bool {
         self.tasks.drain(DRAIN_MAX).await

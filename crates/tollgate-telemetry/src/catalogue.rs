@@ -12,6 +12,8 @@ pub enum Kind {
     Gauge,
     /// How long things took, in buckets of [`DURATION_BOUNDS_US`](crate::DURATION_BOUNDS_US).
     Duration,
+    /// How long jobs took, in buckets of [`JOB_BOUNDS_SECS`](crate::JOB_BOUNDS_SECS).
+    JobDuration,
     /// Which try of one call it was, from 1 on.
     Attempts,
 }
@@ -51,6 +53,7 @@ impl Metric {
     pub const fn cloudwatch_unit(&self) -> &'static str {
         match self.kind {
             Kind::Duration => "Milliseconds",
+            Kind::JobDuration => "Seconds",
             Kind::Counter | Kind::Gauge | Kind::Attempts => "Count",
         }
     }
@@ -60,6 +63,8 @@ const POLICY: &[&str] = &["policy"];
 const LIMIT: &[&str] = &["policy", "limit"];
 const SINK: &[&str] = &["sink"];
 const END: &[&str] = &["end"];
+const OUTCOME: &[&str] = &["outcome"];
+const UNTIL: &[&str] = &["until"];
 
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $labels:expr, $cloudwatch:expr, $help:literal;)*) => {
@@ -116,10 +121,18 @@ metrics! {
         "How often decisions began to be made without the store";
     FALLBACK_ACTIVE = "tollgate_fallback_active", Gauge, &[], Some(("RateLimiterFallbackActive", &[])),
         "1 while decisions are made without the store, else 0";
-    TRANSLATION_TOOK = "tollgate_translation_speed", Gauge, &[], Some(("TranslationSpeed", &[])),
-        "How many seconds the last translated document took from its start to its end";
+    TRANSLATION_TOOK = "tollgate_translation_duration_seconds", JobDuration, &[], Some(("TranslationSpeed", &[])),
+        "How long translations took from their start to their end, pauses included";
+    TRANSLATION_WORDS = "tollgate_translation_words", Counter, &[], Some(("TranslationWords", &[])),
+        "Words of source text that were translated";
     TRANSLATION_JOBS = "tollgate_translation_jobs", Counter, END, Some(("TranslationJobs", END)),
         "Translations that came to their end: completed, or completed_with_errors";
+    TRANSLATION_PAUSES = "tollgate_translation_pauses", Counter, UNTIL, Some(("TranslationPauses", UNTIL)),
+        "Pauses of translations, by what ends them: a time, or the operator";
+    TRANSLATION_RUNNING = "tollgate_translation_jobs_running", Gauge, &[], Some(("TranslationJobsRunning", &[])),
+        "Translations that this process works on";
+    TRANSLATION_CALLS = "tollgate_translation_calls", Counter, OUTCOME, Some(("TranslationCalls", OUTCOME)),
+        "Calls of translations to the provider, by outcome: answered, refused (429) or failed";
     TRANSLATION_VIOLATIONS = "tollgate_translation_violations", Counter, &[], Some(("RateLimitViolations", &[])),
         "Calls of translations that the provider answered 429";
     TRANSLATION_DENIALS = "tollgate_translation_denials", Counter, &[],

@@ -23,7 +23,7 @@ use crate::snapshot::{Series, Snapshot, Value};
 use lane::Place;
 use policy::{Outcome, PolicyMeters};
 
-pub use translation::{AtProvider, TranslationMeters};
+pub use translation::{CallOutcome, Ongoing, TranslationMeters};
 
 /// The most policies that are told apart; further ones are counted together as [`OTHER`].
 pub const POLICIES_MAX: usize = 256;

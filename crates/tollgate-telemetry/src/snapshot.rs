@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use tollgate::Timestamp;
 
-use crate::catalogue::Metric;
+use crate::catalogue::{Kind, Metric};
 
 /// The upper bounds of the buckets of a duration, in microseconds; one more bucket has everything above.
 pub const DURATION_BOUNDS_US: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000,
 ];
+
+/// The upper bounds of the buckets of how long a job took, in seconds; one more bucket has everything above.
+pub const JOB_BOUNDS_SECS: [u64; 16] =
+    [1, 2, 5, 10, 20, 30, 60, 90, 120, 300, 600, 1_800, 3_600, 14_400, 43_200, 86_400];
 
 /// The number of buckets of a duration.
 pub(crate) const DURATION_BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
@@ -44,7 +48,7 @@ pub struct Series {
 pub enum Value {
     /// A counter or a gauge.
     Number(u64),
-    /// A count for each bucket (of a duration, or of attempts from 1 on), and the sum in microseconds or attempts.
+    /// A count for each bucket (of a duration, of a job, or of attempts from 1 on), and the sum in microseconds or attempts.
     Buckets {
         /// How many fell into each bucket, not cumulated.
         counts: Vec<u64>,
@@ -96,7 +100,7 @@ impl Snapshot {
             earlier.series.iter().map(|series| (key(series), &series.value)).collect();
         let series = self.series.iter().map(|series| {
             let value = match then.get(&key(series)) {
-                Some(then) if series.metric.kind != crate::Kind::Gauge => series.value.less(then),
+                Some(then) if series.metric.kind != Kind::Gauge => series.value.less(then),
                 _ => series.value.clone(),
             };
             Series { value, ..series.clone() }

@@ -120,7 +120,8 @@ Examples:
 pub(super) const TRANSLATE_WORKER: &str = "\
 Examples:
   tollgate translate worker --config tollgate.toml
-  tollgate translate worker --workers 4 --key-file gemini.key";
+  tollgate translate worker --workers 4 --key-file gemini.key
+  tollgate translate worker --metrics 127.0.0.1:9464";
 
 pub(super) const TRANSLATE_LAMBDA: &str = "\
 Examples:

@@ -50,6 +50,9 @@ pub(crate) enum TranslateCommand {
     Worker {
         #[command(flatten)]
         provided: Provided,
+        /// Serve what is counted at /metrics of this address, for Prometheus, as in 127.0.0.1:9464
+        #[arg(long, value_name = "ADDRESS")]
+        metrics: Option<String>,
     },
 
     /// Run as an AWS Lambda function that attempts one chunk for each event

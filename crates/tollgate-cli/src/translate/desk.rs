@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum as _;
 use tollgate::edge::environment;
-use tollgate::{Clock, Gate, Observer, OnStoreFailure, Policy, Span, SystemClock};
+use tollgate::{Clock, Gate, Observer, OnStoreFailure, Policies, Policy, Span, SystemClock};
+use tollgate_telemetry::Meters;
 use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, Patience, PostgresJobs};
 use tollgate_translate::pipeline::{JobSettings, Options, Pipeline, Route, Throttle};
 use tollgate_translate::provider::gemini::{self, Gemini};
@@ -85,6 +86,8 @@ impl<'a> Desk<'a> {
             None => config.store.clone(),
         };
         let running = telemetry::start(&config.telemetry, &clock).await?;
+        // Its series are there from the start, so that rates begin at zero.
+        let _ = running.telemetry.meters().translation();
         let sinks = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
         let watch = StoreWatch::new(sinks, Arc::clone(&clock));
         let observer = Arc::clone(&watch) as Arc<dyn Observer>;
@@ -205,6 +208,21 @@ impl<'a> Desk<'a> {
             Arc::clone(&self.clock),
             options,
         )
+    }
+
+    /// The policies of the configuration.
+    pub(super) const fn policies(&self) -> &Policies {
+        &self.config.policies
+    }
+
+    /// What is counted.
+    pub(super) fn meters(&self) -> &Arc<Meters> {
+        self.running.telemetry.meters()
+    }
+
+    /// Lets the sinks write what they have, and goes on. Says whether all of them could.
+    pub(super) async fn flush(&self) -> bool {
+        self.running.flush().await
     }
 
     /// Lets the sinks write what they have, and lets go of the store.

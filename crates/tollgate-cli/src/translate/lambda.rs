@@ -61,6 +61,9 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
             () = told.heard() => return Ok(ExitCode::SUCCESS),
             asked = blocking(move || asked.next()) => asked?,
         };
+        let meters = desk.meters().translation();
+        let calls_before = meters.calls();
+        let working = meters.running();
         let (path, body) = match answer(desk, &event).await {
             Ok(next) => ("response", serde_json::to_vec(&next)),
             Err(failure) => {
@@ -72,6 +75,13 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
         for line in outages.news(None, desk.clock.now()) {
             desk::warn(&line);
         }
+        // Lambda freezes the process after the answer, so what was counted goes out before. What went on in this invocation is
+        // over by now, and counts until it is written.
+        let at_provider = (calls_before < meters.calls()).then(|| meters.at_provider());
+        if !desk.flush().await {
+            desk::warn("a telemetry sink did not write what it had within 2s");
+        }
+        drop((working, at_provider));
         let body = body.map_err(|error| invalid(format!("the answer cannot be sent: {error}")))?;
         let told = Arc::clone(&runtime);
         blocking(move || told.tell(&request, path, &body)).await?;

@@ -5,6 +5,7 @@ mod desk;
 mod lambda;
 mod list;
 mod make;
+mod metrics;
 mod outages;
 mod screen;
 mod turns;
@@ -41,6 +42,14 @@ pub(crate) async fn run(
         ));
     }
     let mut config = Config::load(named)?;
+    let answers_once = !matches!(
+        flags.command,
+        Some(TranslateCommand::Worker { .. } | TranslateCommand::Lambda { .. })
+    );
+    if answers_once {
+        // Its lines on standard output would run into the answer.
+        config.telemetry.emf = None;
+    }
     match flags.command {
         None => make::run(&flags.making, &config, server, named, reader).await,
         Some(Jobs) => list::jobs(&config, reader).await,
@@ -49,11 +58,15 @@ pub(crate) async fn run(
         Some(TranslateCommand::Resume(wanted)) => {
             resume(&wanted, &config, server, named, reader).await
         }
-        Some(TranslateCommand::Worker { provided }) => {
+        Some(TranslateCommand::Worker { provided, metrics }) => {
+            let page = match &metrics {
+                Some(address) => Some(metrics::Page::bind(address, &config).await?),
+                None => None,
+            };
             let jobs = desk::jobs(&config).await?;
             let desk = Desk::open(jobs, &provided, &config, server, named, reader).await?;
             let done = match desk.check() {
-                Ok(()) => watch::worker(&desk).await,
+                Ok(()) => watch::worker(&desk, page).await,
                 Err(failure) => Err(failure),
             };
             desk.close().await;

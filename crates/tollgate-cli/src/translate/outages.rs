@@ -65,7 +65,7 @@ impl Outage {
     /// Resolves with the next change; never if there will be none.
     async fn changed(&mut self) {
         if self.away.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -11,6 +11,7 @@ use tollgate_translate::{Error, ErrorKind as Kind};
 
 use super::account::{Account, raised, resumable};
 use super::desk::{Desk, Line};
+use super::metrics::Page;
 use super::screen::{self, Scene};
 use crate::DENIED;
 use crate::failure::Failure;
@@ -144,7 +145,7 @@ async fn looked_after(desk: &Desk<'_>, line: &Line, wait: Span) -> Vec<Standing>
 }
 
 /// Works on whatever job there is until it is told to stop.
-pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
+pub(super) async fn worker(desk: &Desk<'_>, page: Option<Page>) -> Result<ExitCode, Failure> {
     let (stopper, stop) = Stop::new();
     let mut told = Told::listen()?;
     let (mut view, reader) = (View::new(desk.reader), desk.reader);
@@ -177,7 +178,12 @@ pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
             None => format!("{id}: {state}"),
         }));
     };
-    let text = "working on the jobs there are, until Ctrl-C".to_owned();
+    let text = match &page {
+        None => "working on the jobs there are, until Ctrl-C".to_owned(),
+        Some(page) => {
+            format!("working on the jobs there are, until Ctrl-C; metrics at {}", page.url())
+        }
+    };
     view.show(|| text.clone(), || text.clone());
     view.leave();
     let pipeline_for = |job: &Job| match desk.trusted_line(job) {
@@ -187,9 +193,17 @@ pub(super) async fn worker(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     let mut outages = desk.outages.clone();
     let work = pipeline::work(&*desk.jobs, &*desk.clock, &stop, pipeline_for, tell);
     tokio::pin!(work);
+    let page = async {
+        match page {
+            Some(page) => page.serve(desk).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(page);
     loop {
         tokio::select! {
             biased;
+            failure = &mut page => return Err(failure),
             done = &mut work => {
                 let again = format!("tollgate translate worker{}", desk.again);
                 done.map_err(|error| resumable(error.into(), &again))?;

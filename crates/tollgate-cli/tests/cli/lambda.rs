@@ -2,6 +2,7 @@
 //! machine of `deploy/translate.yaml`. [`crate::state_machine`] executes that.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -91,6 +92,9 @@ fn answer(
     drop(stream.write_all(reply.as_bytes()));
 }
 
+/// What the function writes to standard output, in which Lambda looks for metrics.
+const LOG: &str = "function.log";
+
 /// A job in PostgreSQL, and a function that works on it.
 struct Stage {
     _server: Postgres,
@@ -105,7 +109,7 @@ impl Stage {
     fn new(policy: &str) -> Self {
         let server = Postgres::start().expect("a server");
         let database = server.database().expect("a database");
-        let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n";
+        let tables = "[telemetry.emf]\ninterval = \"1h\"\n[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n";
         let world = World::on(slow(0), tables);
         world.folder.write("jobs.url", &server.url(&database));
         let text = prose(60);
@@ -115,9 +119,24 @@ impl Stage {
         let runtime = Runtime::start();
         let flags = world.provided().replace("wide", policy);
         let mut command = world.folder.command(&format!("translate lambda {flags}"));
-        command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stderr(Stdio::null());
+        let log = File::create(world.folder.path().join(LOG)).expect("it is writable");
+        command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stdout(log).stderr(Stdio::null());
         let function = command.spawn().expect("the binary starts");
         Self { _server: server, world, runtime, function, text, id }
+    }
+
+    /// Every value of `metric` without dimensions that the function published by now.
+    fn published(&self, metric: &str) -> Vec<f64> {
+        let lines: Vec<Value> = self
+            .world
+            .read(LOG)
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+            .collect();
+        let rolled_up = lines
+            .iter()
+            .filter(|line| line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == json!([[]]));
+        rolled_up.filter_map(|line| line[metric].as_f64()).collect()
     }
 
     fn invoke(&self) -> Value {
@@ -181,4 +200,28 @@ fn r003_3_a_function_answers_a_daily_quota_with_a_wait() {
         "{}",
         alone.err
     );
+}
+
+/// R003.9: Lambda freezes a function after its answer, so what it counted is written before.
+#[test]
+fn r003_9_a_function_publishes_what_it_counted_before_it_answers() {
+    let stage = Stage::new("wide");
+    let mut invocations = 0;
+    loop {
+        let answer = stage.invoke();
+        if answer["response"]["next"] != "chunk" {
+            break;
+        }
+        invocations += 1;
+        let calls: f64 = stage.published("TranslationCalls").iter().sum();
+        assert_eq!(calls, f64::from(invocations), "{answer}");
+        assert_eq!(stage.published("ParallelChunkProcessing").last(), Some(&1.0));
+        assert_eq!(stage.published("TranslationJobsRunning").last(), Some(&1.0));
+    }
+    let words: f64 = stage.published("TranslationWords").iter().sum();
+    assert_eq!(words, stage.text.split_whitespace().count() as f64);
+    assert_eq!(stage.published("TranslationJobs"), [1.0]);
+    assert_eq!(stage.published("TranslationSpeed").len(), 1);
+    stage.invoke();
+    assert_eq!(stage.published("TranslationSpeed").len(), 1, "the time of a job is published once");
 }

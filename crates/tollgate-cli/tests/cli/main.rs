@@ -36,6 +36,7 @@ mod serve;
 mod state_machine;
 mod stores;
 mod strategies;
+mod templates;
 mod throttle;
 mod tls;
 mod top;

@@ -61,6 +61,7 @@ pub struct App {
     finishing: TaskTracker,
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
+    serves_only_metrics: bool,
 }
 
 /// Who hears of incidents, and remembers what led to them.
@@ -119,6 +120,7 @@ impl App {
             finishing: TaskTracker::new(),
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
+            serves_only_metrics: false,
         })
     }
 
@@ -134,6 +136,18 @@ impl App {
     pub fn metrics(mut self, page: impl Fn() -> MetricsPage + Send + Sync + 'static) -> Self {
         self.metrics = Some(Box::new(page));
         self
+    }
+
+    /// Serves `GET /metrics` and `GET /healthz` over HTTP and nothing else, for a program that is no broker. A key needs the
+    /// scope `inspect`, as at a broker.
+    #[must_use]
+    pub const fn only_metrics(mut self) -> Self {
+        self.serves_only_metrics = true;
+        self
+    }
+
+    pub(crate) const fn serves_only_metrics(&self) -> bool {
+        self.serves_only_metrics
     }
 
     pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {

@@ -55,7 +55,8 @@ impl Calls {
             host::check(&self.app, &head).err()
         };
         let peer = peer.filter(|_| head.version < Version::HTTP_2).cloned();
-        if head.uri.path() != ACQUIRE && !head.method.is_safe() && refused.is_none() {
+        let asks = head.uri.path() == ACQUIRE && !self.app.serves_only_metrics();
+        if !asks && !head.method.is_safe() && refused.is_none() {
             let request = Request::from_parts(head, Body::new(body));
             let answer = name.enter(|| self.app.finish(calls.others.clone().call(request)));
             return name.on(answer.map(|Ok(response)| response.map(Either::Right))).left_future();
@@ -64,16 +65,14 @@ impl Calls {
             if let Some(problem) = refused {
                 return reply::problem(&problem).map(Either::Right);
             }
-            match (head.uri.path(), &head.method) {
-                (ACQUIRE, &Method::POST) => {
-                    acquire::one(&calls.app, &head, body, peer.as_ref()).await
-                }
-                (ACQUIRE, _) => {
+            match (asks, &head.method) {
+                (true, &Method::POST) => acquire::one(&calls.app, &head, body, peer.as_ref()).await,
+                (true, _) => {
                     let mut response = wrong_method(head.method, head.uri).await;
                     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                     response.map(Either::Right)
                 }
-                _ => {
+                (false, _) => {
                     let request = Request::from_parts(head, Body::new(body));
                     let Ok(response) = Box::pin(calls.others.clone().call(request)).await;
                     response.map(Either::Right)

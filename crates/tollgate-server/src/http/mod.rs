@@ -42,6 +42,16 @@ pub(crate) use connection::serve;
 
 /// What `app` answers, but for what [`Calls`] answers itself.
 fn router(app: Arc<App>) -> Router {
+    if app.serves_only_metrics() {
+        let open = Routes::new().route("/healthz", get(manage::health));
+        let metrics = Routes::new().route("/metrics", get(manage::metrics));
+        return open
+            .merge(metrics.guarded_unbound(&app, Scope::Inspect))
+            .into_router()
+            .fallback(no_broker)
+            .method_not_allowed_fallback(wrong_method)
+            .with_state(app);
+    }
     routes(&app)
         .into_router()
         .fallback(unknown_path)
@@ -88,6 +98,14 @@ fn routes(app: &Arc<App>) -> Routes {
 
 async fn unknown_path(uri: Uri) -> Response {
     let detail = format!("there is nothing at {:?}; /openapi.json lists the calls", uri.path());
+    reply::problem(&Problem::new(404, "not-found", detail))
+}
+
+async fn no_broker(uri: Uri) -> Response {
+    let detail = format!(
+        "there is nothing at {:?}; this is no broker, and serves /metrics and /healthz",
+        uri.path()
+    );
     reply::problem(&Problem::new(404, "not-found", detail))
 }
 

@@ -5,25 +5,53 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::Span;
 
-use crate::catalogue;
-use crate::snapshot::{Series, Value};
+use crate::catalogue::{self, Metric};
+use crate::snapshot::{JOB_BOUNDS_SECS, Series, Value};
 
 /// The counters of all translations of this process.
 #[derive(Debug, Default)]
 pub struct TranslationMeters {
-    took_secs: AtomicU64,
+    /// How many jobs took at most each bound, and how many longer.
+    took: [AtomicU64; JOB_BOUNDS_SECS.len() + 1],
+    /// In microseconds.
+    took_sum: AtomicU64,
+    words: AtomicU64,
     completed: AtomicU64,
     with_errors: AtomicU64,
+    paused_for_time: AtomicU64,
+    paused_for_operator: AtomicU64,
+    running: AtomicU64,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
     violations: AtomicU64,
     denials: AtomicU64,
     parallel: AtomicU64,
 }
 
-/// A chunk that is at the provider, until this is dropped.
-#[derive(Debug)]
-pub struct AtProvider<'a>(&'a AtomicU64);
+/// How a call of the provider ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// With an answer, which may have faults.
+    Answered,
+    /// With 429.
+    Refused,
+    /// Otherwise, or not at all.
+    Failed,
+}
 
-impl Drop for AtProvider<'_> {
+/// Something that goes on, such as a chunk that is at the provider, counted until this is dropped.
+#[derive(Debug)]
+pub struct Ongoing<'a>(&'a AtomicU64);
+
+impl<'a> Ongoing<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Ongoing<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -32,9 +60,44 @@ impl Drop for AtProvider<'_> {
 impl TranslationMeters {
     /// A document was translated in `took`; `with_errors` if a part of it was given up.
     pub fn ended(&self, took: Span, with_errors: bool) {
-        self.took_secs.store(took.as_secs_ceil(), Relaxed);
+        let bucket = JOB_BOUNDS_SECS.partition_point(|bound| Span::from_secs(*bound) < took);
+        self.took[bucket].fetch_add(1, Relaxed);
+        self.took_sum.fetch_add(took.as_micros(), Relaxed);
         let end = if with_errors { &self.with_errors } else { &self.completed };
         end.fetch_add(1, Relaxed);
+    }
+
+    /// So many words of the source were translated.
+    pub fn translated(&self, words: u64) {
+        self.words.fetch_add(words, Relaxed);
+    }
+
+    /// A job was paused, until a time or until somebody acts.
+    pub fn paused(&self, needs_operator: bool) {
+        let pauses = if needs_operator { &self.paused_for_operator } else { &self.paused_for_time };
+        pauses.fetch_add(1, Relaxed);
+    }
+
+    /// A job is worked on.
+    #[must_use = "it counts until it is dropped"]
+    pub fn running(&self) -> Ongoing<'_> {
+        Ongoing::new(&self.running)
+    }
+
+    /// A call of the provider ended.
+    pub fn called(&self, outcome: CallOutcome) {
+        let calls = match outcome {
+            CallOutcome::Answered => &self.answered,
+            CallOutcome::Refused => &self.refused,
+            CallOutcome::Failed => &self.failed,
+        };
+        calls.fetch_add(1, Relaxed);
+    }
+
+    /// How many calls of the provider ended.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        [&self.answered, &self.refused, &self.failed].map(|count| count.load(Relaxed)).iter().sum()
     }
 
     /// The provider answered 429.
@@ -49,21 +112,29 @@ impl TranslationMeters {
 
     /// A chunk goes to the provider.
     #[must_use = "it counts until it is dropped"]
-    pub fn at_provider(&self) -> AtProvider<'_> {
-        self.parallel.fetch_add(1, Relaxed);
-        AtProvider(&self.parallel)
+    pub fn at_provider(&self) -> Ongoing<'_> {
+        Ongoing::new(&self.parallel)
     }
 
     pub(super) fn read(&self, series: &mut Vec<Series>) {
-        let mut add = |metric, labels: &[&str], number: &AtomicU64| {
+        let mut add = |metric: &'static Metric, labels: &[&str], number: &AtomicU64| {
             let labels = labels.iter().map(|label| Arc::from(*label)).collect();
             series.push(Series { metric, labels, value: Value::Number(number.load(Relaxed)) });
         };
-        add(&catalogue::TRANSLATION_TOOK, &[], &self.took_secs);
+        add(&catalogue::TRANSLATION_WORDS, &[], &self.words);
         add(&catalogue::TRANSLATION_JOBS, &["completed"], &self.completed);
         add(&catalogue::TRANSLATION_JOBS, &["completed_with_errors"], &self.with_errors);
+        add(&catalogue::TRANSLATION_PAUSES, &["time"], &self.paused_for_time);
+        add(&catalogue::TRANSLATION_PAUSES, &["operator"], &self.paused_for_operator);
+        add(&catalogue::TRANSLATION_RUNNING, &[], &self.running);
+        add(&catalogue::TRANSLATION_CALLS, &["answered"], &self.answered);
+        add(&catalogue::TRANSLATION_CALLS, &["refused"], &self.refused);
+        add(&catalogue::TRANSLATION_CALLS, &["failed"], &self.failed);
         add(&catalogue::TRANSLATION_VIOLATIONS, &[], &self.violations);
         add(&catalogue::TRANSLATION_DENIALS, &[], &self.denials);
         add(&catalogue::TRANSLATION_PARALLEL, &[], &self.parallel);
+        let counts = self.took.iter().map(|count| count.load(Relaxed)).collect();
+        let value = Value::Buckets { counts, sum: self.took_sum.load(Relaxed) };
+        series.push(Series { metric: &catalogue::TRANSLATION_TOOK, labels: Vec::new(), value });
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::buckets::scale;
 use crate::catalogue::{Kind, Metric, dimension};
-use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
+use crate::snapshot::{DURATION_BOUNDS_US, JOB_BOUNDS_SECS, Series, Snapshot, Value};
 
 /// The most values of one datum that CloudWatch takes.
 pub(super) const VALUES_MAX: usize = 150;
@@ -66,7 +67,7 @@ fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
     match metric.kind {
         Kind::Counter => vec![(numbers.sum::<u64>() as f64, 1.0)],
         Kind::Gauge => numbers.map(|number| (number as f64, 1.0)).collect(),
-        Kind::Duration | Kind::Attempts => {
+        Kind::Duration | Kind::JobDuration | Kind::Attempts => {
             let mut all: Option<Value> = None;
             for one in series {
                 match &mut all {
@@ -74,7 +75,11 @@ fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
                     Some(all) => all.add(&one.value),
                 }
             }
-            let Some(Value::Buckets { counts, .. }) = all else { return Vec::new() };
+            let Some(Value::Buckets { counts, sum }) = all else { return Vec::new() };
+            // Jobs end so seldom that one alone is the rule, and the sum is how long it took.
+            if metric.kind == Kind::JobDuration && counts.iter().sum::<u64>() == 1 {
+                return vec![(sum as f64 / scale(metric.kind), 1.0)];
+            }
             let values = counts.iter().enumerate().filter(|(_, count)| **count != 0);
             values.map(|(bucket, count)| (value_of(metric.kind, bucket), *count as f64)).collect()
         }
@@ -84,9 +89,13 @@ fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
 /// The value that stands for a bucket: its upper bound, so that nothing looks faster than it was. What took longer than
 /// the last bound counts as twice that.
 fn value_of(kind: Kind, bucket: usize) -> f64 {
-    if kind == Kind::Attempts {
-        return (bucket + 1) as f64;
+    let above = |bounds: &[u64]| {
+        let last = bounds.last().copied().unwrap_or_default();
+        bounds.get(bucket).copied().unwrap_or(2 * last) as f64
+    };
+    match kind {
+        Kind::Attempts => (bucket + 1) as f64,
+        Kind::JobDuration => above(&JOB_BOUNDS_SECS),
+        _ => above(&DURATION_BOUNDS_US) / 1_000.0,
     }
-    let last = DURATION_BOUNDS_US[DURATION_BOUNDS_US.len() - 1];
-    DURATION_BOUNDS_US.get(bucket).copied().unwrap_or(2 * last) as f64 / 1_000.0
 }

@@ -2,6 +2,8 @@
 
 #[cfg(any(feature = "cloudwatch", feature = "sns"))]
 pub mod aws;
+#[cfg(any(feature = "cloudwatch", feature = "emf", feature = "prometheus", feature = "otel"))]
+mod buckets;
 #[cfg(feature = "cloudwatch")]
 pub mod cloudwatch;
 #[cfg(any(feature = "cloudwatch", feature = "emf"))]

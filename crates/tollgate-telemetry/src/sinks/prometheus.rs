@@ -10,15 +10,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tollgate::Timestamp;
 
+use super::buckets::{bounds, scale};
 use crate::catalogue::{Kind, METRICS};
 use crate::meters::Meters;
-use crate::snapshot::{DURATION_BOUNDS_US, Series, Value};
+use crate::snapshot::{Series, Value};
 
 /// The media type of the page.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Microseconds in a second, the base unit of Prometheus. Dividing gives the nearest number, and so short bounds.
-const MICROS: f64 = 1e6;
 
 /// A page of everything that `meters` counted.
 #[must_use]
@@ -44,7 +42,7 @@ impl Collector for Page {
             let kind = match metric.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
-                Kind::Duration | Kind::Attempts => MetricType::Histogram,
+                Kind::Duration | Kind::JobDuration | Kind::Attempts => MetricType::Histogram,
             };
             let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
             for series in snapshot.series.iter().filter(|it| it.metric.name == metric.name) {
@@ -71,19 +69,10 @@ fn encode_value(encoder: &mut MetricEncoder<'_>, series: &Series) -> Result<(), 
         }
         (Value::Number(number), _) => encoder.encode_gauge(number),
         (Value::Buckets { counts, sum }, kind) => {
-            let (scale, bounds) = match kind {
-                Kind::Attempts => (1.0, attempts(counts.len())),
-                _ => (MICROS, DURATION_BOUNDS_US.map(|bound| bound as f64 / MICROS).to_vec()),
-            };
-            let buckets: Vec<(f64, u64)> =
-                bounds.into_iter().chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
-            let count = counts.iter().sum();
-            encoder.encode_histogram::<NoLabelSet>(*sum as f64 / scale, count, &buckets, None)
+            let bounds = bounds(kind, counts.len()).into_iter().chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+            let (sum, count) = (*sum as f64 / scale(kind), counts.iter().sum());
+            encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
         }
     }
-}
-
-/// The bounds of all but the last bucket of attempts.
-fn attempts(buckets: usize) -> Vec<f64> {
-    (1..buckets).map(|attempt| attempt as f64).collect()
 }

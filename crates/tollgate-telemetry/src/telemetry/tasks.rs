@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tollgate::{BoxFuture, Clock, Error, Span, Timestamp};
 
@@ -24,11 +24,39 @@ pub struct Tasks {
     closing: watch::Sender<bool>,
     clock: Arc<dyn Clock>,
     running: Vec<JoinHandle<()>>,
+    /// One for each task, which drops what it is sent when it has written what it had.
+    flushes: Vec<mpsc::Sender<oneshot::Sender<()>>>,
 }
 
 impl Tasks {
     pub(super) fn new(closing: watch::Sender<bool>, clock: Arc<dyn Clock>) -> Self {
-        Self { closing, clock, running: Vec::new() }
+        Self { closing, clock, running: Vec::new(), flushes: Vec::new() }
+    }
+
+    /// Waits until every sink has written what was counted and queued by now, for at most `within`. Says whether all of them
+    /// did. A process that is frozen between its calls, as on AWS Lambda, calls this before it answers.
+    pub async fn flush(&self, within: Span) -> bool {
+        let all = async {
+            let mut asked = Vec::new();
+            for task in &self.flushes {
+                let (done, written) = oneshot::channel();
+                // A task that ended has nothing left to write.
+                if task.send(done).await.is_ok() {
+                    asked.push(written);
+                }
+            }
+            for written in asked {
+                drop(written.await);
+            }
+        };
+        tollgate::within(&*self.clock, within, all).await.is_some()
+    }
+
+    /// What a new task is asked to write through.
+    fn flushed(&mut self) -> mpsc::Receiver<oneshot::Sender<()>> {
+        let (flush, flushed) = mpsc::channel(1);
+        self.flushes.push(flush);
+        flushed
     }
 
     /// Lets every sink write what it has, for at most `within`. Says whether all of them finished.
@@ -55,13 +83,20 @@ impl Tasks {
         tally: Arc<SinkTally>,
     ) {
         let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
+        let mut flushed = self.flushed();
         self.running.push(tokio::spawn(async move {
             let mut batch = Vec::new();
             loop {
                 let taken = tokio::select! {
-                    taken = queue.recv_many(&mut batch, BATCH_MAX) => taken,
+                    // A flush is answered only when the queue is empty.
+                    biased;
                     () = closed(&mut closing), if !queue.is_closed() => {
                         queue.close();
+                        continue;
+                    }
+                    taken = queue.recv_many(&mut batch, BATCH_MAX) => taken,
+                    Some(done) = flushed.recv() => {
+                        drop(done);
                         continue;
                     }
                 };
@@ -82,17 +117,24 @@ impl Tasks {
         tally: Arc<SinkTally>,
     ) {
         let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
+        let mut flushed = self.flushed();
         self.running.push(tokio::spawn(async move {
             let mut published = Snapshot::default();
             loop {
+                let mut asked = None;
                 let is_last = tokio::select! {
                     () = clock.sleep_until(clock.now() + interval) => false,
                     () = closed(&mut closing) => true,
+                    Some(done) = flushed.recv() => {
+                        asked = Some(done);
+                        false
+                    }
                 };
                 let total = read(clock.now());
                 let delta = total.since(&published);
                 attempt(&*clock, &tally, sink.publish(&delta, &total)).await;
                 published = total;
+                drop(asked);
                 if is_last {
                     return;
                 }

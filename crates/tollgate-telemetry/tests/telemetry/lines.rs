@@ -14,6 +14,43 @@ use crate::{Kept, a_busy_minute, admitted, gate, gemini};
 /// 2026-11-15T05:45:00Z.
 const START: Timestamp = Timestamp::from_secs(1_794_721_500);
 
+/// R003.9: what was counted is written before a process is frozen, once, and the time of a job is of the period in which it
+/// ended.
+#[tokio::test]
+async fn r003_9_a_flush_writes_what_is_counted_and_queued_by_now() {
+    let (clock, kept, log) = (ManualClock::at(START), Kept::default(), Kept::default());
+    let builder = Telemetry::builder(Arc::new(clock.clone()))
+        .meters(Emf::new("RateLimiter", kept.clone()), Span::from_hours(1))
+        .records(Log::new(Severity::Info, log.clone()));
+    let (telemetry, tasks) = builder.start();
+    let gate = gate(&clock, Arc::clone(&telemetry) as _);
+    assert!(gate.acquire(&Ask::new(&gemini(), "p")).await.unwrap().is_admitted());
+    let translation = telemetry.meters().translation();
+    translation.ended(Span::from_secs(61), false);
+    translation.translated(10_000);
+    assert!(tasks.flush(Span::from_secs(1)).await);
+    let lines = kept.lines();
+    let of = |name: &str| lines.iter().filter_map(|line| line.get(name)).collect::<Vec<_>>();
+    assert_eq!(
+        (of("TranslationSpeed"), of("TranslationWords")),
+        (vec![&json!(61.0)], vec![&json!(10_000.0)])
+    );
+    let units = lines
+        .iter()
+        .flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap());
+    assert!(
+        units.clone().any(|unit| *unit == json!({ "Name": "TranslationSpeed", "Unit": "Seconds" }))
+    );
+    assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
+    translation.translated(5);
+    assert!(tasks.flush(Span::from_secs(1)).await);
+    let later = kept.lines().split_off(lines.len());
+    let words: Vec<_> = later.iter().filter_map(|line| line.get("TranslationWords")).collect();
+    assert_eq!(words, [&json!(5.0)]);
+    assert!(later.iter().all(|line| line.get("TranslationSpeed").is_none()), "{later:?}");
+    assert!(tasks.drain(Span::from_secs(1)).await);
+}
+
 #[tokio::test]
 async fn r000_13_emf_has_each_metric_by_limit_and_a_roll_up() {
     let (clock, kept) = (ManualClock::at(START), Kept::default());

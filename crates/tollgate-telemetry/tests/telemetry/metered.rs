@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::{
     Ask, Event, Gate as _, Limit, ManualClock, Observer as _, Policy, Span, Timestamp, TokenBucket,
 };
-use tollgate_telemetry::{Meters, OTHER, POLICIES_MAX, Value};
+use tollgate_telemetry::{CallOutcome, JOB_BOUNDS_SECS, Meters, OTHER, POLICIES_MAX, Value};
 
 use crate::{a_busy_minute, admitted, gate, gemini};
 
@@ -175,14 +175,28 @@ fn r003_9_translations_are_counted_and_shown_from_the_first_one_on() {
     let translation = meters.translation();
     translation.ended(Span::from_millis(61_001), false);
     translation.ended(Span::from_secs(7), true);
+    translation.translated(2_500);
+    translation.paused(false);
+    translation.paused(false);
+    translation.paused(true);
+    translation.called(CallOutcome::Answered);
+    translation.called(CallOutcome::Refused);
+    translation.called(CallOutcome::Failed);
+    let running = translation.running();
     translation.violated();
     translation.denied();
     translation.denied();
     let under_way = translation.at_provider();
     drop(translation.at_provider());
     let rows = [
-        ("tollgate_translation_speed", &[][..], 7),
+        ("tollgate_translation_words", &[][..], 2_500),
         ("tollgate_translation_jobs", &["completed"], 1),
+        ("tollgate_translation_pauses", &["time"], 2),
+        ("tollgate_translation_pauses", &["operator"], 1),
+        ("tollgate_translation_jobs_running", &[], 1),
+        ("tollgate_translation_calls", &["answered"], 1),
+        ("tollgate_translation_calls", &["refused"], 1),
+        ("tollgate_translation_calls", &["failed"], 1),
         ("tollgate_translation_jobs", &["completed_with_errors"], 1),
         ("tollgate_translation_violations", &[], 1),
         ("tollgate_translation_denials", &[], 2),
@@ -191,6 +205,20 @@ fn r003_9_translations_are_counted_and_shown_from_the_first_one_on() {
     for (name, labels, expected) in rows {
         assert_eq!(number(&meters, name, labels), Some(expected), "{name} {labels:?}");
     }
-    drop(under_way);
+    drop((under_way, running));
     assert_eq!(number(&meters, "tollgate_translation_parallel", &[]), Some(0));
+    assert_eq!(number(&meters, "tollgate_translation_jobs_running", &[]), Some(0));
+    let snapshot = meters.snapshot(Timestamp::EPOCH);
+    let Some(Value::Buckets { counts, sum }) =
+        snapshot.get("tollgate_translation_duration_seconds", &[])
+    else {
+        panic!("{snapshot:?}");
+    };
+    let full: Vec<u64> = JOB_BOUNDS_SECS
+        .into_iter()
+        .zip(counts)
+        .filter(|(_, n)| **n == 1)
+        .map(|(bound, _)| bound)
+        .collect();
+    assert_eq!((full, *sum), (vec![10, 90], 68_001_000));
 }

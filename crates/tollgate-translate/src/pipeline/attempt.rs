@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tollgate::{Backoff, ErrorKind as GateErrorKind, Guard, Span, Timestamp, edge};
-use tollgate_telemetry::TranslationMeters;
+use tollgate_telemetry::{CallOutcome, TranslationMeters};
 
 use super::alike::Useless;
 use super::book::{Asking, Book, Budget};
 use super::throttle::Pass;
 use super::{Engine, Options};
 use crate::error::{Error, ErrorKind};
-use crate::job::{Claim, Step, Used};
+use crate::job::{Claim, Part, Step, Used};
 use crate::plan::Micros;
-use crate::provider::ProviderErrorKind as Kind;
+use crate::provider::{Answer, ProviderError, ProviderErrorKind as Kind};
 
 /// How long to wait after a call that failed for a passing reason.
 pub(super) const BACKOFF: Backoff = Backoff {
@@ -127,7 +127,11 @@ impl Attempt {
     /// Writes a step down. A store that fails for a moment must not cost an answer that is paid, so it is tried again.
     pub(super) async fn record(&self, step: Step) -> Result<Came, Error> {
         let mut tries = 0;
-        while let Err(error) = self.engine.store.record(&self.claim, &step).await {
+        let is_kept = loop {
+            let error = match self.engine.store.record(&self.claim, &step).await {
+                Ok(is_kept) => break is_kept,
+                Err(error) => error,
+            };
             tries += 1;
             // A store that can be away waits by itself.
             if RECORDS_MAX <= tries || error.kind() == ErrorKind::Unavailable {
@@ -135,8 +139,25 @@ impl Attempt {
             }
             let wait = BACKOFF.delay(tries - 1, edge::random());
             self.engine.clock.sleep_until(self.now() + wait).await;
+        };
+        if let Some(meters) = self.engine.meters()
+            && is_kept
+        {
+            meters.translated(self.words_done(&step));
         }
         Ok(Came::On)
+    }
+
+    /// How many words are translated by `step`.
+    fn words_done(&self, step: &Step) -> u64 {
+        let is_done = |part: &&Part| part.failed.is_none() && part.drafts.open().is_empty();
+        match step {
+            Step::Done { .. } => self.book.words(self.claim.run),
+            Step::Split { parts, .. } => {
+                parts.iter().filter(is_done).map(|part| self.book.words(part.run)).sum()
+            }
+            _ => 0,
+        }
     }
 
     fn options(&self) -> &Options {
@@ -204,6 +225,9 @@ impl Attempt {
             let _at_provider = self.engine.meters().map(TranslationMeters::at_provider);
             self.engine.provider.translate(&asking.request).await
         };
+        if let Some(meters) = self.engine.meters() {
+            meters.called(outcome_of(&answer));
+        }
         let counted = answer.as_ref().ok().and_then(|answer| answer.usage.input);
         let never_arrived = matches!(&answer, Err(error) if error.kind == Kind::Unreachable);
         let came = match answer {
@@ -221,6 +245,18 @@ impl Attempt {
             drop(self.engine.throttle.settle(guard, counted).await);
         }
         came
+    }
+}
+
+const fn outcome_of(answer: &Result<Answer, ProviderError>) -> CallOutcome {
+    match answer {
+        Ok(_) => CallOutcome::Answered,
+        Err(error) => match error.kind {
+            Kind::DailyQuota | Kind::MinuteQuota | Kind::TokenQuota | Kind::Quota => {
+                CallOutcome::Refused
+            }
+            _ => CallOutcome::Failed,
+        },
     }
 }
 

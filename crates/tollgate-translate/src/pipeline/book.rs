@@ -4,6 +4,7 @@
 //! its settings, and a digest of the chunks that came of them; a program that would cut them otherwise refuses to go on.
 
 use sha2::{Digest, Sha256};
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::no_job;
 use super::spec::{JobSettings, JobSpec};
@@ -119,6 +120,12 @@ impl Book {
     /// Whether `run` is a chunk as it was cut, and no part of one.
     pub(super) fn is_planned(&self, run: Run) -> bool {
         self.chunks.binary_search(&run).is_ok()
+    }
+
+    /// How many words the source of `run` has, where each character of a script without spaces is one.
+    pub(super) fn words(&self, run: Run) -> u64 {
+        let segments = self.document.segments_in(run.first as usize..run.end as usize);
+        segments.map(|segment| segment.plain().unicode_words().count() as u64).sum()
     }
 
     /// How many chunks there were before any was split.

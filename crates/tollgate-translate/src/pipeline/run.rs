@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::{Span, Timestamp};
+use tollgate_telemetry::TranslationMeters;
 
 use super::alike::Streak;
 use super::attempt::{Attempt, Came, Poor};
@@ -93,12 +94,15 @@ impl Rounds<'_> {
             if !running {
                 return Ok(Ended::Cancelled);
             }
-            let ended = self.round().await?;
+            let ended = {
+                let _running = self.engine.meters().map(TranslationMeters::running);
+                self.round().await?
+            };
             let (resume_at, why, raise_to) = match ended {
                 Ended::Paused { resume_at, why, raise_to } => (resume_at, why, raise_to),
                 ended => return Ok(ended),
             };
-            self.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+            self.pause(resume_at, &why).await?;
             self.tell(0, Some((&why, resume_at))).await?;
             match resume_at {
                 Some(at) if self.engine.options.wait_out_pauses => {
@@ -113,6 +117,19 @@ impl Rounds<'_> {
 
     pub(super) async fn set_state(&self, state: &JobState) -> Result<bool, Error> {
         self.engine.store.set_state(self.id, state, self.engine.clock.now()).await
+    }
+
+    /// Pauses the job. Of several workers that find a reason, the first one counts it.
+    pub(super) async fn pause(&self, resume_at: Option<Timestamp>, why: &str) -> Result<(), Error> {
+        let was_paused = matches!(self.engine.job(self.id).await?.state, JobState::Paused { .. });
+        let is_set = self.set_state(&JobState::Paused { resume_at, why: why.to_owned() }).await?;
+        if let Some(meters) = self.engine.meters()
+            && is_set
+            && !was_paused
+        {
+            meters.paused(resume_at.is_none());
+        }
+        Ok(())
     }
 
     /// Sleeps until `at`; ends early if it is told to stop or the job is cancelled.

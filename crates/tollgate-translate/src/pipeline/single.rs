@@ -12,7 +12,7 @@ use super::run::{Ended, LOOK_EVERY_SHARED, Rounds, halted};
 use super::undecided::Undecided;
 use super::{Pipeline, Stop};
 use crate::error::Error;
-use crate::job::{JobState, Next};
+use crate::job::Next;
 
 /// How long to wait where the gate did not decide.
 const ASK_AGAIN: Span = Span::from_secs(10);
@@ -73,7 +73,7 @@ impl Pipeline {
             Came::Poor(Poor { why, raise_to, .. }) => (None, why, Some(raise_to)),
             Came::Pause(resume_at, why) => (resume_at, why, None),
         };
-        rounds.set_state(&JobState::Paused { resume_at, why: why.clone() }).await?;
+        rounds.pause(resume_at, &why).await?;
         Ok(Single::Ended(Ended::Paused { resume_at, why, raise_to }))
     }
 }

@@ -269,12 +269,23 @@ fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
         };
         world.sleep(Span::from_secs(5)).await;
         assert_eq!(number("tollgate_translation_parallel", &[]), 10);
+        assert_eq!(number("tollgate_translation_jobs_running", &[]), 1);
         assert_eq!(running.await.unwrap().unwrap(), Ended::Completed);
         assert_eq!(number("tollgate_translation_parallel", &[]), 0);
         assert_eq!(number("tollgate_translation_violations", &[]), 1);
         assert!(0 < number("tollgate_translation_denials", &[]));
         assert_eq!(number("tollgate_translation_jobs", &["completed"]), 1);
-        assert_eq!(number("tollgate_translation_speed", &[]), world.elapsed().as_secs_ceil());
+        let elapsed = world.elapsed().as_micros();
+        match meters.snapshot(bench.clock.now()).get("tollgate_translation_duration_seconds", &[]) {
+            Some(Value::Buckets { sum, .. }) => assert_eq!(*sum, elapsed),
+            other => panic!("{other:?}"),
+        }
+        let words = text.split_whitespace().count() as u64;
+        assert_eq!(number("tollgate_translation_words", &[]), words);
+        assert_eq!(number("tollgate_translation_calls", &["answered"]), 12);
+        assert_eq!(number("tollgate_translation_calls", &["refused"]), 1);
+        assert_eq!(number("tollgate_translation_calls", &["failed"]), 0);
+        assert_eq!(number("tollgate_translation_jobs_running", &[]), 0);
     };
     World::run(3, run).unwrap();
 }

@@ -5,7 +5,8 @@ use tollgate::{Span, Timestamp, edge};
 
 use crate::catalogue::Kind;
 use crate::record::{Record, What};
-use crate::snapshot::{DURATION_BOUNDS_US, Series, Snapshot, Value};
+use crate::sinks::buckets::{bounds, scale};
+use crate::snapshot::{Series, Snapshot, Value};
 
 /// Sums are since the start.
 const CUMULATIVE: u32 = 2;
@@ -42,12 +43,15 @@ pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
                     json!({ "aggregationTemporality": CUMULATIVE, "isMonotonic": true, "dataPoints": points }),
                 ),
                 Kind::Gauge => ("gauge", json!({ "dataPoints": points })),
-                Kind::Duration | Kind::Attempts => (
+                Kind::Duration | Kind::JobDuration | Kind::Attempts => (
                     "histogram",
                     json!({ "aggregationTemporality": CUMULATIVE, "dataPoints": points }),
                 ),
             };
-            let unit = if metric.kind == Kind::Duration { "s" } else { "1" };
+            let unit = match metric.kind {
+                Kind::Duration | Kind::JobDuration => "s",
+                Kind::Counter | Kind::Gauge | Kind::Attempts => "1",
+            };
             json!({ "name": metric.otel(), "description": metric.help, "unit": unit, shape: data })
         })
         .collect();
@@ -65,15 +69,12 @@ fn point(series: &Series, started: Timestamp, at: Timestamp) -> Json {
     match &series.value {
         Value::Number(number) => point["asInt"] = json!(number.to_string()),
         Value::Buckets { counts, sum } => {
-            let (scale, bounds): (f64, Vec<f64>) = match series.metric.kind {
-                Kind::Attempts => (1.0, (1..counts.len()).map(|attempt| attempt as f64).collect()),
-                _ => (1e6, DURATION_BOUNDS_US.iter().map(|bound| *bound as f64 / 1e6).collect()),
-            };
+            let kind = series.metric.kind;
             point["count"] = json!(counts.iter().sum::<u64>().to_string());
-            point["sum"] = json!(*sum as f64 / scale);
+            point["sum"] = json!(*sum as f64 / scale(kind));
+            point["explicitBounds"] = json!(bounds(kind, counts.len()));
             let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
             point["bucketCounts"] = json!(counts);
-            point["explicitBounds"] = json!(bounds);
         }
     }
     point
