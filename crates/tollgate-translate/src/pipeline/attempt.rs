@@ -252,9 +252,11 @@ const fn outcome_of(answer: &Result<Answer, ProviderError>) -> CallOutcome {
     match answer {
         Ok(_) => CallOutcome::Answered,
         Err(error) => match error.kind {
-            Kind::DailyQuota | Kind::MinuteQuota | Kind::TokenQuota | Kind::Quota => {
-                CallOutcome::Refused
-            }
+            Kind::DailyQuota
+            | Kind::MinuteQuota
+            | Kind::TokenQuota
+            | Kind::Quota
+            | Kind::NotInTier => CallOutcome::Refused,
             _ => CallOutcome::Failed,
         },
     }

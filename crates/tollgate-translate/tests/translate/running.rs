@@ -289,3 +289,41 @@ fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
     };
     World::run(3, run).unwrap();
 }
+
+/// R003.9: each pause is counted once, by what ends it.
+#[test]
+fn r003_9_a_pause_is_counted_by_what_ends_it() {
+    let (text, size) = chunks_of(12);
+    let run = |world: World| async move {
+        let settings = Settings {
+            quota: Quota { rpd: 3, ..Quota::NONE },
+            troubles: vec![Trouble::new(Fault::BadKey, When::Call(4))],
+            ..Settings::default()
+        };
+        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let meters = Arc::new(Meters::new());
+        let counted_in = Some(Arc::clone(&meters));
+        let options = Options { meters: counted_in, wait_out_pauses: false, ..Options::default() };
+        let pipeline = bench.pipeline_with(Options { parallel: 1, ..options });
+        pipeline.submit(&spec("book", &text, size)).await.unwrap();
+        let number = |name: &str, label: &str| match meters
+            .snapshot(bench.clock.now())
+            .get(name, &[label])
+        {
+            Some(Value::Number(number)) => *number,
+            other => panic!("{name}: {other:?}"),
+        };
+        let pauses =
+            || ["time", "operator"].map(|until| number("tollgate_translation_pauses", until));
+        let first = pipeline.run("book", &Stop::never()).await.unwrap();
+        assert!(matches!(first, Ended::Paused { resume_at: Some(_), .. }), "{first:?}");
+        assert_eq!(pauses(), [1, 0]);
+        world.sleep(Span::from_hours(25)).await;
+        let second = pipeline.run("book", &Stop::never()).await.unwrap();
+        assert!(matches!(second, Ended::Paused { resume_at: None, .. }), "{second:?}");
+        assert_eq!(pauses(), [1, 1]);
+        assert_eq!(number("tollgate_translation_calls", "answered"), 3);
+        assert_eq!(number("tollgate_translation_calls", "failed"), 1);
+    };
+    World::run(3, run).unwrap();
+}
