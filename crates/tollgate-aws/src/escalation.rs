@@ -7,7 +7,8 @@ use std::fmt::Debug;
 
 use aws_sdk_sns::Client;
 use aws_sdk_sns::error::DisplayErrorContext;
-use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp, edge};
+use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp};
+use tollgate_telemetry::sinks::aws::Place;
 use tollgate_telemetry::sinks::sns::subject;
 
 use crate::error::RetryExhausted;
@@ -75,12 +76,14 @@ impl SnsEscalation {
         Self { client, topic: topic.into() }
     }
 
-    /// To the topic that [`TOPIC_VARIABLE`] names, if it names one.
-    #[must_use]
-    pub fn from_environment(client: Client) -> Option<Self> {
-        edge::environment(TOPIC_VARIABLE)
-            .filter(|topic| !topic.is_empty())
-            .map(|topic| Self::new(client, topic))
+    /// To the topic with the ARN `topic`, in the region of the topic unless `place` names another.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if `topic` is not the ARN of a topic.
+    pub async fn connect(topic: &str, place: &Place) -> Result<Self, crate::Error> {
+        let region = check_topic(topic)?.to_owned();
+        let place = Place { region: Some(place.region.clone().unwrap_or(region)), ..place.clone() };
+        Ok(Self::new(Client::new(&place.config("sns").await?), topic))
     }
 }
 
@@ -99,6 +102,21 @@ impl Escalate for SnsEscalation {
             };
             call.send().await.map(drop).map_err(failed)
         })
+    }
+}
+
+/// The region of the topic with the ARN `topic`.
+pub(crate) fn check_topic(topic: &str) -> Result<&str, crate::Error> {
+    match topic.split(':').collect::<Vec<_>>().as_slice() {
+        ["arn", _, "sns", region, account, name]
+            if ![region, account, name].iter().any(|part| part.is_empty()) =>
+        {
+            Ok(region)
+        }
+        _ => Err(crate::Error::Invalid(format!(
+            "{TOPIC_VARIABLE}={topic} is not the ARN of an SNS topic; it should look like \
+             arn:aws:sns:eu-central-1:123456789012:drs-alerts"
+        ))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Structured logs (R001.12): one JSON object a line, with everything that finds the other lines of the same call.
 
 use std::io::Write;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,22 @@ pub enum Severity {
     Error,
     /// A call failed in all its attempts.
     Critical,
+}
+
+impl FromStr for Severity {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.to_ascii_lowercase().as_str() {
+            "info" => Ok(Self::Info),
+            "warning" => Ok(Self::Warning),
+            "error" => Ok(Self::Error),
+            "critical" => Ok(Self::Critical),
+            _ => Err(Error::Invalid(format!(
+                "unknown log level {text:?}; use info, warning, error or critical"
+            ))),
+        }
+    }
 }
 
 /// One line.

@@ -47,6 +47,13 @@ impl View {
         }
     }
 
+    /// Prints a line that stays, for programs too.
+    pub(crate) fn warn(&mut self, line: &str) {
+        // A warning that cannot be printed fails nothing.
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+        self.leave();
+    }
+
     /// Whether it is drawn over and over, so that the time in it may pass.
     pub(crate) const fn redraws(&self) -> bool {
         self.is_on && self.redraws

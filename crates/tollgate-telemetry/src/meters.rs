@@ -64,6 +64,8 @@ pub(crate) struct SinkTally {
     name: &'static str,
     pub(crate) dropped: AtomicU64,
     pub(crate) failures: AtomicU64,
+    /// Whether the last write failed.
+    pub(crate) is_failing: AtomicBool,
 }
 
 impl SinkTally {
@@ -72,7 +74,12 @@ impl SinkTally {
     }
 
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, dropped: AtomicU64::new(0), failures: AtomicU64::new(0) }
+        Self {
+            name,
+            dropped: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tollgate::Gate;
 use tollgate_aws::drs::Builder;
+use tollgate_aws::journal::Severity;
 use tollgate_aws::throttle::{LOOK_BACK, Settings};
 use tollgate_aws::{Error, JobThrottler, Recovery};
 
@@ -36,7 +37,7 @@ struct Wanted {
 
 impl Function {
     /// Calls DRS by `drs`, within what `gate` gives to all instances of the function, if there is one. Log lines and
-    /// metrics go to `log` and `metrics`, on Lambda both standard output.
+    /// metrics go to `log`, from a least severity on, and to `metrics`; on Lambda both are standard output.
     ///
     /// # Errors
     /// Those of [`Builder::connect`], and of settings that are out of bounds.
@@ -44,11 +45,11 @@ impl Function {
         drs: Builder,
         settings: Settings,
         gate: Option<Arc<dyn Gate>>,
-        log: impl Write + Send + 'static,
+        (least, log): (Severity, impl Write + Send + 'static),
         metrics: impl Write + Send + 'static,
     ) -> Result<Self, Error> {
         let published = Published::new(metrics);
-        let mut drs = drs.monitor(published.monitor()).monitor(Arc::new(Lines::new(log)));
+        let mut drs = drs.monitor(published.monitor()).monitor(Arc::new(Lines::new(least, log)));
         if let Some(gate) = &gate {
             drs = drs.gate(Arc::clone(gate));
         }

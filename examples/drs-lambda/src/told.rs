@@ -4,18 +4,21 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::{Clock as _, SystemClock, Timestamp};
-use tollgate_aws::journal::Entry;
+use tollgate_aws::journal::{Entry, Severity};
 use tollgate_aws::metrics::{Metrics, NAMESPACE};
 use tollgate_aws::monitor::{Event, Monitor};
 use tollgate_telemetry::sinks::emf::Emf;
 use tollgate_telemetry::{MeterSink as _, Snapshot};
 
 /// Writes a line of JSON for each event at once. A journal has a thread, which would be frozen with the function.
-pub(crate) struct Lines(Mutex<Box<dyn Write + Send>>);
+pub(crate) struct Lines {
+    least: Severity,
+    writer: Mutex<Box<dyn Write + Send>>,
+}
 
 impl Lines {
-    pub(crate) fn new(writer: impl Write + Send + 'static) -> Self {
-        Self(Mutex::new(Box::new(writer)))
+    pub(crate) fn new(least: Severity, writer: impl Write + Send + 'static) -> Self {
+        Self { least, writer: Mutex::new(Box::new(writer)) }
     }
 }
 
@@ -27,9 +30,10 @@ impl std::fmt::Debug for Lines {
 
 impl Monitor for Lines {
     fn observe(&self, event: &Event<'_>) {
-        let Some(entry) = Entry::of(event, SystemClock.now()) else { return };
+        let entry = Entry::of(event, SystemClock.now());
+        let Some(entry) = entry.filter(|entry| self.least <= entry.severity) else { return };
         let Ok(line) = serde_json::to_string(&entry) else { return };
-        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         // A log that cannot be written has nowhere to say so.
         drop(writeln!(writer, "{line}").and_then(|()| writer.flush()));
     }

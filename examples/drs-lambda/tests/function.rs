@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use drs_lambda::{Answer, Function, Request};
 use serde_json::{Value, json};
 use tollgate::{Span, SystemClock};
+use tollgate_aws::journal::Severity;
 use tollgate_aws::metrics::{METRICS, NAMESPACE};
 use tollgate_aws::throttle::Settings;
 use tollgate_aws::{Buckets, DrsClient, RetryConfig};
@@ -62,7 +63,8 @@ impl World {
         let drs = drs.keys("test", "test").endpoint(server.endpoint()).retry(retry);
         let settings = Settings { timeout: Span::ZERO, ..Settings::default() };
         let (log, metrics) = (Shared::default(), Shared::default());
-        let function = Function::connect(drs, settings, None, log.clone(), metrics.clone());
+        let function =
+            Function::connect(drs, settings, None, (Severity::Info, log.clone()), metrics.clone());
         Self { server, function: function.await.unwrap(), log, metrics }
     }
 
@@ -191,7 +193,13 @@ fn r001_10_the_template_has_alarms_on_metrics_that_exist() {
     assert_eq!(watched, ["RateLimitErrors", "RetryExhausted"]);
     assert!(watched.iter().all(|name| names.contains(&name.as_str())));
     assert_eq!(values("Namespace:"), [NAMESPACE, NAMESPACE]);
-    for variable in tollgate_aws::throttle::VARIABLES {
+    for variable in tollgate_aws::throttle::VARIABLES.iter().chain(&tollgate_aws::drs::VARIABLES) {
         assert_eq!(values(&format!("{variable}:")).len(), 1, "{variable}");
+    }
+    // The function may do what its settings make it do, and whoever runs `tollgate drs` what that does.
+    for action in
+        ["sns:Publish", "sts:AssumeRole", "cloudwatch:PutMetricData", "drs:GetLaunchConfiguration"]
+    {
+        assert!(template.contains(action), "{action}");
     }
 }

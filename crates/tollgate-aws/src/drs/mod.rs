@@ -7,10 +7,12 @@ mod pages;
 mod recovery;
 mod retry_clock;
 mod role;
+mod settings;
 
 use std::sync::Arc;
 
 use aws_sdk_drs::Client;
+use aws_sdk_drs::operation::get_launch_configuration::GetLaunchConfigurationOutput;
 use aws_sdk_drs::types::{
     DescribeJobsRequestFilters, DescribeRecoveryInstancesRequestFilters,
     DescribeSourceServersRequestFilters, Job, JobLog, RecoveryInstance, SourceServer,
@@ -19,6 +21,7 @@ use tollgate::{Chance, Clock, Span, Timestamp};
 
 use crate::bucket::Bucket;
 use crate::buckets::Desk;
+use crate::error::Error;
 use crate::escalation::Escalate;
 use crate::monitor::Monitor;
 use crate::retry::RetryConfig;
@@ -27,6 +30,10 @@ pub use builder::{ATTEMPT_DEFAULT, Builder};
 pub use pages::{Items, Pages};
 pub use recovery::{LOOKUP_MARGIN, REQUEST_TAG, Recovery};
 pub use role::Role;
+pub use settings::{
+    BASE_DELAY_VARIABLE, BURST_VARIABLE, EXTERNAL_ID_VARIABLE, LOG_LEVEL_VARIABLE,
+    MAX_DELAY_VARIABLE, MAX_RETRIES_VARIABLE, RATE_VARIABLE, ROLE_VARIABLE, Settings, VARIABLES,
+};
 
 /// The most servers of one job, by quota. The interface takes 200.
 pub const SERVERS_PER_JOB_MAX: usize = 100;
@@ -168,6 +175,36 @@ impl DrsClient {
                 call.send().await.map(|page| (page.items.unwrap_or_default(), page.next_token))
             }
         })
+    }
+
+    /// The launch configuration of the source server `id`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `ResourceNotFoundException` if there is no such server, and those of every call.
+    pub async fn get_launch_configuration(
+        &self,
+        id: &str,
+    ) -> Result<GetLaunchConfigurationOutput, Error> {
+        let context = self.context("GetLaunchConfiguration");
+        let call = self.0.client.get_launch_configuration().source_server_id(id);
+        let attempt = |number| self.attempt(&context, number, call.clone().send());
+        self.call(&context, self.retry(), attempt).await
+    }
+
+    /// The launch configurations of the source servers `ids`, in their order. The interface has no call for many, so each
+    /// server takes a call, with its own token and retries.
+    ///
+    /// # Errors
+    /// The first that [`get_launch_configuration`](Self::get_launch_configuration) returns.
+    pub async fn get_launch_configurations(
+        &self,
+        ids: &[String],
+    ) -> Result<Vec<GetLaunchConfigurationOutput>, Error> {
+        let mut all = Vec::with_capacity(ids.len());
+        for id in ids {
+            all.push(self.get_launch_configuration(id).await?);
+        }
+        Ok(all)
     }
 }
 

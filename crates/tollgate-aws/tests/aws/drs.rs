@@ -18,7 +18,8 @@ async fn call(client: &DrsClient, operation: usize, server: usize) {
         2 => drop(client.describe_job_log_items("drsjob-00000000000000001").all().await),
         3 => drop(client.start_recovery(&Recovery::of([server])).await),
         4 => drop(client.describe_recovery_instances(&[], &[server]).all().await),
-        _ => drop(client.terminate_recovery_instances(&["i-00000000000000001".to_owned()]).await),
+        5 => drop(client.terminate_recovery_instances(&["i-00000000000000001".to_owned()]).await),
+        _ => drop(client.get_launch_configurations(&[server]).await),
     }
 }
 
@@ -44,7 +45,7 @@ proptest! {
     fn r001_7_no_attempt_goes_out_without_a_token(
         per_second in 1_u64..20,
         burst in 1_u64..10,
-        calls in prop::collection::vec((0_usize..6, 0_usize..10), 1..12),
+        calls in prop::collection::vec((0_usize..OPERATIONS.len(), 0_usize..10), 1..12),
         faults in faults(),
     ) {
         let world = World::new(Settings { page_max: 3, ..Settings::default() });

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tollgate::{Clock as _, Span, SystemClock, Timestamp};
+use tollgate::{Span, SystemClock, Timestamp};
 use tollgate_aws::journal::{Journal, LINES_MAX, Severity};
 use tollgate_aws::metrics::{Metrics, NAMESPACE};
 use tollgate_aws::monitor::{Event, Monitor};
@@ -182,37 +180,6 @@ fn r001_12_a_log_that_nobody_reads_holds_up_no_call() {
     journal.close();
 }
 
-/// The sum of `metric` with `dimensions`, as the emulator added it up.
-async fn sum(endpoint: &str, metric: &str, dimensions: &[(&str, &str)]) -> Option<f64> {
-    let now = SystemClock.now();
-    let (start, end) = (now - Span::from_hours(1), now + Span::from_mins(1));
-    let mut form = format!(
-        "Action=GetMetricStatistics&Version=2010-08-01&Namespace={}&MetricName={metric}&StartTime={start}&EndTime={end}\
-         &Period=1000000000",
-        NAMESPACE.replace('/', "%2F")
-    );
-    for (place, (name, value)) in dimensions.iter().enumerate() {
-        let member = format!("Dimensions.member.{}", place + 1);
-        form += &format!("&{member}.Name={name}&{member}.Value={value}");
-    }
-    let address = endpoint.trim_start_matches("http://");
-    let request = format!(
-        "POST / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-         Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/monitoring/aws4_request, SignedHeaders=host, Signature=x\r\n\
-         Content-Length: {}\r\n\r\n{form}",
-        form.len()
-    );
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-        .split("<Sum>")
-        .nth(1)
-        .and_then(|rest| rest.split('<').next())
-        .map(|sum| sum.parse().unwrap())
-}
-
 /// R001.10 end to end: counted here, published in the background, drained at the end, there with dimensions.
 #[tokio::test]
 async fn r001_10_cloudwatch_gets_the_four_metrics_with_their_dimensions() {
@@ -225,11 +192,8 @@ async fn r001_10_cloudwatch_gets_the_four_metrics_with_their_dimensions() {
         .await
         .unwrap();
     let keys = Keys { id: "test".to_owned(), secret: "test".to_owned() };
-    let place = Place {
-        region: Some(REGION.to_owned()),
-        endpoint: Some(endpoint.clone()),
-        keys: Some(keys),
-    };
+    let place =
+        Place { region: Some(REGION.to_owned()), endpoint: Some(endpoint), keys: Some(keys) };
     let minute = Span::from_mins(1);
     let sink = CloudWatch::connect(NAMESPACE, &place, minute).await.unwrap();
     let telemetry =
@@ -237,29 +201,18 @@ async fn r001_10_cloudwatch_gets_the_four_metrics_with_their_dimensions() {
     let (_, tasks) = telemetry.start();
     assert!(tasks.drain(minute).await);
     let (region, operation) = (("Region", REGION), ("Operation", "DescribeJobs"));
+    let sum = |name, dimensions: &[(&str, &str)]| {
+        emulator.metric_sum(NAMESPACE, name, dimensions).unwrap()
+    };
     let throttling = ("ErrorType", "ThrottlingException");
+    assert_eq!(sum("RateLimitErrors", &[throttling, region, operation]), Some(1.0));
     assert_eq!(
-        sum(&endpoint, "RateLimitErrors", &[throttling, region, operation]).await,
-        Some(1.0)
-    );
-    assert_eq!(
-        sum(
-            &endpoint,
-            "RetryAttempts",
-            &[region, operation, ("Attempt", "1"), ("Success", "False")]
-        )
-        .await,
+        sum("RetryAttempts", &[region, operation, ("Attempt", "1"), ("Success", "False")]),
         Some(2.0)
     );
-    assert_eq!(sum(&endpoint, "RetryExhausted", &[region, operation]).await, Some(1.0));
-    assert_eq!(
-        sum(&endpoint, "APICallCount", &[region, operation, ("Success", "True")]).await,
-        Some(2.0)
-    );
+    assert_eq!(sum("RetryExhausted", &[region, operation]), Some(1.0));
+    assert_eq!(sum("APICallCount", &[region, operation, ("Success", "True")]), Some(2.0));
     let code = ("ErrorCode", "InternalServerException");
-    assert_eq!(
-        sum(&endpoint, "APICallCount", &[region, operation, ("Success", "False"), code]).await,
-        Some(1.0)
-    );
+    assert_eq!(sum("APICallCount", &[region, operation, ("Success", "False"), code]), Some(1.0));
     assert_eq!(dimension("error_type"), "ErrorType");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::examples;
+use tollgate::Span;
 
 /// Which account, and how fast.
 #[derive(Debug, Args)]
@@ -17,18 +18,37 @@ pub(crate) struct DrsFlags {
     /// Another address than the region's own
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) endpoint: Option<String>,
-    /// The role to assume first, as an ARN
+    /// The role to assume first, as an ARN; without it DRS_ROLE_ARN
     #[arg(long, global = true, value_name = "ARN")]
     pub(crate) role: Option<String>,
-    /// What the role asks for besides
-    #[arg(long, global = true, value_name = "ID", requires = "role")]
+    /// The external id that the role requires; without it DRS_EXTERNAL_ID
+    #[arg(long, global = true, value_name = "ID")]
     pub(crate) external_id: Option<String>,
-    /// Calls per second
-    #[arg(long, global = true, value_name = "N", default_value_t = 10)]
-    pub(crate) rate: u64,
-    /// Calls at once
-    #[arg(long, global = true, value_name = "N", default_value_t = 20)]
-    pub(crate) burst: u64,
+    /// Calls per second; without it DRS_RATE, or 10
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) rate: Option<u64>,
+    /// Calls at once; without it DRS_BURST, or 20
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) burst: Option<u64>,
+    /// Retries of a call; without it DRS_MAX_RETRIES, or 5 (recover: as many as fit into --outage)
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) max_retries: Option<u32>,
+    /// The delay before the first retry; without it DRS_BASE_DELAY, or 1s
+    #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Span>)]
+    pub(crate) base_delay: Option<Span>,
+    /// The longest delay between retries, before jitter; without it DRS_MAX_DELAY, or 60s
+    #[arg(long, global = true, value_name = "TIME", value_parser = str::parse::<Span>)]
+    pub(crate) max_delay: Option<Span>,
+    /// The SNS topic that is told when all retries of a call failed, as an ARN; without it DRS_ALERTS_TOPIC_ARN, or the topic of
+    /// [telemetry.sns]
+    #[arg(long, global = true, value_name = "ARN")]
+    pub(crate) alerts_topic: Option<String>,
+    /// Append the log of calls to this file as JSON lines, - for standard error; without it DRS_LOG
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) log: Option<PathBuf>,
+    /// The least severity in the log: info, warning, error or critical; without it DRS_LOG_LEVEL, or warning
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
     /// Take tokens and places for jobs from the configured store, which other operators share
     #[arg(long, global = true)]
     pub(crate) shared: bool,
@@ -40,6 +60,13 @@ pub(crate) enum DrsCommand {
     #[command(after_help = examples::DRS_SERVERS)]
     Servers {
         /// Only these
+        ids: Vec<String>,
+    },
+
+    /// List how servers would be launched: template, instance type, tags and private address
+    #[command(after_help = examples::DRS_LAUNCH_CONFIGURATIONS)]
+    LaunchConfigurations {
+        /// Only those of these source servers
         ids: Vec<String>,
     },
 

@@ -172,6 +172,11 @@ Examples:
   tollgate drs servers --region eu-central-1
   tollgate drs servers --region eu-central-1 --role arn:aws:iam::123456789012:role/recovery --json";
 
+pub(super) const DRS_LAUNCH_CONFIGURATIONS: &str = "\
+Examples:
+  tollgate drs launch-configurations --region eu-central-1
+  tollgate drs launch-configurations s-0123456789abcdef0 --region eu-central-1 --json";
+
 pub(super) const DRS_JOBS: &str = "\
 Examples:
   tollgate drs jobs --region eu-central-1 --active

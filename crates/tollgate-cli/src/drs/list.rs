@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tollgate_aws::JobFilter;
+use tollgate_aws::sdk::operation::get_launch_configuration::GetLaunchConfigurationOutput;
 use tollgate_aws::sdk::types::{
-    DataReplicationState, Job, JobLogEvent, JobStatus, JobType, LastLaunchResult, LaunchStatus,
-    SourceServer,
+    DataReplicationState, Job, JobLogEvent, JobStatus, JobType, LastLaunchResult,
+    LaunchDisposition, LaunchStatus, Licensing, SourceServer, TargetInstanceTypeRightSizingMethod,
 };
 use tollgate_aws::throttle::LOOK_BACK;
 
-use super::{Desk, invalid};
+use super::{Desk, ids, invalid};
 use crate::DENIED;
 use crate::failure::Failure;
 use crate::output::{self, table};
@@ -31,6 +32,50 @@ pub(super) async fn servers(desk: &Desk, ids: &[String]) -> Result<ExitCode, Fai
     let rows: Vec<Value> = servers.iter().map(of).collect();
     let columns = ["id", "hostname", "replication", "last_launch"];
     output::answer(desk.reader, &json!({ "servers": rows }), || {
+        table(&columns, &rows, "there are no source servers")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The launch configurations of the servers `ids`, or of all servers.
+pub(super) async fn launch_configurations(
+    desk: &Desk,
+    ids: &[String],
+) -> Result<ExitCode, Failure> {
+    let ids: Vec<String> = if ids.is_empty() {
+        let servers = desk.client.describe_source_servers(&[]).all().await?;
+        servers.iter().filter_map(|server| server.source_server_id().map(str::to_owned)).collect()
+    } else {
+        ids::read(ids, None, "s-")?.into_iter().collect()
+    };
+    let all = desk.client.get_launch_configurations(&ids).await?;
+    let of = |one: &GetLaunchConfigurationOutput| {
+        json!({
+            "server": one.source_server_id(),
+            "name": one.name(),
+            "template": one.ec2_launch_template_id(),
+            "disposition": one.launch_disposition().map(LaunchDisposition::as_str),
+            "right_sizing": one.target_instance_type_right_sizing_method()
+                .map(TargetInstanceTypeRightSizingMethod::as_str),
+            "copy_private_ip": one.copy_private_ip(),
+            "copy_tags": one.copy_tags(),
+            "own_license": one.licensing().and_then(Licensing::os_byol),
+            "post_launch": one.post_launch_enabled(),
+        })
+    };
+    let rows: Vec<Value> = all.iter().map(of).collect();
+    let columns = [
+        "server",
+        "name",
+        "template",
+        "disposition",
+        "right_sizing",
+        "copy_private_ip",
+        "copy_tags",
+        "own_license",
+        "post_launch",
+    ];
+    output::answer(desk.reader, &json!({ "launch_configurations": rows }), || {
         table(&columns, &rows, "there are no source servers")
     })?;
     Ok(ExitCode::SUCCESS)

@@ -9,19 +9,20 @@ mod overlap;
 mod pace;
 mod recover;
 mod screen;
+mod settings;
 mod state;
+mod telemetry;
 mod terminate;
-mod told;
+mod warnings;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use tollgate::edge::environment;
-use tollgate::{Clock, ErrorKind, Gate, Span, SystemClock, TokenBucket};
-use tollgate_aws::monitor::Monitor;
-use tollgate_aws::throttle::Settings;
-use tollgate_aws::{DrsClient, JobThrottler, NO_CREDENTIALS, Rate, RetryConfig, Role};
+use tollgate::{Clock, ErrorKind, Gate, SystemClock};
+use tollgate_aws::drs::Settings;
+use tollgate_aws::{DrsClient, JobThrottler, NO_CREDENTIALS, throttle};
 
 use crate::args::{DrsCommand, DrsFlags};
 use crate::config::Config;
@@ -30,7 +31,7 @@ use crate::open::{self, Opened};
 use crate::output::Reader;
 use crate::view::View;
 use outage::Outage;
-use told::Told;
+use telemetry::Telemetry;
 
 /// The most ids that one look takes, by the interface.
 const LOOKED_UP_MAX: usize = 200;
@@ -54,33 +55,33 @@ pub(crate) async fn run(
     reader: Reader,
 ) -> Result<ExitCode, Failure> {
     let config = Config::load(config)?;
+    let view = Arc::new(Mutex::new(View::new(reader)));
+    warnings::start(&view);
+    let settings = settings::read(&flags)?;
     let opened = if flags.shared { Some(shared(&config).await?) } else { None };
-    let told = Told::start(&config.telemetry).await?;
-    let monitor = told.as_ref().map(|told| Arc::clone(&told.metrics) as Arc<dyn Monitor>);
-    let done = answer(flags, opened.as_ref().map(Opened::gate), monitor, reader).await;
-    if let Some(told) = told {
-        told.drain().await;
-    }
+    let log = settings::log(&flags);
+    let telemetry = Telemetry::start(&config.telemetry, &settings, log.as_deref()).await?;
+    let gate = opened.as_ref().map(Opened::gate);
+    let done = match desk(&flags, &settings, gate, &telemetry, reader, view).await {
+        Ok(desk) => answer(flags.command, &desk).await,
+        Err(failure) => Err(failure),
+    };
+    telemetry.drain().await;
     if let Some(opened) = opened {
         opened.close().await?;
     }
     done
 }
 
-async fn answer(
-    flags: DrsFlags,
-    gate: Option<Arc<dyn Gate>>,
-    monitor: Option<Arc<dyn Monitor>>,
-    reader: Reader,
-) -> Result<ExitCode, Failure> {
-    let desk = desk(&flags, gate, monitor, reader).await?;
-    match flags.command {
-        DrsCommand::Servers { ids } => list::servers(&desk, &ids).await,
-        DrsCommand::Jobs { id: Some(id), .. } => list::job(&desk, &id).await,
-        DrsCommand::Jobs { id: None, active } => list::jobs(&desk, active).await,
-        DrsCommand::Capacity => list::capacity(&desk).await,
-        DrsCommand::Recover(wanted) => recover::run(&desk, &wanted).await,
-        DrsCommand::Terminate(wanted) => terminate::run(&desk, &wanted).await,
+async fn answer(command: DrsCommand, desk: &Desk) -> Result<ExitCode, Failure> {
+    match command {
+        DrsCommand::Servers { ids } => list::servers(desk, &ids).await,
+        DrsCommand::LaunchConfigurations { ids } => list::launch_configurations(desk, &ids).await,
+        DrsCommand::Jobs { id: Some(id), .. } => list::job(desk, &id).await,
+        DrsCommand::Jobs { id: None, active } => list::jobs(desk, active).await,
+        DrsCommand::Capacity => list::capacity(desk).await,
+        DrsCommand::Recover(wanted) => recover::run(desk, &wanted).await,
+        DrsCommand::Terminate(wanted) => terminate::run(desk, &wanted).await,
     }
 }
 
@@ -90,59 +91,45 @@ async fn shared(config: &Config) -> Result<Opened, Failure> {
 
 async fn desk(
     flags: &DrsFlags,
+    settings: &Settings,
     gate: Option<Arc<dyn Gate>>,
-    monitor: Option<Arc<dyn Monitor>>,
+    telemetry: &Telemetry,
     reader: Reader,
+    view: Arc<Mutex<View>>,
 ) -> Result<Desk, Failure> {
     let region = flags.region.clone().or_else(|| environment("AWS_REGION"));
     let region = region.ok_or_else(|| {
         invalid("no region; name one with --region, as in --region eu-central-1, or set AWS_REGION")
     })?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let view = Arc::new(Mutex::new(View::new(reader)));
-    let mut builder = DrsClient::builder(region)
-        .rate(Rate::new(TokenBucket::per_second(flags.rate).burst(flags.burst)))
-        .retry(retry(&flags.command)?)
+    let builder = DrsClient::builder(region)
         .monitor(Arc::new(Outage(Arc::clone(&view))))
         .clock(Arc::clone(&clock));
+    let mut builder = settings.apply(builder, settings::retry(&flags.command)?);
     if let Some(endpoint) = &flags.endpoint {
         builder = builder.endpoint(endpoint);
-    }
-    if let Some(arn) = &flags.role {
-        let role = Role::new(arn);
-        builder = builder.role(match &flags.external_id {
-            Some(id) => role.external_id(id),
-            None => role,
-        });
     }
     if let Some(gate) = gate.clone().or_else(|| pace::gate(flags.endpoint.as_deref(), clock)) {
         builder = builder.gate(gate);
     }
-    if let Some(monitor) = monitor {
-        builder = builder.monitor(monitor);
-    }
-    let client = builder.connect().await?;
-    let throttler = JobThrottler::new(client.clone(), Settings::from_environment()?)?;
+    let client = telemetry.watch(builder).connect().await?;
+    let throttler = JobThrottler::new(client.clone(), throttle::Settings::from_environment()?)?;
     let throttler = match &gate {
         Some(gate) => throttler.slots(Arc::clone(gate)),
         None => throttler,
     };
-    let flags = repeated(flags, client.region());
+    let flags = repeated(flags, settings, client.region());
     Ok(Desk { client, throttler, reader, shared: gate, view, flags })
 }
 
-/// A recovery waits for a service that does not answer as long as it is told; other commands try a few times.
-fn retry(command: &DrsCommand) -> Result<RetryConfig, Failure> {
-    let DrsCommand::Recover(wanted) = command else { return Ok(RetryConfig::default()) };
-    let outage: Span = wanted.outage.parse().map_err(tollgate::Error::from)?;
-    Ok(RetryConfig { max_retries: u32::MAX, deadline: Some(outage), ..RetryConfig::default() })
-}
-
 /// The flags that name the account and the region, as they would be typed again.
-fn repeated(flags: &DrsFlags, region: &str) -> String {
+fn repeated(flags: &DrsFlags, settings: &Settings, region: &str) -> String {
     let mut text = format!("--region {region}");
-    let named =
-        [("endpoint", &flags.endpoint), ("role", &flags.role), ("external-id", &flags.external_id)];
+    let named = [
+        ("endpoint", &flags.endpoint),
+        ("role", &settings.role),
+        ("external-id", &settings.external_id),
+    ];
     for (name, value) in named {
         if let Some(value) = value {
             text += &format!(" --{name} {value}");

@@ -13,6 +13,7 @@ mod dashboard;
 mod degraded;
 mod deploy;
 mod drs;
+mod drs_alerts;
 mod drs_outage;
 mod drs_twice;
 mod dynamodb;

@@ -39,8 +39,11 @@ impl fmt::Debug for Keys {
 }
 
 impl Place {
-    /// The settings of a client.
-    pub(super) async fn config(&self, what: &str) -> Result<SdkConfig, Error> {
+    /// The settings of a client of the service `what`.
+    ///
+    /// # Errors
+    /// If no region is set anywhere.
+    pub async fn config(&self, what: &str) -> Result<SdkConfig, Error> {
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https());
         if let Some(region) = &self.region {
             loader = loader.region(Region::new(region.clone()));

@@ -154,14 +154,24 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
     drop(closing.wait_for(|is_closing| *is_closing).await);
 }
 
-/// Waits for `write`, but not for ever, and counts it if it failed.
+/// Waits for `write`, at most [`WRITE_MAX`], and counts it if it failed. The log gets a line when writes begin to fail and one
+/// when they succeed again.
 async fn attempt(clock: &dyn Clock, tally: &SinkTally, write: BoxFuture<'_, Result<(), Error>>) {
     let result = match tollgate::within(clock, WRITE_MAX, write).await {
         Some(result) => result.map_err(|error| error.to_string()),
         None => Err(format!("no answer within {WRITE_MAX}")),
     };
-    if let Err(error) = result {
-        tally.failures.fetch_add(1, Relaxed);
-        tracing::warn!(sink = tally.name(), %error, "telemetry was not written");
+    let was_failing = tally.is_failing.swap(result.is_err(), Relaxed);
+    match result {
+        Err(error) => {
+            tally.failures.fetch_add(1, Relaxed);
+            if !was_failing {
+                tracing::warn!(sink = tally.name(), %error, "telemetry is not written");
+            }
+        }
+        Ok(()) if was_failing => {
+            tracing::warn!(sink = tally.name(), "telemetry is written again");
+        }
+        Ok(()) => {}
     }
 }

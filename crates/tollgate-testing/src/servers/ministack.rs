@@ -5,11 +5,19 @@
 //! CloudWatch, SNS, SQS and STS as well, deploys templates of CloudFormation, executes state machines of Step Functions, and
 //! runs Lambda functions as processes of this machine. It keeps everything in memory: a restart begins empty.
 
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+
+use tollgate::{Clock as _, Span, SystemClock};
+
 use super::program::installed;
 use super::{Fault, Port, Process, Program};
 
 /// Where `cargo xtask` puts its packages, below the folder of the build.
 const PACKAGES: &str = "servers/python";
+
+/// The region of [`Ministack::query`]; regions have nothing in common.
+const REGION: &str = "eu-central-1";
 
 /// An emulator of AWS services. It accepts any credentials and any region.
 #[derive(Debug)]
@@ -60,6 +68,68 @@ impl Ministack {
         format!("http://{}", self.process.address())
     }
 
+    /// Sends a request of the query protocol, which SNS, SQS, STS and CloudWatch (`monitoring`) have, in `eu-central-1`, and
+    /// returns the answer.
+    ///
+    /// # Errors
+    /// If it does not answer, or with an error.
+    pub fn query(&self, service: &str, fields: &[(&str, &str)]) -> Result<String, Fault> {
+        let fields = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+        let form = fields.collect::<Vec<_>>().join("&");
+        let host = self.process.address();
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/{service}/aws4_request, SignedHeaders=host, \
+             Signature=x\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        );
+        let sent = || -> io::Result<String> {
+            let mut stream = TcpStream::connect(host)?;
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = sent().map_err(|error| Fault::new(format!("{service}: {error}")))?;
+        if answer.starts_with("HTTP/1.1 200") {
+            Ok(answer)
+        } else {
+            Err(Fault::new(format!("{service} answered to {form}: {answer}")))
+        }
+    }
+
+    /// The sum of the CloudWatch metric `name` with exactly `dimensions`, within an hour.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn metric_sum(
+        &self,
+        namespace: &str,
+        name: &str,
+        dimensions: &[(&str, &str)],
+    ) -> Result<Option<f64>, Fault> {
+        let now = SystemClock.now();
+        let (start, end) = (now - Span::from_hours(1), now + Span::from_mins(1));
+        let (start, end) = (start.to_string(), end.to_string());
+        let mut form = vec![
+            ("Action".to_owned(), "GetMetricStatistics"),
+            ("Namespace".to_owned(), namespace),
+            ("MetricName".to_owned(), name),
+            ("StartTime".to_owned(), &start),
+            ("EndTime".to_owned(), &end),
+            ("Period".to_owned(), "1000000000"),
+        ];
+        for (number, (name, value)) in (1..).zip(dimensions) {
+            form.push((format!("Dimensions.member.{number}.Name"), name));
+            form.push((format!("Dimensions.member.{number}.Value"), value));
+        }
+        let form: Vec<(&str, &str)> = form.iter().map(|(name, value)| (&**name, *value)).collect();
+        let answer = self.query("monitoring", &form)?;
+        let sum = answer.split("<Sum>").nth(1).and_then(|rest| rest.split('<').next());
+        let parsed = sum.map(|sum| sum.parse().map_err(|_| Fault::new(format!("{sum} is no sum"))));
+        parsed.transpose()
+    }
+
     /// The process, to stop, pause, kill and restart it.
     pub const fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -68,4 +138,15 @@ impl Ministack {
     pub(super) fn into_process(self) -> Process {
         self.process
     }
+}
+
+/// `text` in percent-encoding.
+fn encoded(text: &str) -> String {
+    let sign = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).into()
+        }
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(sign).collect()
 }

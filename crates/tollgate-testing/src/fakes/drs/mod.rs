@@ -28,14 +28,15 @@ pub use wire::{Answer, Reply};
 use faults::Faults;
 use jobs::State;
 
-/// The six operations.
-pub const OPERATIONS: [&str; 6] = [
+/// The operations it has.
+pub const OPERATIONS: [&str; 7] = [
     "DescribeSourceServers",
     "DescribeJobs",
     "DescribeJobLogItems",
     "StartRecovery",
     "DescribeRecoveryInstances",
     "TerminateRecoveryInstances",
+    "GetLaunchConfiguration",
 ];
 
 /// What the account has, and how the service behaves.

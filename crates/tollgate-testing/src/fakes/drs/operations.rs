@@ -1,4 +1,4 @@
-//! The six operations, with the refusals of the real service.
+//! The operations, with the refusals of the real service.
 
 use serde_json::{Value, json};
 use tollgate::Timestamp;
@@ -50,6 +50,16 @@ pub(super) fn answer(
                 .iter()
                 .filter(|(id, server)| meant(&wanted, id) && meant(&of, server));
             page(settings, request, instances.map(|(id, server)| instance(id, server)))
+        }
+        "GetLaunchConfiguration" => {
+            let id = request["sourceServerID"].as_str().unwrap_or_default();
+            if id.is_empty() {
+                return Err(wire::invalid("sourceServerID is required"));
+            }
+            if !state.servers.contains(id) {
+                return Err(wire::missing("SourceServer", id));
+            }
+            Ok(Answer::new(200, launch_configuration(id)))
         }
         "StartRecovery" => start(state, settings, now, request),
         "TerminateRecoveryInstances" => terminate(state, settings, now, request),
@@ -190,6 +200,21 @@ fn source_server(id: &str) -> Value {
         "tags": {},
         "dataReplicationInfo": { "dataReplicationState": "CONTINUOUS", "lagDuration": "P0D" },
         "sourceProperties": { "identificationHints": { "hostname": format!("host-{number:x}") } },
+    })
+}
+
+fn launch_configuration(id: &str) -> Value {
+    let template = id.replacen("s-", "lt-", 1);
+    json!({
+        "sourceServerID": id,
+        "name": id,
+        "ec2LaunchTemplateID": template,
+        "launchDisposition": "STARTED",
+        "targetInstanceTypeRightSizingMethod": "BASIC",
+        "copyPrivateIp": false,
+        "copyTags": true,
+        "licensing": { "osByol": false },
+        "postLaunchEnabled": false,
     })
 }
 
