@@ -274,6 +274,9 @@ pub(super) struct TranslateTable {
     pub(super) url_env: Option<String>,
     pub(super) url_file: Option<String>,
     pub(super) schema: Option<String>,
+    pub(super) table: Option<String>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
     pub(super) lease: Option<String>,
     pub(super) patience: Option<String>,
 }

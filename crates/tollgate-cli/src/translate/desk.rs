@@ -12,6 +12,7 @@ use tollgate_translate::pipeline::{JobSettings, Options, Pipeline, Route, Thrott
 use tollgate_translate::provider::gemini::{self, Gemini};
 use tollgate_translate::provider::openai::{self, OpenAi};
 use tollgate_translate::provider::{Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
+use tollgate_translate_dynamodb::DynamoDbJobs;
 
 use super::outages::{Outages, StoreWatch};
 use super::turns::Turns;
@@ -31,6 +32,13 @@ pub(super) struct Jobs {
     pub(super) patience: Patience,
     /// How long they wait once a job runs.
     longest: Span,
+}
+
+impl Jobs {
+    /// Jobs whose store waits for nothing, or for as long as it finds right.
+    fn impatient(store: impl JobStore) -> Self {
+        Self { store: Arc::new(store), patience: Patience::default(), longest: Span::ZERO }
+    }
 }
 
 /// What a command works with.
@@ -240,15 +248,14 @@ impl<'a> Desk<'a> {
 /// The jobs of the configuration. Until a job runs, a database that is away is waited for briefly.
 pub(super) async fn jobs(config: &Config) -> Result<Jobs, Failure> {
     Ok(match &config.jobs {
-        JobsConfig::Embedded { path } => Jobs {
-            store: Arc::new(EmbeddedJobs::open(path)?),
-            patience: Patience::default(),
-            longest: Span::ZERO,
-        },
+        JobsConfig::Embedded { path } => Jobs::impatient(EmbeddedJobs::open(path)?),
         JobsConfig::Postgres { url, schema, lease, patience: longest } => {
             let store = PostgresJobs::open(&url.read()?, schema).await?.with_lease(*lease);
             let patience = store.patience().clone();
             Jobs { store: Arc::new(store), patience, longest: *longest }
+        }
+        JobsConfig::DynamoDb { table, place, lease } => {
+            Jobs::impatient(DynamoDbJobs::open(table, place).await?.with_lease(*lease))
         }
     })
 }

@@ -66,7 +66,7 @@ impl Counts {
     }
 
     /// Adds `number` chunks that are in `state`.
-    pub(super) const fn add(&mut self, state: ChunkState, number: u64) {
+    pub const fn add(&mut self, state: ChunkState, number: u64) {
         match state {
             ChunkState::Pending | ChunkState::Again => self.waiting += number,
             ChunkState::Reserved | ChunkState::Sent => self.working += number,
@@ -215,7 +215,8 @@ pub struct Part {
 
 impl Part {
     /// The state it begins in.
-    pub(super) fn state(&self) -> ChunkState {
+    #[must_use]
+    pub fn state(&self) -> ChunkState {
         match &self.failed {
             Some(_) => ChunkState::Failed,
             None if self.drafts.open().is_empty() => ChunkState::Done,

@@ -118,13 +118,17 @@ impl Drafts {
     }
 
     /// As it is stored; nothing where there is no draft.
-    pub(super) fn to_json(&self) -> Option<String> {
+    #[must_use]
+    pub fn to_json(&self) -> Option<String> {
         let is_there = self.0.iter().any(Option::is_some);
         is_there.then(|| serde_json::json!(self.0).to_string())
     }
 
     /// Reads what is stored for a chunk of so many segments.
-    pub(super) fn from_json(stored: Option<&str>, segments: u32) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// If it is not what [`to_json`](Self::to_json) made for as many segments.
+    pub fn from_json(stored: Option<&str>, segments: u32) -> Result<Self, Error> {
         let Some(stored) = stored else { return Ok(Self::none(segments)) };
         let drafts: Vec<Option<Draft>> = serde_json::from_str(stored).map_err(|error| {
             Error::store(format!("a stored translation cannot be read: {error}"))

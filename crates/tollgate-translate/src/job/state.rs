@@ -50,11 +50,11 @@ impl JobState {
         matches!(self, Self::Completed | Self::CompletedWithErrors | Self::Cancelled)
     }
 
-    pub(super) fn read(
-        word: &str,
-        resume_at: Option<u64>,
-        why: Option<String>,
-    ) -> Result<Self, Error> {
+    /// The state that a store keeps as `word`, with the time and the reason of a pause.
+    ///
+    /// # Errors
+    /// If `word` is not one of [`word`](Self::word).
+    pub fn read(word: &str, resume_at: Option<u64>, why: Option<String>) -> Result<Self, Error> {
         Ok(match word {
             "planned" => Self::Planned,
             "running" => Self::Running,

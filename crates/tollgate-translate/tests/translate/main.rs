@@ -17,6 +17,7 @@ mod money;
 mod outages;
 mod pauses;
 mod plans;
+mod promises;
 mod prompts;
 mod providers;
 mod quota;

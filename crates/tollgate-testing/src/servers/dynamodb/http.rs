@@ -3,7 +3,7 @@
 use std::io::{self, BufRead};
 
 /// The longest message that is passed on.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+const MESSAGE_BYTES_MAX: usize = 1 << 25;
 
 /// A request or a reply.
 #[derive(Debug)]
