@@ -156,6 +156,18 @@ impl Language {
         tokens.saturating_mul(target.row().tokens).div_ceil(self.row().tokens)
     }
 
+    /// Whether it is written from right to left.
+    #[must_use]
+    pub fn is_right_to_left(&self) -> bool {
+        let script = self.tag.split('-').skip(1).find(|part| part.len() == 4);
+        match script {
+            Some(script) => ["Arab", "Hebr", "Thaa", "Syrc", "Nkoo", "Adlm"]
+                .iter()
+                .any(|other| other.eq_ignore_ascii_case(script)),
+            None => matches!(self.row().code, "ar" | "fa" | "he" | "ur" | "yi"),
+        }
+    }
+
     /// Whether both are variants of one language.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {

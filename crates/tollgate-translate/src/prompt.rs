@@ -14,7 +14,7 @@ use crate::glossary::Glossary;
 use crate::language::Language;
 
 /// The version of what is asked and how. It is part of a cache key: another wording, another answer.
-pub const PROMPT_VERSION: u32 = 1;
+pub const PROMPT_VERSION: u32 = 2;
 
 /// What a request has beyond its texts: roles and borders, in tokens.
 const FRAME_TOKENS: u64 = 16;

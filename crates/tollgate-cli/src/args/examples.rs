@@ -95,6 +95,7 @@ Examples:
 pub(super) const TRANSLATE: &str = "\
 Examples:
   tollgate translate book.md --to fr --plan
+  tollgate translate page.html --to ar --strict
   tollgate translate book.epub --to de --output buch.epub --glossary terms.csv --max-cost 2.50
   tollgate translate book.md --to fr --provider-url http://127.0.0.1:8080 --yes";
 

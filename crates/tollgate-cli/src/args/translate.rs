@@ -136,7 +136,7 @@ pub(crate) struct Resume {
 
 #[derive(Debug, Args)]
 pub(crate) struct Making {
-    /// The document: .txt, .md, .srt or .epub
+    /// The document: .txt, .md, .html, .srt, .vtt or .epub
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// The language to translate into, as in fr or pt-BR
@@ -147,6 +147,9 @@ pub(crate) struct Making {
     pub(crate) from: String,
     #[command(flatten)]
     pub(crate) working: Working,
+    /// Refuse a document with a page or a cue that is ill-formed, instead of reading it as far as possible with a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Keep each paragraph, with its translation behind it
     #[arg(long)]
     pub(crate) bilingual: bool,

@@ -11,13 +11,11 @@ use tollgate::{Clock, Policy, Span, SystemClock};
 use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{Amendment, JobSpec, Route};
 use tollgate_translate::plan::{Conditions, Micros, Plan, size_for_a_day};
-use tollgate_translate::verify;
-use tollgate_translate::{
-    Calibration, Document, Format, Glossary, Layout, PROMPT_VERSION, Task, chunk,
-};
+use tollgate_translate::{Calibration, Glossary, Layout, PROMPT_VERSION, Task, chunk};
 
 use super::account::Account;
 use super::desk::{self, Desk};
+use super::source::Source;
 use super::{account, invalid, max_cost, prices, read_text, watch};
 use crate::DENIED;
 use crate::args::{Making, ProviderKind};
@@ -45,7 +43,9 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     let route = desk::whole(&flags.working.provided, Route::default());
     let policy = desk::policy(config, &route)?;
-    let (mut spec, plan) = planned(flags, &policy, route)?;
+    let source = Source::read(flags)?;
+    let (mut spec, plan) = planned(flags, &source, &policy, route)?;
+    source.warn(&spec.task, reader)?;
     if flags.plan {
         output::answer(reader, &json!({ "plan": plan }), || {
             plan.to_string().trim_end().to_owned()
@@ -55,7 +55,6 @@ pub(super) async fn run(
     if reader == Reader::Person {
         output::line(plan.to_string().trim_end())?;
     }
-    warn_of_language(&spec, reader)?;
     let jobs = desk::jobs(config).await?;
     let there = identified(&mut spec, &*jobs.store).await?;
     if !there {
@@ -116,13 +115,14 @@ async fn work(
 }
 
 /// The job that `flags` ask for, without its id, and its plan.
-fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Plan), Failure> {
+fn planned(
+    flags: &Making,
+    source: &Source,
+    policy: &Policy,
+    route: Route,
+) -> Result<(JobSpec, Plan), Failure> {
     let working = &flags.working;
-    let file = flags.file.as_deref().ok_or_else(|| invalid("name a document"))?;
     let to = flags.to.as_deref().ok_or_else(|| invalid("name a language with --to"))?;
-    let format = Format::of_path(file)?;
-    let bytes = std::fs::read(file)
-        .map_err(|error| invalid(format!("{} cannot be read: {error}", file.display())))?;
     let mut task = Task::new(flags.from.parse()?, to.parse()?);
     if task.from.is_same_as(&task.to) {
         let text =
@@ -140,8 +140,7 @@ fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Pl
             return Err(invalid("this provider has many models; name one with --model"));
         }
     };
-    let mut document = Document::read(bytes.clone(), format)
-        .map_err(|error| invalid(format!("{}: {error}", file.display())))?;
+    let mut document = source.document.clone();
     let chunk_tokens = match flags.fit_rpd {
         true => size_for_a_day(&document, &task, policy).ok_or_else(|| {
             let name = policy.name();
@@ -159,7 +158,8 @@ fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Pl
     conditions.max_cost = max_cost(working)?;
     let calibration = Calibration::default();
     let plan = Plan::make(&task, &document, &chunks, chunk_tokens, &calibration, &conditions)?;
-    let mut spec = JobSpec::new("", bytes, format, task, model);
+    let mut spec = JobSpec::new("", source.bytes.clone(), document.format(), task, model);
+    let file = source.file.as_path();
     spec.name = file.display().to_string();
     spec.chunk_tokens = chunk_tokens;
     (spec.price, spec.max_cost) = (conditions.price, conditions.max_cost);
@@ -171,20 +171,6 @@ fn planned(flags: &Making, policy: &Policy, route: Route) -> Result<(JobSpec, Pl
     spec.output = Some(output.display().to_string());
     (spec.overwrites, spec.route) = (working.output.is_some(), route);
     Ok((spec, plan))
-}
-
-/// Says so if the document seems to be in the language that it is to be translated into, before anything is paid.
-fn warn_of_language(spec: &JobSpec, reader: Reader) -> Result<(), Failure> {
-    let document = Document::read(spec.document.clone(), spec.format)?;
-    let (from, to) = (&spec.task.from, &spec.task.to);
-    match verify::detect(&document).filter(|found| found.is_same_as(to)) {
-        Some(found) if reader == Reader::Person => output::line(&format!(
-            "warning: the document seems to be in {} already, not in {}; check --from and --to",
-            found.name(),
-            from.name()
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn within(flags: &Making) -> Result<Option<Span>, Failure> {

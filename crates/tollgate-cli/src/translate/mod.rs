@@ -8,6 +8,7 @@ mod make;
 mod metrics;
 mod outages;
 mod screen;
+mod source;
 mod turns;
 mod watch;
 

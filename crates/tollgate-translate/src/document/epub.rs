@@ -14,10 +14,10 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use zip::{ZipArchive, ZipWriter};
 
-use super::labels;
 use super::table::Table;
+use super::warning::Warning;
 use super::xhtml::{self, Page};
-use super::{DOCUMENT_BYTES_MAX, too_large};
+use super::{DOCUMENT_BYTES_MAX, labels, soup, too_large};
 use crate::error::Error;
 use crate::language::Language;
 
@@ -30,6 +30,10 @@ pub(super) struct Archive {
     packed: Packed,
     pages: Vec<Entry>,
 }
+
+/// What was done about a page that cannot be read.
+const COPIED: &str = "it is kept as it is";
+const AS_BROWSERS_DO: &str = "it is read as browsers do";
 
 /// One page: the entry of the archive, and where it ends in the source.
 #[derive(Clone, Debug)]
@@ -57,14 +61,17 @@ impl std::fmt::Debug for Archive {
 
 type Zip = ZipArchive<Cursor<Packed>>;
 
-/// The archive, and the text of all of its pages.
-pub(super) fn read(bytes: Vec<u8>) -> Result<(Archive, String), Error> {
+/// The archive, and the text of all of its pages; `warnings` gets those that are kept as they are.
+pub(super) fn read(
+    bytes: Vec<u8>,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Archive, String), Error> {
     let room = bytes.len().saturating_mul(PACKED_TIMES_MAX).min(DOCUMENT_BYTES_MAX);
     let packed = Packed(Arc::new(bytes));
     let mut zip = ZipArchive::new(Cursor::new(packed.clone()))
         .map_err(|error| Error::document(format!("the document is not an EPUB: {error}")))?;
     let package = package_name(&mut zip)?;
-    let mut pages = pages(&mut zip, &package)?;
+    let mut pages = pages(&mut zip, &package, warnings)?;
     refuse_protected(&mut zip, &pages)?;
     // What the archive says is believed as far as it can be true, so that the text need not move while it grows.
     let size = |entry: &Entry| {
@@ -76,9 +83,19 @@ pub(super) fn read(bytes: Vec<u8>) -> Result<(Archive, String), Error> {
     for entry in &mut pages {
         let start = source.len();
         unpack(&mut zip, &entry.name, DOCUMENT_BYTES_MAX - start, &mut source)?;
-        utf8(&entry.name, &source[start..])?;
+        match utf8(&entry.name, &source[start..]) {
+            Err(error) if entry.page != Page::Package => {
+                warnings.push(Warning::new(error.to_string(), COPIED));
+                entry.page = Page::Copied;
+                source.truncate(start);
+            }
+            read => drop(read?),
+        }
         entry.end = source.len();
     }
+    // A window is never empty.
+    let mut from = 0;
+    pages.retain(|entry| std::mem::replace(&mut from, entry.end) < entry.end);
     let source = String::from_utf8(source).map_err(|error| Error::document(error.to_string()))?;
     Ok((Archive { packed, pages }, source))
 }
@@ -91,10 +108,39 @@ impl Archive {
         source: &str,
         window: Range<usize>,
         table: &mut Table,
+    ) {
+        match self.pages[number].page {
+            Page::Copied => {}
+            Page::Soup => soup::read(source, window, table, |_| {}),
+            // It was found well-formed before.
+            page => drop(xhtml::read(source, window, page, table)),
+        }
+    }
+
+    /// Finds out how the page that is `window` of `source` can be read; `warnings` hears of one that is not well-formed.
+    pub(super) fn check_page(
+        &mut self,
+        number: usize,
+        source: &str,
+        window: Range<usize>,
+        warnings: &mut Vec<Warning>,
     ) -> Result<(), Error> {
-        let Entry { name, page, .. } = &self.pages[number];
-        xhtml::read(source, window, *page, table)
-            .map_err(|error| Error::document(format!("{name}, {error}")))
+        let (mut table, entry) = (Table::default(), &mut self.pages[number]);
+        let Err(flaw) = xhtml::read(source, window.clone(), entry.page, &mut table) else {
+            return Ok(());
+        };
+        let line = source[window.start..flaw.place].matches('\n').count() + 1;
+        let problem = format!("{}, line {line}: {}", entry.name, flaw.why);
+        let (page, done) = match entry.page {
+            Page::Package => {
+                return Err(Error::document(format!("{problem}; repair the book first")));
+            }
+            Page::Text => (Page::Soup, AS_BROWSERS_DO),
+            _ => (Page::Copied, COPIED),
+        };
+        entry.page = page;
+        warnings.push(Warning::new(problem, done));
+        Ok(())
     }
 
     /// Packs the book with `written` in place of the source; `ends` has the end of each page in it. Its language becomes
@@ -114,7 +160,7 @@ impl Archive {
         for (entry, end) in self.pages.iter().zip(ends) {
             let mut page = Cow::Borrowed(&written[start..*end]);
             if let Some(language) = language {
-                page = labels::in_language(page, entry.page, language.tag());
+                page = labels::in_language(page, entry.page, language);
             }
             if page != source[from..entry.end] {
                 changed.insert(entry.name.as_str(), page);
@@ -157,7 +203,7 @@ fn unpack(zip: &mut Zip, name: &str, most: usize, bytes: &mut Vec<u8>) -> Result
 fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, Error> {
     std::str::from_utf8(bytes).map_err(|_| {
         let right = "convert the book, for example with an editor of e-books";
-        Error::document(format!("{name}: is not UTF-8; {right}"))
+        Error::document(format!("{name} is not UTF-8; {right}"))
     })
 }
 
@@ -185,7 +231,7 @@ fn package_name(zip: &mut Zip) -> Result<String, Error> {
 }
 
 /// The pages in the order of reading, then other pages, then the index, then the package file for the title of the book.
-fn pages(zip: &mut Zip, package: &str) -> Result<Vec<Entry>, Error> {
+fn pages(zip: &mut Zip, package: &str, warnings: &mut Vec<Warning>) -> Result<Vec<Entry>, Error> {
     let folder = package.rsplit_once('/').map_or("", |(folder, _)| folder);
     let text = text(zip, package)?;
     let mut items: Vec<(String, String, Page)> = Vec::new();
@@ -214,9 +260,9 @@ fn pages(zip: &mut Zip, package: &str) -> Result<Vec<Entry>, Error> {
     let mut seen = HashSet::with_capacity(items.len());
     for (_, name, page) in items {
         let Some(index) = zip.index_for_name(&name) else {
-            return Err(Error::document(format!(
-                "{package} names the page {name}, which the book does not have"
-            )));
+            let problem = format!("{package} names the page {name}, which the book does not have");
+            warnings.push(Warning::new(problem, "it is left out"));
+            continue;
         };
         if seen.insert(index) {
             pages.push(Entry { name, page, end: 0 });

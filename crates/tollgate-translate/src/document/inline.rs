@@ -1,18 +1,25 @@
-//! What must come through unchanged inside running text, in every format: URLs, addresses, placeholders, and the line breaks of
-//! the file with the space around them.
+//! What must come through unchanged inside running text, in every format: URLs, addresses, placeholders, template tags, formulas,
+//! emoji by name, wiki links, references to characters, and the line breaks of the file with the space around them.
 //!
 //! One pass over the bytes looks for the few that can begin such a thing; only there is anything parsed. Marker brackets that
 //! the document itself has are protected as well, so that a marker in an answer is always one of ours.
 
+use super::entity;
 use super::table::{Mark, Role};
 
 /// The longest placeholder, in bytes.
 const PLACEHOLDER_BYTES_MAX: usize = 64;
 
+/// The longest template tag or displayed formula, in bytes.
+pub(super) const TEMPLATE_BYTES_MAX: usize = 1_024;
+
+/// The longest formula in a line, or wiki link, in bytes.
+const SPAN_BYTES_MAX: usize = 512;
+
 /// Bytes at which something may begin, or, for a URL or an address, at which it is recognised.
 const TRIGGERS: [bool; 256] = {
     let mut triggers = [false; 256];
-    let bytes = b"\n:@{%$w\xe2";
+    let bytes = b"\n:@{%$w[&\xe2";
     let mut place = 0;
     while place < bytes.len() {
         triggers[bytes[place] as usize] = true;
@@ -63,6 +70,7 @@ fn found(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
             let end = url_end(text, place + 3);
             (scheme < place && place + 3 < end).then_some((scheme, end))
         }
+        b':' => colons(text, from, place),
         b'w' if rest.starts_with("www.") && !text[from..place].ends_with(char::is_alphanumeric) => {
             let end = url_end(text, place + 4);
             (place + 4 < end).then_some((place, end))
@@ -76,10 +84,17 @@ fn found(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
                 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
             (name < place && is_host).then_some((name, end))
         }
-        b'{' => braces(rest).map(|length| (place, place + length)),
+        b'{' => template(rest).or_else(|| braces(rest)).map(|length| (place, place + length)),
+        b'[' => wiki_link(rest).map(|length| (place, place + length)),
+        b'&' => match entity::at_start(rest)? {
+            (length, None) => Some((place, place + length)),
+            // It is part of a word.
+            (_, Some(_)) => None,
+        },
         b'$' if rest.starts_with("${") => {
             braces(&rest[1..]).map(|length| (place, place + 1 + length))
         }
+        b'$' => formula(text, from, place).map(|length| (place, place + length)),
         b'%' if !text[from..place].ends_with(|c: char| c.is_ascii_digit()) => {
             format_directive(rest).map(|length| (place, place + length))
         }
@@ -109,6 +124,99 @@ fn url_end(text: &str, from: usize) -> usize {
         url = url[..url.len() - 1].trim_end_matches(|c| ".,;:!?'*_".contains(c));
     }
     from + url.len()
+}
+
+/// A run of three colons and more, or an emoji by its name, as in `:smile:`.
+fn colons(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
+    let rest = &text[place..];
+    let colons = rest.bytes().take_while(|byte| *byte == b':').count();
+    if 3 <= colons {
+        return Some((place, place + colons));
+    }
+    if text[from..place].ends_with(|c: char| c.is_alphanumeric() || c == ':') {
+        return None;
+    }
+    let is_part =
+        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_+-".contains(byte);
+    let window = &rest.as_bytes()[1..rest.len().min(PLACEHOLDER_BYTES_MAX)];
+    let length = window.iter().position(|byte| !is_part(byte))?;
+    let name = &rest[1..=length];
+    let is_name =
+        name.contains(|c: char| c.is_ascii_lowercase()) || matches!(name, "+1" | "-1" | "100");
+    let end = length + 2;
+    let ends = !rest.get(end..)?.starts_with(|c: char| c.is_alphanumeric() || c == ':');
+    (is_name && window[length] == b':' && ends).then_some((place, place + end))
+}
+
+/// The length of `{{ name }}`, `{% tag %}` or `{# remark #}` at the start of `text`; it has no empty line.
+pub(super) fn template(text: &str) -> Option<usize> {
+    let close = match text.as_bytes() {
+        [b'{', b'{', ..] => "}}",
+        [b'{', b'%', ..] => "%}",
+        [b'{', b'#', b' ', ..] => "#}",
+        _ => return None,
+    };
+    enclosed(text, close, TEMPLATE_BYTES_MAX)
+}
+
+/// The length of the displayed formula `$$…$$` at the start of `text`; it has no empty line.
+pub(super) fn display(text: &str) -> Option<usize> {
+    if !text.starts_with("$$") {
+        return None;
+    }
+    let length = enclosed(text, "$$", TEMPLATE_BYTES_MAX)?;
+    let inner = &text[2..length - 2];
+    (!inner.trim().is_empty()).then_some(length)
+}
+
+/// The length of what begins with two bytes and ends with `close`.
+fn enclosed(text: &str, close: &str, most: usize) -> Option<usize> {
+    let window = &text.as_bytes()[2..text.len().min(most)];
+    let length = window.windows(2).position(|part| part == close.as_bytes())?;
+    let is_empty = |line: &str| line.trim_matches([' ', '\t', '>']).is_empty();
+    let inner = text[2..2 + length].replace("\r\n", "\n");
+    let mut between: Vec<&str> = inner.split(['\n', '\r']).skip(1).collect();
+    between.pop();
+    (!between.into_iter().any(is_empty)).then_some(length + 4)
+}
+
+/// The length of the formula at `place` of `text`.
+fn formula(text: &str, from: usize, place: usize) -> Option<usize> {
+    let (before, rest) = (&text[from..place], &text[place..]);
+    if before.ends_with(['\\', '$']) {
+        return None;
+    }
+    if rest.starts_with("$$") {
+        return display(rest);
+    }
+    if before.ends_with(char::is_alphanumeric) {
+        return None;
+    }
+    let window = &rest.as_bytes()[1..rest.len().min(SPAN_BYTES_MAX)];
+    let length = window.iter().position(|byte| matches!(byte, b'$' | b'\n'))?;
+    let ends = !rest.get(length + 2..)?.starts_with(|c: char| c.is_alphanumeric());
+    (window[length] == b'$' && ends && is_formula(&rest[1..=length])).then_some(length + 2)
+}
+
+/// Whether `$inner$` is a formula, and not words between two amounts of money.
+pub(super) fn is_formula(inner: &str) -> bool {
+    let is_tight = !inner.starts_with(char::is_whitespace) && !inner.ends_with(char::is_whitespace);
+    let is_symbol = |c: char| "\\^_=+<>{}|".contains(c);
+    let has_word =
+        || inner.split(|c: char| !c.is_alphabetic()).any(|word| 1 < word.chars().count());
+    let has_letter = inner.contains(char::is_alphabetic);
+    let is_product = has_letter && !inner.contains(char::is_whitespace);
+    is_tight
+        && !inner.is_empty()
+        && (inner.contains(is_symbol) || is_product || has_letter && !has_word())
+}
+
+/// The length of `[[Page]]` or `[[Page|words]]` at the start of `text`.
+fn wiki_link(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("[[")?;
+    let window = &inner.as_bytes()[..inner.len().min(SPAN_BYTES_MAX)];
+    let length = window.iter().position(|byte| matches!(byte, b'[' | b']' | b'\n'))?;
+    (0 < length && inner[length..].starts_with("]]")).then_some(length + 4)
 }
 
 /// The length of `{name}`, `{}`, `{\an8}` or `{{ name }}` at the start of `text`.

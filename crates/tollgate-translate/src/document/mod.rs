@@ -8,23 +8,31 @@
 //! windows of 64 KiB that can be read alone, and a window is read again when it is needed. So beyond the document itself
 //! there are twelve bytes for each window, and the tables of the few windows that were read last, with 16 bytes for each segment,
 //! marker and line break. What can be read only as a whole is one window, however long it is: a paragraph of wrapped lines, a block
-//! of Markdown such as a list or a table, a page of a book. Of a link or footnote that Markdown defines 8 bytes are kept. The
+//! of Markdown such as a list or a table, a page of a book or of HTML. Of a link or footnote that Markdown defines 8 bytes are kept, and 8 for the title of a link. The
 //! document itself is its source; of a book, the packed archive and the text of its pages.
 
+mod attributes;
+mod cues;
+mod entity;
 mod epub;
 mod inline;
 mod labels;
 mod markdown;
+mod patches;
 mod refine;
 mod segment;
+mod soup;
 mod srt;
 mod table;
 mod text;
+mod vtt;
+mod warning;
 mod window;
 mod write;
 mod xhtml;
 
 pub use segment::{Marker, Segment};
+pub use warning::Warning;
 pub use write::{FAILED_MARK, Filling, Layout};
 
 use std::fmt;
@@ -51,17 +59,23 @@ pub enum Format {
     Text,
     /// Markdown: CommonMark with tables, footnotes, strikethrough and task lists.
     Markdown,
+    /// A page of HTML, well-formed or not.
+    Html,
     /// Subtitles in SubRip form.
     Srt,
+    /// Subtitles in WebVTT form.
+    Vtt,
     /// An EPUB book without copy protection.
     Epub,
 }
 
 impl Format {
-    const ALL: [(Self, &'static [&'static str]); 4] = [
+    const ALL: [(Self, &'static [&'static str]); 6] = [
         (Self::Text, &["txt", "text"]),
         (Self::Markdown, &["md", "markdown"]),
+        (Self::Html, &["html", "htm", "xhtml"]),
         (Self::Srt, &["srt"]),
+        (Self::Vtt, &["vtt"]),
         (Self::Epub, &["epub"]),
     ];
 
@@ -73,7 +87,7 @@ impl Format {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         ending.to_ascii_lowercase().parse().map_err(|_| {
             Error::document(format!(
-                "{}: the ending {ending:?} is none of a format that is translated; use .txt, .md, .srt or .epub",
+                "{}: the ending {ending:?} is none of a format that is translated; use .txt, .md, .html, .srt, .vtt or .epub",
                 path.display()
             ))
         })
@@ -86,7 +100,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, Error> {
         let known = Self::ALL.iter().find(|(_, names)| names.contains(&text));
         known.map(|(format, _)| *format).ok_or_else(|| {
-            Error::invalid(format!("{text:?} is not a format; use txt, md, srt or epub"))
+            Error::invalid(format!("{text:?} is not a format; use txt, md, html, srt, vtt or epub"))
         })
     }
 }
@@ -122,16 +136,36 @@ pub struct Document {
     most: Option<u64>,
     recent: Recent,
     archive: Option<Archive>,
+    warnings: Vec<Warning>,
 }
 
 impl Document {
-    /// Reads a document.
+    /// Reads a document. A page or a cue that is not as the format wants it is read as browsers do, or kept as it is, and
+    /// is among the [`warnings`](Self::warnings).
     ///
     /// # Errors
     /// [`ErrorKind::Document`](crate::ErrorKind::Document) if it is not UTF-8, too large, or not of this format; the text
     /// says where.
     pub fn read(bytes: Vec<u8>, format: Format) -> Result<Self, Error> {
         Self::read_in_windows(bytes, format, WINDOW_BYTES)
+    }
+
+    /// Reads a document that has nothing to be warned of.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read), and for the first of the [`warnings`](Self::warnings).
+    pub fn read_strict(bytes: Vec<u8>, format: Format) -> Result<Self, Error> {
+        let document = Self::read(bytes, format)?;
+        match document.warnings.first() {
+            Some(warning) => Err(Error::document(warning.problem.clone())),
+            None => Ok(document),
+        }
+    }
+
+    /// What is not as the format wants it, in order, and what was done about it.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// Reads a document in windows of about `window` bytes. Its segments are the same whatever the size is; memory and time
@@ -143,9 +177,13 @@ impl Document {
         if DOCUMENT_BYTES_MAX < bytes.len() {
             return Err(too_large());
         }
+        let mut warnings = Vec::new();
         let (archive, source) = match format {
-            Format::Epub => epub::read(bytes).map(|(archive, source)| (Some(archive), source))?,
-            Format::Text | Format::Markdown | Format::Srt => (None, utf8(bytes)?),
+            Format::Epub => {
+                let (archive, source) = epub::read(bytes, &mut warnings)?;
+                (Some(archive), source)
+            }
+            _ => (None, utf8(bytes)?),
         };
         let mut document = Self {
             format,
@@ -155,6 +193,7 @@ impl Document {
             most: None,
             recent: Recent::default(),
             archive,
+            warnings,
         };
         document.find_windows(window)?;
         Ok(document)

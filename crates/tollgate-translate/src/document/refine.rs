@@ -5,7 +5,7 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::table::{Cut, Mark, Role, Table, at};
+use super::table::{Cut, Kind, Mark, Role, Table, at};
 use crate::estimate;
 
 /// How far back from the limit the end of a sentence is looked for, in bytes.
@@ -13,7 +13,9 @@ const STRETCH_BYTES: usize = 4_096;
 
 /// Cuts every segment of more than `most` tokens, if it has a place to be cut at.
 pub(super) fn refine(source: &str, table: Table, most: u64) -> Table {
-    let fits = |place: usize| table.tokens(source, place) <= most;
+    let fits = |place: usize| {
+        table.cuts[place].kind == Kind::Attribute || table.tokens(source, place) <= most
+    };
     let Some(first) = (0..table.cuts.len()).find(|place| !fits(*place)) else { return table };
     let mut refined = Table::default();
     refined.marks.reserve_exact(table.marks.len());
@@ -36,13 +38,24 @@ fn push(table: &mut Table, cut: Cut, marks: &[Mark]) {
 fn split(table: &mut Table, source: &str, whole: Cut, marks: &[Mark], most: u64) {
     let mut start = whole.start as usize;
     let end = whole.end as usize;
-    while let Some((until, next)) = place(source, start, end, marks, most) {
+    let named = named_links(marks);
+    while let Some((until, next)) = place(source, start, end, (marks, &named), most) {
         let piece = Cut { start: at(start), end: at(until), continues: true, ..whole };
         push(table, piece, within(marks, start, until));
         start = next;
     }
     let last = Cut { start: at(start), ..whole };
     push(table, last, within(marks, start, end));
+}
+
+/// Links that name their target by their own words, which are needed in one piece.
+fn named_links(marks: &[Mark]) -> Vec<(usize, usize)> {
+    let closing = marks.iter().filter(|mark| mark.role == Role::CloseNamed);
+    let link = |close: &Mark| {
+        let open = marks.iter().find(|mark| mark.role == Role::Open && mark.pair == close.pair)?;
+        Some((open.start as usize, close.end as usize))
+    };
+    closing.filter_map(link).collect()
 }
 
 fn within(marks: &[Mark], start: usize, end: usize) -> &[Mark] {
@@ -56,7 +69,7 @@ fn place(
     source: &str,
     start: usize,
     end: usize,
-    marks: &[Mark],
+    (marks, named): (&[Mark], &[(usize, usize)]),
     most: u64,
 ) -> Option<(usize, usize)> {
     let limit = reach(source, start, end, marks, most);
@@ -70,9 +83,10 @@ fn place(
     let stretch = &source[from..limit];
     let free = |place: usize| {
         let inside = marks.partition_point(|mark| mark.end as usize <= place);
-        marks
+        let in_mark = marks
             .get(inside)
-            .is_none_or(|mark| place <= mark.start as usize || mark.role == Role::Break)
+            .is_some_and(|mark| (mark.start as usize) < place && mark.role != Role::Break);
+        !in_mark && !named.iter().any(|(first, last)| *first < place && place < *last)
     };
     let sentence = || {
         let bounds = stretch.split_sentence_bound_indices().map(|(place, _)| from + place);

@@ -1,13 +1,12 @@
 //! One segment as the translator sees it: text with markers, made from the source when it is asked for.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use quick_xml::escape::unescape_with;
-
 use super::table::{Cut, Mark, Role, Table};
-use super::{Document, Format};
+use super::{Document, Format, entity};
 
 /// One segment of a [`Document`].
 #[derive(Clone, Debug)]
@@ -68,16 +67,19 @@ impl<'a> Segment<'a> {
     /// The markers, in order.
     #[must_use]
     pub fn markers(&self) -> Vec<Marker> {
-        let shown: Vec<&Mark> = self.shown().collect();
-        let closes = |open: &Mark| {
-            let is_other = |mark: &&Mark| mark.pair == open.pair && mark.role == Role::Close;
-            shown.iter().position(is_other).map(|place| place + 1)
+        let closing: HashMap<u32, usize> = (1..)
+            .zip(self.shown())
+            .filter(|(_, mark)| mark.closes())
+            .map(|(number, mark)| (mark.pair, number))
+            .collect();
+        let marker = |(number, mark): (usize, &Mark)| {
+            let closed_by = match mark.role {
+                Role::Open => closing.get(&mark.pair).copied(),
+                _ => None,
+            };
+            Marker { number, closed_by }
         };
-        let marker = |(place, mark): (usize, &&Mark)| Marker {
-            number: place + 1,
-            closed_by: if mark.role == Role::Open { closes(mark) } else { None },
-        };
-        shown.iter().enumerate().map(marker).collect()
+        (1..).zip(self.shown()).map(marker).collect()
     }
 
     /// An estimate of the tokens of [`text`](Self::text), made without making the text.
@@ -116,11 +118,11 @@ impl<'a> Segment<'a> {
         shown
     }
 
-    /// References to characters become the characters, in a book.
+    /// References to letters become the letters, where the format has references.
     fn decoded<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.document.format != Format::Epub || !text.contains('&') {
-            return Cow::Borrowed(text);
+        match self.document.format {
+            Format::Text | Format::Srt => Cow::Borrowed(text),
+            Format::Markdown | Format::Html | Format::Vtt | Format::Epub => entity::decoded(text),
         }
-        unescape_with(text, super::xhtml::entity).unwrap_or(Cow::Borrowed(text))
     }
 }

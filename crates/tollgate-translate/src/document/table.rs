@@ -3,7 +3,7 @@
 //! A format hands over runs of inline content with the markup inside. What every format needs is done here: URLs and
 //! placeholders become markers too, what need not be shown is left outside, and a run without a letter is no segment.
 
-use super::inline;
+use super::{entity, inline};
 use crate::estimate;
 
 /// What a marker is estimated at, in tokens: two brackets and a number of one or two digits.
@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Paragraph,
     /// A heading, a cell, a title: it stays in one place.
     Line,
+    /// The words of an attribute or the title of a link. It may lie inside a mark of another segment, which comes behind it.
+    Attribute,
 }
 
 /// One segment: a range of the source.
@@ -39,6 +41,8 @@ pub(crate) enum Role {
     Open,
     /// Closes it.
     Close,
+    /// Closes a link in Markdown that names its target by its own words.
+    CloseNamed,
     /// A line break with the indentation of the next line. It is shown as a line break, not as a marker.
     Break,
 }
@@ -56,6 +60,10 @@ pub(crate) struct Mark {
 impl Mark {
     pub(crate) fn new(start: usize, end: usize, role: Role) -> Self {
         Self { start: at(start), end: at(end), pair: 0, role }
+    }
+
+    pub(crate) const fn closes(&self) -> bool {
+        matches!(self.role, Role::Close | Role::CloseNamed)
     }
 
     /// What it is estimated at, in quarters of a token.
@@ -173,22 +181,23 @@ fn trim<'a>(
         start += lead;
         end -= tail;
         match marks {
+            [open, rest @ .., close]
+                if open.start as usize == start
+                    && close.end as usize == end
+                    && open.pair != 0
+                    && open.pair == close.pair
+                    && close.role == Role::Close =>
+            {
+                start = open.end as usize;
+                end = close.start as usize;
+                marks = rest;
+            }
             [mark, rest @ ..] if mark.start as usize == start && is_idle(source, mark, marks) => {
                 start = mark.end as usize;
                 marks = rest;
             }
             [rest @ .., mark] if mark.end as usize == end && is_idle(source, mark, marks) => {
                 end = mark.start as usize;
-                marks = rest;
-            }
-            [open, rest @ .., close]
-                if open.start as usize == start
-                    && close.end as usize == end
-                    && open.pair != 0
-                    && open.pair == close.pair =>
-            {
-                start = open.end as usize;
-                end = close.start as usize;
                 marks = rest;
             }
             _ => return (start, end, marks),
@@ -202,7 +211,7 @@ fn is_idle(source: &str, mark: &Mark, marks: &[Mark]) -> bool {
     let lone = mark.pair == 0 || marks.iter().filter(|other| other.pair == mark.pair).count() < 2;
     let is_tag = || {
         let name = text.strip_prefix('<').and_then(|inner| inner.strip_suffix('>'));
-        name.is_some_and(|name| !name.contains(['>', ':', '@']) || name.starts_with('!'))
+        name.is_some_and(|name| !name.contains(['>', ':', '@'])) || text.starts_with("<!")
     };
     let is_box = || matches!(text, "[ ]" | "[x]" | "[X]");
     mark.role == Role::Break || lone && (is_tag() || is_box() || text.starts_with("{\\"))
@@ -210,12 +219,13 @@ fn is_idle(source: &str, mark: &Mark, marks: &[Mark]) -> bool {
 
 /// Whether there is a letter outside of marks.
 fn has_letter(source: &str, start: usize, end: usize, marks: &[Mark]) -> bool {
+    let has_letter = |text: &str| entity::decoded(text).contains(char::is_alphabetic);
     let mut from = start;
     for mark in marks {
-        if source[from..mark.start as usize].contains(char::is_alphabetic) {
+        if has_letter(&source[from..mark.start as usize]) {
             return true;
         }
         from = mark.end as usize;
     }
-    source[from..end].contains(char::is_alphabetic)
+    has_letter(&source[from..end])
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::refine::refine;
 use super::table::{Table, at};
-use super::{BOM, Document, Format, Segment, markdown, srt, text};
+use super::warning::{Lines, Mistake, Warning};
+use super::{BOM, Document, Format, Segment, cues, markdown, soup, srt, text, vtt};
 use crate::error::Error;
 
 /// How much source a window has, in bytes, unless a paragraph, a block of Markdown or a page of a book is longer.
@@ -104,7 +105,14 @@ impl Document {
     /// Finds the windows, each of about `bytes` bytes.
     pub(super) fn find_windows(&mut self, bytes: usize) -> Result<(), Error> {
         let source = self.source.as_str();
-        let mut pages = self.archive.iter().flat_map(super::epub::Archive::page_ends);
+        let pages: Vec<usize> =
+            self.archive.iter().flat_map(super::epub::Archive::page_ends).collect();
+        let mut pages = pages.into_iter();
+        let (mut warnings, mut lines) = (Vec::new(), Lines::new(source));
+        let mut wrong = |Mistake { place, problem, done }: Mistake| {
+            let problem = format!("line {}: {problem}", lines.at(place));
+            warnings.push(Warning::new(problem, done));
+        };
         let mut start = 0;
         if self.format != Format::Epub && source.starts_with(BOM) {
             start = BOM.len();
@@ -116,11 +124,11 @@ impl Document {
         let mut inside = false;
         while start < source.len() {
             let mut is = if inside { Is::Inside } else { Is::Plain };
-            let end = match (self.format, &self.archive) {
+            table.clear();
+            let end = match (self.format, &mut self.archive) {
                 (Format::Epub, Some(book)) => {
                     let end = pages.next().unwrap_or(source.len());
-                    table.clear();
-                    book.read_page(list.len(), source, start..end, &mut table)?;
+                    book.check_page(list.len(), source, start..end, &mut self.warnings)?;
                     end
                 }
                 (Format::Text | Format::Epub, _) => {
@@ -128,9 +136,18 @@ impl Document {
                     (end, inside) = text::find(source, start, bytes, inside);
                     end
                 }
+                (Format::Html, _) => {
+                    soup::read(source, start..source.len(), &mut table, &mut wrong);
+                    source.len()
+                }
                 (Format::Srt, _) => {
-                    let end = srt::find(source, start, bytes);
-                    srt::cues(source, start..end, |_, _| {})?;
+                    let end = cues::find(source, start, bytes);
+                    srt::read(source, start..end, &mut table, &mut wrong);
+                    end
+                }
+                (Format::Vtt, _) => {
+                    let end = cues::find(source, start, bytes);
+                    vtt::read(source, start..end, &mut table, &mut wrong);
                     end
                 }
                 (Format::Markdown, _) => {
@@ -146,7 +163,7 @@ impl Document {
             list.push(Window { start: at(start), is });
             start = end;
         }
-        drop(pages);
+        self.warnings.append(&mut warnings);
         list.shrink_to_fit();
         self.windows = Windows { list, firsts: OnceLock::new() };
         self.definitions.close();
@@ -226,8 +243,7 @@ impl Document {
             let end = next.map_or(self.source.len(), |next| next.start as usize);
             let is = (window.is, next.map_or(Is::Plain, |next| next.is));
             let mut table = Table::default();
-            let filled = self.fill(number, window.start as usize..end, is, &mut table);
-            debug_assert!(filled.is_ok(), "what was read once can be read again: {filled:?}");
+            self.fill(number, window.start as usize..end, is, &mut table);
             table.shrink();
             match self.most {
                 Some(most) => refine(&self.source, table, most),
@@ -237,25 +253,20 @@ impl Document {
     }
 
     /// Adds the segments of the window `number`; `is` says what it is, and what the next is.
-    fn fill(
-        &self,
-        number: usize,
-        window: Range<usize>,
-        is: (Is, Is),
-        table: &mut Table,
-    ) -> Result<(), Error> {
+    fn fill(&self, number: usize, window: Range<usize>, is: (Is, Is), table: &mut Table) {
         match (self.format, &self.archive) {
-            (Format::Epub, Some(book)) => book.read_page(number, &self.source, window, table)?,
+            (Format::Epub, Some(book)) => book.read_page(number, &self.source, window, table),
             (Format::Text | Format::Epub, _) => {
                 let inside = (is.0 == Is::Inside, is.1 == Is::Inside);
                 text::read(&self.source, window, inside, table);
             }
-            (Format::Srt, _) => srt::read(&self.source, window, table)?,
+            (Format::Html, _) => soup::read(&self.source, window, table, |_| {}),
+            (Format::Srt, _) => srt::read(&self.source, window, table, |_| {}),
+            (Format::Vtt, _) => vtt::read(&self.source, window, table, |_| {}),
             (Format::Markdown, _) => {
-                let definitions = (is.0 == Is::Referring).then_some(&self.definitions);
-                markdown::read(&self.source, window, definitions, table);
+                let refers = is.0 == Is::Referring;
+                markdown::read(&self.source, window, refers, &self.definitions, table);
             }
         }
-        Ok(())
     }
 }

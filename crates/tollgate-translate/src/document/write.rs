@@ -9,8 +9,10 @@ use std::borrow::Cow;
 use quick_xml::escape::partial_escape;
 use serde::{Deserialize, Serialize};
 
+use super::patches::Patches;
 use super::table::{Kind, Mark, Role};
-use super::{Document, Format, Segment};
+use super::xhtml::Page;
+use super::{Document, Format, Segment, attributes, entity, labels};
 use crate::error::Error;
 use crate::language::Language;
 use crate::marker;
@@ -53,7 +55,8 @@ impl Document {
         self.write_as(None, layout, fill)
     }
 
-    /// The same, as a document in `language`: a book says so of itself and of its pages, unless it has both languages.
+    /// The same, as a document in `language`: a page of HTML, a book and its pages say so of themselves, unless they have both
+    /// languages.
     ///
     /// # Errors
     /// As of [`write`](Self::write).
@@ -78,29 +81,35 @@ impl Document {
         let mut from = 0;
         let mut beside = String::new();
         let mut paragraph = None;
+        let mut patches = Patches::default();
         for segment in self.segments() {
             let cut = segment.cut();
             let (start, end) = (cut.start as usize, cut.end as usize);
+            if cut.kind == Kind::Attribute {
+                patches.put(start..end, segment.attribute(layout, fill(segment.number()))?);
+                continue;
+            }
             while let Some(page) = pages.next_if(|page| *page <= start) {
-                written.push_str(&self.source[from..page]);
+                written.push_str(&patches.applied(&self.source, from..page));
                 from = page;
                 ends.push(written.len());
             }
-            written.push_str(&self.source[from..start]);
+            written.push_str(&patches.applied(&self.source, from..start));
             from = end;
+            let own = || patches.applied(&self.source, start..end);
             match (layout, fill(segment.number())) {
-                (_, Filling::Source) => written.push_str(segment.source()),
+                (_, Filling::Source) => written.push_str(&own()),
                 (_, Filling::Failed) => {
                     written.push_str(FAILED_MARK);
-                    written.push_str(segment.source());
+                    written.push_str(&own());
                 }
                 (Layout::Translation, Filling::Text(text)) => {
-                    written.push_str(&segment.rendered(text)?);
+                    written.push_str(&segment.rendered(text, &patches)?);
                 }
                 (Layout::Bilingual, Filling::Text(text)) => {
-                    written.push_str(segment.source());
+                    written.push_str(&own());
                     beside.push_str(if beside.is_empty() { "" } else { " " });
-                    beside.push_str(&segment.rendered(text)?);
+                    beside.push_str(&segment.rendered(text, &patches)?);
                 }
             }
             let first = *paragraph.get_or_insert(start);
@@ -113,14 +122,17 @@ impl Document {
             }
         }
         for page in pages {
-            written.push_str(&self.source[from..page]);
+            written.push_str(&patches.applied(&self.source, from..page));
             from = page;
             ends.push(written.len());
         }
-        written.push_str(&self.source[from..]);
-        match &self.archive {
-            Some(archive) => archive.write(&self.source, &written, &ends, language),
-            None => Ok(written.into_bytes()),
+        written.push_str(&patches.applied(&self.source, from..self.source.len()));
+        match (&self.archive, language) {
+            (Some(archive), _) => archive.write(&self.source, &written, &ends, language),
+            (None, Some(language)) if self.format == Format::Html => {
+                Ok(labels::in_language(written.into(), Page::Soup, language).into_owned().into())
+            }
+            (None, _) => Ok(written.into_bytes()),
         }
     }
 
@@ -129,9 +141,10 @@ impl Document {
         let line = self.source[..start].rfind('\n').map_or(0, |place| place + 1);
         let newline = if self.source[..line].ends_with("\r\n") { "\r\n" } else { "\n" };
         match (self.format, kind) {
-            (_, Kind::Line) => " / ".into(),
+            (_, Kind::Line | Kind::Attribute) => " / ".into(),
             (Format::Epub, Kind::Paragraph) => "<br/>".into(),
-            (Format::Srt, Kind::Paragraph) => newline.into(),
+            (Format::Html, Kind::Paragraph) => "<br>".into(),
+            (Format::Srt | Format::Vtt, Kind::Paragraph) => newline.into(),
             (Format::Text | Format::Markdown, Kind::Paragraph) => {
                 // A quote goes on with its sign, a list item with as much space as its bullet takes.
                 let prefix = self.source[line..start].trim_start_matches('\u{feff}').chars();
@@ -145,23 +158,45 @@ impl Document {
 }
 
 impl Segment<'_> {
-    /// `text` as it stands in the document in place of the source.
-    fn rendered(&self, text: &str) -> Result<Cow<'_, str>, Error> {
+    /// An attribute as it stands in the document.
+    fn attribute(&self, layout: Layout, filling: Filling<'_>) -> Result<String, Error> {
+        let (source, none) = (self.source(), Patches::default());
+        let written = match filling {
+            Filling::Source => source.to_owned(),
+            Filling::Failed => format!("{FAILED_MARK}{source}"),
+            Filling::Text(text) if layout == Layout::Translation => {
+                self.rendered(text, &none)?.into_owned()
+            }
+            Filling::Text(text) => format!("{source} / {}", self.rendered(text, &none)?),
+        };
+        let is_bare = written != source
+            && matches!(self.document.format, Format::Html | Format::Epub)
+            && attributes::delimiter(&self.document.source, self.cut().start as usize).is_none();
+        Ok(if is_bare { format!("\"{written}\"") } else { written })
+    }
+
+    /// `text` as it stands in the document in place of the source; `patches` has the attributes inside its markers.
+    fn rendered(&self, text: &str, patches: &Patches) -> Result<Cow<'_, str>, Error> {
         let own = self.text();
+        let place = |mark: &Mark| mark.start as usize..mark.end as usize;
         if text == own {
-            return Ok(Cow::Borrowed(self.source()));
+            let cut = self.cut();
+            let range = cut.start as usize..cut.end as usize;
+            return Ok(patches.applied(&self.document.source, range));
         }
         let shown: Vec<&Mark> = self.shown().collect();
         let breaks: Vec<&Mark> =
             self.marks().iter().filter(|mark| mark.role == Role::Break).collect();
-        let source = |mark: &Mark| &self.document.source[mark.start as usize..mark.end as usize];
+        let source = |mark: &Mark| patches.applied(&self.document.source, place(mark));
         let mut used = vec![false; shown.len()];
+        // Where the words of each link begin that is open: by its pair, in the source and in what is written.
+        let mut open: Vec<(u32, usize, usize)> = Vec::new();
         let mut written = String::with_capacity(text.len() + text.len() / 8);
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         for (place, line) in lines.enumerate() {
             match (place, breaks.get(place.saturating_sub(1)).or(breaks.last())) {
                 (0, _) => {}
-                (_, Some(mark)) => written.push_str(source(mark)),
+                (_, Some(mark)) => written.push_str(&source(mark)),
                 (_, None) => written.push(' '),
             }
             let begins_line = place == 0 || !breaks.is_empty();
@@ -179,7 +214,23 @@ impl Segment<'_> {
                             return Err(self.wrong_marker(number));
                         };
                         used[place] = true;
-                        written.push_str(source(mark));
+                        let begun = open.iter().find(|(pair, ..)| *pair == mark.pair);
+                        match (mark.role, begun) {
+                            (Role::CloseNamed, Some((_, first, from))) => {
+                                let name = &self.document.source[*first..mark.start as usize];
+                                let is_same = written[*from..] == *name;
+                                let named = format!("][{name}]");
+                                written.push_str(&if is_same {
+                                    source(mark)
+                                } else {
+                                    named.into()
+                                });
+                            }
+                            _ => written.push_str(&source(mark)),
+                        }
+                        if mark.role == Role::Open {
+                            open.push((mark.pair, mark.end as usize, written.len()));
+                        }
                     }
                 }
                 guard = None;
@@ -200,14 +251,46 @@ impl Segment<'_> {
 
     /// `text` so that it means itself, with a backslash at `guard` where there are backslashes.
     fn escaped<'t>(&self, text: &'t str, own: &str, guard: Option<usize>) -> Cow<'t, str> {
+        let kind = self.cut().kind;
+        let delimiter = || attributes::delimiter(&self.document.source, self.cut().start as usize);
         match self.document.format {
             Format::Text => text.into(),
             Format::Srt if text.contains("-->") => text.replace("-->", "→").into(),
             Format::Srt => text.into(),
-            Format::Epub => partial_escape(text),
-            Format::Markdown => escape_markdown(text, own, guard).into(),
+            Format::Epub | Format::Html | Format::Vtt => {
+                let escape = |text: &str| match (kind, delimiter()) {
+                    (Kind::Attribute, Some('\'')) => partial_escape(text).replace('\'', "&#39;"),
+                    (Kind::Attribute, _) => partial_escape(text).replace('"', "&quot;"),
+                    _ => partial_escape(text).into_owned(),
+                };
+                entity::respelled(text, self.source(), escape).into()
+            }
+            Format::Markdown => {
+                let mut guard = guard;
+                let escape = |text: &str| match (kind, delimiter()) {
+                    (Kind::Attribute, Some('(')) => escape(text, "()"),
+                    (Kind::Attribute, Some('\'')) => escape(text, "'"),
+                    (Kind::Attribute, _) => escape(text, "\""),
+                    _ => escape_markdown(text, own, guard.take().filter(|at| *at <= text.len())),
+                };
+                entity::respelled(text, self.source(), escape).into()
+            }
         }
     }
+}
+
+/// `text` with a backslash before each of `special` that has none.
+fn escape(text: &str, special: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 8);
+    let mut before = ' ';
+    for c in text.chars() {
+        if special.contains(c) && before != '\\' {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+        before = c;
+    }
+    escaped
 }
 
 /// Characters that can begin markup get a backslash, unless the source has them in its text as well: then they were harmless
@@ -250,6 +333,8 @@ fn block_start(text: &str) -> Option<usize> {
         ('#' | '>' | '=' | '~' | '`' | '|', _) => Some(0),
         ('-' | '+' | '*' | '_', None | Some(' ' | '\t' | '-' | '*' | '_')) => Some(0),
         (':', Some(' ' | '-')) => Some(0),
+        (':', _) if text.starts_with(":::") => Some(0),
+        ('!' | '?', _) if text.starts_with("!!! ") || text.starts_with("???") => Some(0),
         _ => None,
     }
 }

@@ -1,26 +1,26 @@
 //! A page of a book: runs of text and inline elements are segments, every other element ends one.
 //!
-//! Positions come from the parser, so what is not text is copied as it was written: attributes, comments, entities.
+//! Positions come from the parser, so what is not text is copied as it was written: tags, comments, entities. Attributes that people
+//! read, such as the `alt` of an image, are segments of their own.
 
 use std::ops::Range;
 
 use quick_xml::Reader;
-use quick_xml::escape::resolve_html5_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::BOM;
 use super::table::{Kind, Mark, Role, Table, at};
-use crate::error::Error;
+use super::{BOM, attributes};
 
 /// Elements that are part of a sentence.
-const INLINE: &[&str] = &[
+pub(super) const INLINE: &[&str] = &[
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del", "dfn",
-    "em", "font", "i", "img", "ins", "kbd", "mark", "math", "q", "rp", "rt", "ruby", "s", "samp",
-    "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u", "var", "wbr",
+    "em", "font", "i", "img", "input", "ins", "kbd", "label", "mark", "math", "nobr", "output",
+    "q", "rp", "rt", "ruby", "s", "samp", "slot", "small", "span", "strike", "strong", "sub",
+    "sup", "svg", "time", "tt", "u", "var", "wbr",
 ];
 
 /// Elements whose content is not translated.
-const VERBATIM: &[&str] =
+pub(super) const VERBATIM: &[&str] =
     &["code", "kbd", "math", "pre", "samp", "script", "style", "svg", "tt", "var"];
 
 /// Elements whose content cannot have a line break.
@@ -31,26 +31,33 @@ const ONE_LINE: &[&str] = &["option", "text", "title"];
 pub(super) enum Page {
     /// XHTML.
     Text,
+    /// XHTML that is not well-formed, or HTML.
+    Soup,
     /// An index of EPUB 2 (NCX): only its labels are text.
     Index,
     /// The package file: only the titles of the book are text.
     Package,
+    /// A file that is copied, since it cannot be read.
+    Copied,
 }
 
 impl Page {
     /// Whether what stands directly in the element `block` is text.
     fn has_text_in(self, block: &str) -> bool {
         match self {
-            Self::Text => true,
+            Self::Text | Self::Soup => true,
             Self::Index => block == "text",
             Self::Package => block == "title",
+            Self::Copied => false,
         }
     }
 }
 
-/// The character that `&name;` stands for.
-pub(super) fn entity(name: &str) -> Option<&'static str> {
-    resolve_html5_entity(name)
+/// Where a page is not well-formed, and why.
+#[derive(Debug)]
+pub(super) struct IllFormed {
+    pub(super) place: usize,
+    pub(super) why: String,
 }
 
 /// Adds the segments of the page that is `window` of `source`.
@@ -59,20 +66,18 @@ pub(super) fn read(
     window: Range<usize>,
     page: Page,
     table: &mut Table,
-) -> Result<(), Error> {
+) -> Result<(), IllFormed> {
     let text = &source[window.clone()];
     let start = window.end - text.strip_prefix(BOM).unwrap_or(text).len();
     let mut reader = Reader::from_str(&source[start..window.end]);
-    let mut run =
-        Run { source, page, from: None, marks: Vec::new(), open: Vec::new(), block: Vec::new() };
+    let mut run = Run::new(source, page);
     let mut verbatim: Option<Verbatim> = None;
     let mut depth = 0_usize;
     loop {
         let first = start + position(reader.buffer_position());
-        let event = reader.read_event().map_err(|error| {
-            let line = source[start..first].matches('\n').count() + 1;
-            Error::document(format!("line {line}: {error}; repair the book first"))
-        })?;
+        let event = reader
+            .read_event()
+            .map_err(|error| IllFormed { place: first, why: error.to_string() })?;
         let end = start + position(reader.buffer_position());
         depth = match event {
             Event::Start(_) => depth + 1,
@@ -82,27 +87,37 @@ pub(super) fn read(
         };
         if let Some(inside) = &verbatim {
             if depth < inside.depth {
-                run.verbatim(inside, end, table);
+                run.verbatim(&inside.name, inside.start, end, table);
                 verbatim = None;
             }
             continue;
         }
         match &event {
             Event::Start(tag) if is_verbatim(tag) => {
-                let inline = INLINE.contains(&tag.local_name().as_ref());
-                verbatim = Some(Verbatim { start: first, depth, inline });
+                let name = tag.local_name().as_ref().to_owned();
+                verbatim = Some(Verbatim { name, start: first, depth });
             }
-            Event::Start(tag) => run.start(tag.local_name().as_ref(), first, end, table),
+            Event::Start(tag) => {
+                run.words_of(first..end);
+                run.start(tag.local_name().as_ref(), first, end, table);
+            }
             Event::End(tag) => run.end(tag.local_name().as_ref(), first, end, table),
-            Event::Empty(tag) if INLINE.contains(&tag.local_name().as_ref()) => {
-                run.alone(first, end);
+            Event::Empty(tag) => {
+                if !is_verbatim(tag) {
+                    run.words_of(first..end);
+                }
+                match INLINE.contains(&tag.local_name().as_ref()) {
+                    true => run.alone(first, end),
+                    false => run.finish(first, table),
+                }
             }
-            Event::Empty(_) | Event::Decl(_) | Event::DocType(_) => run.finish(first, table),
-            Event::Text(_) | Event::GeneralRef(_) => run.from = run.from.or(Some(first)),
+            Event::Decl(_) | Event::DocType(_) => run.finish(first, table),
+            Event::Text(_) | Event::GeneralRef(_) => run.text(first),
             Event::CData(_) | Event::Comment(_) | Event::PI(_) => run.alone(first, end),
             Event::Eof => break,
         }
     }
+    run.finish(window.end, table);
     Ok(())
 }
 
@@ -112,9 +127,9 @@ fn position(position: u64) -> usize {
 
 /// An element that is not looked into: where it begins, and how deep its content is.
 struct Verbatim {
+    name: String,
     start: usize,
     depth: usize,
-    inline: bool,
 }
 
 fn is_verbatim(tag: &BytesStart<'_>) -> bool {
@@ -122,8 +137,8 @@ fn is_verbatim(tag: &BytesStart<'_>) -> bool {
         || matches!(tag.try_get_attribute("translate"), Ok(Some(value)) if value.value == "no")
 }
 
-/// Text and inline elements that stand together, while their events come in.
-struct Run<'a> {
+/// Text and inline elements that stand together, while they come in.
+pub(super) struct Run<'a> {
     source: &'a str,
     page: Page,
     from: Option<usize>,
@@ -131,11 +146,36 @@ struct Run<'a> {
     /// Inline elements that this run opened: the mark and the name.
     open: Vec<(usize, String)>,
     /// The elements around the run, the innermost last.
-    block: Vec<String>,
+    pub(super) block: Vec<String>,
+    /// Attributes with words, which become segments before the run does.
+    words: Vec<Range<usize>>,
 }
 
-impl Run<'_> {
-    fn start(&mut self, name: &str, first: usize, end: usize, table: &mut Table) {
+impl<'a> Run<'a> {
+    pub(super) const fn new(source: &'a str, page: Page) -> Self {
+        Self {
+            source,
+            page,
+            from: None,
+            marks: Vec::new(),
+            open: Vec::new(),
+            block: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    pub(super) fn text(&mut self, first: usize) {
+        self.from.get_or_insert(first);
+    }
+
+    /// Takes what people read in the attributes of `tag`.
+    pub(super) fn words_of(&mut self, tag: Range<usize>) {
+        if matches!(self.page, Page::Text | Page::Soup) {
+            self.words.extend(attributes::worded(self.source, tag));
+        }
+    }
+
+    pub(super) fn start(&mut self, name: &str, first: usize, end: usize, table: &mut Table) {
         if INLINE.contains(&name) {
             self.open.push((self.marks.len(), name.to_owned()));
             self.alone(first, end);
@@ -145,7 +185,7 @@ impl Run<'_> {
         }
     }
 
-    fn end(&mut self, name: &str, first: usize, end: usize, table: &mut Table) {
+    pub(super) fn end(&mut self, name: &str, first: usize, end: usize, table: &mut Table) {
         if !INLINE.contains(&name) {
             self.finish(first, table);
             self.block.pop();
@@ -160,20 +200,24 @@ impl Run<'_> {
         }
     }
 
-    fn alone(&mut self, first: usize, end: usize) {
+    pub(super) fn alone(&mut self, first: usize, end: usize) {
         self.from.get_or_insert(first);
         self.marks.push(Mark::new(first, end, Role::Alone));
     }
 
-    fn verbatim(&mut self, inside: &Verbatim, end: usize, table: &mut Table) {
-        if inside.inline {
-            self.alone(inside.start, end);
+    /// The element `name` is not looked into.
+    pub(super) fn verbatim(&mut self, name: &str, first: usize, end: usize, table: &mut Table) {
+        if INLINE.contains(&name) {
+            self.alone(first, end);
         } else {
-            self.finish(inside.start, table);
+            self.finish(first, table);
         }
     }
 
-    fn finish(&mut self, end: usize, table: &mut Table) {
+    pub(super) fn finish(&mut self, end: usize, table: &mut Table) {
+        for words in self.words.drain(..) {
+            table.add(self.source, (words.start, words.end), &[], Kind::Attribute);
+        }
         let block = self.block.last().map_or("", String::as_str);
         if let Some(from) = self.from.take()
             && self.page.has_text_in(block)

@@ -65,7 +65,7 @@ fn entries(bytes: &[u8]) -> Vec<(String, CompressionMethod, String)> {
 }
 
 const BODY: &str = "<h1 class=\"t\">Chapter&nbsp;One</h1>\n<p>He said <em>hello &amp; <b>goodbye</b></em>,\n   \
-    twice<br/>and <code>ls -l</code> <!-- note -->more<img src=\"i.png\" alt=\"never\"/>.</p>\n<pre>keep this</pre>\n\
+    twice<br/>and <code>ls -l</code> <!-- note -->more<img src=\"i.png\" alt=\"a view\"/>.</p>\n<pre>keep this</pre>\n\
     <p translate=\"no\">Keep</p><ul><li>one</li><li><p>two</p></li></ul><hr/><p>1234</p>";
 
 #[test]
@@ -75,25 +75,27 @@ fn r003_5_a_book_is_read_in_its_order_and_only_text_changes() {
     let document = Document::read(bytes.clone(), Format::Epub).unwrap();
     let expected = [
         "Page",
-        "Chapter\u{a0}One",
-        "He said ⟦1⟧hello & ⟦2⟧goodbye⟦3⟧⟦4⟧,\ntwice⟦5⟧and ⟦6⟧ ⟦7⟧more⟦8⟧.",
+        "Chapter⟦1⟧One",
+        "a view",
+        "He said ⟦1⟧hello ⟦2⟧ ⟦3⟧goodbye⟦4⟧⟦5⟧,\ntwice⟦6⟧and ⟦7⟧ ⟦8⟧more⟦9⟧.",
         "one",
         "two",
         "Page",
-        "Second <page>",
+        "Second ⟦1⟧page⟦2⟧",
         "The Book",
     ];
     assert_eq!(texts(&document), expected);
     let after = entries(&written(&document, Layout::Translation, turned));
     let changed = one
         .replace("Page", "Cntr")
-        .replace("Chapter&nbsp;One", "Puncgre\u{a0}Bar")
+        .replace("Chapter&nbsp;One", "Puncgre&nbsp;Bar")
         .replace("He said", "Ur fnvq")
         .replace("hello", "uryyb")
         .replace("goodbye", "tbbqolr")
         .replace("twice", "gjvpr")
         .replace("and <", "naq <")
         .replace("more", "zber")
+        .replace("a view", "n ivrj")
         .replace(">one<", ">bar<")
         .replace(">two<", ">gjb<");
     for ((name, method, text), before) in after.iter().zip(entries(&bytes)) {
@@ -165,7 +167,7 @@ fn a_book_that_cannot_be_translated_says_why() {
         (book("<p>\n<b>x</p>", &good, &[]), "OEBPS/text/a.xhtml, line 2: "),
     ];
     for (bytes, message) in rows {
-        let error = Document::read(bytes, Format::Epub).unwrap_err();
+        let error = Document::read_strict(bytes, Format::Epub).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
     }
     let fonts = encryption.replace("text/a.xhtml", "font.otf");
@@ -173,6 +175,77 @@ fn a_book_that_cannot_be_translated_says_why() {
         Document::read(book(&good, &good, &[("META-INF/encryption.xml", &fonts)]), Format::Epub)
             .is_ok()
     );
+}
+
+/// A book with a page that is not well-formed, one that is not UTF-8 and one that is missing is translated all the same.
+#[test]
+fn r003_5_a_page_that_is_ill_formed_is_read_as_browsers_do_and_named() {
+    let soup = page("<p>One<br>two <b>three</p>\n<p>&nosuch; four");
+    let package = PACKAGE.replace(
+        "</manifest>",
+        "<item id=\"x\" href=\"gone.xhtml\" media-type=\"application/xhtml+xml\"/></manifest>",
+    );
+    let good = page("<p>Good</p>");
+    let list = [
+        ("META-INF/container.xml", CONTAINER),
+        ("OEBPS/book.opf", &package),
+        ("OEBPS/toc.ncx", "<ncx><text>Kept</ncx>"),
+        ("OEBPS/s.css", ""),
+        ("OEBPS/text/a.xhtml", &soup),
+        ("OEBPS/text/b b.xhtml", &good),
+    ];
+    let bytes = packed(list.iter());
+    let document = Document::read(bytes.clone(), Format::Epub).unwrap();
+    assert_eq!(texts(&document), ["Page", "One⟦1⟧two ⟦2⟧three", "&nosuch; four", "Page", "Good"]);
+    let told: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
+    let expected = [
+        ("OEBPS/book.opf names the page OEBPS/gone.xhtml", "it is left out"),
+        ("OEBPS/text/a.xhtml, line 4: ", "it is read as browsers do"),
+        ("OEBPS/toc.ncx, line 1: ", "it is kept as it is"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (told, (problem, done)) in told.iter().zip(expected) {
+        assert!(told.starts_with(problem) && told.ends_with(done), "{told}");
+    }
+    assert!(Document::read_strict(bytes.clone(), Format::Epub).is_err());
+    let same = written(&document, Layout::Translation, str::to_owned);
+    assert_eq!(entries(&same), entries(&bytes));
+    let after = entries(&written(&document, Layout::Translation, turned));
+    let changed = soup
+        .replace("Page", "Cntr")
+        .replace("One<br>two <b>three", "Bar<br>gjb <b>guerr")
+        .replace("&nosuch; four", "&amp;abfhpu; sbhe");
+    assert_eq!(after[5].2, changed);
+    assert_eq!(after[3].2, "<ncx><text>Kept</ncx>");
+}
+
+/// A book into Arabic is turned from the other side, and its pages are read from the right.
+#[test]
+fn r003_5_a_book_into_arabic_has_its_direction() {
+    let page = page("<p>Words</p>").replace("<html ", "<html lang=\"en\" ");
+    let package =
+        PACKAGE.replace("<package>", "<package><metadata><dc:language>en</dc:language></metadata>");
+    let list = [
+        ("META-INF/container.xml", CONTAINER),
+        ("OEBPS/book.opf", &package),
+        ("OEBPS/toc.ncx", INDEX),
+        ("OEBPS/s.css", ""),
+        ("OEBPS/text/a.xhtml", &page),
+        ("OEBPS/text/b b.xhtml", &page),
+    ];
+    let document = Document::read(packed(list.iter()), Format::Epub).unwrap();
+    let arabic = "ar".parse().unwrap();
+    let bytes = document.write_in(&arabic, Layout::Translation, |_| Filling::Source).unwrap();
+    let after = entries(&bytes);
+    assert_eq!(after[5].2, page.replace("<html lang=\"en\"", "<html dir=\"rtl\" lang=\"ar\""));
+    let spine = "<spine page-progression-direction=\"rtl\" toc";
+    assert_eq!(after[2].2, package.replace(">en<", ">ar<").replace("<spine toc", spine));
+    let back = Document::read(bytes, Format::Epub).unwrap();
+    let english = "en".parse().unwrap();
+    let after =
+        entries(&back.write_in(&english, Layout::Translation, |_| Filling::Source).unwrap());
+    assert!(after[2].2.contains("<spine page-progression-direction=\"ltr\""), "{}", after[2].2);
+    assert!(after[5].2.contains("<html dir=\"ltr\" lang=\"en\""), "{}", after[5].2);
 }
 
 /// A page is a window of its own. There are more than are kept, and some have no text.

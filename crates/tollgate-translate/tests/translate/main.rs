@@ -13,6 +13,7 @@ mod formats;
 mod handbook;
 mod kept;
 mod lost;
+mod markup;
 mod money;
 mod outages;
 mod pauses;

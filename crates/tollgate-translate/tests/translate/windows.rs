@@ -138,10 +138,10 @@ fn links_and_footnotes_are_defined_for_all_windows() {
         let texts = texts(&document);
         assert_eq!(
             texts[0],
-            "See ⟦1⟧, ⟦2⟧words⟦3⟧, ⟦4⟧⟦5⟧, ⟦6⟧, [gone] and a note⟦7⟧, !⟦8⟧ or none[^2]."
+            "See ⟦1⟧Map⟦2⟧, ⟦3⟧words⟦4⟧, ⟦5⟧Map⟦6⟧, ⟦7⟧MAP⟦8⟧, [gone] and a note⟦9⟧, !⟦10⟧ or none[^2]."
         );
         assert_eq!(texts[1], "a⟦1⟧");
-        assert_eq!(texts.last().unwrap(), "The ⟦1⟧ and ⟦2⟧.");
+        assert_eq!(texts.last().unwrap(), "The ⟦1⟧map⟦2⟧ and ⟦3⟧.");
         holds(&source, Format::Markdown, window, 50);
     }
 }
@@ -150,12 +150,16 @@ fn links_and_footnotes_are_defined_for_all_windows() {
 #[test]
 fn mistakes_in_subtitles_are_told_by_their_line() {
     let cue = "1\n00:00:01,000 --> 00:00:02,000\nWords.\n\n";
-    for (wrong, line) in [("What?\n", 41), ("7\n\n", 42)] {
+    for (wrong, line) in [("What?\n\n", 41), ("7\n\n", 41), ("7\nWhat?\n\n", 42)] {
         let source = cue.repeat(10) + wrong + cue;
         for window in [1, 50, 100, 1 << 16] {
-            let error =
-                Document::read_in_windows(source.clone().into(), Format::Srt, window).unwrap_err();
-            assert!(error.to_string().contains(&format!("line {line}:")), "{error}");
+            let document =
+                Document::read_in_windows(source.clone().into(), Format::Srt, window).unwrap();
+            let [warning] = document.warnings() else { panic!("{:?}", document.warnings()) };
+            let told = warning.to_string();
+            assert!(told.starts_with(&format!("line {line}: ")), "{told}");
+            assert!(told.ends_with("; the cue is kept as it is"), "{told}");
+            assert_eq!(texts(&document), ["Words."; 11]);
         }
     }
 }

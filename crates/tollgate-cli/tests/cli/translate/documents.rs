@@ -112,7 +112,7 @@ fn mistakes_are_named_and_send_nothing() {
     let make = world.make("book.txt --yes");
     let cases = [
         (world.make("none.txt --yes"), "none.txt cannot be read"),
-        (world.make("book.pdf --yes"), "use .txt, .md, .srt or .epub"),
+        (world.make("book.pdf --yes"), "use .txt, .md, .html, .srt, .vtt or .epub"),
         (world.make("latin.txt --yes"), "latin.txt: "),
         (world.make("book.txt --yes --glossary terms.csv"), "terms.csv: "),
         (world.make("book.txt --yes --glossary none.csv"), "--glossary none.csv: cannot be read"),

@@ -2,6 +2,7 @@
 
 mod cost;
 mod documents;
+mod formats;
 mod metrics;
 mod outages;
 mod pauses;

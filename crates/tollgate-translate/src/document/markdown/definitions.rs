@@ -1,21 +1,28 @@
 //! What a document defines for all of its windows: the targets of links, and footnotes.
 //!
 //! Whether `[words]` is a link depends on a definition that may stand anywhere, often at the end. Only that there is one
-//! matters, not what it says: of each a hash of its label is kept, which folds case as the parser does.
+//! matters, not what it says: of each a hash of its label is kept, which folds case as the parser does, and where its title is.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 
 use unicase::UniCase;
+
+use crate::document::table::at;
 
 /// The definitions of a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Definitions {
     /// Hashes of the labels of links; in order, once all windows are found.
-    pub(super) links: Vec<u64>,
+    links: Vec<u64>,
     /// Those of footnotes.
     pub(super) notes: Vec<u64>,
+    /// Where the titles of links are; in order, once all windows are found.
+    titles: Vec<(u32, u32)>,
+    /// The links while windows are found.
+    seen: HashSet<u64>,
 }
 
 impl Definitions {
@@ -25,6 +32,21 @@ impl Definitions {
         hasher.finish()
     }
 
+    /// Adds the definition of a link. Of several with one label the first holds.
+    pub(super) fn put(&mut self, label: &str, title: Option<Range<usize>>) {
+        let hash = Self::hash(label);
+        if self.seen.insert(hash) {
+            self.links.push(hash);
+            self.titles.extend(title.map(|title| (at(title.start), at(title.end))));
+        }
+    }
+
+    /// Where the titles of the definitions in `window` are.
+    pub(super) fn titles_in(&self, window: Range<usize>) -> &[(u32, u32)] {
+        let place = |end: usize| self.titles.partition_point(|title| (title.0 as usize) < end);
+        &self.titles[place(window.start)..place(window.end)]
+    }
+
     /// All windows were found.
     pub(crate) fn close(&mut self) {
         for labels in [&mut self.links, &mut self.notes] {
@@ -32,6 +54,9 @@ impl Definitions {
             labels.dedup();
             labels.shrink_to_fit();
         }
+        self.titles.sort_unstable();
+        self.titles.shrink_to_fit();
+        self.seen = HashSet::new();
     }
 
     pub(super) fn has_link(&self, label: &str) -> bool {

@@ -1,7 +1,9 @@
 //! Markdown: the parser says where inline content is, and what in it is text; everything else becomes a marker.
 //!
 //! Code, front matter, HTML, tables' rules and link definitions are never inside a run of inline content, so they are copied.
-//! A link by its own words (`[words]`) keeps them: they are the name of its target.
+//! A link by its own words (`[words]`) is written with the name of its target behind it once the words change
+//! (`[mots][words]`). The title of a link or of a definition is a segment of its own. What other programs add to Markdown is hidden
+//! from the parser ([`shield`]).
 //!
 //! The parser builds a tree of what it is given, so it is given a window. Blocks are parsed from left to right: all but the
 //! last block of a window are what they are in the whole document, and the next window begins with the last. What is
@@ -10,6 +12,7 @@
 mod blocks;
 mod definitions;
 mod run;
+mod shield;
 
 use std::ops::Range;
 
@@ -27,7 +30,9 @@ const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)
     .union(Options::ENABLE_HEADING_ATTRIBUTES)
-    .union(Options::ENABLE_GFM);
+    .union(Options::ENABLE_GFM)
+    .union(Options::ENABLE_MATH)
+    .union(Options::ENABLE_WIKILINKS);
 
 /// Where the window of about `bytes` bytes that begins at `start` ends, and whether it may refer to definitions of others;
 /// `definitions` gets its own.
@@ -40,7 +45,8 @@ pub(super) fn find(
     let mut bytes = bytes.max(1);
     loop {
         let until = line_end(source, start.saturating_add(bytes));
-        let text = &source[start..until];
+        let shielded = shield::shielded(source, start..until);
+        let text = shielded.as_ref();
         let mut refers = text.contains("[^");
         let mut ask = |_: BrokenLink<'_>| {
             refers = true;
@@ -69,7 +75,9 @@ pub(super) fn find(
         let mut foreign = false;
         for (label, link) in events.reference_definitions().iter() {
             if start + link.span.start < end {
-                definitions.links.push(Definitions::hash(label));
+                let span = start + link.span.start..start + link.span.end;
+                let title = link.title.is_some().then(|| run::title(source, span)).flatten();
+                definitions.put(label, title);
             } else {
                 foreign = true;
             }
@@ -79,36 +87,43 @@ pub(super) fn find(
     }
 }
 
-/// Adds the segments of a window that [`find`] found; `definitions` are for one that refers to others.
+/// Adds the segments of a window that [`find`] found, and whether it may refer to the definitions of others.
 pub(super) fn read(
     source: &str,
     window: Range<usize>,
-    definitions: Option<&Definitions>,
+    refers: bool,
+    definitions: &Definitions,
     table: &mut Table,
 ) {
-    let text = &source[window.clone()];
-    let Some(definitions) = definitions else {
-        let mut events = Parser::new_ext(text, OPTIONS).into_offset_iter();
-        return walk(&mut events, source, window.start, 0, table);
-    };
+    let text = shield::shielded(source, window.clone());
+    let titles = definitions.titles_in(window.clone());
+    if !refers {
+        let mut events = Parser::new_ext(&text, OPTIONS).into_offset_iter();
+        return walk(&mut events, source, (window.start, 0), titles, table);
+    }
     let mut known = |link: BrokenLink<'_>| {
         definitions.has_link(&link.reference).then_some((CowStr::from(""), CowStr::from("")))
     };
-    let notes = definitions.of_notes_in(text);
-    let text = if notes.is_empty() { text.into() } else { notes.clone() + text };
+    let notes = definitions.of_notes_in(&text);
+    let text = if notes.is_empty() { text } else { (notes.clone() + &text).into() };
     let mut events =
         Parser::new_with_broken_link_callback(&text, OPTIONS, Some(&mut known)).into_offset_iter();
-    walk(&mut events, source, window.start, notes.len(), table);
+    walk(&mut events, source, (window.start, notes.len()), titles, table);
 }
 
-/// Goes through the events of a window, whose text has `ahead` bytes before what stands in the source from `start` on.
+/// Goes through the events of a window, whose text has `ahead` bytes before what stands in the source from `start` on; `titles`
+/// are those of its definitions.
 fn walk<'t, F: pulldown_cmark::BrokenLinkCallback<'t>>(
     events: &mut OffsetIter<'t, F>,
     source: &str,
-    start: usize,
-    ahead: usize,
+    (start, ahead): (usize, usize),
+    titles: &[(u32, u32)],
     table: &mut Table,
 ) {
+    let mut titles = titles.iter().map(|(start, end)| (*start as usize, *end as usize)).peekable();
+    let add = |title: (usize, usize), table: &mut Table| {
+        table.add(source, title, &[], Kind::Attribute);
+    };
     let mut run = Run::new(source);
     let mut verbatim = 0_u32;
     for (event, range) in events {
@@ -132,10 +147,18 @@ fn walk<'t, F: pulldown_cmark::BrokenLinkCallback<'t>>(
             }
             Event::End(tag) if !is_inline_end(*tag) => run.finish(table),
             Event::Rule => run.finish(table),
-            _ => run.take(&event, range),
+            _ => {
+                while !run.is_open()
+                    && let Some(title) = titles.next_if(|title| title.0 < range.start)
+                {
+                    add(title, table);
+                }
+                run.take(&event, range);
+            }
         }
     }
     run.finish(table);
+    titles.for_each(|title| add(title, table));
 }
 
 fn is_inline(tag: &Tag<'_>) -> bool {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, LinkType, Tag};
 
+use crate::document::inline::is_formula;
 use crate::document::table::{Kind, Mark, Role, Table, at};
 
 /// Inline content that stands together, while its events come in.
@@ -13,10 +14,25 @@ pub(super) struct Run<'a> {
     /// Where it begins, and up to where it was seen.
     bounds: Option<(usize, usize)>,
     marks: Vec<Mark>,
-    /// Which marks opened elements that are not closed yet.
-    open: Vec<usize>,
+    /// Which marks opened elements that are not closed yet, and what closes them.
+    open: Vec<(usize, Closing)>,
+    /// Titles of links, which become segments before the run does.
+    titles: Vec<Range<usize>>,
     /// How deep inside an element that is protected as a whole.
     skip: usize,
+}
+
+/// What stands at the end of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    /// Its delimiter.
+    Plain,
+    /// The target of a link, and a title.
+    Titled,
+    /// The end of a link that names its target by its own words: `[words]`.
+    Named,
+    /// The same with an empty name behind it: `[words][]`.
+    Collapsed,
 }
 
 impl<'a> Run<'a> {
@@ -27,6 +43,7 @@ impl<'a> Run<'a> {
             bounds: None,
             marks: Vec::new(),
             open: Vec::new(),
+            titles: Vec::new(),
             skip: 0,
         }
     }
@@ -46,14 +63,15 @@ impl<'a> Run<'a> {
         self.reach(range.start);
         match event {
             Event::Text(_) => {}
+            Event::InlineMath(inner) if !is_formula(inner) && !inner.contains(['\n', '\r']) => {}
             Event::Start(Tag::Link { link_type, .. } | Tag::Image { link_type, .. })
-                if !has_own_words(*link_type) =>
+                if !has_words(*link_type) =>
             {
                 self.skip = 1;
                 self.marks.push(Mark::new(range.start, range.end, Role::Alone));
             }
-            Event::Start(_) => {
-                self.open.push(self.marks.len());
+            Event::Start(tag) => {
+                self.open.push((self.marks.len(), closing(tag)));
                 self.marks.push(Mark::new(range.start, range.start, Role::Open));
                 return self.seen(range.start);
             }
@@ -105,7 +123,10 @@ impl<'a> Run<'a> {
 
     fn close(&mut self, end: usize) {
         let Some((_, seen)) = self.bounds else { return };
-        let Some(first) = self.open.pop() else { return };
+        let Some((first, closing)) = self.open.pop() else { return };
+        // The parser leaves the empty name outside.
+        let is_short = closing == Closing::Collapsed && self.source[end..].starts_with("[]");
+        let end = if is_short { end + 2 } else { end };
         let empty =
             first + 1 == self.marks.len() && self.marks[first].end == self.marks[first].start;
         if empty {
@@ -113,12 +134,27 @@ impl<'a> Run<'a> {
         } else {
             let pair = at(first + 1);
             self.marks[first].pair = pair;
-            self.marks.push(Mark { pair, ..Mark::new(seen, end, Role::Close) });
+            let role = match closing {
+                Closing::Named | Closing::Collapsed => Role::CloseNamed,
+                Closing::Plain | Closing::Titled => Role::Close,
+            };
+            self.marks.push(Mark { pair, ..Mark::new(seen, end, role) });
+        }
+        if closing == Closing::Titled {
+            self.titles.extend(title(self.source, seen..end));
         }
         self.seen(end);
     }
 
+    /// Whether content came in that is not finished.
+    pub(super) const fn is_open(&self) -> bool {
+        self.bounds.is_some()
+    }
+
     pub(super) fn finish(&mut self, table: &mut Table) {
+        for title in self.titles.drain(..) {
+            table.add(self.source, (title.start, title.end), &[], Kind::Attribute);
+        }
         if let Some(bounds) = self.bounds.take() {
             table.add(self.source, bounds, &self.marks, self.kind);
         }
@@ -128,7 +164,41 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether the words of a link are not the name of its target.
-const fn has_own_words(link: LinkType) -> bool {
-    matches!(link, LinkType::Inline | LinkType::Reference | LinkType::ReferenceUnknown)
+/// Whether a link has words to translate.
+const fn has_words(link: LinkType) -> bool {
+    !matches!(link, LinkType::Autolink | LinkType::Email | LinkType::WikiLink { .. })
+}
+
+fn closing(tag: &Tag<'_>) -> Closing {
+    let (Tag::Link { link_type, title, .. } | Tag::Image { link_type, title, .. }) = tag else {
+        return Closing::Plain;
+    };
+    match link_type {
+        LinkType::Inline if !title.is_empty() => Closing::Titled,
+        LinkType::Collapsed | LinkType::CollapsedUnknown => Closing::Collapsed,
+        LinkType::Shortcut | LinkType::ShortcutUnknown => Closing::Named,
+        _ => Closing::Plain,
+    }
+}
+
+/// Where the title is in the end of a link, `](target "title")`, or in a definition, `[name]: target "title"`.
+pub(super) fn title(source: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let text = source[range.clone()].trim_end();
+    let text = if text.starts_with(']') { text.strip_suffix(')')?.trim_end() } else { text };
+    let close = text.chars().next_back()?;
+    let open = match close {
+        '"' | '\'' => close,
+        ')' => '(',
+        _ => return None,
+    };
+    let end = text.len() - 1;
+    let is_escaped = |place: usize| {
+        let before = &text[..place];
+        (before.len() - before.trim_end_matches('\\').len()) % 2 == 1
+    };
+    let mut found = text[..end].rmatch_indices(open).map(|(place, _)| place);
+    let start = found.find(|place| !is_escaped(*place))? + 1;
+    // A title of several lines may have the signs of a quote in it.
+    let is_one_line = !text[start..end].contains(['\n', '\r']);
+    is_one_line.then_some(range.start + start..range.start + end)
 }

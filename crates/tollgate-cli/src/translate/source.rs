@@ -1,0 +1,76 @@
+//! The document of a new job: read, and warned of before anything is paid.
+
+use std::path::PathBuf;
+
+use tollgate_translate::{Document, Format, Task, verify};
+
+use super::invalid;
+use crate::args::Making;
+use crate::failure::Failure;
+use crate::output::{self, Reader};
+
+/// How many places of a document that are ill-formed are named.
+const SHOWN_MAX: usize = 10;
+
+/// A document, and the file that it is in.
+pub(super) struct Source {
+    pub(super) file: PathBuf,
+    pub(super) bytes: Vec<u8>,
+    pub(super) document: Document,
+}
+
+impl Source {
+    pub(super) fn read(flags: &Making) -> Result<Self, Failure> {
+        let file = flags.file.clone().ok_or_else(|| invalid("name a document"))?;
+        let format = Format::of_path(&file)?;
+        let bytes = std::fs::read(&file)
+            .map_err(|error| invalid(format!("{} cannot be read: {error}", file.display())))?;
+        let read = match flags.strict {
+            true => Document::read_strict(bytes.clone(), format),
+            false => Document::read(bytes.clone(), format),
+        };
+        let document = read.map_err(|error| invalid(format!("{}: {error}", file.display())))?;
+        Ok(Self { file, bytes, document })
+    }
+
+    /// Says what is ill-formed, and whether the document seems to be in another language than the one that was named.
+    pub(super) fn warn(&self, task: &Task, reader: Reader) -> Result<(), Failure> {
+        let shown = self.file.display();
+        let mut warnings: Vec<String> = self
+            .document
+            .warnings()
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|warning| format!("{shown}: {warning}"))
+            .collect();
+        if let Some(more) =
+            self.document.warnings().len().checked_sub(SHOWN_MAX).filter(|more| 0 < *more)
+        {
+            warnings.push(format!("{shown}: {more} more places are ill-formed"));
+        }
+        let (from, to) = (&task.from, &task.to);
+        match verify::detect(&self.document) {
+            Some(found) if found.is_same_as(to) => warnings.push(format!(
+                "the document seems to be in {} already, not in {}; check --from and --to",
+                found.name(),
+                from.name()
+            )),
+            Some(found) if !found.is_same_as(from) => warnings.push(format!(
+                "the document seems to be in {}, not in {}; if so, add --from {}",
+                found.name(),
+                from.name(),
+                found.tag()
+            )),
+            _ => {}
+        }
+        for warning in warnings {
+            let line = format!("warning: {warning}");
+            match reader {
+                Reader::Person => output::line(&line)?,
+                // Standard output has nothing but JSON.
+                Reader::Program => output::error(&line),
+            }
+        }
+        Ok(())
+    }
+}
