@@ -110,7 +110,10 @@ fn links_between_pages_lead_somewhere() {
         let text = read(&path);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
-            let file = path.parent().expect("a page is in a folder").join(file);
+            let file = match file {
+                "" => path.clone(),
+                file => path.parent().expect("a page is in a folder").join(file),
+            };
             assert!(file.exists(), "{page} links to {target}");
             let has_heading = || read(&file).lines().any(|line| anchor(line) == heading);
             assert!(heading.is_empty() || has_heading(), "{page} links to {target}");
