@@ -193,7 +193,8 @@ fn shown(template: &str) -> Vec<Named> {
 fn check(file: &str, published: &[&Metric], (name, asked): &Named) -> Option<&'static str> {
     let metric =
         published.iter().find(|metric| metric.cloudwatch.is_some_and(|(it, _)| it == name));
-    let metric = metric.unwrap_or_else(|| panic!("{file}: {name} is not published"));
+    assert!(metric.is_some(), "{file}: {name} is not published");
+    let metric = metric?;
     let labels = metric.cloudwatch.map(|(_, labels)| labels).unwrap_or_default();
     let names: Vec<&str> = asked.iter().map(|(name, _)| name.as_str()).collect();
     let own: Vec<String> = labels.iter().map(|label| dimension(label)).collect();

@@ -25,7 +25,7 @@ impl Worker {
         err.read_line(&mut line).expect("it says where the page is");
         // Nobody reads the rest, which must not stop it.
         std::thread::spawn(move || err.read_to_string(&mut String::new()));
-        let (_, url) = line.trim().split_once("metrics at ").unwrap_or_else(|| panic!("{line}"));
+        let (_, url) = line.trim().split_once("metrics at ").expect("the address");
         let url = url.strip_suffix("/metrics").expect("the path of the broker").to_owned();
         Self { child, url }
     }
@@ -100,6 +100,8 @@ fn r003_9_the_page_of_a_worker_asks_for_the_keys_of_a_broker_and_serves_nothing_
         assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
         assert!(answer.contains("this is no broker, and serves /metrics and /healthz"), "{answer}");
     }
+    let asked = world.folder.run_as(&key, &format!("acquire wide u1 --server {}", worker.url));
+    assert!(asked.code == 2 && asked.err.contains("this is no broker"), "{}", asked.err);
     let open = World::new(Settings::default());
     for (address, what) in [
         ("0.0.0.0:0", "others than this machine can reach 0.0.0.0:0, and there is no [[key]]"),
