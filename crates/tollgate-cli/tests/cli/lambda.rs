@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tollgate::Timestamp;
+use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
 use tollgate_testing::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 
-use crate::translate::{World, expected, kill, prose, signal, slow};
+use crate::translate::{World, expected, kill, prose, signal, slow, troubled};
 
 /// The runtime interface of Lambda for any number of functions.
 struct Runtime {
@@ -107,10 +108,17 @@ struct Stage {
 
 impl Stage {
     fn new(policy: &str) -> Self {
+        Self::with(policy, slow(0), "")
+    }
+
+    /// The same with another provider, and with `keys` in `[telemetry]`.
+    fn with(policy: &str, settings: Settings, keys: &str) -> Self {
         let server = Postgres::start().expect("a server");
         let database = server.database().expect("a database");
-        let tables = "[telemetry.emf]\ninterval = \"1h\"\n[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n";
-        let world = World::on(slow(0), tables);
+        let tables = format!(
+            "[telemetry]\n{keys}\n[telemetry.emf]\ninterval = \"1h\"\n[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\n"
+        );
+        let world = World::on(settings, &tables);
         world.folder.write("jobs.url", &server.url(&database));
         let text = prose(60);
         world.folder.write("book.txt", &text);
@@ -120,7 +128,8 @@ impl Stage {
         let flags = world.provided().replace("wide", policy);
         let mut command = world.folder.command(&format!("translate lambda {flags}"));
         let log = File::create(world.folder.path().join(LOG)).expect("it is writable");
-        command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).stdout(log).stderr(Stdio::null());
+        command.env("AWS_LAMBDA_RUNTIME_API", &runtime.address).env("TMPDIR", world.folder.path());
+        command.stdout(log).stderr(Stdio::null());
         let function = command.spawn().expect("the binary starts");
         Self { _server: server, world, runtime, function, text, id }
     }
@@ -224,4 +233,17 @@ fn r003_9_a_function_publishes_what_it_counted_before_it_answers() {
     assert_eq!(stage.published("TranslationSpeed").len(), 1);
     stage.invoke();
     assert_eq!(stage.published("TranslationSpeed").len(), 1, "the time of a job is published once");
+}
+
+/// R000.14: the package of a function cannot be written to, so an incident is kept in the folder for temporary files, before the
+/// answer.
+#[test]
+fn r000_14_a_function_keeps_incidents_where_it_can_write() {
+    let refused = troubled(vec![Trouble::new(Fault::MinuteQuota, When::Call(1))]);
+    let stage = Stage::with("wide", refused, "incident_file = \"no such folder/incidents.jsonl\"");
+    stage.invoke();
+    let kept: Value =
+        serde_json::from_str(stage.world.read("incidents.jsonl").trim()).expect("a line");
+    assert_eq!((&kept["policy"], &kept["subject"]), (&json!("wide"), &json!("project")), "{kept}");
+    assert_eq!(stage.published("RateLimitViolations"), [1.0]);
 }

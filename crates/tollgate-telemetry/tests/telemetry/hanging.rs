@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tollgate::{
-    Ask, BoxFuture, Error, ErrorKind, Event, Gate as _, Limit, ManualClock, Policy, Span,
-    Timestamp, TokenBucket,
+    Ask, BoxFuture, Clock as _, Error, ErrorKind, Event, Gate as _, Limit, ManualClock, Policy,
+    Span, Timestamp, TokenBucket,
 };
 use tollgate_telemetry::{
     MeterSink, QUEUE_MAX, Record, RecordSink, Snapshot, Telemetry, Value, WRITE_MAX,
@@ -74,6 +74,31 @@ async fn a_million_decisions_pass_a_sink_that_never_returns() {
         tokio::task::yield_now().await;
     }
     assert!(!ending.await.unwrap(), "a stuck sink cannot have finished");
+}
+
+/// A sink that hangs holds an answer up for as long as the caller says, and no longer.
+#[tokio::test]
+async fn a_flush_leaves_a_sink_that_never_returns_behind() {
+    let clock = ManualClock::new();
+    let builder = Telemetry::builder(Arc::new(clock.clone()));
+    let (_telemetry, tasks) = builder.meters(Stuck, Span::from_hours(1)).start();
+    for _ in 0..3 {
+        let began = clock.now();
+        let flush = tasks.flush(Span::from_secs(2));
+        let passes = async {
+            loop {
+                clock.advance(Span::from_millis(100));
+                tokio::task::yield_now().await;
+            }
+        };
+        let flushed = tokio::select! {
+            biased;
+            flushed = flush => flushed,
+            () = passes => unreachable!("it never ends"),
+        };
+        let lasted = clock.now().since(began);
+        assert!(!flushed && lasted <= Span::from_millis(2_100), "{lasted}");
+    }
 }
 
 /// A write that takes too long is given up and counted, and the next one is tried.
