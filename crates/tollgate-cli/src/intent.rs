@@ -14,8 +14,8 @@ use tollgate_server::wire::{
 
 use crate::args::{
     Acquire, AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Cli, Command, DrsFlags,
-    DynamodbCommand, Export, Import, KeysCommand, KeysNew, Override, PlanFlags, PoliciesCommand,
-    PostgresCommand, PostgresInstall, Repair, Serve, Top, TranslateFlags,
+    DynamodbCommand, Export, Import, KeysCommand, KeysNew, Lambda, Override, PlanFlags,
+    PoliciesCommand, PostgresCommand, PostgresInstall, Repair, Serve, Top, TranslateFlags,
 };
 use crate::backoff::BackoffFlags;
 use crate::config::{Listen, LogFormat};
@@ -51,6 +51,8 @@ pub(crate) enum Action {
     Import(Import),
     /// Run the broker.
     Serve(Serving),
+    /// Run the broker as a Lambda function.
+    Lambda(Lambda),
     /// Make a key.
     KeysNew(KeysNew),
     /// Make the DynamoDB table.
@@ -215,6 +217,10 @@ impl Intent {
             }
             Command::Export(export) => Action::Export(export),
             Command::Import(import) => Action::Import(import),
+            Command::Lambda(_) if is_remote => {
+                return Err(invalid("lambda is the broker itself; leave --server out"));
+            }
+            Command::Lambda(flags) => Action::Lambda(flags),
             Command::Serve(_) if is_remote => {
                 return Err(invalid("serve is the broker itself; leave --server out"));
             }

@@ -14,6 +14,7 @@ mod files;
 mod incidents;
 mod intent;
 mod keys;
+mod lambda;
 mod lines;
 mod local;
 mod log;
@@ -115,6 +116,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             output::bytes(&script)?;
         }
         Action::Check(file) => check(&file, reader)?,
+        Action::Lambda(flags) => {
+            let loaded = Config::load(config.as_deref())?;
+            runtime(Builder::new_current_thread())?.block_on(lambda::run(loaded, flags))?;
+        }
         Action::Serve(flags) => {
             let loaded = Config::load(config.as_deref())?;
             let work = serve::run(config, loaded, flags, reader);

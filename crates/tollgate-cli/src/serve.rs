@@ -22,7 +22,7 @@ use crate::intent::Serving;
 use crate::lines::Lines;
 use crate::log;
 use crate::notify;
-use crate::open;
+use crate::open::{self, Opened};
 use crate::output::{self, Reader};
 use crate::place::{Place, callable};
 use crate::reload::{Reload, Watch};
@@ -101,36 +101,16 @@ async fn serve(
         listeners = listeners.tls(tls.clone());
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let running = telemetry::start(&config.telemetry, &clock).await?;
-    let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
-    let opened = open::for_server(&store, &config, &place.http, Arc::clone(&clock), told).await?;
-    // The store may have made the folder that it is in.
-    incidents::warn_if_lost(&config.telemetry.incident_file);
-    let gate = watched(opened.gate(), &running, &clock);
-    let kept = match config.audit.recording {
-        Recording::Nothing => None,
-        _ => open::audit(&store).await?,
+    let assembly = Assembly {
+        config: &config,
+        store: &store,
+        url: &place.http,
+        kind: place.store,
+        is_loopback: exposed.is_none(),
+        permit_key: None,
     };
+    let Assembled { app, running, opened } = assemble(assembly, &clock).await?;
     let permit_keys = opened.keys();
-    let mut app = App::new(gate, config.policies.clone(), opened.key(), Arc::clone(&clock))?
-        .legacy_fields(config.server.legacy_fields)
-        .settings(Settings { is_loopback: exposed.is_none(), ..config.server.settings.clone() })
-        .audit(config.audit, kept)
-        .health(opened.health(place.store))
-        .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
-    if config.telemetry.prometheus {
-        let meters = Arc::clone(running.telemetry.meters());
-        let media_type = prometheus::OPENMETRICS;
-        app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
-    }
-    if store.older_format().is_some() {
-        app = app.without_ids_in_permits();
-    }
-    if let Some(store) = opened.overrides() {
-        app = app.overrides(store);
-    }
-    let app = Arc::new(app);
-    app.refresh_overrides().await?;
     log::serving(&place);
     printed.push(&output::rendered(reader, &place, || place.for_people(&config))?);
     app.replace_keys(keys);
@@ -176,8 +156,66 @@ async fn serve(
     Ok(())
 }
 
+/// What a broker is made of.
+pub(crate) struct Assembly<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) store: &'a StoreConfig,
+    /// Where it answers.
+    pub(crate) url: &'a str,
+    /// The word for its store.
+    pub(crate) kind: &'static str,
+    /// Whether only this machine reaches it.
+    pub(crate) is_loopback: bool,
+    /// What permits are sealed with instead of the key that the store keeps.
+    pub(crate) permit_key: Option<[u8; KEY_BYTES]>,
+}
+
+/// A broker that is ready to answer.
+pub(crate) struct Assembled {
+    pub(crate) app: Arc<App>,
+    pub(crate) running: Running,
+    pub(crate) opened: Opened,
+}
+
+/// Starts the sinks of telemetry, opens the store, and puts together what answers.
+pub(crate) async fn assemble(
+    Assembly { config, store, url, kind, is_loopback, permit_key }: Assembly<'_>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Assembled, Failure> {
+    let running = telemetry::start(&config.telemetry, clock).await?;
+    let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    let opened = open::for_server(store, config, url, Arc::clone(clock), told).await?;
+    // The store may have made the folder that it is in.
+    incidents::warn_if_lost(&config.telemetry.incident_file);
+    let gate = watched(opened.gate(), &running, clock);
+    let kept = match config.audit.recording {
+        Recording::Nothing => None,
+        _ => open::audit(store).await?,
+    };
+    let permit_key = permit_key.unwrap_or_else(|| opened.key());
+    let mut app = App::new(gate, config.policies.clone(), permit_key, Arc::clone(clock))?
+        .legacy_fields(config.server.legacy_fields)
+        .settings(Settings { is_loopback, ..config.server.settings.clone() })
+        .audit(config.audit, kept)
+        .health(opened.health(kind))
+        .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
+    if config.telemetry.prometheus {
+        let meters = Arc::clone(running.telemetry.meters());
+        let media_type = prometheus::OPENMETRICS;
+        app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
+    }
+    if store.older_format().is_some() {
+        app = app.without_ids_in_permits();
+    }
+    if let Some(store) = opened.overrides() {
+        app = app.overrides(store);
+    }
+    app.refresh_overrides().await?;
+    Ok(Assembled { app: Arc::new(app), running, opened })
+}
+
 /// Seals permits with each key that replaces the one before, for as long as the store is open.
-async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: Arc<App>) {
+pub(crate) async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: Arc<App>) {
     while keys.changed().await.is_ok() {
         let key = *keys.borrow_and_update();
         app.replace_permit_key(key);
@@ -257,20 +295,20 @@ pub(crate) async fn bind(
 }
 
 /// The signals that end the process.
-struct Stop {
+pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
     /// The handlers are in place when this returns.
-    fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let interrupt = handler(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: handler(SignalKind::terminate())? })
     }
 
     /// Resolves when the process is told to end.
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -144,6 +144,14 @@ impl Resilient {
         }
     }
 
+    /// Posts what was admitted without the store, if anything was.
+    pub(crate) async fn flush(&self) -> Result<(), Error> {
+        if self.gate.owing() == 0 {
+            return Ok(());
+        }
+        self.pay_debt().await
+    }
+
     async fn pay_debt(&self) -> Result<(), Error> {
         if !self.gate.is_degraded() {
             return Ok(());

@@ -19,7 +19,7 @@ use crate::config::TelemetryConfig;
 pub(crate) const DRAIN_MAX: Span = Span::from_secs(5);
 
 /// The longest that an answer waits for sinks to write what they have.
-const FLUSH_MAX: Span = Span::from_secs(2);
+pub(crate) const FLUSH_MAX: Span = Span::from_secs(2);
 
 /// Sinks that run.
 #[derive(Debug)]

@@ -12,6 +12,8 @@ mod closing;
 #[cfg(feature = "serve")]
 mod dashboard;
 #[cfg(feature = "serve")]
+mod direct;
+#[cfg(feature = "serve")]
 mod failures;
 #[cfg(fuzzing)]
 pub mod fuzz;
@@ -43,6 +45,8 @@ pub mod wire;
 pub use app::{App, MetricsPage, Settings};
 #[cfg(feature = "serve")]
 pub use audit::{AuditSettings, Recording};
+#[cfg(feature = "serve")]
+pub use direct::{Direct, Reply, Request};
 #[cfg(feature = "serve")]
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
 #[cfg(feature = "serve")]

@@ -65,6 +65,10 @@ Examples:
   tollgate serve --http 127.0.0.1:9000 --resp off --data /var/lib/tollgate
   tollgate serve --config tollgate.toml";
 
+pub(super) const LAMBDA: &str = "\
+Examples:
+  tollgate lambda --config \"$LAMBDA_TASK_ROOT/tollgate.toml\" --permit-key-env TOLLGATE_PERMIT_KEY";
+
 pub(super) const PLAN: &str = "\
 Examples:
   tollgate plan --policy api --instances 50 --rate 2000

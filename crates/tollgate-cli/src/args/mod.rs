@@ -155,6 +155,13 @@ pub(crate) enum Command {
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
 
+    /// Run the broker as an AWS Lambda function behind a function URL
+    ///
+    /// A custom runtime that answers the HTTP calls of tollgate serve. Instances share nothing but the store, which decides
+    /// every ask; metrics go to the log of the function ([telemetry.emf]). deploy/broker-lambda.yaml deploys it.
+    #[command(after_help = examples::LAMBDA)]
+    Lambda(Lambda),
+
     /// Compare the strategies for a policy, a fleet and its traffic
     ///
     /// Simulates every strategy with the same arrivals and prints what each admits, issues too much, refuses though there
@@ -269,6 +276,16 @@ pub(crate) struct Override {
     /// Give the subject the numbers of the configuration again
     #[arg(long, conflicts_with = "set")]
     pub(crate) remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lambda {
+    /// The variable that holds the secret that permits are sealed with; without it, the key that the store keeps
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) permit_key_env: Option<String>,
+    /// Let everybody in whom the function URL lets in, without a key
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
 }
 
 #[derive(Debug, Args)]

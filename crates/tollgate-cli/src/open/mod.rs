@@ -10,7 +10,9 @@ use tokio::task::JoinHandle;
 use tollgate::audit::AuditLog;
 use tollgate::entries::EntryStore;
 use tollgate::overrides::OverrideStore;
-use tollgate::{Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend};
+use tollgate::{
+    Atomic, Clock, Error, ErrorKind, Gate, KEYS_MAX_DEFAULT, Memory, Observer, Resend, Span,
+};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::{
     Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options, Reopening,
@@ -95,6 +97,16 @@ impl Opened {
     /// Where overrides are kept; nothing if they end with the process.
     pub(crate) fn overrides(&self) -> Option<Arc<dyn OverrideStore>> {
         self.overrides.clone()
+    }
+
+    /// Posts what was admitted without the store, if the store takes it within `most`; otherwise it stays owed.
+    pub(crate) async fn flush(&self, most: Span, clock: &dyn Clock) {
+        if let Kept::Resilient(resilient) = &self.store {
+            let posted = tollgate::within(clock, most, resilient.flush()).await;
+            if !matches!(posted, Some(Ok(()))) {
+                tracing::warn!("what was admitted without the store is not posted yet");
+            }
+        }
     }
 
     /// Writes what is not written yet and lets go of the folder.

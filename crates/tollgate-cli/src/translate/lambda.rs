@@ -4,12 +4,9 @@
 //! answer are a contract with the state machine in `deploy/translate.yaml`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
-use tollgate::edge::environment;
-use tollgate::{ErrorKind, Span, Timestamp};
+use tollgate::{Span, Timestamp};
 use tollgate_translate::job::JobState;
 use tollgate_translate::pipeline::{Ended, Options, Single};
 
@@ -17,9 +14,7 @@ use super::desk::{self, Desk};
 use super::watch::Told;
 use super::{invalid, list};
 use crate::failure::Failure;
-
-/// Where Lambda says its runtime interface is.
-const RUNTIME: &str = "AWS_LAMBDA_RUNTIME_API";
+use crate::lambda::Runtime;
 
 /// A function is paid while it waits, so it waits in line no longer than a minute's quota takes.
 const PATIENCE: Span = Span::from_mins(1);
@@ -47,31 +42,21 @@ enum Next {
 
 /// Answers events until Lambda ends the process, or says that it will.
 pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
-    let none = || invalid(format!("{RUNTIME} is not set; this command is for AWS Lambda"));
-    let at = environment(RUNTIME).ok_or_else(none)?;
-    let runtime = Arc::new(Runtime { at: format!("http://{at}/2018-06-01/runtime/invocation") });
+    let runtime = Runtime::from_environment()?;
     let mut told = Told::listen()?;
     // The state machine calls again, which costs less than a function that waits.
     desk.patience.shorten(JOBS_PATIENCE);
     let mut outages = desk.outages.clone();
     loop {
-        let asked = Arc::clone(&runtime);
-        let (request, event) = tokio::select! {
+        let event = tokio::select! {
             biased;
             () = told.heard() => return Ok(ExitCode::SUCCESS),
-            asked = blocking(move || asked.next()) => asked?,
+            event = runtime.next() => event?,
         };
         let meters = desk.meters().translation();
         let calls_before = meters.calls();
         let working = meters.running();
-        let (path, body) = match answer(desk, &event).await {
-            Ok(next) => ("response", serde_json::to_vec(&next)),
-            Err(failure) => {
-                let problem = failure.problem();
-                let error = serde_json::json!({ "errorType": problem.kind, "errorMessage": problem.detail });
-                ("error", serde_json::to_vec(&error))
-            }
-        };
+        let next = answer(desk, &event.body).await;
         for line in outages.news(None, desk.clock.now()) {
             desk::warn(&line);
         }
@@ -82,9 +67,7 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
             desk::warn("a telemetry sink did not write what it had within 2s");
         }
         drop((working, at_provider));
-        let body = body.map_err(|error| invalid(format!("the answer cannot be sent: {error}")))?;
-        let told = Arc::clone(&runtime);
-        blocking(move || told.tell(&request, path, &body)).await?;
+        runtime.tell(event.request, next).await?;
     }
 }
 
@@ -136,47 +119,4 @@ async fn given_up(desk: &Desk<'_>, id: &str) -> Result<String, Failure> {
 fn wait(id: String, at: Timestamp) -> Next {
     let until = Timestamp::from_secs(at.as_micros().div_ceil(1_000_000)).to_string();
     Next::Wait { id, until }
-}
-
-/// The runtime interface of Lambda.
-#[derive(Debug)]
-struct Runtime {
-    at: String,
-}
-
-impl Runtime {
-    /// Waits for an event: the id of its request, and what it says.
-    fn next(&self) -> Result<(String, Vec<u8>), Failure> {
-        let mut reply =
-            ureq::get(format!("{}/next", self.at)).call().map_err(|error| lost(&error))?;
-        let request = reply.headers().get("lambda-runtime-aws-request-id");
-        let request = request.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let request = request.ok_or_else(|| invalid("the event has no id of a request"))?;
-        Ok((request, reply.body_mut().read_to_vec().map_err(|error| lost(&error))?))
-    }
-
-    fn tell(&self, request: &str, path: &str, body: &[u8]) -> Result<(), Failure> {
-        let url = format!("{}/{request}/{path}", self.at);
-        ureq::post(url)
-            .content_type("application/json")
-            .send(body)
-            .map(drop)
-            .map_err(|error| lost(&error))
-    }
-}
-
-fn lost(error: &ureq::Error) -> Failure {
-    let text = format!("the runtime interface of Lambda cannot be used: {error}");
-    Failure::new(ErrorKind::Unavailable, text)
-}
-
-async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
-    let (done, answer) = oneshot::channel();
-    // A thread of its own, since one of the runtime would be waited for at the end, and an event may never come.
-    std::thread::spawn(move || drop(done.send(act())));
-    answer.await.map_err(|error| {
-        Failure::new(ErrorKind::Unavailable, format!("a call ended unexpectedly: {error}"))
-    })?
 }

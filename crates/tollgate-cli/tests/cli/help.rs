@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 34] = [
+const COMMANDS: [&str; 35] = [
     "acquire",
     "settle",
     "release",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 34] = [
     "policies",
     "policies check",
     "serve",
+    "lambda",
     "violation",
     "plan",
     "keys new",
@@ -86,7 +87,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, repair, export, import, violation, policies, serve, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
+             standing, reset, repair, export, import, violation, policies, serve, lambda, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

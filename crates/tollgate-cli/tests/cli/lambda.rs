@@ -18,15 +18,15 @@ use tollgate_translate::Layout;
 use crate::translate::{World, expected, kill, prose, signal, slow, troubled};
 
 /// The runtime interface of Lambda for any number of functions.
-struct Runtime {
-    address: String,
+pub(crate) struct Runtime {
+    pub(crate) address: String,
     events: Sender<(Value, Sender<Value>)>,
 }
 
 type Waiting = Arc<Mutex<HashMap<String, Sender<Value>>>>;
 
 impl Runtime {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has one").to_string();
         let (events, next) = channel();
@@ -41,7 +41,7 @@ impl Runtime {
     }
 
     /// Calls a function, whichever is free.
-    fn invoke(&self, event: Value) -> Value {
+    pub(crate) fn invoke(&self, event: Value) -> Value {
         let (done, answer) = channel();
         self.events.send((event, done)).expect("it listens");
         answer.recv().expect("it answers")

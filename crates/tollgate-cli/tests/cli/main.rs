@@ -23,6 +23,7 @@ mod help;
 mod keys;
 mod killed;
 mod lambda;
+mod lambda_broker;
 mod logs;
 mod mistakes;
 mod outages;

@@ -30,6 +30,7 @@ use crate::wire::Problem;
 pub(super) const ACQUIRE: &str = "/v1/acquire";
 
 /// What `app` answers.
+#[derive(Debug)]
 pub(crate) struct Calls {
     app: Arc<App>,
     others: Router,

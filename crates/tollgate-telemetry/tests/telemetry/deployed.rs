@@ -100,7 +100,12 @@ fn the_templates_pass_cfn_lint() {
     } else {
         Command::new("cfn-lint")
     };
-    command.args(["deploy/cloudformation.yaml", "deploy/drs-lambda.yaml", "deploy/translate.yaml"]);
+    command.args([
+        "deploy/cloudformation.yaml",
+        "deploy/drs-lambda.yaml",
+        "deploy/translate.yaml",
+        "deploy/broker-lambda.yaml",
+    ]);
     passes(command);
 }
 
