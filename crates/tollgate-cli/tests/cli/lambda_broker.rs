@@ -118,6 +118,30 @@ fn r002_4_a_function_has_written_its_metrics_when_it_answers() {
     assert_eq!(metric(&folder, "metrics.log", "RateLimiterTokensAcquired"), 3.0);
 }
 
+/// R002.4: what a function admitted while the store was away is posted with the first answer after it, and so is not lost if
+/// the function never goes on.
+#[test]
+fn r002_4_a_function_has_posted_what_it_owes_when_it_answers() {
+    let mut server = DynamoDb::start_durable().expect("a server");
+    let folder = on_dynamodb(&server);
+    let config = std::fs::read_to_string(folder.path().join("tollgate.toml")).expect("a file");
+    let open = "name = \"video-requests\"\non_store_failure = \"open\"\n";
+    folder.write("tollgate.toml", &config.replace("name = \"video-requests\"\n", open));
+    let mut function = Instance::start(&folder, "out.log", SECRET);
+    let ask = || function.ask();
+    assert_eq!((ask().0, server.process().kill().is_ok()), (200, true));
+    for _ in 0..3 {
+        let (status, body) = ask();
+        assert_eq!((status, &body["degraded"]), (200, &json!(true)), "{body}");
+    }
+    server.process().restart().expect("it starts");
+    let (status, body) = ask();
+    assert_eq!(status, 200, "{body}");
+    function.process.kill().expect("it runs");
+    let (_, standing) = folder.json("standing video-requests alice");
+    assert_eq!(standing["limits"][0]["used"], 5, "{standing}");
+}
+
 /// What cannot work as a function is refused with what would.
 #[test]
 fn a_function_refuses_what_cannot_work() {
