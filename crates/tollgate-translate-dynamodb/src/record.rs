@@ -10,7 +10,7 @@ use crate::DynamoDbJobs;
 use crate::change::{Change, Expressions};
 use crate::chunk::{fresh, key, texts_of};
 use crate::claim::mine;
-use crate::item::{Item, Key, integer, number, string};
+use crate::item::{Item, Key, integer, number, string, text};
 use crate::table::{pause, unusable};
 
 /// The most items that one transaction changes.
@@ -54,8 +54,13 @@ impl DynamoDbJobs {
                 } else {
                     change.add("passing", 1)
                 };
-                self.with_texts(&body, claim, drafts, |change| mine(change, claim.fence), change)
-                    .await
+                let condition = |change| mine(change, claim.fence);
+                let old = self.with_texts(&body, claim, drafts, condition, change).await?;
+                // Nobody else has the chunk, so nobody reads its earlier drafts any more.
+                if let Some(texts) = old.as_ref().and_then(|old| text(old, "texts").ok()) {
+                    self.table.remove_blob(&texts_of(&body), &texts).await?;
+                }
+                Ok(old.is_some())
             }
             Step::Done { drafts, used } => {
                 let change = spent(state(ChunkState::Done), used).remove("reason");
@@ -66,7 +71,7 @@ impl DynamoDbJobs {
                         .value(":split", string(ChunkState::Split.word()))
                         .when("attribute_exists(#pk) AND #state <> :done AND #state <> :split")
                 };
-                self.with_texts(&body, claim, drafts, anybodys, change).await
+                Ok(self.with_texts(&body, claim, drafts, anybodys, change).await?.is_some())
             }
             Step::Split { parts, reason, used } => {
                 let change = spent(state(ChunkState::Split), used).set("reason", string(reason));
@@ -80,7 +85,7 @@ impl DynamoDbJobs {
     }
 
     /// Makes `change` with what is translated by now. The texts are written first, so that a chunk never refers to
-    /// something that is not there.
+    /// something that is not there. Returns the chunk as it was before, or `None` if the condition did not hold.
     async fn with_texts(
         &self,
         body: &str,
@@ -88,14 +93,14 @@ impl DynamoDbJobs {
         drafts: &Drafts,
         condition: impl Fn(Change) -> Change,
         change: Change,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Item>, Error> {
         let texts = self.put_texts(body, drafts).await?;
         let change = change.set_or_remove("texts", texts.as_deref().map(string));
-        let is_changed = self.table.update(&key(body, claim.run), condition(change)).await?;
-        if let (false, Some(texts)) = (is_changed, texts) {
+        let old = self.table.replace(&key(body, claim.run), condition(change)).await?;
+        if let (None, Some(texts)) = (&old, texts) {
             self.table.remove_blob(&texts_of(body), &texts).await?;
         }
-        Ok(is_changed)
+        Ok(old)
     }
 
     async fn put_texts(&self, body: &str, drafts: &Drafts) -> Result<Option<String>, Error> {

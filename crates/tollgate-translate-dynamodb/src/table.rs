@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, PutRequest,
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, PutRequest, ReturnValue,
     ReturnValuesOnConditionCheckFailure, ScalarAttributeType, TableStatus, TimeToLiveSpecification,
     WriteRequest,
 };
@@ -233,9 +233,15 @@ impl Table {
     }
 
     /// Makes `change`. Returns whether its condition held.
+    pub(crate) async fn update(&self, key: &Key, change: Change) -> Result<bool, Error> {
+        self.replace(key, change).await.map(|old| old.is_some())
+    }
+
+    /// Makes `change`. Returns the item as it was before, or `None` if the condition did not hold.
     ///
     /// An update whose answer was lost is sent again by the SDK, and would find its own change in the way: the token tells.
-    pub(crate) async fn update(&self, key: &Key, change: Change) -> Result<bool, Error> {
+    /// What was there before is not known then, and nothing is returned of it.
+    pub(crate) async fn replace(&self, key: &Key, change: Change) -> Result<Option<Item>, Error> {
         let token = unique();
         let Expressions { update, condition, names, values } =
             change.set(TOKEN, string(&token)).expressions();
@@ -248,13 +254,14 @@ impl Table {
             .set_condition_expression(condition)
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(Some(values))
+            .return_values(ReturnValue::AllOld)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match request.send().await {
-            Ok(_) => Ok(true),
+            Ok(made) => Ok(Some(made.attributes.unwrap_or_default())),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
                     let last = failed.item().and_then(|item| item.get(TOKEN));
-                    Ok(last == Some(&string(&token)))
+                    Ok((last == Some(&string(&token))).then(Item::new))
                 }
                 _ => Err(self.failed(&error)),
             },

@@ -6,8 +6,9 @@
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tollgate::{Span, Timestamp};
-use tollgate_translate::job::JobState;
+use tollgate_translate::job::{ChunkState, JobState, Run};
 use tollgate_translate::pipeline::{Ended, Options, Single};
 
 use super::desk::{self, Desk};
@@ -22,22 +23,29 @@ const PATIENCE: Span = Span::from_mins(1);
 /// The same for a database of jobs that is away.
 const JOBS_PATIENCE: Span = Span::from_secs(10);
 
-/// What the state machine sends.
+/// The most chunks of one answer. An answer to a state machine has at most 256 KiB; the next round has the rest.
+const CHUNKS_MAX: usize = 1_000;
+
+/// What the state machine sends: a job, to be told which chunks are open, or one of its chunks, to work on the job.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Event {
-    id: String,
+    job_id: String,
+    chunk: Option<Value>,
 }
 
 /// What the state machine chooses by.
 #[derive(Debug, Serialize)]
-#[serde(tag = "next", rename_all = "snake_case")]
+#[serde(tag = "next", rename_all = "snake_case", rename_all_fields = "camelCase")]
 enum Next {
-    /// There may be more.
-    Chunk { id: String },
+    /// These are open.
+    Chunks { job_id: String, chunks: Vec<Run> },
+    /// A chunk was attempted; there may be more.
+    Chunk { job_id: String },
     /// Nothing can be done before this time.
-    Wait { id: String, until: String },
+    Wait { job_id: String, until: String },
     /// Nothing more will be done by itself.
-    End { id: String, state: &'static str, why: Option<String> },
+    End { job_id: String, state: &'static str, why: Option<String> },
 }
 
 /// Answers events until Lambda ends the process, or says that it will.
@@ -72,21 +80,31 @@ pub(super) async fn serve(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
 }
 
 async fn answer(desk: &Desk<'_>, event: &[u8]) -> Result<Next, Failure> {
-    let Event { id } = serde_json::from_slice(event)
-        .map_err(|error| invalid(format!("the event is not {{\"id\": \"JOB\"}}: {error}")))?;
+    let Event { job_id: id, chunk } = serde_json::from_slice(event).map_err(|error| {
+        invalid(format!(
+            "the event is not {{\"jobId\": \"JOB\"}} or {{\"jobId\": \"JOB\", \"chunk\": …}}: {error}"
+        ))
+    })?;
     let now = desk.clock.now();
     // Nobody else wakes a job that is worked on by functions alone.
-    let job = list::job(&*desk.jobs, &id).await?;
+    let mut job = list::job(&*desk.jobs, &id).await?;
     if let JobState::Paused { resume_at: Some(at), .. } = job.state {
         if now < at {
             return Ok(wait(id, at));
         }
         desk.jobs.set_state(&id, &JobState::Running, now).await?;
+        job.state = JobState::Running;
+    }
+    if chunk.is_none() && matches!(job.state, JobState::Planned | JobState::Running) {
+        let chunks = open_chunks(desk, &id).await?;
+        if !chunks.is_empty() {
+            return Ok(Next::Chunks { job_id: id, chunks });
+        }
     }
     let options = Options { patience: PATIENCE, ..Options::default() };
     let pipeline = desk.pipeline_with(&*desk.trusted_line(&job)?, options);
     Ok(match pipeline.run_one(&id).await? {
-        Single::Worked => Next::Chunk { id },
+        Single::Worked => Next::Chunk { job_id: id },
         Single::Later(at) | Single::Ended(Ended::Paused { resume_at: Some(at), .. }) => {
             wait(id, at)
         }
@@ -100,9 +118,17 @@ async fn answer(desk: &Desk<'_>, event: &[u8]) -> Result<Next, Failure> {
                 Ended::Stopped => ("stopped", None),
                 Ended::Cancelled => ("cancelled", None),
             };
-            Next::End { id, state, why }
+            Next::End { job_id: id, state, why }
         }
     })
+}
+
+/// The chunks of a job that are neither translated nor given up.
+async fn open_chunks(desk: &Desk<'_>, id: &str) -> Result<Vec<Run>, Failure> {
+    let chunks = desk.jobs.chunks(id).await?;
+    let is_open = |state| !matches!(state, ChunkState::Done | ChunkState::Failed);
+    let open = chunks.iter().filter(|chunk| is_open(chunk.state));
+    Ok(open.map(|chunk| chunk.run).take(CHUNKS_MAX).collect())
 }
 
 /// What a person reads who is told that the execution failed.
@@ -118,5 +144,5 @@ async fn given_up(desk: &Desk<'_>, id: &str) -> Result<String, Failure> {
 /// The state machine waits by whole seconds.
 fn wait(id: String, at: Timestamp) -> Next {
     let until = Timestamp::from_secs(at.as_micros().div_ceil(1_000_000)).to_string();
-    Next::Wait { id, until }
+    Next::Wait { job_id: id, until }
 }

@@ -26,6 +26,11 @@ impl Cloud {
         Self { emulator, agent: config.into() }
     }
 
+    /// The address of every service.
+    pub(crate) fn endpoint(&self) -> String {
+        self.emulator.endpoint()
+    }
+
     fn sent(reply: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> String {
         let mut reply = reply.expect("it answers");
         let body = reply.body_mut().read_to_string().expect("it answers with text");
@@ -102,11 +107,6 @@ impl Cloud {
         let body = reply.body_mut().read_to_string().expect("it answers with text");
         let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
         (reply.status().as_u16(), body)
-    }
-
-    /// The address of every service.
-    pub(crate) fn endpoint(&self) -> String {
-        self.emulator.endpoint()
     }
 
     /// Starts an execution, and returns its name.

@@ -149,7 +149,7 @@ impl Stage {
     }
 
     fn invoke(&self) -> Value {
-        self.runtime.invoke(json!({ "id": self.id }))
+        self.runtime.invoke(json!({ "jobId": self.id, "chunk": { "first": 0, "end": 1 } }))
     }
 }
 
@@ -161,23 +161,35 @@ impl Drop for Stage {
 
 /// R003.11: the function names the job in every answer, says what is wrong with an event, and lives on after that.
 #[test]
-fn r003_11_a_function_answers_for_each_chunk_and_at_the_end() {
+fn r003_11_a_function_names_the_open_chunks_and_answers_for_each_and_at_the_end() {
     let mut stage = Stage::new("wide");
     let wrong = stage.runtime.invoke(json!({ "job": 1 }));
     let said = wrong["error"]["errorMessage"].as_str().expect("it says why");
-    assert!(said.contains("the event is not {\"id\": \"JOB\"}"), "{wrong}");
-    let unknown = stage.runtime.invoke(json!({ "id": "none" }));
+    assert!(said.contains("the event is not {\"jobId\": \"JOB\"}"), "{wrong}");
+    let unknown = stage.runtime.invoke(json!({ "jobId": "none" }));
     assert_eq!(unknown["error"]["errorType"], "invalid", "{unknown}");
+    let open = || stage.runtime.invoke(json!({ "jobId": stage.id }))["response"].clone();
+    let planned = open();
+    assert_eq!(
+        (&planned["next"], &planned["jobId"]),
+        (&"chunks".into(), &stage.id.as_str().into())
+    );
+    let planned = planned["chunks"].as_array().expect("a list").clone();
+    assert_eq!(planned[0]["first"], 0, "{planned:?}");
     let mut chunks = 0;
     let end = loop {
         let answer = stage.invoke();
         if answer["response"]["next"] != "chunk" {
             break answer;
         }
-        assert_eq!(answer, json!({ "response": { "next": "chunk", "id": stage.id } }));
+        assert_eq!(answer, json!({ "response": { "next": "chunk", "jobId": stage.id } }));
         chunks += 1;
+        if chunks == 2 {
+            assert_eq!(open()["chunks"].as_array(), Some(&planned[2..].to_vec()));
+        }
     };
-    let wanted = json!({ "next": "end", "id": stage.id, "state": "completed", "why": null });
+    assert_eq!((chunks, open()), (planned.len() as u64, end["response"].clone()));
+    let wanted = json!({ "next": "end", "jobId": stage.id, "state": "completed", "why": null });
     assert_eq!(end["response"], wanted);
     assert_eq!(stage.invoke(), end, "it stays over");
     assert_eq!(stage.world.fake.tally().calls, chunks);
@@ -197,7 +209,7 @@ fn r003_3_a_function_answers_a_daily_quota_with_a_wait() {
         (answer["response"]["next"] == "wait").then_some(answer)
     });
     let waits = waits.expect("it waits");
-    assert_eq!(waits["response"]["id"], *stage.id);
+    assert_eq!(waits["response"]["jobId"], *stage.id);
     let until = waits["response"]["until"].as_str().expect("a time");
     until.parse::<Timestamp>().expect("a time");
     assert!(until.len() == 20 && until.ends_with('Z'), "{until}: in whole seconds");

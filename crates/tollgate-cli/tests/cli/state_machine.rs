@@ -23,7 +23,7 @@ use crate::translate::{POLICIES, World, expected, prose, slow, troubled};
 const TEMPLATE: &str = include_str!("../../../../deploy/translate.yaml");
 const PAGE: &str = include_str!("../../../../docs/translate.md");
 
-/// How many places the state machine has.
+/// The chunks that are at the provider at once, unless a parameter says otherwise.
 const PLACES: u64 = 10;
 
 /// How long the provider takes where its clock is turned by hand.
@@ -63,39 +63,42 @@ impl Stage {
     fn execute(&self, name: &str, template: &str, policy: &str, first: &str, id: &str) -> String {
         let key = format!("{name}.zip");
         self.cloud.put("packages", &key, &self.package(policy, first));
-        let parameters = [("CodeBucket", "packages"), ("CodeKey", &key), ("SecretName", "keys")];
+        let parameters = [
+            ("CodeBucket", "packages"),
+            ("CodeKey", &key),
+            ("SecretName", "keys"),
+            ("GateTable", ""),
+            ("JobsTable", ""),
+        ];
         let machine = self.cloud.deploy(name, template, &parameters, "StateMachineArn");
-        self.cloud.execute(&machine, &json!({ "id": id }))
+        self.cloud.execute(&machine, &json!({ "jobId": id }))
     }
 
-    /// The package of the function: as on the page, but with a script that starts the binary where it was built.
     fn package(&self, policy: &str, first: &str) -> Vec<u8> {
-        let (_, script) = PAGE.split_once("```sh\n#!/bin/sh\n").expect("the page has it");
-        let (script, _) = script.split_once("```").expect("it ends");
-        let binary = binary();
-        let url = self.world.served.url();
-        let program =
-            format!("{first}\nexec {binary} \"$@\" --policy {policy} --provider-url {url}\n");
         let config = tables("url_env = \"DATABASE_URL\"") + POLICIES;
-        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-        for (file, text) in
-            [("bootstrap", script), ("tollgate", &program), ("tollgate.toml", &config)]
-        {
-            let text = if file.ends_with(".toml") {
-                text.to_owned()
-            } else {
-                format!("#!/bin/sh\n{text}")
-            };
-            let options = SimpleFileOptions::default().unix_permissions(0o755);
-            zip.start_file(file, options).expect("it is a file");
-            zip.write_all(text.as_bytes()).expect("it is written");
-        }
-        zip.finish().expect("it is whole").into_inner()
+        package(&self.world, &config, policy, first)
     }
 
     fn end(&self, execution: &str) -> Executed {
         eventually(|| self.cloud.ended(execution)).expect("it ends")
     }
+}
+
+/// The package of the function: as on the page, but with a script that starts the binary where it was built.
+fn package(world: &World, config: &str, policy: &str, first: &str) -> Vec<u8> {
+    let (_, script) = PAGE.split_once("```sh\n#!/bin/sh\n").expect("the page has it");
+    let (script, _) = script.split_once("```").expect("it ends");
+    let (binary, url) = (binary(), world.served.url());
+    let program = format!("{first}\nexec {binary} \"$@\" --policy {policy} --provider-url {url}\n");
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (file, text) in [("bootstrap", script), ("tollgate", &program), ("tollgate.toml", config)] {
+        let text =
+            if file.ends_with(".toml") { text.to_owned() } else { format!("#!/bin/sh\n{text}") };
+        let options = SimpleFileOptions::default().unix_permissions(0o755);
+        zip.start_file(file, options).expect("it is a file");
+        zip.write_all(text.as_bytes()).expect("it is written");
+    }
+    zip.finish().expect("it is whole").into_inner()
 }
 
 /// Keeps a job for others to work on.
@@ -105,11 +108,10 @@ fn kept(world: &World, file: &str) -> String {
     kept["id"].as_str().expect("an id").to_owned()
 }
 
-/// Whether every place ended by itself with the job in `state`.
+/// Whether the execution ended by itself with the job in `state`.
 fn judged(ended: &Executed, state: &str) -> Result<(), String> {
-    let places = ended.output.as_array().map_or(&[][..], Vec::as_slice);
-    let is_over = |place: &Value| place["next"] == "end" && place["state"] == state;
-    if ended.status == "SUCCEEDED" && places.len() as u64 == PLACES && places.iter().all(is_over) {
+    let output = &ended.output;
+    if ended.status == "SUCCEEDED" && output["next"] == "end" && output["state"] == state {
         return Ok(());
     }
     Err(format!("{ended:?}"))
@@ -149,14 +151,14 @@ fn executed_with_a_death(
 /// refused, and both chunks are taken up; nothing else is paid twice, and the document is the one that a single process makes. Without retries
 /// the death is the end.
 #[test]
-fn r003_11_the_state_machine_translates_a_document_in_ten_places_though_a_function_is_killed() {
+fn r003_2_r003_11_the_state_machine_translates_ten_chunks_at_once_though_a_function_is_killed() {
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let troubles = vec![Trouble::new(Fault::Overloaded, When::Call(PLACES + 2))];
     let held = Settings { latency: LATENCY, troubles, ..Settings::default() };
     let stage = Stage::new(|tables| World::by(Arc::new(clock.clone()), held, tables), 0.05);
     let world = &stage.world;
     let (ended, failed) = executed_with_a_death(&stage, &clock, "book", TEMPLATE, &stage.id);
-    judged(&ended, "completed").expect("every place ends");
+    judged(&ended, "completed").expect("it ends so");
     assert_eq!(failed, ["Runtime.ExitError"]);
     let tally = world.fake.tally();
     assert_eq!(tally.at_once_max, PLACES);
@@ -258,7 +260,7 @@ fn r003_3_the_state_machine_waits_for_the_next_day_and_calls_nothing_meanwhile()
     eventually(|| impatience(&stage, &other, share).err()).expect("it does not wait");
     assert_eq!(stage.world.run(&format!("translate cancel {}", stage.id)).code, 0);
     for execution in [&execution, &other] {
-        judged(&stage.end(execution), "cancelled").expect("every place ends");
+        judged(&stage.end(execution), "cancelled").expect("it ends so");
     }
 }
 
@@ -269,10 +271,14 @@ fn r003_11_mistakes_in_the_definition_are_seen() {
     let mistakes = [
         ("right", "\"Next\": \"Which\"", "\"Next\": \"Which\""),
         ("next", "\"Next\": \"Which\"", "\"Next\": \"Whither\""),
-        ("items", "\"ItemsPath\": \"$.places\",", ""),
-        ("selector", "\"ItemSelector\": { \"id.$\": \"$.id\" },", ""),
+        (
+            "selector",
+            "\"ItemSelector\": { \"jobId.$\": \"$.jobId\", \"chunk.$\": \"$$.Map.Item.Value\" },",
+            "",
+        ),
+        ("result", "\"ResultPath\": null,", ""),
         ("payload", "\"OutputPath\": \"$.Payload\",", ""),
-        ("choice", "\"StringEquals\": \"chunk\"", "\"StringEquals\": \"more\""),
+        ("choice", "\"StringEquals\": \"chunks\"", "\"StringEquals\": \"more\""),
     ];
     for (name, right, wrong) in mistakes {
         let file = format!("{name}.txt");
@@ -282,4 +288,48 @@ fn r003_11_mistakes_in_the_definition_are_seen() {
         let judged = judged(&stage.end(&execution), "completed");
         assert_eq!(judged.is_ok(), name == "right", "{name}: {judged:?}");
     }
+}
+
+/// R003.2, R003.11: the tables that the template makes hold the jobs and the quota, no PostgreSQL is there, and the parameter says how
+/// many chunks are at the provider at once.
+#[test]
+fn r003_2_r003_11_the_template_translates_on_its_own_tables() {
+    let cloud = Cloud::start(0.05);
+    let place = format!("region = \"us-east-1\"\nendpoint = \"{}\"\n", cloud.endpoint());
+    let tables = format!(
+        "[store]\nkind = \"dynamodb\"\ntable = \"quota\"\n{place}[translate]\njobs = \"dynamodb\"\ntable = \"books\"\n{place}"
+    );
+    // Long enough that more calls would be seen beside each other, if more were made.
+    let world = World::on(slow(1_000), &tables);
+    cloud.keep("keys", &json!({ "gemini_key": "project.key" }));
+    cloud.put("packages", "own.zip", &package(&world, &(tables + POLICIES), "wide", ""));
+    let parameters = [
+        ("CodeBucket", "packages"),
+        ("CodeKey", "own.zip"),
+        ("SecretName", "keys"),
+        ("GateTable", "quota"),
+        ("JobsTable", "books"),
+        ("Concurrency", "4"),
+    ];
+    let machine = cloud.deploy("own", TEMPLATE, &parameters, "StateMachineArn");
+    let text = prose(60);
+    world.folder.write("book.txt", &text);
+    let id = kept(&world, "book.txt");
+    let execution = cloud.execute(&machine, &json!({ "jobId": id }));
+    let ended = eventually(|| cloud.ended(&execution)).expect("it ends");
+    judged(&ended, "completed").expect("it ends so");
+    let tally = world.fake.tally();
+    assert_eq!((tally.at_once_max, tally.repeated), (4, 0), "{tally:?}");
+    // A function that is sent no chunk attempts none.
+    let history = cloud.history(&execution);
+    let attempted = history.iter().filter(|event| {
+        let output = event["taskSucceededEventDetails"]["output"].as_str().unwrap_or("null");
+        let answer: Value = serde_json::from_str(output).expect("JSON");
+        answer["Payload"] == json!({ "next": "chunk", "jobId": id })
+    });
+    assert_eq!(attempted.count() as u64, tally.calls);
+    let (_, standing) = world.folder.json("standing wide project");
+    assert_eq!(standing["limits"][0]["used"], tally.calls, "the quota is in the table: {standing}");
+    assert_eq!(world.resume(&id, "").code, 0);
+    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
 }

@@ -253,13 +253,23 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[translate]\njobs = \"redis\"",
-            "2: jobs \"redis\" is neither \"embedded\" nor \"postgres\"",
+            "2: unknown kind of jobs \"redis\"; use \"embedded\", \"postgres\" or \"dynamodb\"",
             "\"redis\"",
         ),
         (
             "[translate]\nschema = \"s\"",
             "2: schema is for jobs = \"postgres\"; remove it, or use that",
             "\"s\"",
+        ),
+        (
+            "[translate]\njobs = \"postgres\"\ntable = \"t\"",
+            "3: table is for jobs = \"dynamodb\"; remove it, or use that",
+            "\"t\"",
+        ),
+        (
+            "[translate]\nlease = \"5s\"",
+            "2: lease is for jobs = \"postgres\" or jobs = \"dynamodb\"; remove it, or use that",
+            "\"5s\"",
         ),
         (
             "[translate]\njobs = \"postgres\"",

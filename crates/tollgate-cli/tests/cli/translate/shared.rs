@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tollgate::SystemClock;
 use tollgate_testing::fakes::gemini::{Limit, Quota, ScaledClock, Settings, Window};
-use tollgate_testing::servers::{Postgres, Redis, eventually};
+use tollgate_testing::servers::{DynamoDb, Postgres, Redis, eventually};
 use tollgate_translate::Layout;
 
-use super::{World, expected, kill, prose, signal};
+use super::{Held, World, expected, kill, prose, signal};
 use crate::folder::Ran;
 
 /// R003.8: processes on one folder share its quota, and other commands get their turn meanwhile.
@@ -81,6 +81,27 @@ fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let tables = "[translate]\njobs = \"postgres\"\nurl_file = \"jobs.url\"\nlease = \"10s\"\n";
     let (world, held) = World::held(Settings::default(), tables);
     world.folder.write("jobs.url", &server.url(&database));
+    shared_by_two(&world, held);
+}
+
+/// R003.11: the same with jobs and quota in DynamoDB.
+#[test]
+fn r003_11_two_workers_share_a_job_in_dynamodb_and_one_of_them_is_killed() {
+    let server = DynamoDb::start().expect("a server");
+    let store = server.snippet();
+    let place =
+        store.split_once("\n").and_then(|(_, rest)| rest.split_once("\n")).expect("lines").1;
+    let tables = format!("{store}[translate]\njobs = \"dynamodb\"\nlease = \"10s\"\n{place}");
+    let (world, held) = World::held(Settings::default(), &tables);
+    assert_eq!(world.run("dynamodb create-table").code, 0);
+    shared_by_two(&world, held);
+    let (_, standing) = world.folder.json("standing wide project");
+    let tally = world.fake.tally();
+    // The permits of the killed one are not settled, and yet counted.
+    assert_eq!(standing["limits"][0]["used"], tally.calls, "{standing}");
+}
+
+fn shared_by_two(world: &World, held: Held) {
     let text = prose(60);
     world.folder.write("book.txt", &text);
     let (code, kept) = world.folder.json(&world.make("book.txt --yes --detach"));
