@@ -28,6 +28,9 @@ const ATTEMPT_MAX: Span = Span::from_secs(10);
 /// How often a request is sent, with the pauses of the SDK.
 const ATTEMPTS_MAX: u32 = 6;
 
+/// How often the first request is sent.
+const OPENING_ATTEMPTS_MAX: u32 = 2;
+
 /// The most items of one batch.
 const BATCH_MAX: usize = 25;
 
@@ -70,7 +73,11 @@ impl Table {
     async fn check_version(&self) -> Result<(), Error> {
         let key = Key::new("version", "version");
         let asked = self.client.get_item().table_name(&self.name).set_key(Some(key.item()));
-        let found = match asked.consistent_read(true).send().await {
+        // A mistake in the configuration is told at once.
+        let once = aws_sdk_dynamodb::Config::builder()
+            .retry_config(RetryConfig::standard().with_max_attempts(OPENING_ATTEMPTS_MAX));
+        let asked = asked.consistent_read(true).customize().config_override(once);
+        let found = match asked.send().await {
             Ok(found) => found.item,
             Err(error) if error.code() == Some("ResourceNotFoundException") => {
                 self.create().await?;
@@ -270,10 +277,27 @@ impl Table {
 
     pub(crate) fn failed<E, R>(&self, error: &SdkError<E, R>) -> Error
     where
-        E: std::error::Error + 'static,
+        E: std::error::Error + ProvideErrorMetadata + 'static,
         R: fmt::Debug,
     {
-        unusable(format!("table {:?}: {}", self.name, DisplayErrorContext(error)))
+        let hint = match (error, error.code()) {
+            (_, Some("AccessDeniedException")) => {
+                "; allow dynamodb:GetItem, PutItem, UpdateItem, DeleteItem, BatchWriteItem and Query on the table"
+            }
+            (
+                _,
+                Some(
+                    "UnrecognizedClientException"
+                    | "ExpiredTokenException"
+                    | "InvalidSignatureException",
+                ),
+            ) => "; renew the credentials, or check the region",
+            (SdkError::DispatchFailure(_) | SdkError::TimeoutError(_), _) => {
+                "; check endpoint, region and credentials"
+            }
+            _ => "",
+        };
+        unusable(format!("table {:?}: {}{hint}", self.name, DisplayErrorContext(error)))
     }
 }
 

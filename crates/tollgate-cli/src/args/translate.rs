@@ -44,7 +44,7 @@ pub(crate) enum TranslateCommand {
 
     /// Work on every job there is until told to stop, beside other workers
     ///
-    /// Jobs are those of the table translate in the configuration; in PostgreSQL workers on many machines share them. Documents are
+    /// Jobs are those of the table translate in the configuration; in PostgreSQL or DynamoDB workers on many machines share them. Documents are
     /// written by translate or resume.
     #[command(after_help = examples::TRANSLATE_WORKER)]
     Worker {

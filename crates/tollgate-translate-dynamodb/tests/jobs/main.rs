@@ -157,4 +157,31 @@ async fn a_table_that_cannot_be_used_is_named_with_what_to_do() {
     create_table(gate.endpoint(server.endpoint())).await.unwrap();
     let error = DynamoDbJobs::open("gate", &place(&server)).await.unwrap_err().to_string();
     assert!(error.contains("has other keys than pk and sk"), "{error}");
+    let store = open(&server).await;
+    server.proxy().next("Query", 1, &Misbehaviour::Refuse("AccessDeniedException".to_owned()));
+    let error = store.jobs().await.unwrap_err().to_string();
+    assert!(
+        error.contains("table \"jobs\"") && error.contains("allow dynamodb:GetItem"),
+        "{error}"
+    );
+    let away = Place { endpoint: Some("http://127.0.0.1:9".to_owned()), ..place(&server) };
+    let error = DynamoDbJobs::open(TABLE, &away).await.unwrap_err().to_string();
+    assert!(error.contains("check endpoint, region and credentials"), "{error}");
+}
+
+/// A table that is throttled for a moment costs a moment: nothing fails, and nothing is done twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn r003_11_a_throttled_table_is_asked_again() {
+    let server = DynamoDb::start().unwrap();
+    let store = open(&server).await;
+    for operation in ["BatchWriteItem", "PutItem", "UpdateItem", "Query", "TransactWriteItems"] {
+        server.proxy().next(operation, 2, &Misbehaviour::Throttle);
+    }
+    assert!(store.create(&job("a", &[run(0, 1), run(1, 2)]), at(0)).await.unwrap());
+    let claim = claimed(store.claim("a", "w", at(1)).await.unwrap());
+    let sent = Step::Sent { cost: 5, most: Some(20) };
+    assert!(store.record(&claim, &sent).await.unwrap());
+    assert!(store.record(&claim, &done(&["un"])).await.unwrap());
+    let counts = store.counts("a").await.unwrap();
+    assert_eq!((counts.calls, counts.cost, counts.done, counts.waiting), (1, 7, 1, 1));
 }

@@ -38,7 +38,7 @@ impl Pipeline {
         let engine = &self.0;
         if engine.store.lease().is_none() {
             return Err(Error::invalid(
-                "single chunks need a store that is shared, such as PostgreSQL; run the job instead",
+                "single chunks need a store that is shared, such as PostgreSQL or DynamoDB; run the job instead",
             ));
         }
         let book = Arc::new(Book::of(&*engine.store, id).await?);
