@@ -30,6 +30,11 @@ impl Chunk {
         }
     }
 
+    /// Whether a worker has it.
+    pub(crate) const fn is_leased(&self, now: u64) -> bool {
+        matches!(self.state, ChunkState::Reserved | ChunkState::Sent) && now < self.lease_until
+    }
+
     /// When it can be taken, if it ever can.
     const fn ready_at(&self, now: u64) -> Option<u64> {
         match self.state {

@@ -266,6 +266,18 @@ impl JobStore for DynamoDbJobs {
         Box::pin(std::future::ready(Ok(Box::new(Nothing) as Box<dyn Hold>)))
     }
 
+    fn is_worked_on<'a>(
+        &'a self,
+        id: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let Some(body) = self.body(id).await? else { return Ok(false) };
+            let chunks = self.chunk_items(&body).await?;
+            Ok(chunks.iter().any(|chunk| chunk.is_leased(now.as_micros())))
+        })
+    }
+
     fn lease(&self) -> Option<Span> {
         Some(self.lease)
     }

@@ -136,13 +136,16 @@ pub(crate) struct Resume {
 
 #[derive(Debug, Args)]
 pub(crate) struct Making {
-    /// The document: .txt, .md, .html, .srt, .vtt or .epub
+    /// The document: .txt, .md, .html, .srt, .vtt or .epub; - is standard input
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// The language to translate into, as in fr or pt-BR
     #[arg(long, required = true, value_name = "LANGUAGE")]
     pub(crate) to: Option<String>,
-    /// The language of the document
+    /// The format, where the name of the file does not say it: txt, md, html, srt, vtt or epub. Standard input is txt without it
+    #[arg(long)]
+    pub(crate) format: Option<String>,
+    /// The language of the document; if it seems to be in another, you are warned
     #[arg(long, value_name = "LANGUAGE", default_value = "en")]
     pub(crate) from: String,
     #[command(flatten)]
@@ -168,6 +171,9 @@ pub(crate) struct Making {
     /// The wish to be done in this time, as in 24h; the plan says whether it can be
     #[arg(long, value_name = "TIME")]
     pub(crate) within: Option<String>,
+    /// Translate the first N paragraphs, show them, and ask before the rest; without a terminal it ends there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100), conflicts_with_all = ["plan", "yes", "detach"])]
+    pub(crate) sample: Option<u16>,
     /// Print the plan, and end
     #[arg(long)]
     pub(crate) plan: bool,

@@ -161,7 +161,7 @@ impl<'a> Account<'a> {
         whole["failures"] = fields(failures).into();
         whole["warnings"] = fields(doubts).into();
         if *ended == Ended::Stopped {
-            whole["state"] = "stopped".into();
+            whole["state"] = list::STOPPED.into();
         }
         if *ended != Ended::Completed {
             whole["resume"] = resume.as_str().into();

@@ -8,7 +8,7 @@ use tollgate::edge::environment;
 use tollgate::{Clock, Gate, Observer, OnStoreFailure, Policies, Policy, Span, SystemClock};
 use tollgate_telemetry::Meters;
 use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, Patience, PostgresJobs};
-use tollgate_translate::pipeline::{JobSettings, Options, Pipeline, Route, Throttle};
+use tollgate_translate::pipeline::{Full, JobSettings, Options, Pipeline, Route, Throttle};
 use tollgate_translate::provider::gemini::{self, Gemini};
 use tollgate_translate::provider::openai::{self, OpenAi};
 use tollgate_translate::provider::{Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
@@ -73,6 +73,11 @@ impl Line {
     /// How many attempts wait for a permit.
     pub(super) fn waiting(&self) -> usize {
         self.throttle.waiting()
+    }
+
+    /// What they wait for.
+    pub(super) fn full(&self) -> Option<Full> {
+        self.throttle.full()
     }
 }
 
@@ -314,7 +319,8 @@ pub(super) fn kind(route: &Route) -> Result<ProviderKind, Failure> {
     })
 }
 
-fn provider(
+/// The provider of `route`, with its key.
+pub(super) fn provider(
     provided: &Provided,
     route: &Route,
     clock: &Arc<dyn Clock>,

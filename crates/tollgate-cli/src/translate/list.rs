@@ -14,6 +14,9 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{self, Reader, table};
 
+/// The state of a job that is not over and that no process works on.
+pub(super) const STOPPED: &str = "stopped";
+
 pub(super) async fn jobs(config: &Config, reader: Reader) -> Result<ExitCode, Failure> {
     let store = desk::jobs(config).await?.store;
     let mut rows = Vec::new();
@@ -37,6 +40,10 @@ pub(super) async fn job(store: &dyn JobStore, id: &str) -> Result<Job, Failure> 
 pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failure> {
     let counts = store.counts(&job.id).await?;
     let settings = JobSettings::of(job)?;
+    let is_left =
+        job.state == JobState::Running && !store.is_worked_on(&job.id, SystemClock.now()).await?;
+    // Nobody set another state when its process was killed or told to stop.
+    let state = if is_left { STOPPED } else { job.state.word() };
     let (resume_at, why) = match &job.state {
         JobState::Paused { resume_at, why } => (*resume_at, Some(why)),
         _ => (None, None),
@@ -44,7 +51,7 @@ pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failur
     Ok(json!({
         "id": job.id,
         "name": job.name,
-        "state": job.state.word(),
+        "state": state,
         "why": why,
         "resume_at": resume_at.map(|at| at.to_string()),
         "from": settings.from.tag(),
@@ -107,6 +114,9 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
         ];
         if !whole["why"].is_null() {
             lines.insert(2, format!("why       {}", text("why")));
+        }
+        if whole["state"] == STOPPED {
+            lines.push(format!("go on     tollgate translate resume {id}"));
         }
         if !whole["resume_at"].is_null() {
             lines.insert(3, format!("goes on   at {}", text("resume_at")));

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -16,7 +17,7 @@ use tollgate_translate::{Calibration, Glossary, Layout, PROMPT_VERSION, Task, ch
 use super::account::Account;
 use super::desk::{self, Desk};
 use super::source::Source;
-use super::{account, invalid, max_cost, prices, read_text, watch};
+use super::{account, invalid, max_cost, prices, read_text, sample, watch};
 use crate::DENIED;
 use crate::args::{Making, ProviderKind};
 use crate::config::Config;
@@ -43,6 +44,11 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     let route = desk::whole(&flags.working.provided, Route::default());
     let policy = desk::policy(config, &route)?;
+    if !flags.plan {
+        // A missing key is told before a long plan is.
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        desk::provider(&flags.working.provided, &route, &clock)?;
+    }
     let source = Source::read(flags)?;
     let (mut spec, plan) = planned(flags, &source, &policy, route)?;
     source.warn(&spec.task, reader)?;
@@ -65,14 +71,32 @@ pub(super) async fn run(
     if there && reader == Reader::Person {
         output::line(&format!("this is the job {}, which is there already", spec.id))?;
     }
-    if !consent::given(flags.yes, "--plan", question)? {
-        output::line("nothing was started")?;
-        return Ok(ExitCode::from(DENIED));
+    if flags.sample.is_none() && !consent::given(flags.yes, "--plan", question)? {
+        return refused();
     }
     let desk = Desk::open(jobs, &flags.working.provided, config, server, named, reader).await?;
-    let done = work(flags, &desk, &spec, &plan).await;
+    let done = async {
+        if let Some(number) = flags.sample {
+            sample::show(&desk, &spec, &plan, &source.document, usize::from(number)).await?;
+            if reader == Reader::Program {
+                return Ok(ExitCode::SUCCESS);
+            }
+            match consent::asked(question)? {
+                Some(true) => {}
+                Some(false) => return refused(),
+                None => return Ok(ExitCode::SUCCESS),
+            }
+        }
+        work(flags, &desk, &spec, &plan).await
+    }
+    .await;
     desk.close().await;
     done
+}
+
+fn refused() -> Result<ExitCode, Failure> {
+    output::line("nothing was started")?;
+    Ok(ExitCode::from(DENIED))
 }
 
 async fn work(

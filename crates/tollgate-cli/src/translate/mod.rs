@@ -7,6 +7,7 @@ mod list;
 mod make;
 mod metrics;
 mod outages;
+mod sample;
 mod screen;
 mod source;
 mod turns;

@@ -1,8 +1,10 @@
 //! A translation as a person sees it: a bar, tokens, where the quota stands, and when it ends.
 
 use jiff::tz::TimeZoneDatabase;
-use tollgate::{CalendarWindow, OnStoreFailure, Policy, Rule, Span, Standing, Timestamp};
-use tollgate_translate::pipeline::{Failure, Progress};
+use tollgate::{
+    CalendarWindow, OnStoreFailure, Policy, RollingWindow, Rule, Span, Standing, Timestamp,
+};
+use tollgate_translate::pipeline::{Failure, Full, Progress};
 use tollgate_translate::plan::{Micros, Plan};
 
 use super::outages::Outages;
@@ -13,6 +15,9 @@ const BAR: u64 = 30;
 /// How many failures are named at the end.
 const SHOWN_MAX: usize = 10;
 
+/// The shortest wait for the quota that is worth a line.
+const WAIT_SHOWN: Span = Span::from_secs(3);
+
 /// What is known while a job runs.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
@@ -22,6 +27,8 @@ pub(super) struct Scene<'a> {
     pub(super) plan: Option<&'a Plan>,
     /// Chunks that were done when this run began.
     pub(super) done_before: u64,
+    /// What calls in line wait for.
+    pub(super) full: Option<&'a Full>,
     pub(super) now: Timestamp,
     pub(super) resume: &'a str,
     pub(super) outages: &'a Outages,
@@ -50,6 +57,7 @@ impl Scene<'_> {
             format!("quota     {}", self.quota()),
             format!("now       {under_way} under way{line}"),
         ];
+        lines.extend(self.wait().map(|wait| format!("waits     for {wait}")));
         if let Some(end) = self.end() {
             let left = end.since(self.now).for_people();
             lines.push(format!("ends      about {}, in {left}", seconds(end)));
@@ -66,9 +74,26 @@ impl Scene<'_> {
         match (self.pause(), self.retry(), self.end()) {
             (Some(pause), ..) => format!("{}; {pause}", self.chunks()),
             (None, Some((why, _)), _) => format!("{}; {why}; it is tried again", self.chunks()),
-            (None, None, Some(end)) => format!("{}, ends about {}", self.chunks(), seconds(end)),
-            (None, None, None) => self.chunks(),
+            (None, None, end) => {
+                let wait = self.wait().map(|wait| format!("; waiting for {wait}"));
+                let end = end.map(|end| format!(", ends about {}", seconds(end)));
+                format!("{}{}{}", self.chunks(), wait.unwrap_or_default(), end.unwrap_or_default())
+            }
         }
+    }
+
+    /// Until when calls in line wait, if that takes a while.
+    pub(super) fn waits_until(&self) -> Option<Timestamp> {
+        self.wait().and(self.full).map(|full| full.until)
+    }
+
+    /// The limit that calls in line wait for, and when the next may go, if that takes a while.
+    fn wait(&self) -> Option<String> {
+        let Full { limit, until, .. } = self.full?;
+        let left = until.since(self.now);
+        let at = seconds(*until).to_string();
+        let time = at.split('T').nth(1).unwrap_or(&at);
+        (WAIT_SHOWN <= left).then(|| format!("{limit}, next at {time}, in {}", left.for_people()))
     }
 
     /// Why the last call failed, and when it is made again.
@@ -117,14 +142,45 @@ impl Scene<'_> {
         let planned = self.plan.and_then(|plan| plan.ends_at);
         let done = (counts.done + counts.failed).saturating_sub(self.done_before);
         if done < 3 {
-            return planned;
+            return planned.max(self.by_quota());
         }
         let spent = self.now.since(*began_at).as_micros();
         let micros =
             u128::from(spent) * u128::from(counts.waiting + counts.working) / u128::from(done);
         let paced = self.now + Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        let paced = paced.max(self.by_quota().unwrap_or(paced));
         let takes_days = self.plan.and_then(|plan| plan.days).is_some_and(|days| 1 < days);
         if takes_days { planned.map(|end| end.max(paced)) } else { Some(paced) }
+    }
+
+    /// When the last call may go by the windows of the quota, if it must wait for one.
+    fn by_quota(&self) -> Option<Timestamp> {
+        let Progress { counts, in_line, .. } = self.progress;
+        let calls = counts.waiting + u64::try_from(*in_line).unwrap_or(0);
+        let each = |unit: &str| match unit {
+            "requests" => Some(1),
+            _ => counts.input_tokens.checked_div(counts.done),
+        };
+        let standing = match (self.standing, self.full) {
+            ([], Some(full)) => full.standing.as_slice(),
+            (standing, _) => standing,
+        };
+        let ends = self.policy.limits().filter_map(|limit| {
+            let Rule::RollingWindow(RollingWindow { window, .. }) = limit.rule() else {
+                return None;
+            };
+            let at = standing.iter().find(|standing| &*standing.name == limit.name())?;
+            let short = calls.saturating_mul(each(limit.unit())?).saturating_sub(at.remaining);
+            let rounds = short.checked_sub(1)?.checked_div(at.limit)?;
+            // What is used becomes free from the first time to the last, about evenly.
+            let (first, last) = (at.reset_at?, at.full_at?);
+            let rest = u128::from(short - rounds * at.limit - 1);
+            let share = u128::from(last.since(first).as_micros()) * rest
+                / u128::from(at.used.saturating_sub(1).max(1));
+            let wait = u128::from(window.as_micros()) * u128::from(rounds) + share;
+            Some(first + Span::from_micros(u64::try_from(wait).unwrap_or(u64::MAX)))
+        });
+        ends.max()
     }
 
     fn pause(&self) -> Option<String> {
@@ -216,7 +272,9 @@ mod tests {
         }];
         let (standing, policy, plan, resume) = (&standing[..], &policy, None, "tollgate …");
         let outages = &Outages::new(watch::channel(away).1, watch::channel(None).1);
-        let scene = Scene { progress, standing, policy, plan, done_before, now, resume, outages };
+        let full = None;
+        let scene =
+            Scene { progress, standing, policy, plan, done_before, full, now, resume, outages };
         (scene.draw(), scene.brief())
     }
 
@@ -243,6 +301,42 @@ mod tests {
             )
         );
         assert_eq!(brief, "14/30 chunks, 1 failed, ends about 2023-11-14T22:17:30Z");
+    }
+
+    /// Five calls per minute are used up after three seconds: the last one goes when the first is a minute old.
+    #[test]
+    fn the_end_is_told_by_the_quota_where_that_sets_the_pace() {
+        let began_at = Timestamp::from_secs(1_700_000_000);
+        let now = began_at + Span::from_secs(3);
+        let minute = RollingWindow::new(5, Span::from_mins(1));
+        let policy = Policy::new("free", [Limit::new("rpm", "requests", minute)]).unwrap();
+        let until = began_at + Span::from_secs(60);
+        let standing = Standing {
+            name: "rpm".into(),
+            unit: "requests".into(),
+            limit: 5,
+            used: 5,
+            remaining: 0,
+            reset_at: Some(until),
+            full_at: Some(until + Span::from_secs(2)),
+            refilled_at: None,
+        };
+        let full = Full { limit: "rpm".to_owned(), until, standing: vec![standing] };
+        let shown = |waiting: u64| {
+            let counts = Counts { done: 5, waiting, ..Counts::default() };
+            let progress = Progress { counts, in_line: 1, began_at, ..Progress::default() };
+            let (progress, policy, plan, resume) = (&progress, &policy, None, "tollgate …");
+            let full = Some(&full);
+            let outages = &Outages::new(watch::channel(None).1, watch::channel(None).1);
+            let (standing, done_before) = (&[], 0);
+            let scene =
+                Scene { progress, standing, policy, plan, done_before, full, now, resume, outages };
+            scene.brief()
+        };
+        let wait = "waiting for rpm, next at 22:14:20Z, in 57s";
+        assert_eq!(shown(0), format!("5/5 chunks; {wait}"));
+        assert_eq!(shown(1), format!("5/6 chunks; {wait}, ends about 2023-11-14T22:14:21Z"));
+        assert_eq!(shown(5), format!("5/10 chunks; {wait}, ends about 2023-11-14T22:15:20Z"));
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! The document of a new job: read, and warned of before anything is paid.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
-use tollgate_translate::{Document, Format, Task, verify};
+use tollgate_translate::{DOCUMENT_BYTES_MAX, Document, Format, Task, verify};
 
 use super::invalid;
 use crate::args::Making;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
+
+/// The name of the file that stands for standard input.
+const STANDARD_INPUT: &str = "-";
 
 /// How many places of a document that are ill-formed are named.
 const SHOWN_MAX: usize = 10;
@@ -22,8 +26,26 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn read(flags: &Making) -> Result<Self, Failure> {
         let file = flags.file.clone().ok_or_else(|| invalid("name a document"))?;
-        let format = Format::of_path(&file)?;
-        let bytes = std::fs::read(&file)
+        let is_input = file.as_os_str() == STANDARD_INPUT;
+        if is_input && flags.working.output.is_none() {
+            return Err(invalid(
+                "a document from standard input has no name; name the file to write with --output",
+            ));
+        }
+        let format = match &flags.format {
+            Some(name) => name.trim_start_matches('.').to_ascii_lowercase().parse()?,
+            None if is_input => Format::Text,
+            None => Format::of_path(&file)?,
+        };
+        let bytes = match is_input {
+            true => {
+                let mut bytes = Vec::new();
+                let most = u64::try_from(DOCUMENT_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+                std::io::stdin().lock().take(most).read_to_end(&mut bytes).map(|_| bytes)
+            }
+            false => std::fs::read(&file),
+        };
+        let bytes = bytes
             .map_err(|error| invalid(format!("{} cannot be read: {error}", file.display())))?;
         let read = match flags.strict {
             true => Document::read_strict(bytes.clone(), format),

@@ -1,21 +1,24 @@
 //! Working on a job with somebody watching: progress, pauses and Ctrl-C.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate::{ErrorKind, Span, Standing};
+use tokio::sync::watch::Receiver;
+use tollgate::{Clock, ErrorKind, Span, Standing};
 use tollgate_translate::job::Job;
-use tollgate_translate::pipeline::{self, Amendment, Ended, Pipeline, Stop};
+use tollgate_translate::pipeline::{self, Amendment, Ended, Pipeline, Progress, Stop};
 use tollgate_translate::{Error, ErrorKind as Kind};
 
 use super::account::{Account, raised, resumable};
 use super::desk::{Desk, Line};
 use super::metrics::Page;
+use super::outages::Outages;
 use super::screen::{self, Scene};
 use crate::DENIED;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Reader};
 use crate::view::View;
 
 /// How often the screen is drawn again without news, since time passes on it.
@@ -73,7 +76,7 @@ async fn watched(
     let mut shown = None;
     let run = pipeline.run(id, &stop);
     tokio::pin!(run);
-    let mut looked = Box::pin(looked_after(desk, line, Span::ZERO));
+    let mut looked = Box::pin(looked_after(desk, line, Span::ZERO, view.redraws()));
     let mut outages = desk.outages.clone();
     loop {
         let mut over = None;
@@ -97,9 +100,9 @@ async fn watched(
                 view.show(|| text.clone(), || text.clone());
                 view.leave();
             }
-            now = &mut looked, if view.redraws() => {
+            now = &mut looked => {
                 standing = now;
-                looked = Box::pin(looked_after(desk, line, REDRAW));
+                looked = Box::pin(looked_after(desk, line, REDRAW, view.redraws()));
             }
             () = outages.changed() => {}
             Ok(()) = news.changed() => {}
@@ -114,19 +117,22 @@ async fn watched(
         let mut progress = news.borrow_and_update().clone();
         progress.in_line = line.waiting();
         let (standing, policy) = (standing.as_slice(), &line.policy);
+        let waits = line.full();
         let scene = Scene {
             progress: &progress,
             standing,
             policy,
             plan,
             done_before,
+            full: waits.as_ref(),
             now,
             resume,
             outages: &outages,
         };
         // Before the first news there is nothing to show, and in a log only what changed is worth a line.
         let (counts, trouble) = (&progress.counts, progress.retry.clone());
-        let change = (counts.done, counts.failed, progress.paused.clone(), trouble);
+        let waits = scene.waits_until();
+        let change = (counts.done, counts.failed, progress.paused.clone(), trouble, waits);
         if progress.job == id && (view.redraws() || shown.as_ref() != Some(&change)) {
             shown = Some(change);
             view.show(|| scene.draw(), || scene.brief());
@@ -138,9 +144,12 @@ async fn watched(
     }
 }
 
-/// Where the quota stands after a while. It is worth a look, and not worth a failure.
-async fn looked_after(desk: &Desk<'_>, line: &Line, wait: Span) -> Vec<Standing> {
+/// Where the quota stands after a while, if that is drawn. It is worth a look, and not worth a failure.
+async fn looked_after(desk: &Desk<'_>, line: &Line, wait: Span, is_drawn: bool) -> Vec<Standing> {
     desk.clock.sleep_until(desk.clock.now() + wait).await;
+    if !is_drawn {
+        return Vec::new();
+    }
     desk.gate.standing(&line.policy, &line.subject).await.unwrap_or_default()
 }
 
@@ -187,7 +196,13 @@ pub(super) async fn worker(desk: &Desk<'_>, page: Option<Page>) -> Result<ExitCo
     view.show(|| text.clone(), || text.clone());
     view.leave();
     let pipeline_for = |job: &Job| match desk.trusted_line(job) {
-        Ok(line) => Ok(desk.pipeline(&line, false)),
+        Ok(line) => {
+            let pipeline = desk.pipeline(&line, false);
+            let (news, clock) = (pipeline.progress(), Arc::clone(&desk.clock));
+            let outages = desk.outages.clone();
+            tokio::spawn(follow(job.id.clone(), news, line, outages, clock, reader));
+            Ok(pipeline)
+        }
         Err(failure) => Err(Error::new(Kind::Invalid, failure.problem().detail.clone())),
     };
     let mut outages = desk.outages.clone();
@@ -222,6 +237,47 @@ pub(super) async fn worker(desk: &Desk<'_>, page: Option<Page>) -> Result<ExitCo
             view.show(|| text.clone(), || text.clone());
             view.leave();
         }
+    }
+}
+
+/// Prints a line for each change of a job that a worker works on, until its pipeline is gone.
+async fn follow(
+    id: String,
+    mut news: Receiver<Progress>,
+    line: Arc<Line>,
+    outages: Outages,
+    clock: Arc<dyn Clock>,
+    reader: Reader,
+) {
+    let mut shown = None;
+    let mut done_before = None;
+    loop {
+        tokio::select! {
+            biased;
+            changed = news.changed() => if changed.is_err() { return },
+            () = clock.sleep_until(clock.now() + REDRAW) => {}
+        }
+        let mut progress = news.borrow_and_update().clone();
+        // How it ended, or why it is paused, is told when its run ends.
+        if progress.job != id || progress.paused.is_some() {
+            continue;
+        }
+        progress.in_line = line.waiting();
+        let (waits, now, counts) = (line.full(), clock.now(), progress.counts.clone());
+        let done_before = *done_before.get_or_insert(counts.done + counts.failed);
+        let (progress, policy, full) = (&progress, &line.policy, waits.as_ref());
+        let (standing, plan, resume, outages) = (&[], None, "", &outages);
+        let scene =
+            Scene { progress, standing, policy, plan, done_before, full, now, resume, outages };
+        let change = (counts.done, counts.failed, progress.retry.clone(), scene.waits_until());
+        if shown.as_ref() == Some(&change) {
+            continue;
+        }
+        shown = Some(change);
+        let (done, failed, chunks) = (counts.done, counts.failed, counts.all());
+        let fields = json!({ "id": id, "state": "running", "done": done, "failed": failed, "chunks": chunks });
+        // A worker whose reader went away works on.
+        drop(output::answer(reader, &fields, || format!("{id}: {}", scene.brief())));
     }
 }
 

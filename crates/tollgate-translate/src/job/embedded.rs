@@ -26,6 +26,9 @@ const OPENING: &str = "jobs.lock";
 /// Other processes may hold the file for this long before a write fails.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
 
+/// How many processes that look at a lock one that takes it bears in a row.
+const LOOKERS_MAX: usize = 1_000;
+
 type Act = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// Jobs in SQLite.
@@ -223,6 +226,15 @@ impl JobStore for EmbeddedJobs {
         })
     }
 
+    fn is_worked_on<'a>(
+        &'a self,
+        id: &'a str,
+        _now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        let held = self.folder.as_deref().is_some_and(|folder| is_locked(folder, id));
+        Box::pin(std::future::ready(Ok(held)))
+    }
+
     fn lease(&self) -> Option<Span> {
         None
     }
@@ -284,11 +296,29 @@ impl JobStore for EmbeddedJobs {
     }
 }
 
+/// Whether a process has the lock of a job.
+fn is_locked(folder: &Path, id: &str) -> bool {
+    let file = File::open(folder.join(format!("job-{id}.lock")));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// One process works on a job at a time; the lock goes with it.
 fn lock(folder: &Path, id: &str) -> Result<File, Error> {
     let path = folder.join(format!("job-{id}.lock"));
     let file = private(&path).map_err(|error| unusable(&path, &error.to_string()))?;
-    match file.try_lock() {
+    // Somebody who only looks has it for a moment.
+    let mut tried = file.try_lock();
+    for _ in 0..LOOKERS_MAX {
+        match &tried {
+            Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
+                drop(file.unlock());
+                std::thread::yield_now();
+                tried = file.try_lock();
+            }
+            _ => break,
+        }
+    }
+    match tried {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::store(format!(
             "another process works on the job {id:?} in {}; wait for it, or stop it first",

@@ -43,6 +43,13 @@ pub trait JobStore: Debug + Send + Sync + 'static {
     /// had; a shared store lets any number, and their claims end by themselves.
     fn enter<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, Error>>;
 
+    /// Whether a process works on a job now.
+    fn is_worked_on<'a>(
+        &'a self,
+        id: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>>;
+
     /// How long a claim lives without being renewed; nothing if it lives as long as its process.
     fn lease(&self) -> Option<Span>;
 

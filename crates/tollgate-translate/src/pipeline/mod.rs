@@ -42,7 +42,7 @@ pub use run::Ended;
 pub use single::Single;
 pub use spec::{JobSettings, JobSpec};
 pub use stop::{Stop, Stopper};
-pub use throttle::Throttle;
+pub use throttle::{Full, Throttle};
 pub use worker::work;
 
 use book::Book;

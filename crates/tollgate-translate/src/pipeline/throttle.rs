@@ -5,12 +5,12 @@
 //! closed until the provider's time, for everybody who shares it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tollgate::incident::{RETRY_AFTER_MAX, Recorder, Violation, report_violation};
 use tollgate::{
     Ask, Backoff, Clock, Costs, Decision, Denial, Error, Event, Gate, Guard, Observed, Observer,
-    OnStoreFailure, Policy, Queue, Rule, Span, Timestamp, Wait, acquire_with_backoff,
+    OnStoreFailure, Policy, Queue, Rule, Span, Standing, Timestamp, Wait, acquire_with_backoff,
 };
 use tollgate_telemetry::Meters;
 
@@ -43,6 +43,18 @@ pub struct Throttle {
     backoff: Option<Backoff>,
     /// How many do.
     backing_off: AtomicUsize,
+    full: Arc<Mutex<Option<Full>>>,
+}
+
+/// What those in line wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// The limit that is used up.
+    pub limit: String,
+    /// When the next one may go.
+    pub until: Timestamp,
+    /// Where every limit stood when that was said.
+    pub standing: Vec<Standing>,
 }
 
 /// The answer to a wish to call.
@@ -104,10 +116,13 @@ impl Throttle {
     ) -> Self {
         let recorder = Arc::new(Recorder::new());
         let counted_in = Arc::new(OnceLock::new());
+        let full = Arc::default();
         let all: Arc<dyn Observer> = Arc::new(All {
             observer: Arc::clone(&observer),
             recorder: Arc::clone(&recorder),
             counted_in: Arc::clone(&counted_in),
+            full: Arc::clone(&full),
+            clock: Arc::clone(&clock),
         });
         let gate: Arc<dyn Gate> = Arc::new(Observed::new(gate, all, Arc::clone(&clock)));
         let queue = Arc::new(Queue::new(gate, Arc::clone(&clock)));
@@ -121,6 +136,7 @@ impl Throttle {
             observer,
             recorder,
             counted_in,
+            full,
             backoff: None,
             backing_off: AtomicUsize::new(0),
         }
@@ -154,6 +170,13 @@ impl Throttle {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting() + self.backing_off.load(Ordering::Relaxed)
+    }
+
+    /// What those in line wait for, if somebody waits.
+    #[must_use]
+    pub fn full(&self) -> Option<Full> {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        (0 < self.waiting() && self.clock.now() < full.until).then_some(full)
     }
 
     fn ask(&self, tokens: u64) -> Ask<'_> {
@@ -280,10 +303,29 @@ struct All {
     observer: Arc<dyn Observer>,
     recorder: Arc<Recorder>,
     counted_in: Arc<OnceLock<Arc<Meters>>>,
+    full: Arc<Mutex<Option<Full>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl All {
+    /// Remembers what the first in line waits for.
+    fn remember(&self, event: &Event<'_>) {
+        let full = match event {
+            Event::Denied { denial, .. } => denial.retry_after().map(|wait| Full {
+                limit: denial.limit.to_string(),
+                until: self.clock.now() + wait,
+                standing: denial.limits.clone(),
+            }),
+            Event::Admitted { .. } => None,
+            _ => return,
+        };
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = full;
+    }
 }
 
 impl Observer for All {
     fn observe(&self, event: &Event<'_>) {
+        self.remember(event);
         self.observer.observe(event);
         self.recorder.observe(event);
         if let Event::Denied { .. } | Event::Failed { .. } = event

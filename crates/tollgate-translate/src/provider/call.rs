@@ -59,7 +59,13 @@ impl Caller {
         };
         if reply.status != 200 {
             let retry_after = reply.retry_after.as_deref();
-            return Err(reply::refusal(&self.url, reply.status, &reply.body, retry_after));
+            let mut error = reply::refusal(&self.url, reply.status, &reply.body, retry_after);
+            if error.kind == Kind::Denied
+                && let Some(origin) = self.key.origin()
+            {
+                error.text = format!("{}; the key is from {origin}", error.text);
+            }
+            return Err(error);
         }
         Ok(reply.body)
     }

@@ -9,7 +9,11 @@ use crate::error::Error;
 
 /// A key. It is not shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(String);
+pub struct Key {
+    text: String,
+    /// Where it is from, for errors about it.
+    origin: Option<String>,
+}
 
 impl Key {
     /// The key `text`, without white space around it.
@@ -23,7 +27,15 @@ impl Key {
                 "a key is one word of ASCII characters; check that it was copied whole",
             ));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self { text: text.to_owned(), origin: None })
+    }
+
+    /// The key `text` from `origin`.
+    fn from_origin(text: &str, origin: String) -> Result<Self, Error> {
+        match Self::new(text) {
+            Ok(key) => Ok(Self { origin: Some(origin), ..key }),
+            Err(error) => Err(Error::invalid(format!("{origin}: {error}"))),
+        }
     }
 
     /// The key in the first of the environment variables `names` that is set.
@@ -31,9 +43,11 @@ impl Key {
     /// # Errors
     /// If none is set, or it is no key.
     pub fn from_environment(names: &[&str]) -> Result<Self, Error> {
-        let found = names.iter().find_map(|name| edge::environment(name));
+        let found = names.iter().find_map(|name| Some((name, edge::environment(name)?)));
         match found {
-            Some(text) => Self::new(&text),
+            Some((name, text)) => {
+                Self::from_origin(&text, format!("the environment variable {name}"))
+            }
             None => Err(Error::invalid(format!(
                 "no key for the provider: set the environment variable {}, or name a file with the key in it with --key-file",
                 names.join(" or ")
@@ -52,11 +66,16 @@ impl Key {
                 path.display()
             ))
         })?;
-        Self::new(&text)
+        Self::from_origin(&text, format!("the file {}", path.display()))
     }
 
     pub(super) fn text(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Where it is from, if it was looked up.
+    pub(super) fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
     }
 }
 
@@ -78,6 +97,9 @@ mod tests {
         for wrong in ["", " \n", "two words", "clé"] {
             assert!(Key::new(wrong).unwrap_err().to_string().contains("one word"), "{wrong:?}");
         }
+        let wrong = Key::from_origin("two words", "the environment variable X".to_owned());
+        let error = wrong.unwrap_err().to_string();
+        assert!(error.starts_with("the environment variable X: a key is one word"), "{error}");
         let error = Key::from_environment(&["TOLLGATE_NO_SUCH_KEY"]).unwrap_err().to_string();
         assert!(error.contains("TOLLGATE_NO_SUCH_KEY"), "{error}");
     }

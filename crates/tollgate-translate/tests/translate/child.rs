@@ -148,6 +148,13 @@ impl JobStore for Mortal {
     fn enter<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, Error>> {
         Box::pin(self.step(self.store.enter(id)))
     }
+    fn is_worked_on<'a>(
+        &'a self,
+        id: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.store.is_worked_on(id, now)
+    }
     fn lease(&self) -> Option<Span> {
         self.store.lease()
     }

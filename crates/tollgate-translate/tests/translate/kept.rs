@@ -32,7 +32,9 @@ async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_
     let other = EmbeddedJobs::open(folder.path()).unwrap();
     let error = other.enter("a").await.unwrap_err().to_string();
     assert!(error.contains("another process works on the job"), "{error}");
+    assert!(other.is_worked_on("a", at(0)).await.unwrap());
     drop(hold);
+    assert!(!other.is_worked_on("a", at(0)).await.unwrap());
     let _hold = other.enter("a").await.unwrap();
     let claim = claimed(other.claim("a", "v", at(1)).await.unwrap());
     assert_eq!((claim.calls, claim.spent), (1, 9), "a call whose end nobody saw counts as paid");

@@ -251,7 +251,10 @@ pub(crate) const LEASE: Span = Span::from_secs(30);
 /// A claim that is not renewed ends with its lease, and who had it cannot undo what its successor does.
 pub(crate) async fn gives_up_silent_workers(store: &dyn JobStore) {
     store.create(&job("a", &[run(0, 1)]), at(0)).await.unwrap();
+    assert!(!store.is_worked_on("a", at(0)).await.unwrap());
     let dead = claimed(store.claim("a", "dead", at(0)).await.unwrap());
+    assert!(store.is_worked_on("a", at(29)).await.unwrap());
+    assert!(!store.is_worked_on("a", at(30)).await.unwrap(), "its lease is over");
     store.record(&dead, &Step::Sent { cost: 3, most: None }).await.unwrap();
     assert_eq!(store.claim("a", "other", at(29)).await.unwrap(), Next::Later(at(30)));
     store.renew(&dead, at(20)).await.unwrap();

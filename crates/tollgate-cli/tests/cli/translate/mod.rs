@@ -6,6 +6,7 @@ mod formats;
 mod metrics;
 mod outages;
 mod pauses;
+mod people;
 mod shared;
 
 use std::process::{Child, Command, Stdio};

@@ -20,10 +20,11 @@ fn r003_5_killed_and_resumed_the_document_is_the_same_and_little_is_paid_twice()
     let mut child = world.start(&make);
     // With three calls at the provider that will not be answered.
     eventually(|| (world.fake.tally().at_once_max == 3).then_some(())).expect("it calls");
+    assert_eq!(world.jobs()[0]["state"], "running");
     kill(&mut child);
     let id = world.id();
     let (_, status) = world.folder.json(&format!("translate status {id}"));
-    assert_eq!((&status["state"], &status["done"]), (&"running".into(), &0.into()), "{status}");
+    assert_eq!((&status["state"], &status["done"]), (&"stopped".into(), &0.into()), "{status}");
     world.fake.set(slow(200));
     for translated in [1, 4, 7] {
         let mut child = world.start(&make);

@@ -80,6 +80,16 @@ impl PostgresJobs {
         }))
     }
 
+    /// Whether a worker has a chunk of a job, or waits to try one again.
+    pub(super) async fn has_claims(&self, id: &str, now: Timestamp) -> Result<bool, Error> {
+        let sql = format!(
+            "SELECT 1 FROM @.translate_chunks WHERE job = $2
+               AND (state IN ('reserved', 'sent') AND {NOW} < lease_until OR state = 'again' AND {NOW} < due + $3) LIMIT 1"
+        );
+        let lease = integer(self.lease.as_micros());
+        Ok(!self.query(&sql, &[&self.now(now), &id, &lease]).await?.is_empty())
+    }
+
     pub(super) async fn renew_claim(&self, claim: &Claim, now: Timestamp) -> Result<(), Error> {
         let sql = format!(
             "UPDATE @.translate_chunks SET lease_until = {NOW} + $6

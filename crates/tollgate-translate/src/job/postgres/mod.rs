@@ -211,6 +211,14 @@ impl JobStore for PostgresJobs {
         Box::pin(std::future::ready(Ok(Box::new(Nothing) as Box<dyn Hold>)))
     }
 
+    fn is_worked_on<'a>(
+        &'a self,
+        id: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.has_claims(id, now))
+    }
+
     fn lease(&self) -> Option<Span> {
         Some(self.lease)
     }
