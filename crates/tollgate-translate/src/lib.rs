@@ -18,7 +18,8 @@ pub mod verify;
 
 pub use chunk::Chunk;
 pub use document::{
-    DOCUMENT_BYTES_MAX, Document, FAILED_MARK, Filling, Format, Layout, Marker, Segment, Warning,
+    Chapters, DOCUMENT_BYTES_MAX, Document, FAILED_MARK, Filling, Format, Layout, Marker, Segment,
+    Warning,
 };
 pub use error::{Error, ErrorKind};
 pub use estimate::Calibration;

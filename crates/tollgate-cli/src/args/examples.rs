@@ -100,6 +100,7 @@ pub(super) const TRANSLATE: &str = "\
 Examples:
   tollgate translate book.md --to fr --plan
   tollgate translate page.html --to ar --strict
+  tollgate translate book.epub --to fr --chapters 3-5
   tollgate translate book.md --to fr --sample 3
   tollgate translate - --format md --to fr --output page.fr.md --yes < page.md
   tollgate translate book.epub --to de --output buch.epub --glossary terms.csv --max-cost 2.50

@@ -72,9 +72,15 @@ pub(crate) struct Provided {
     /// Whose interface it is; without it the job's own, and gemini for a new one
     #[arg(long, value_enum)]
     pub(crate) provider: Option<ProviderKind>,
-    /// Another address than the provider's own; plain http is for this machine only
+    /// Another address than the provider's own; plain http is for this machine only, unless --plain-http is there
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) provider_url: Option<String>,
+    /// Allow plain http to another machine, such as a model in your own network: everybody on the way can read text and key
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// Send no key, for a server that wants none
+    #[arg(long, conflicts_with_all = ["key_env", "key_file"])]
+    pub(crate) no_key: bool,
     /// The variable with the key; without it GEMINI_API_KEY, GOOGLE_API_KEY or OPENAI_API_KEY
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_env: Option<String>,
@@ -153,6 +159,9 @@ pub(crate) struct Making {
     /// Refuse a document with a page or a cue that is ill-formed, instead of reading it as far as possible with a warning
     #[arg(long)]
     pub(crate) strict: bool,
+    /// The chapters of a book to translate, by their order of reading, as in 3-5 or 1,4-; the others stay as they are
+    #[arg(long, value_name = "CHAPTERS")]
+    pub(crate) chapters: Option<String>,
     /// Keep each paragraph, with its translation behind it
     #[arg(long)]
     pub(crate) bilingual: bool,

@@ -11,7 +11,7 @@ use tollgate_translate::job::{EmbeddedJobs, Job, JobStore, Patience, PostgresJob
 use tollgate_translate::pipeline::{Full, JobSettings, Options, Pipeline, Route, Throttle};
 use tollgate_translate::provider::gemini::{self, Gemini};
 use tollgate_translate::provider::openai::{self, OpenAi};
-use tollgate_translate::provider::{Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
+use tollgate_translate::provider::{Endpoint, Http, Key, Provider, TIMEOUT_DEFAULT, Transport};
 use tollgate_translate_dynamodb::DynamoDbJobs;
 
 use super::outages::{Outages, StoreWatch};
@@ -142,8 +142,8 @@ impl<'a> Desk<'a> {
         if provided.policy.is_some() {
             policy(self.config, &route)?;
         }
-        if provided.provider.is_some() || provided.key_env.is_some() || provided.key_file.is_some()
-        {
+        let names_key = provided.key_env.is_some() || provided.key_file.is_some();
+        if provided.provider.is_some() || names_key || provided.no_key {
             provider(provided, &route, &self.clock)?;
         }
         Ok(())
@@ -331,12 +331,14 @@ pub(super) fn provider(
         ProviderKind::Openai => (openai::BASE_URL, &openai::KEY_VARIABLES),
     };
     let key = match (&provided.key_env, &provided.key_file) {
-        (Some(name), _) => Key::from_environment(&[name])?,
-        (None, Some(file)) => Key::from_file(file)?,
-        (None, None) => Key::from_environment(variables)?,
+        _ if provided.no_key => None,
+        (Some(name), _) => Some(Key::from_environment(&[name])?),
+        (None, Some(file)) => Some(Key::from_file(file)?),
+        (None, None) => Some(Key::from_environment(variables)?),
     };
     let url = route.url.as_deref().unwrap_or(url);
-    let transport = Arc::new(Http::new()?) as Arc<dyn Transport>;
+    let transport = Arc::new(Http::for_url(url)?) as Arc<dyn Transport>;
+    let url = if provided.plain_http { Endpoint::unencrypted(url) } else { url.into() };
     let clock = Arc::clone(clock);
     Ok(match kind {
         ProviderKind::Gemini => Arc::new(Gemini::new(url, key, transport, clock, TIMEOUT_DEFAULT)?),
@@ -375,7 +377,12 @@ pub(super) fn again(provided: &Provided, server: Option<&Server>, named: Option<
         ("--workers", other(&provided.workers.to_string(), "10")),
     ];
     let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
-    given.map(|(flag, value)| format!(" {flag} {}", quoted(&value))).collect()
+    let switches = [("--plain-http", provided.plain_http), ("--no-key", provided.no_key)];
+    let switches = switches.into_iter().filter(|(_, is_on)| *is_on);
+    given
+        .map(|(flag, value)| format!(" {flag} {}", quoted(&value)))
+        .chain(switches.map(|(flag, _)| format!(" {flag}")))
+        .collect()
 }
 
 /// `value` as a shell reads it as one word.

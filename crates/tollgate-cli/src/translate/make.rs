@@ -183,6 +183,7 @@ fn planned(
     let calibration = Calibration::default();
     let plan = Plan::make(&task, &document, &chunks, chunk_tokens, &calibration, &conditions)?;
     let mut spec = JobSpec::new("", source.bytes.clone(), document.format(), task, model);
+    spec.chapters.clone_from(&source.chapters);
     let file = source.file.as_path();
     spec.name = file.display().to_string();
     spec.chunk_tokens = chunk_tokens;
@@ -257,7 +258,9 @@ async fn identified(spec: &mut JobSpec, store: &dyn JobStore) -> Result<bool, Fa
         spec.chunk_tokens,
         spec.model,
         spec.layout,
-        spec.output
+        spec.output,
+        spec.format,
+        spec.chapters
     ]);
     part(&spec.document);
     part(rest.to_string().as_bytes());

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use tollgate_translate::{DOCUMENT_BYTES_MAX, Document, Format, Task, verify};
+use tollgate_translate::{Chapters, DOCUMENT_BYTES_MAX, Document, Format, Task, verify};
 
 use super::invalid;
 use crate::args::Making;
@@ -21,6 +21,7 @@ pub(super) struct Source {
     pub(super) file: PathBuf,
     pub(super) bytes: Vec<u8>,
     pub(super) document: Document,
+    pub(super) chapters: Option<Chapters>,
 }
 
 impl Source {
@@ -51,8 +52,14 @@ impl Source {
             true => Document::read_strict(bytes.clone(), format),
             false => Document::read(bytes.clone(), format),
         };
-        let document = read.map_err(|error| invalid(format!("{}: {error}", file.display())))?;
-        Ok(Self { file, bytes, document })
+        let failed =
+            |error: tollgate_translate::Error| invalid(format!("{}: {error}", file.display()));
+        let mut document = read.map_err(failed)?;
+        let chapters: Option<Chapters> = flags.chapters.as_deref().map(str::parse).transpose()?;
+        if let Some(chapters) = &chapters {
+            document.choose(chapters).map_err(failed)?;
+        }
+        Ok(Self { file, bytes, document, chapters })
     }
 
     /// Says what is ill-formed, and whether the document seems to be in another language than the one that was named.

@@ -259,11 +259,12 @@ async fn follow(
         }
         let mut progress = news.borrow_and_update().clone();
         // How it ended, or why it is paused, is told when its run ends.
-        if progress.job != id || progress.paused.is_some() {
+        let is_over = progress.counts.done + progress.counts.failed == progress.counts.all();
+        if progress.job != id || progress.paused.is_some() || is_over {
             continue;
         }
         progress.in_line = line.waiting();
-        let (waits, now, counts) = (line.full(), clock.now(), progress.counts.clone());
+        let (waits, now, counts) = (line.full(), clock.now(), progress.counts);
         let done_before = *done_before.get_or_insert(counts.done + counts.failed);
         let (progress, policy, full) = (&progress, &line.policy, waits.as_ref());
         let (standing, plan, resume, outages) = (&[], None, "", &outages);

@@ -14,6 +14,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use zip::{ZipArchive, ZipWriter};
 
+use super::chapters::Chapters;
 use super::table::Table;
 use super::warning::Warning;
 use super::xhtml::{self, Page};
@@ -41,6 +42,8 @@ struct Entry {
     name: String,
     page: Page,
     end: usize,
+    /// Its number in the order of reading, from 1.
+    chapter: Option<usize>,
 }
 
 /// The bytes of the archive. They are shared and not copied, which `Arc<[u8]>` would do once.
@@ -183,6 +186,26 @@ impl Archive {
         Ok(packed.finish().map_err(failed)?.into_inner())
     }
 
+    /// Leaves everything but `chapters` as it is.
+    pub(super) fn choose(&mut self, chapters: &Chapters) -> Result<(), Error> {
+        const NAMED_MAX: usize = 40;
+        let all = || self.pages.iter().filter_map(|entry| Some((entry.chapter?, &entry.name)));
+        let count = all().map(|(number, _)| number).max().unwrap_or(0);
+        if let Some(number) = chapters.beyond(count) {
+            let names = all().take(NAMED_MAX).map(|(number, name)| format!("{number} {name}"));
+            let names = names.collect::<Vec<_>>().join(", ");
+            return Err(Error::invalid(format!(
+                "there is no chapter {number}; the book has {count}: {names}"
+            )));
+        }
+        for entry in &mut self.pages {
+            if !entry.chapter.is_some_and(|number| chapters.contains(number)) {
+                entry.page = Page::Copied;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn page_ends(&self) -> impl Iterator<Item = usize> {
         self.pages.iter().map(|entry| entry.end)
     }
@@ -255,23 +278,28 @@ fn pages(zip: &mut Zip, package: &str, warnings: &mut Vec<Warning>) -> Result<Ve
         places.entry(id).or_insert(place);
     }
     let place = |id: &String| places.get(id.as_str()).copied().unwrap_or(usize::MAX);
+    let is_read = |id: &String| places.contains_key(id.as_str());
     items.sort_by_key(|(id, _, page)| (*page == Page::Index, place(id)));
     let mut pages: Vec<Entry> = Vec::with_capacity(items.len());
     let mut seen = HashSet::with_capacity(items.len());
-    for (_, name, page) in items {
+    let mut chapters = 0;
+    for (id, name, page) in items {
         let Some(index) = zip.index_for_name(&name) else {
             let problem = format!("{package} names the page {name}, which the book does not have");
             warnings.push(Warning::new(problem, "it is left out"));
             continue;
         };
         if seen.insert(index) {
-            pages.push(Entry { name, page, end: 0 });
+            let chapter = (page == Page::Text && is_read(&id)).then(|| chapters + 1);
+            chapters = chapter.unwrap_or(chapters);
+            pages.push(Entry { name, page, end: 0, chapter });
         }
     }
     if pages.is_empty() {
         return Err(Error::document(format!("{package} names no page of text")));
     }
-    pages.push(Entry { name: package.to_owned(), page: Page::Package, end: 0 });
+    let name = package.to_owned();
+    pages.push(Entry { name, page: Page::Package, end: 0, chapter: None });
     Ok(pages)
 }
 

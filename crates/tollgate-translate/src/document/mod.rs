@@ -12,6 +12,7 @@
 //! document itself is its source; of a book, the packed archive and the text of its pages.
 
 mod attributes;
+mod chapters;
 mod cues;
 mod entity;
 mod epub;
@@ -31,6 +32,7 @@ mod window;
 mod write;
 mod xhtml;
 
+pub use chapters::Chapters;
 pub use segment::{Marker, Segment};
 pub use warning::Warning;
 pub use write::{FAILED_MARK, Filling, Layout};
@@ -160,6 +162,19 @@ impl Document {
             Some(warning) => Err(Error::document(warning.problem.clone())),
             None => Ok(document),
         }
+    }
+
+    /// Leaves everything but some chapters of a book as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is no book, or has no such chapter.
+    pub fn choose(&mut self, chapters: &Chapters) -> Result<(), Error> {
+        let Some(archive) = &mut self.archive else {
+            return Err(Error::invalid("only a book (.epub) has chapters; leave --chapters out"));
+        };
+        archive.choose(chapters)?;
+        *self = self.uncut();
+        Ok(())
     }
 
     /// What is not as the format wants it, in order, and what was done about it.

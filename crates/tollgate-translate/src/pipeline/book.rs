@@ -69,6 +69,9 @@ impl Book {
 
     fn cut(document: Vec<u8>, settings: JobSettings) -> Result<Self, Error> {
         let mut document = Document::read(document, settings.format)?;
+        if let Some(chapters) = &settings.chapters {
+            document.choose(chapters)?;
+        }
         let chunks = chunk::cut(&mut document, settings.chunk_tokens)?;
         let number = |place: usize| {
             u32::try_from(place)

@@ -7,7 +7,7 @@ use crate::chunk::CHUNK_TOKENS;
 use crate::error::Error;
 use crate::job::Job;
 use crate::plan::{Micros, Price};
-use crate::{Format, Language, Layout, Task, Term};
+use crate::{Chapters, Format, Language, Layout, Task, Term};
 
 /// A job to make.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct JobSpec {
     pub document: Vec<u8>,
     /// Its format.
     pub format: Format,
+    /// The chapters of a book that are translated; all, without.
+    pub chapters: Option<Chapters>,
     /// What is to be done with it.
     pub task: Task,
     /// The model, by the provider's name.
@@ -58,6 +60,7 @@ impl JobSpec {
             id,
             document,
             format,
+            chapters: None,
             task,
             model: model.into(),
             chunk_tokens: CHUNK_TOKENS,
@@ -77,6 +80,9 @@ impl JobSpec {
 pub struct JobSettings {
     /// The format of the document.
     pub format: Format,
+    /// The chapters of a book that are translated; all, without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chapters: Option<Chapters>,
     /// The language of the source.
     pub from: Language,
     /// The language to translate into.
@@ -120,6 +126,7 @@ impl JobSettings {
         let task = &spec.task;
         Self {
             format: spec.format,
+            chapters: spec.chapters.clone(),
             from: task.from.clone(),
             to: task.to.clone(),
             glossary: task.glossary.terms().to_vec(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollgate::{Clock, Span};
 
 use super::error::{ProviderError, ProviderErrorKind as Kind};
-use super::http::{Post, Transport, base_url};
+use super::http::{Endpoint, Post, Transport, base_url};
 use super::{Key, reply};
 use crate::error::Error;
 
@@ -18,7 +18,7 @@ pub const TIMEOUT_DEFAULT: Span = Span::from_secs(180);
 #[derive(Debug)]
 pub(super) struct Caller {
     url: String,
-    key: Key,
+    key: Option<Key>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     timeout: Span,
@@ -26,16 +26,16 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(
-        url: &str,
-        key: Key,
+        endpoint: &Endpoint,
+        key: Option<Key>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
         timeout: Span,
     ) -> Result<Self, Error> {
-        Ok(Self { url: base_url(url)?, key, transport, clock, timeout })
+        Ok(Self { url: base_url(endpoint)?, key, transport, clock, timeout })
     }
 
-    /// Sends `body` to `path` and returns the body of a 200; everything else is an error. The key goes into the header
+    /// Sends `body` to `path` and returns the body of a 200; everything else is an error. The key, if there is one, goes into the header
     /// `name`, after `prefix`.
     pub(super) async fn call(
         &self,
@@ -45,9 +45,9 @@ impl Caller {
         body: &Value,
     ) -> Result<Vec<u8>, ProviderError> {
         let url = format!("{}{path}", self.url);
-        let key = format!("{prefix}{}", self.key.text());
-        let post =
-            Post { url: &url, header: Some((name, &key)), body: body.to_string().into_bytes() };
+        let key = self.key.as_ref().map(|key| format!("{prefix}{}", key.text()));
+        let header = key.as_deref().map(|key| (name, key));
+        let post = Post { url: &url, header, body: body.to_string().into_bytes() };
         let late = self.clock.sleep_until(self.clock.now() + self.timeout);
         let reply = tokio::select! {
             biased;
@@ -61,7 +61,7 @@ impl Caller {
             let retry_after = reply.retry_after.as_deref();
             let mut error = reply::refusal(&self.url, reply.status, &reply.body, retry_after);
             if error.kind == Kind::Denied
-                && let Some(origin) = self.key.origin()
+                && let Some(origin) = self.key.as_ref().and_then(Key::origin)
             {
                 error.text = format!("{}; the key is from {origin}", error.text);
             }

@@ -11,7 +11,8 @@ use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
 use super::call::Caller;
 use super::{
-    Answer, Finish, Key, Provider, ProviderError, Request, Transport, Usage, next_midnight,
+    Answer, Endpoint, Finish, Key, Provider, ProviderError, Request, Transport, Usage,
+    next_midnight,
 };
 use crate::error::Error;
 
@@ -31,18 +32,18 @@ pub struct Gemini {
 }
 
 impl Gemini {
-    /// A client at `url` (see [`BASE_URL`]) that gives up on a call after `timeout` on `clock`.
+    /// A client at `endpoint` (see [`BASE_URL`]) that gives up on a call after `timeout` on `clock`.
     ///
     /// # Errors
     /// If the URL is wrong.
     pub fn new(
-        url: &str,
-        key: Key,
+        endpoint: impl Into<Endpoint>,
+        key: impl Into<Option<Key>>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
         timeout: Span,
     ) -> Result<Self, Error> {
-        Ok(Self { caller: Caller::new(url, key, transport, clock, timeout)? })
+        Ok(Self { caller: Caller::new(&endpoint.into(), key.into(), transport, clock, timeout)? })
     }
 
     async fn call(&self, model: &str, verb: &str, body: &Value) -> Result<Vec<u8>, ProviderError> {

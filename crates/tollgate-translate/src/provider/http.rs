@@ -1,5 +1,5 @@
-//! One POST over HTTP. Certificates are always checked; plain HTTP is for loopback alone, where emulators and local
-//! models are.
+//! One POST over HTTP. Certificates are always checked; plain HTTP is for loopback, where emulators and local models are,
+//! and for other machines only where somebody says so. A proxy of the environment is used for HTTPS.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -11,10 +11,12 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
-use tollgate::{BoxFuture, Span};
+use tollgate::{BoxFuture, Span, edge};
 
 use super::error::{ProviderError, ProviderErrorKind as Kind};
 use crate::error::Error;
@@ -56,7 +58,14 @@ pub trait Transport: Debug + Send + Sync + 'static {
 /// HTTP and HTTPS. Connections are kept and used again.
 #[derive(Clone, Debug)]
 pub struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Connected,
+}
+
+/// A client, by the way its connections take.
+#[derive(Clone, Debug)]
+enum Connected {
+    Directly(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    ThroughProxy(Client<HttpsConnector<Tunnel<HttpConnector>>, Full<Bytes>>),
 }
 
 impl Http {
@@ -65,17 +74,38 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new() -> Result<Self, Error> {
-        let config = tls_config()?;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        // Shorter than any call, so that an address where nobody answers is told from a call that takes long.
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT.into()));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
+        Ok(Self { client: Connected::Directly(client(connector())?) })
+    }
+
+    /// The same for calls of `url`, through the proxy that the environment names for it: `HTTPS_PROXY` or `ALL_PROXY`, in capitals or not,
+    /// unless `NO_PROXY` names the host.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up, or the proxy is one that cannot be used.
+    pub fn for_url(url: &str) -> Result<Self, Error> {
+        let variable = |name: &str| {
+            let found = edge::environment(name).or_else(|| edge::environment(&name.to_lowercase()));
+            found.unwrap_or_default()
+        };
+        let https = Some(variable("HTTPS_PROXY")).filter(|proxy| !proxy.is_empty());
+        let proxies = Matcher::builder()
+            .https(https.unwrap_or_else(|| variable("ALL_PROXY")))
+            .no(variable("NO_PROXY"))
+            .build();
+        let found = url.parse().ok().and_then(|url| proxies.intercept(&url));
+        let Some(proxy) = found else { return Self::new() };
+        if proxy.uri().scheme_str() != Some("http") {
+            return Err(Error::invalid(format!(
+                "HTTPS_PROXY names {}, and only proxies that begin with http:// can be used; set it as in http://proxy.example.com:3128",
+                proxy.uri()
+            )));
+        }
+        let tunnel = Tunnel::new(proxy.uri().clone(), connector());
+        let tunnel = match proxy.basic_auth() {
+            Some(auth) => tunnel.with_auth(auth.clone()),
+            None => tunnel,
+        };
+        Ok(Self { client: Connected::ThroughProxy(client(tunnel)?) })
     }
 
     async fn send(&self, post: Post<'_>) -> Result<Reply, ProviderError> {
@@ -97,7 +127,11 @@ impl Http {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(post.body.into())).map_err(unsendable)?;
-        let reply = self.client.request(request).await.map_err(|error| {
+        let reply = match &self.client {
+            Connected::Directly(client) => client.request(request).await,
+            Connected::ThroughProxy(client) => client.request(request).await,
+        };
+        let reply = reply.map_err(|error| {
             // Without a connection, which includes its name and its certificate, nothing was sent.
             let (kind, what) = match error.is_connect() {
                 true => (Kind::Unreachable, "cannot be reached"),
@@ -118,6 +152,27 @@ impl Http {
             body: body.to_bytes().to_vec(),
         })
     }
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    // Shorter than any call, so that an address where nobody answers is told from a call that takes long.
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT.into()));
+    connector
+}
+
+fn client<C>(connector: C) -> Result<Client<HttpsConnector<C>, Full<Bytes>>, Error>
+where
+    C: Clone,
+    HttpsConnector<C>: Connect + Clone,
+{
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls_config()?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
 /// TLS by ring, with the certificates of the machine.
@@ -154,8 +209,31 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// `url` as the base of a provider, without a slash at its end.
-pub(super) fn base_url(url: &str) -> Result<String, Error> {
+/// Where a provider is.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    url: String,
+    /// Whether plain HTTP may leave this machine.
+    is_plain_allowed: bool,
+}
+
+impl Endpoint {
+    /// One that may be on another machine without TLS, where everybody on the way reads the text and the key.
+    #[must_use]
+    pub fn unencrypted(url: &str) -> Self {
+        Self { url: url.to_owned(), is_plain_allowed: true }
+    }
+}
+
+impl<T: AsRef<str> + ?Sized> From<&T> for Endpoint {
+    fn from(url: &T) -> Self {
+        Self { url: url.as_ref().to_owned(), is_plain_allowed: false }
+    }
+}
+
+/// The URL of `endpoint` as the base of a provider, without a slash at its end.
+pub(super) fn base_url(endpoint: &Endpoint) -> Result<String, Error> {
+    let url = endpoint.url.as_str();
     let right =
         "write it as in https://api.example.com, or http://127.0.0.1:8080 for one on this machine";
     let uri: Uri = url.parse().map_err(|error| {
@@ -172,10 +250,11 @@ pub(super) fn base_url(url: &str) -> Result<String, Error> {
         name == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     match uri.scheme_str() {
         Some("https") => {}
-        Some("http") if is_loopback => {}
+        Some("http") if is_loopback || endpoint.is_plain_allowed => {}
         _ => {
             return Err(Error::invalid(format!(
-                "the provider's url {url:?} must begin with https, since the key and the text travel with it; {right}"
+                "the provider's url {url:?} must begin with https, since the key and the text travel with it; {right}, or \
+                 allow plain http to a server of your own network with --plain-http"
             )));
         }
     }
@@ -184,7 +263,7 @@ pub(super) fn base_url(url: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::base_url;
+    use super::{Endpoint, base_url};
 
     #[test]
     fn plain_http_is_for_loopback_alone() {
@@ -194,7 +273,7 @@ mod tests {
             "http://localhost:1/v1",
             "http://[::1]:1",
         ] {
-            assert_eq!(base_url(right).unwrap(), right.trim_end_matches('/'));
+            assert_eq!(base_url(&right.into()).unwrap(), right.trim_end_matches('/'));
         }
         for wrong in [
             "http://example.com",
@@ -204,8 +283,10 @@ mod tests {
             "",
             "http://127.0.0.1.example.com",
         ] {
-            let error = base_url(wrong).unwrap_err().to_string();
+            let error = base_url(&wrong.into()).unwrap_err().to_string();
             assert!(error.contains("write it as in https://"), "{wrong}: {error}");
         }
+        assert!(base_url(&Endpoint::unencrypted("http://192.168.1.5:11434/v1")).is_ok());
+        assert!(base_url(&Endpoint::unencrypted("ftp://192.168.1.5")).is_err());
     }
 }

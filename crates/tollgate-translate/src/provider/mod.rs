@@ -17,7 +17,7 @@ use tollgate::{BoxFuture, Timestamp};
 
 pub use call::TIMEOUT_DEFAULT;
 pub use error::{ProviderError, ProviderErrorKind, QuotaViolation};
-pub use http::{Http, Post, REPLY_BYTES_MAX, Reply, Transport};
+pub use http::{Endpoint, Http, Post, REPLY_BYTES_MAX, Reply, Transport};
 pub use key::Key;
 
 pub(crate) use http::tls_config;

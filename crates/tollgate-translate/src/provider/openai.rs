@@ -9,7 +9,7 @@ use tollgate::{BoxFuture, Clock, Span, Timestamp};
 
 use super::call::Caller;
 use super::error::{ProviderError, ProviderErrorKind};
-use super::{Answer, Finish, Key, Provider, Request, Transport, Usage, next_midnight};
+use super::{Answer, Endpoint, Finish, Key, Provider, Request, Transport, Usage, next_midnight};
 use crate::error::Error;
 
 /// Where OpenAI is.
@@ -30,13 +30,13 @@ impl OpenAi {
     /// # Errors
     /// If the URL is wrong.
     pub fn new(
-        url: &str,
-        key: Key,
+        endpoint: impl Into<Endpoint>,
+        key: impl Into<Option<Key>>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
         timeout: Span,
     ) -> Result<Self, Error> {
-        Ok(Self { caller: Caller::new(url, key, transport, clock, timeout)? })
+        Ok(Self { caller: Caller::new(&endpoint.into(), key.into(), transport, clock, timeout)? })
     }
 }
 

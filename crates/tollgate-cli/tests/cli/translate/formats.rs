@@ -76,6 +76,15 @@ fn r003_5_what_other_programs_add_to_markdown_is_kept() {
     assert_eq!(world.read("page.fr.md"), expected.replace("][the houses]", "][The houses]"));
 }
 
+fn packed(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, text) in files {
+        zip.start_file(*name, SimpleFileOptions::default()).expect("it is packed");
+        zip.write_all(text.as_bytes()).expect("it is packed");
+    }
+    zip.finish().expect("it is packed").into_inner()
+}
+
 fn entries(bytes: Vec<u8>) -> Vec<(String, String)> {
     let mut zip = ZipArchive::new(Cursor::new(bytes)).expect("it is an archive");
     let entry = |number| {
@@ -101,18 +110,13 @@ fn r003_5_a_book_with_an_ill_formed_page_is_translated_unless_strict() {
         "<html lang=\"en\"><body><p>«When the captain walked»<br>«along»\n<p>«Nobody knew»</b></body></html>",
     );
     let world = World::new(Settings::default());
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     let files = [
         ("META-INF/container.xml", container),
         ("book.opf", package),
         ("a.xhtml", &good.0),
         ("b.xhtml", &soup.0),
     ];
-    for (name, text) in files {
-        zip.start_file(name, SimpleFileOptions::default()).expect("it is packed");
-        zip.write_all(text.as_bytes()).expect("it is packed");
-    }
-    let bytes = zip.finish().expect("it is packed").into_inner();
+    let bytes = packed(&files);
     std::fs::write(world.folder.path().join("book.epub"), bytes).expect("it is written");
     let make = world
         .make("book.epub --yes")
@@ -156,4 +160,46 @@ fn pages_that_are_not_utf_8_are_refused_as_such() {
         assert!(ran.code == 2 && ran.err.contains(wanted), "{}", ran.err);
     }
     assert_eq!(world.fake.tally().calls, 0);
+}
+
+#[test]
+fn some_chapters_of_a_book_are_translated_and_the_others_are_not_touched() {
+    let container =
+        "<container><rootfiles><rootfile full-path=\"book.opf\"/></rootfiles></container>";
+    let item = |id: &str| {
+        format!("<item id=\"{id}\" href=\"{id}.xhtml\" media-type=\"application/xhtml+xml\"/>")
+    };
+    let package = format!(
+        "<package><metadata><dc:title>The river</dc:title><dc:language>en</dc:language></metadata><manifest>{}{}</manifest>\
+         <spine><itemref idref=\"b\"/><itemref idref=\"a\"/></spine></package>",
+        item("a"),
+        item("b")
+    );
+    let page =
+        |words: &str| both(&format!("<html lang=\"en\"><body><p>«{words}»</p></body></html>"));
+    let (first, second) = (page("The river was quiet"), page("Nobody had seen boats"));
+    let world = World::new(Settings::default());
+    let files = [
+        ("META-INF/container.xml", container),
+        ("book.opf", &package),
+        ("a.xhtml", &second.0),
+        ("b.xhtml", &first.0),
+    ];
+    std::fs::write(world.folder.path().join("book.epub"), packed(&files)).expect("it is written");
+    world.folder.write("book.txt", "The river");
+    for (arguments, wanted) in [
+        ("book.epub --chapters 3", "there is no chapter 3; the book has 2: 1 b.xhtml, 2 a.xhtml"),
+        ("book.epub --chapters x", "\"x\" names no chapters; write them as in 3-5"),
+        ("book.epub --chapters 2-1", "names no chapters"),
+        ("book.txt --chapters 1", "only a book (.epub) has chapters"),
+    ] {
+        let ran = world.run(&world.make(&format!("{arguments} --yes")));
+        assert!(ran.code == 2 && ran.err.contains(wanted), "{arguments}: {}", ran.err);
+    }
+    let ran = world.run(&world.make("book.epub --chapters 2- --yes"));
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let written = std::fs::read(world.folder.path().join("book.fr.epub")).expect("it is written");
+    let found: Vec<String> = entries(written).into_iter().map(|(_, text)| text).collect();
+    let french = second.1.replace("\"en\"", "\"fr\"");
+    assert_eq!(found, [container.to_owned(), package.clone(), french, first.0]);
 }

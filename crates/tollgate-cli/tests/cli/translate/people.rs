@@ -1,6 +1,6 @@
 //! What somebody at the command line is told, and when.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -168,4 +168,110 @@ fn a_worker_prints_a_line_for_each_change() {
     });
     assert!(2 <= seen.len(), "{seen:?}");
     assert!(seen[0].starts_with(&format!("{id}: 0/{chunks} chunks")), "{seen:?}");
+}
+
+/// A model of the own network is plain http and wants no key, which somebody has to say.
+#[test]
+fn plain_http_and_no_key_are_for_those_who_say_so() {
+    let world = World::new(Settings::default());
+    let text = prose(6);
+    world.folder.write("book.txt", &text);
+    // This machine by an address that is none of loopback.
+    let lan = world.served.url().replace("127.0.0.1", "0.0.0.0");
+    let make = world.make("book.txt --yes").replace(&world.served.url(), &lan);
+    let refused = world.run(&make);
+    assert!(refused.code == 2 && refused.err.contains("--plain-http"), "{}", refused.err);
+    let keyless = make.replace("--key-file gemini.key", "--no-key");
+    let both = world.run(&format!("{make} --no-key"));
+    assert!(both.code == 2 && both.err.contains("cannot be used with"), "{}", both.err);
+    assert_eq!(world.fake.tally().calls, 0);
+    let done = world.run(&format!("{make} --plain-http"));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
+    // The fake wants a key, so it hears of none.
+    world.folder.write("other.txt", &prose(9));
+    let sent = world.run(&format!("{keyless} --plain-http").replace("book.txt", "other.txt"));
+    assert!(sent.out.contains("callers without established identity"), "{}", sent.out);
+    assert!(
+        sent.code == 1 && sent.out.contains(" --plain-http --no-key"),
+        "{}{}",
+        sent.out,
+        sent.err
+    );
+    assert!(!sent.out.contains("the key is from"), "{}", sent.out);
+}
+
+/// A proxy that says no to everything, and what it was asked for.
+fn proxy() -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("http://user:word@{}", listener.local_addr().expect("it has an address"));
+    let (asked, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream);
+            let head: Vec<String> = reader
+                .by_ref()
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            drop(
+                reader
+                    .into_inner()
+                    .write_all(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n"),
+            );
+            if asked.send(head.join("\n")).is_err() {
+                return;
+            }
+        }
+    });
+    (url, heard)
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_used_unless_the_host_is_left_out() {
+    let world = World::new(Settings::default());
+    world.folder.write("book.txt", &prose(6));
+    let make =
+        world.make("book.txt --yes").replace(&world.served.url(), "https://model.invalid:8443");
+    let (url, heard) = proxy();
+    let mut child = world
+        .folder
+        .command(&make)
+        .env("HTTPS_PROXY", &url)
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let head = heard.recv().expect("the proxy is asked");
+    kill(&mut child);
+    assert!(head.starts_with("CONNECT model.invalid:8443 HTTP/1.1\n"), "{head}");
+    assert!(head.to_lowercase().contains("proxy-authorization: basic dxnlcjp3b3jk"), "{head}");
+    let secure = ran(world.folder.command(&make).env("HTTPS_PROXY", "https://127.0.0.1:1"));
+    assert!(
+        secure.code == 2 && secure.err.contains("only proxies that begin with http://"),
+        "{}",
+        secure.err
+    );
+    // What is on this machine is called as it is.
+    let direct = ran(world
+        .folder
+        .command(&world.make("book.txt --yes --output direct.txt"))
+        .env("HTTPS_PROXY", &url));
+    assert_eq!(direct.code, 0, "{}", direct.err);
+    while heard.try_recv().is_ok() {}
+    world.folder.write("other.txt", &prose(9));
+    let left_out =
+        world.make("other.txt --yes").replace(&world.served.url(), "https://127.0.0.1:1");
+    let mut command = world.folder.command(&left_out);
+    command.env("HTTPS_PROXY", &url).env("NO_PROXY", "model.example,127.0.0.1");
+    let mut child =
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let refused = lines.map_while(Result::ok).find(|line| line.contains("cannot be reached"));
+    kill(&mut child);
+    assert!(refused.is_some_and(|line| line.contains("127.0.0.1:1 cannot be reached")));
+    assert!(heard.try_recv().is_err(), "the proxy is not asked");
 }
