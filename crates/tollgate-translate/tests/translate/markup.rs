@@ -71,7 +71,7 @@ fn hostile_pages_are_read_as_browsers_do() {
         (
             "Words\n<!-- open",
             vec!["Words"],
-            "line 1: the page ends inside a comment; what follows is kept as it is",
+            "line 2: the page ends inside a comment; what follows is kept as it is",
         ),
         (
             "<p>Words</p>\n\n<pre>rest",

@@ -158,7 +158,7 @@ fn turns_there_and_back(source: &str, format: Format) {
     let there = written(&document, Layout::Translation, turned);
     let again = Document::read(there, format).unwrap();
     // A link by its own words gets the name of its target, and may stand alone then.
-    let has_named = source.contains("]: ");
+    let has_named = source.contains("]:");
     let shown = |document: &Document| -> Vec<String> {
         match has_named {
             true => document.segments().map(|segment| segment.plain()).collect(),
