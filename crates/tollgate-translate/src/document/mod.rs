@@ -21,6 +21,7 @@ mod labels;
 mod markdown;
 mod patches;
 mod refine;
+mod render;
 mod segment;
 mod soup;
 mod srt;

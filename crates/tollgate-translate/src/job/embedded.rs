@@ -4,7 +4,7 @@
 //! search for what is due, a cache by hash, and readers beside the writer (`tollgate translate jobs`). The locks are
 //! the operating system's and go with the process, so a killed one leaves none behind.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tollgate::{BoxFuture, Span, Timestamp};
 
+use super::lock::{self, Lock};
 use super::sqlite::{self, Done, Fault};
 use super::{ChunkRecord, Claim, Counts, Hold, Job, JobState, JobStore, NewJob, Next, Step};
 use crate::error::Error;
@@ -25,9 +26,6 @@ const OPENING: &str = "jobs.lock";
 
 /// Other processes may hold the file for this long before a write fails.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
-
-/// How many processes that look at a lock one that takes it bears in a row.
-const LOOKERS_MAX: usize = 1_000;
 
 type Act = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -119,7 +117,7 @@ fn make(folder: &Path) -> Result<(), Error> {
 }
 
 /// Opens a file that only its owner may read: it has whole documents in it.
-fn private(path: &Path) -> std::io::Result<File> {
+pub(super) fn private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).read(true);
     #[cfg(unix)]
@@ -153,7 +151,7 @@ fn prepare(connection: &Connection) -> Done<()> {
     Ok(())
 }
 
-fn unusable(path: &Path, why: &str) -> Error {
+pub(super) fn unusable(path: &Path, why: &str) -> Error {
     Error::store(format!("the jobs in {} cannot be used: {why}", path.display()))
 }
 
@@ -163,14 +161,6 @@ fn said(fault: Fault, path: &Path) -> Error {
         Fault::Ours(error) => error,
     }
 }
-
-/// The lock of the process that works on a job.
-#[derive(Debug)]
-struct Lock {
-    _file: Option<File>,
-}
-
-impl Hold for Lock {}
 
 impl JobStore for EmbeddedJobs {
     fn create<'a>(&'a self, job: &'a NewJob, now: Timestamp) -> BoxFuture<'a, Result<bool, Error>> {
@@ -217,12 +207,12 @@ impl JobStore for EmbeddedJobs {
     fn enter<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, Error>> {
         Box::pin(async move {
             let file = match &self.folder {
-                Some(folder) => Some(lock(folder, id)?),
+                Some(folder) => Some(lock::take(folder, id)?),
                 None => None,
             };
             let id = id.to_owned();
             self.run(move |connection| sqlite::take_back(connection, &id)).await?;
-            Ok(Box::new(Lock { _file: file }) as Box<dyn Hold>)
+            Ok(Box::new(Lock(file)) as Box<dyn Hold>)
         })
     }
 
@@ -231,7 +221,7 @@ impl JobStore for EmbeddedJobs {
         id: &'a str,
         _now: Timestamp,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        let held = self.folder.as_deref().is_some_and(|folder| is_locked(folder, id));
+        let held = self.folder.as_deref().is_some_and(|folder| lock::is_held(folder, id));
         Box::pin(std::future::ready(Ok(held)))
     }
 
@@ -293,37 +283,5 @@ impl JobStore for EmbeddedJobs {
     ) -> BoxFuture<'a, Result<(), Error>> {
         let (hash, texts) = (*hash, texts.to_vec());
         Box::pin(self.run(move |connection| sqlite::remember(connection, &hash, &texts, now)))
-    }
-}
-
-/// Whether a process has the lock of a job.
-fn is_locked(folder: &Path, id: &str) -> bool {
-    let file = File::open(folder.join(format!("job-{id}.lock")));
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
-/// One process works on a job at a time; the lock goes with it.
-fn lock(folder: &Path, id: &str) -> Result<File, Error> {
-    let path = folder.join(format!("job-{id}.lock"));
-    let file = private(&path).map_err(|error| unusable(&path, &error.to_string()))?;
-    // Somebody who only looks has it for a moment.
-    let mut tried = file.try_lock();
-    for _ in 0..LOOKERS_MAX {
-        match &tried {
-            Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
-                drop(file.unlock());
-                std::thread::yield_now();
-                tried = file.try_lock();
-            }
-            _ => break,
-        }
-    }
-    match tried {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::store(format!(
-            "another process works on the job {id:?} in {}; wait for it, or stop it first",
-            folder.display()
-        ))),
-        Err(TryLockError::Error(error)) => Err(unusable(&path, &error.to_string())),
     }
 }

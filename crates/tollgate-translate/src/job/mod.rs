@@ -14,6 +14,7 @@
 mod chunk;
 mod draft;
 mod embedded;
+mod lock;
 mod patience;
 mod postgres;
 mod sqlite;

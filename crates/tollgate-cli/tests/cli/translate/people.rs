@@ -245,8 +245,9 @@ fn the_proxy_of_the_environment_is_used_unless_the_host_is_left_out() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    let head = heard.recv().expect("the proxy is asked");
+    let head = heard.recv_timeout(std::time::Duration::from_secs(30));
     kill(&mut child);
+    let head = head.expect("the proxy is asked");
     assert!(head.starts_with("CONNECT model.invalid:8443 HTTP/1.1\n"), "{head}");
     assert!(head.to_lowercase().contains("proxy-authorization: basic dxnlcjp3b3jk"), "{head}");
     let secure = ran(world.folder.command(&make).env("HTTPS_PROXY", "https://127.0.0.1:1"));
