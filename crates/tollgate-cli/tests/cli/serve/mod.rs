@@ -99,10 +99,10 @@ fn every_call_goes_through_a_broker_and_the_state_stays() {
 fn a_command_asks_the_broker_that_holds_its_folder() {
     let folder = Folder::new();
     let broker = Broker::start(&folder, "");
-    let (code, given) = folder.json("acquire api u1");
+    let (code, given) = folder.json("acquire video-requests u1");
     assert_eq!((code, &given["admitted"]), (0, &json!(true)));
     let used = |place: &str| {
-        folder.json(&format!("standing api u1{place}")).1["limits"][0]["used"].clone()
+        folder.json(&format!("standing video-requests u1{place}")).1["limits"][0]["used"].clone()
     };
     assert_eq!(used(&format!(" --server {}", broker.url)), json!(1));
     assert_eq!(used(""), json!(1));
@@ -112,7 +112,7 @@ fn a_command_asks_the_broker_that_holds_its_folder() {
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("--server"), "{}", ran.err);
     assert_eq!(broker.end("-TERM").0, Some(0));
-    assert_eq!(folder.run("acquire api u1").code, 0);
+    assert_eq!(folder.run("acquire video-requests u1").code, 0);
 }
 
 #[test]
