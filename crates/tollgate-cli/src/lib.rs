@@ -7,6 +7,7 @@ mod backoff;
 mod broker;
 mod config;
 mod consent;
+mod destination;
 mod drs;
 mod dynamodb;
 mod failure;

@@ -8,6 +8,7 @@ use tollgate::ErrorKind;
 
 use crate::failure::Failure;
 use crate::lines::Lines;
+use crate::show::plain;
 
 /// Who reads what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +35,19 @@ pub(crate) fn rendered(
     text: impl FnOnce() -> String,
 ) -> Result<Vec<u8>, Failure> {
     match reader {
-        Reader::Person => Ok(format!("{}\n", text()).into_bytes()),
+        Reader::Person => Ok(format!("{}\n", legible(&text())).into_bytes()),
         Reader::Program => json_line(value),
     }
 }
 
 /// Prints `text` and a line break.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
-    bytes(format!("{text}\n").as_bytes())
+    bytes(format!("{}\n", legible(text)).as_bytes())
+}
+
+/// `text` without what would steer a terminal, except line breaks. Names of files, jobs and subjects come from others.
+pub(crate) fn legible(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// Prints `value` as JSON on one line.
@@ -72,7 +78,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
 /// Prints `text` and a line break to standard error, as far as that is possible: it may be closed, full or stalled.
 pub(crate) fn error(text: &str) {
     if let Ok(lines) = Lines::start(&io::stderr(), |_| String::new()) {
-        lines.push(format!("{text}\n").as_bytes());
+        lines.push(format!("{}\n", legible(text)).as_bytes());
         lines.finish();
     }
 }
@@ -84,7 +90,7 @@ pub(crate) fn table(columns: &[&str], rows: &[Value], none: &str) -> String {
     }
     let cell = |row: &Value, column: &str| match &row[column] {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => plain(text),
         other => other.to_string(),
     };
     let mut lines: Vec<Vec<String>> =

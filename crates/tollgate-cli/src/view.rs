@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use crate::output::Reader;
+use crate::output::{Reader, legible};
 
 /// What is drawn now.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl View {
         if !self.is_on {
             return;
         }
-        let text = if self.redraws { whole() } else { brief() };
+        let text = legible(&if self.redraws { whole() } else { brief() });
         if text == self.last {
             return;
         }
@@ -42,7 +42,7 @@ impl View {
     /// Prints a line that stays; what is drawn next is below it.
     pub(crate) fn note(&mut self, line: &str) {
         if self.is_on {
-            let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+            let _ = io::stderr().write_all(format!("{}\n", legible(line)).as_bytes());
             self.leave();
         }
     }
@@ -50,7 +50,7 @@ impl View {
     /// Prints a line that stays, for programs too.
     pub(crate) fn warn(&mut self, line: &str) {
         // A warning that cannot be printed fails nothing.
-        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+        let _ = io::stderr().write_all(format!("{}\n", legible(line)).as_bytes());
         self.leave();
     }
 

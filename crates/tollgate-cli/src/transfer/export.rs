@@ -18,6 +18,7 @@ use super::progress;
 use crate::FAILED;
 use crate::args::Export;
 use crate::config::Config;
+use crate::destination::replaceable;
 use crate::failure::Failure;
 use crate::open::{self, OpenedEntries, Purpose};
 use crate::output::{self, Reader};
@@ -45,18 +46,22 @@ pub(crate) async fn export(
         }
         return Ok(report.status(reader));
     };
-    let part = part_of(file);
+    let target = replaceable(file);
+    let part = target.as_deref().map_or_else(|| file.clone(), part_of);
     let written = match create(&part).map_err(|error| unwritable(&part, &error)) {
         Ok(out) => write(config, &store, flags, BufWriter::new(out)).await,
         Err(error) => Err(error),
     };
     let finished = written.and_then(|(out, report)| {
-        finish(out, &part, file).map_err(|error| unwritable(file, &error))?;
+        finish(out, target.as_deref().map(|file| (&*part, file)))
+            .map_err(|error| unwritable(file, &error))?;
         Ok(report)
     });
     let report = finished.inspect_err(|_| {
         // What is left of it is no export.
-        let _ = fs::remove_file(&part);
+        if target.is_some() {
+            let _ = fs::remove_file(&part);
+        }
     })?;
     let value = json!({
         "file": file, "store": config.store.kind(), "taken_at": report.origin.taken_at.to_string(),
@@ -168,9 +173,13 @@ fn create(part: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
 }
 
-fn finish(out: BufWriter<File>, part: &Path, file: &Path) -> io::Result<()> {
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    fs::rename(part, file)
+/// Puts the part in the place of the file, if the export was not written to its destination itself.
+fn finish(out: BufWriter<File>, renamed: Option<(&Path, &Path)>) -> io::Result<()> {
+    let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    match renamed {
+        Some((part, file)) => out.sync_all().and_then(|()| fs::rename(part, file)),
+        None => Ok(()),
+    }
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> Error {

@@ -1,6 +1,7 @@
 //! What became of a job: its document if it is over, and what to do if it is not. It takes the jobs and nothing else, so a
 //! document can be fetched where there is neither a key nor a quota.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tollgate_translate::{FAILED_MARK, Layout};
 use super::{invalid, list, screen};
 use crate::DENIED;
 use crate::consent;
+use crate::destination::replaceable;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 
@@ -71,8 +73,8 @@ impl<'a> Account<'a> {
 
     /// Whether the file can be written, as far as can be told before anything is paid.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        match std::fs::read(&self.file) {
-            Ok(there) if self.keeps && self.mine.as_ref() != Some(&there) => {
+        match replaceable(&self.file).map(std::fs::read) {
+            Some(Ok(there)) if self.keeps && self.mine.as_ref() != Some(&there) => {
                 Err(in_the_way(&self.file))
             }
             _ => can_be_written(&self.file),
@@ -118,8 +120,15 @@ impl<'a> Account<'a> {
             );
             Failure::new(ErrorKind::Unavailable, text)
         };
+        let Some(file) = &replaceable(file) else {
+            let opened = std::fs::OpenOptions::new().write(true).open(file);
+            return opened.and_then(|mut it| it.write_all(bytes)).map_err(unwritable);
+        };
         let beside = beside(file, ".part");
         std::fs::write(&beside, bytes).map_err(unwritable)?;
+        if let Ok(there) = std::fs::metadata(file) {
+            std::fs::set_permissions(&beside, there.permissions()).map_err(unwritable)?;
+        }
         let there = if self.keeps { std::fs::read(file).ok() } else { None };
         let is_mine = |there: &Vec<u8>| there == bytes || self.mine.as_ref() == Some(there);
         let placed = match there {
@@ -220,6 +229,7 @@ pub(super) fn fields(failures: &[pipeline::Failure]) -> Vec<Value> {
 
 /// Tries to make the file that becomes `file`, and leaves nothing behind.
 pub(super) fn can_be_written(file: &Path) -> Result<(), Failure> {
+    let Some(file) = &replaceable(file) else { return Ok(()) };
     // Somebody else may be writing the document right now.
     let beside = beside(file, ".try");
     let tried = match file.is_dir() {

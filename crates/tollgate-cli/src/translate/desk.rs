@@ -22,7 +22,7 @@ use crate::args::{Provided, ProviderKind};
 use crate::config::{BrokerConfig, Config, JobsConfig, Secret, StoreConfig};
 use crate::failure::Failure;
 use crate::open::{self, Opened};
-use crate::output::Reader;
+use crate::output::{Reader, legible};
 use crate::remote::Server;
 use crate::telemetry::{self, Running};
 
@@ -269,7 +269,7 @@ pub(super) async fn jobs(config: &Config) -> Result<Jobs, Failure> {
 pub(super) fn warn(text: &str) {
     use std::io::Write as _;
     // Work goes on where nobody reads.
-    drop(writeln!(std::io::stderr(), "warning: {text}"));
+    drop(writeln!(std::io::stderr(), "warning: {}", legible(text)));
 }
 
 /// The flags that were typed, as a route.

@@ -156,10 +156,13 @@ impl Rows {
     }
 
     pub(super) fn check_limit(&self) -> Result<(), Error> {
-        if (1..=LIMIT_MAX).contains(&self.limit) {
+        let text = if !(1..=LIMIT_MAX).contains(&self.limit) {
+            format!("postgres: limit {} must be between 1 and {LIMIT_MAX}", self.limit)
+        } else if self.window == Span::ZERO {
+            "postgres: a window of 0s holds no row; give one such as 24h".to_owned()
+        } else {
             return Ok(());
-        }
-        let text = format!("postgres: limit {} must be between 1 and {LIMIT_MAX}", self.limit);
+        };
         Err(Error::new(ErrorKind::Invalid, text))
     }
 

@@ -43,7 +43,9 @@ impl Key {
     /// # Errors
     /// If none is set, or it is no key.
     pub fn from_environment(names: &[&str]) -> Result<Self, Error> {
-        let found = names.iter().find_map(|name| Some((name, edge::environment(name)?)));
+        // One that is set to nothing is not set.
+        let set = |name| edge::environment(name).filter(|text| !text.trim().is_empty());
+        let found = names.iter().find_map(|name| Some((name, set(name)?)));
         match found {
             Some((name, text)) => {
                 Self::from_origin(&text, format!("the environment variable {name}"))

@@ -41,6 +41,9 @@ pub const SLOT_POLL_MIN: Span = Span::from_millis(50);
 /// The longest pause between two asks for a slot by the first of a line, if no other limit binds.
 pub const SLOT_POLL_MAX: Span = Span::from_secs(1);
 
+/// The longest wait after a denial that was decided without the store. That may be back any moment, and know better.
+const DEGRADED_POLL: Span = Span::from_secs(1);
+
 /// A gate at which asks can wait their turn. First come, first served, per (policy, subject) and process.
 ///
 /// ```
@@ -221,6 +224,9 @@ impl<G: Gate> Queue<G> {
             let least = denial.not_before().since(denial.decided_at);
             let most = expires_at.since(denial.decided_at);
             wait = wait.clamp(SLOT_POLL_MIN, SLOT_POLL_MAX).max(least).min(most);
+        }
+        if denial.degraded {
+            wait = wait.min(DEGRADED_POLL);
         }
         let jitter = Backoff {
             base: self.jitter,

@@ -1,11 +1,58 @@
 //! A document from its plan to its last byte, whatever the provider answers, and mistakes that send nothing.
 
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
 use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
 use tollgate_translate::Layout;
 
 use super::{World, expected, prose, troubled};
 use crate::folder::Folder;
 use crate::running::Broker;
+
+/// A link keeps leading to its file, a file keeps its permissions, and a pipe gets the translation.
+#[test]
+fn the_translation_goes_where_its_output_leads() {
+    let world = World::new(Settings::default());
+    let text = prose(3);
+    world.folder.write("in.txt", &text);
+    let path = |file: &str| world.folder.path().join(file);
+    world.folder.write("real.txt", "old");
+    std::fs::set_permissions(path("real.txt"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("real.txt", path("link.txt")).unwrap();
+    let made = world.run(&world.make("in.txt --yes --output link.txt"));
+    assert_eq!(made.code, 0, "{}", made.err);
+    assert!(path("link.txt").is_symlink());
+    assert_eq!(world.read("real.txt"), expected(&text, Layout::Translation));
+    let mode = std::fs::metadata(path("real.txt")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let made = std::process::Command::new("mkfifo").arg(path("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+    let pipe = path("pipe");
+    let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
+    let made = world.run(&world.make("in.txt --yes --output pipe"));
+    assert_eq!(made.code, 0, "{}", made.err);
+    assert_eq!(reader.join().unwrap(), expected(&text, Layout::Translation));
+}
+
+/// Names that come from others cannot steer the terminal.
+#[test]
+fn control_characters_are_shown_and_not_sent_to_the_terminal() {
+    let world = World::new(Settings::default());
+    world.folder.write("a\u{1b}[2J\nb.txt", &prose(2));
+    let flags = world.make("--yes");
+    let mut words: Vec<&str> = flags.split_whitespace().collect();
+    words.insert(1, "a\u{1b}[2J\nb.txt");
+    let made = world.folder.run_with(&words);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let jobs = world.run("translate jobs");
+    let unknown = world.folder.run_with(&["translate", "status", "\u{1b}[2J"]);
+    for text in [&made.out, &made.err, &jobs.out, &unknown.err] {
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+    }
+    assert!(jobs.out.contains(r"a\u{1b}[2J\nb.txt"), "{}", jobs.out);
+    assert_eq!(jobs.out.lines().count(), 2, "{}", jobs.out);
+}
 
 /// R003.6: what a book of 400,000 words takes on the free tier, said before anything is kept or sent.
 #[test]

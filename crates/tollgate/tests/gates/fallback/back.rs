@@ -1,6 +1,8 @@
 //! Coming back: one probe, and what was spent is posted before anything else, and once.
 
-use tollgate::{Ask, Clock, Gate, OnStoreFailure, Span};
+use std::sync::Arc;
+
+use tollgate::{Ask, Clock, Gate, OnStoreFailure, Queue, Span};
 use tollgate_testing::faulty::Trouble;
 
 use super::{admitted, away};
@@ -32,6 +34,22 @@ async fn r000_10_one_probe_after_the_store_is_back_the_books_balance() {
     assert!(!denial.degraded, "over by what was let through, and exact from here on");
     let told = heard.told.lock().unwrap();
     assert!(told.len() == 2 && told[1].starts_with("ended: "), "{told:?} since {since}");
+}
+
+/// Who waits for the share of an outage asks the store soon after it is back, not when the share would have had room.
+#[tokio::test]
+async fn a_waiter_leaves_the_share_when_the_store_is_back() {
+    let policy = hourly(20, OnStoreFailure::Fallback);
+    let (store, clock, gate) = away(&policy).await;
+    let queue = Queue::new(gate, Arc::new(clock.clone()));
+    store.always(Trouble::None);
+    let since = clock.now();
+    let ask = Ask::new(&policy, "p");
+    let asked = queue.acquire_within(&ask, since + Span::from_hours(2));
+    let permit = drive(&clock, asked).await.unwrap().permit().unwrap();
+    assert!(!permit.degraded);
+    let waited = clock.now().since(since);
+    assert!(waited <= Span::from_secs(3), "{waited}");
 }
 
 /// Replies that are lost while the debt is posted: it is sent again under the same id, and charged once.
