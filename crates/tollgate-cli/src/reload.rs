@@ -104,6 +104,10 @@ impl Reload {
         if config.telemetry != self.running.telemetry || config.audit != self.running.audit {
             return refuse("[telemetry] or [audit] changed, which takes a restart");
         }
+        let serves = self.running.serves_translations;
+        if config.serves_translations != serves || serves && config.jobs != self.running.jobs {
+            return refuse("[translate] changed, which takes a restart");
+        }
         let keys = keys_of(&config)?;
         if keys.is_none() && self.needs_keys {
             return refuse(

@@ -27,6 +27,7 @@ use crate::output::{self, Reader};
 use crate::place::{Place, callable};
 use crate::reload::{Reload, Watch};
 use crate::telemetry::{self, Running};
+use crate::translate::BrokerJobs;
 
 /// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP or when it changes, as `named`.
 pub(crate) async fn run(
@@ -203,6 +204,9 @@ pub(crate) async fn assemble(
         let meters = Arc::clone(running.telemetry.meters());
         let media_type = prometheus::OPENMETRICS;
         app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
+    }
+    if config.serves_translations {
+        app = app.translations(Arc::new(BrokerJobs::new(config.jobs.clone(), Arc::clone(clock))));
     }
     if store.older_format().is_some() {
         app = app.without_ids_in_permits();

@@ -7,6 +7,15 @@ use crate::token::TOKEN_CHARS_MAX;
 /// The largest body of a request, in bytes: a full batch of long asks fits.
 pub const BODY_BYTES_MAX: usize = 256 * 1_024;
 
+/// The largest body of `POST /v1/translations`, in bytes.
+pub const TRANSLATION_BYTES_MAX: usize = 16 << 20;
+
+/// The longest that such a body may take to arrive.
+pub const TRANSLATION_WAIT_MAX: Span = Span::from_mins(5);
+
+/// The most such bodies at once, which bounds the memory that they take.
+pub const TRANSLATIONS_AT_ONCE: usize = 4;
+
 /// The longest `x-request-id` that is taken over from a caller, in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 

@@ -39,8 +39,9 @@ mod subject;
 #[cfg(feature = "serve")]
 mod tls;
 pub mod token;
-pub mod wire;
 #[cfg(feature = "serve")]
+mod translations;
+pub mod wire;
 #[cfg(feature = "serve")]
 pub use app::{App, MetricsPage, Settings};
 #[cfg(feature = "serve")]
@@ -57,3 +58,5 @@ pub use rules::check_policy_name;
 pub use server::{Drained, Listeners, run};
 #[cfg(feature = "serve")]
 pub use tls::{Tls, TlsFiles};
+#[cfg(feature = "serve")]
+pub use translations::Translations;

@@ -26,7 +26,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) audit: AuditTable,
     #[serde(default)]
-    pub(super) translate: TranslateTable,
+    pub(super) translate: Option<TranslateTable>,
     #[serde(default)]
     pub(super) policy: Vec<PolicySpec>,
     #[serde(default)]

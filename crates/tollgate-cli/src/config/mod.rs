@@ -76,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) audit: AuditSettings,
     /// Where translations are kept.
     pub(crate) jobs: JobsConfig,
+    /// Whether `[translate]` is there, so that a broker serves translations.
+    pub(crate) serves_translations: bool,
     /// What is enforced.
     pub(crate) policies: Policies,
     /// What Envoy's descriptors mean.
@@ -151,7 +153,8 @@ impl Config {
         let backoff = backoff::resolve(&text, backoff.as_ref())?;
         let strategy = StrategyConfig::resolve(&text, &strategy, &store, &policies)?;
         let audit = audit::resolve(&text, &audit)?;
-        let jobs = JobsConfig::resolve(&text, &translate, &store, folder)?;
+        let serves_translations = translate.is_some();
+        let jobs = JobsConfig::resolve(&text, &translate.unwrap_or_default(), &store, folder)?;
         let file = file.map(Path::to_owned);
         Ok(Self {
             file,
@@ -164,6 +167,7 @@ impl Config {
             keys,
             audit,
             jobs,
+            serves_translations,
             policies,
             envoy,
         })

@@ -251,8 +251,8 @@ impl<'a> Desk<'a> {
 }
 
 /// The jobs of the configuration. Until a job runs, a database that is away is waited for briefly.
-pub(super) async fn jobs(config: &Config) -> Result<Jobs, Failure> {
-    Ok(match &config.jobs {
+pub(super) async fn jobs(config: &JobsConfig) -> Result<Jobs, Failure> {
+    Ok(match config {
         JobsConfig::Embedded { path } => Jobs::impatient(EmbeddedJobs::open(path)?),
         JobsConfig::Postgres { url, schema, lease, patience: longest } => {
             let store = PostgresJobs::open(&url.read()?, schema).await?.with_lease(*lease);
@@ -301,14 +301,19 @@ pub(super) fn policy(config: &Config, route: &Route) -> Result<Policy, Failure> 
         let given = Failure::from(error);
         invalid(format!("{}; name one with --policy", given.problem().detail))
     })?;
+    check_counts(policy, route.subject.as_deref().unwrap_or_default())?;
+    Ok(policy.clone())
+}
+
+/// Whether calls of a translation can be counted for `subject` under `policy`.
+pub(super) fn check_counts(policy: &Policy, subject: &str) -> Result<(), Failure> {
+    let name = policy.name();
     if let Some(unit) = policy.units().find(|unit| !["requests", "tokens"].contains(unit)) {
         return Err(invalid(format!(
-            "the policy {name:?} counts {unit:?}, and a translation has only requests and tokens; name another with --policy"
+            "the policy {name:?} counts {unit:?}, and a translation has only requests and tokens; name another policy"
         )));
     }
-    let subject = route.subject.as_deref().unwrap_or_default();
-    tollgate::Ask::new(policy, subject).check().map_err(tollgate::Error::from)?;
-    Ok(policy.clone())
+    Ok(tollgate::Ask::new(policy, subject).check().map_err(tollgate::Error::from)?)
 }
 
 /// Whose interface the provider of `route` speaks.

@@ -18,7 +18,7 @@ use crate::output::{self, Reader, table};
 pub(super) const STOPPED: &str = "stopped";
 
 pub(super) async fn jobs(config: &Config, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?.store;
+    let store = desk::jobs(&config.jobs).await?.store;
     let mut rows = Vec::new();
     for job in store.jobs().await? {
         rows.push(row(&*store, &job).await?);
@@ -36,14 +36,22 @@ pub(super) async fn job(store: &dyn JobStore, id: &str) -> Result<Job, Failure> 
     store.job(id).await?.ok_or_else(none)
 }
 
+/// The word for the state of a job.
+pub(super) async fn state(
+    store: &dyn JobStore,
+    job: &Job,
+) -> Result<&'static str, tollgate_translate::Error> {
+    let is_left =
+        job.state == JobState::Running && !store.is_worked_on(&job.id, SystemClock.now()).await?;
+    // Nobody set another state when its process was killed or told to stop.
+    Ok(if is_left { STOPPED } else { job.state.word() })
+}
+
 /// Everything about a job in one object.
 pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failure> {
     let counts = store.counts(&job.id).await?;
     let settings = JobSettings::of(job)?;
-    let is_left =
-        job.state == JobState::Running && !store.is_worked_on(&job.id, SystemClock.now()).await?;
-    // Nobody set another state when its process was killed or told to stop.
-    let state = if is_left { STOPPED } else { job.state.word() };
+    let state = state(store, job).await?;
     let (resume_at, why) = match &job.state {
         JobState::Paused { resume_at, why } => (*resume_at, Some(why)),
         _ => (None, None),
@@ -74,7 +82,7 @@ pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failur
 }
 
 pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?.store;
+    let store = desk::jobs(&config.jobs).await?.store;
     let job = job(&*store, id).await?;
     let mut whole = row(&*store, &job).await?;
     let chunks = store.chunks(id).await?;
@@ -138,7 +146,7 @@ pub(super) async fn status(config: &Config, id: &str, reader: Reader) -> Result<
 }
 
 pub(super) async fn cancel(config: &Config, id: &str, reader: Reader) -> Result<ExitCode, Failure> {
-    let store = desk::jobs(config).await?.store;
+    let store = desk::jobs(&config.jobs).await?.store;
     let was = job(&*store, id).await?.state;
     if was.is_over() {
         return Err(invalid(format!("the job {id} is {was} already; nothing was changed")));

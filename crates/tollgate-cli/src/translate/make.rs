@@ -7,33 +7,23 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use tollgate::{Clock, Policy, Span, SystemClock};
-use tollgate_translate::job::{JobState, JobStore};
 use tollgate_translate::pipeline::{Amendment, JobSpec, Route};
-use tollgate_translate::plan::{Conditions, Micros, Plan, size_for_a_day};
-use tollgate_translate::{Calibration, Glossary, Layout, PROMPT_VERSION, Task, chunk};
+use tollgate_translate::plan::{Plan, size_for_a_day};
+use tollgate_translate::{Glossary, Layout, Task};
 
 use super::account::Account;
 use super::desk::{self, Desk};
+use super::order::{self, Order};
 use super::source::Source;
 use super::{account, invalid, max_cost, prices, read_text, sample, watch};
 use crate::DENIED;
-use crate::args::{Making, ProviderKind};
+use crate::args::Making;
 use crate::config::Config;
 use crate::consent;
 use crate::failure::Failure;
 use crate::output::{self, Reader};
 use crate::remote::Server;
-
-/// The model of Gemini, unless another is named.
-const GEMINI_MODEL: &str = "gemini-2.5-flash";
-
-/// A job that nobody set a bound for is paused, and somebody is asked, before it costs so many times what was planned.
-const ASK_ABOVE: u64 = 2;
-
-/// How much of a file's name is in the id of its job.
-const STEM_CHARS: usize = 32;
 
 pub(super) async fn run(
     flags: &Making,
@@ -61,8 +51,8 @@ pub(super) async fn run(
     if reader == Reader::Person {
         output::line(plan.to_string().trim_end())?;
     }
-    let jobs = desk::jobs(config).await?;
-    let there = identified(&mut spec, &*jobs.store).await?;
+    let jobs = desk::jobs(&config.jobs).await?;
+    let there = order::identify(&mut spec, &*jobs.store, None).await?;
     if !there {
         check_output(flags, &spec)?;
     }
@@ -157,16 +147,11 @@ fn planned(
         task.glossary = glossary(path)?;
     }
     task.instructions.clone_from(&flags.instructions);
-    let model = match (&working.model, desk::kind(&route)?) {
-        (Some(model), _) => model.as_str(),
-        (None, ProviderKind::Gemini) => GEMINI_MODEL,
-        (None, ProviderKind::Openai) => {
-            return Err(invalid("this provider has many models; name one with --model"));
-        }
-    };
-    let mut document = source.document.clone();
+    let model = order::model(working.model.as_deref(), &route)
+        .ok_or_else(|| invalid("this provider has many models; name one with --model"))?
+        .to_owned();
     let chunk_tokens = match flags.fit_rpd {
-        true => size_for_a_day(&document, &task, policy).ok_or_else(|| {
+        true => size_for_a_day(&source.document, &task, policy).ok_or_else(|| {
             let name = policy.name();
             invalid(format!(
                 "the policy {name:?} has no limit of requests per day to fit; leave --fit-rpd out"
@@ -174,27 +159,25 @@ fn planned(
         })?,
         false => flags.chunk_tokens,
     };
-    let chunks = chunk::cut(&mut document, chunk_tokens)?;
-    let mut conditions = Conditions::new(model, policy.clone(), SystemClock.now());
-    conditions.workers = working.provided.workers;
-    conditions.price = prices(working)?.of(model);
-    conditions.within = within(flags)?;
-    conditions.max_cost = max_cost(working)?;
-    let calibration = Calibration::default();
-    let plan = Plan::make(&task, &document, &chunks, chunk_tokens, &calibration, &conditions)?;
-    let mut spec = JobSpec::new("", source.bytes.clone(), document.format(), task, model);
-    spec.chapters.clone_from(&source.chapters);
+    let order = Order {
+        source,
+        task,
+        chunk_tokens,
+        workers: working.provided.workers,
+        price: prices(working)?.of(&model),
+        model,
+        within: within(flags)?,
+        max_cost: max_cost(working)?,
+        layout: if flags.bilingual { Layout::Bilingual } else { Layout::Translation },
+        route,
+    };
+    let (mut spec, plan) = order.planned(policy)?;
     let file = source.file.as_path();
-    spec.name = file.display().to_string();
-    spec.chunk_tokens = chunk_tokens;
-    (spec.price, spec.max_cost) = (conditions.price, conditions.max_cost);
-    spec.ask_above = plan.cost_micros.map(|Micros(cost)| Micros(cost.saturating_mul(ASK_ABOVE)));
-    spec.layout = if flags.bilingual { Layout::Bilingual } else { Layout::Translation };
     let output = working.output.clone().unwrap_or_else(|| beside(file, spec.task.to.tag()));
     let output = std::path::absolute(&output)
         .map_err(|error| invalid(format!("{} cannot be a file: {error}", output.display())))?;
     spec.output = Some(output.display().to_string());
-    (spec.overwrites, spec.route) = (working.output.is_some(), route);
+    spec.overwrites = working.output.is_some();
     Ok((spec, plan))
 }
 
@@ -238,47 +221,4 @@ fn check_output(flags: &Making, spec: &JobSpec) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// Gives the job its id, and says whether it is there already. One that was cancelled is left behind.
-async fn identified(spec: &mut JobSpec, store: &dyn JobStore) -> Result<bool, Failure> {
-    let mut hash = Sha256::new();
-    let mut part = |bytes: &[u8]| {
-        hash.update((bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    let task = &spec.task;
-    let rest = json!([
-        PROMPT_VERSION,
-        task.from,
-        task.to,
-        task.glossary.terms(),
-        task.instructions,
-        task.context_tokens,
-        spec.chunk_tokens,
-        spec.model,
-        spec.layout,
-        spec.output,
-        spec.format,
-        spec.chapters
-    ]);
-    part(&spec.document);
-    part(rest.to_string().as_bytes());
-    let hash: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let stem = Path::new(&spec.name).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let stem: String = stem.chars().map(plain).take(STEM_CHARS).collect();
-    let stem = match stem.trim_matches('-') {
-        "" => "document",
-        stem => stem,
-    };
-    let first = format!("{stem}-{}-{hash}", task.to.tag().to_ascii_lowercase());
-    spec.id.clone_from(&first);
-    for number in 2.. {
-        match store.job(&spec.id).await?.map(|job| job.state) {
-            Some(JobState::Cancelled) => spec.id = format!("{first}-{number}"),
-            found => return Ok(found.is_some()),
-        }
-    }
-    Ok(false)
 }

@@ -1,11 +1,13 @@
 //! `tollgate translate`: long documents within a provider's quota, and the jobs that they are.
 
 mod account;
+mod broker_jobs;
 mod desk;
 mod lambda;
 mod list;
 mod make;
 mod metrics;
+mod order;
 mod outages;
 mod sample;
 mod screen;
@@ -28,6 +30,7 @@ use crate::incidents;
 use crate::output::Reader;
 use crate::remote::Server;
 use account::Account;
+pub(crate) use broker_jobs::BrokerJobs;
 use desk::Desk;
 
 /// Does what `flags` say. The exit status of a document that is not whole is 1.
@@ -65,7 +68,7 @@ pub(crate) async fn run(
                 Some(address) => Some(metrics::Page::bind(address, &config).await?),
                 None => None,
             };
-            let jobs = desk::jobs(&config).await?;
+            let jobs = desk::jobs(&config.jobs).await?;
             let desk = Desk::open(jobs, &provided, &config, server, named, reader).await?;
             let done = match desk.check() {
                 Ok(()) => watch::worker(&desk, page).await,
@@ -77,7 +80,7 @@ pub(crate) async fn run(
         Some(TranslateCommand::Lambda { provided }) => {
             // The package of a function cannot be written to.
             config.telemetry.incident_file = incidents::writable(&config.telemetry.incident_file);
-            let jobs = desk::jobs(&config).await?;
+            let jobs = desk::jobs(&config.jobs).await?;
             let desk = Desk::open(jobs, &provided, &config, server, named, reader).await?;
             let done = lambda::serve(&desk).await;
             desk.close().await;
@@ -98,7 +101,7 @@ async fn resume(
     let prices = prices(working)?;
     let route = desk::typed(&working.provided);
     let (jobs, changes) =
-        (desk::jobs(config).await?, working.model.is_some() || max_cost.is_some());
+        (desk::jobs(&config.jobs).await?, working.model.is_some() || max_cost.is_some());
     let again = desk::again(&working.provided, server.as_ref(), named);
     let output = working.output.as_deref();
     let store = Arc::clone(&jobs.store);

@@ -48,14 +48,25 @@ impl Source {
         };
         let bytes = bytes
             .map_err(|error| invalid(format!("{} cannot be read: {error}", file.display())))?;
-        let read = match flags.strict {
+        Self::parse(file, bytes, format, flags.strict, flags.chapters.as_deref())
+    }
+
+    /// A document of `file` that was read already.
+    pub(super) fn parse(
+        file: PathBuf,
+        bytes: Vec<u8>,
+        format: Format,
+        is_strict: bool,
+        chapters: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let read = match is_strict {
             true => Document::read_strict(bytes.clone(), format),
             false => Document::read(bytes.clone(), format),
         };
         let failed =
             |error: tollgate_translate::Error| invalid(format!("{}: {error}", file.display()));
         let mut document = read.map_err(failed)?;
-        let chapters: Option<Chapters> = flags.chapters.as_deref().map(str::parse).transpose()?;
+        let chapters: Option<Chapters> = chapters.map(str::parse).transpose()?;
         if let Some(chapters) = &chapters {
             document.choose(chapters).map_err(failed)?;
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -28,7 +28,7 @@ use tollgate::{
 
 use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditSettings, Auditor};
-use crate::bounds::REFUSED_EVERY;
+use crate::bounds::{REFUSED_EVERY, TRANSLATIONS_AT_ONCE};
 use crate::closing::Closing;
 use crate::grpc::envoy::EnvoyMap;
 use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
@@ -36,6 +36,7 @@ use crate::resp::THROTTLE_POLICY;
 use crate::rules::Rules;
 use crate::stats::Stats;
 use crate::token;
+use crate::translations::Translations;
 use crate::wire::StoreHealth;
 pub use settings::Settings;
 
@@ -62,6 +63,9 @@ pub struct App {
     watching: Watching,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
     serves_only_metrics: bool,
+    translations: Option<Arc<dyn Translations>>,
+    /// Places for documents that arrive.
+    uploads: Semaphore,
 }
 
 /// Who hears of incidents, and remembers what led to them.
@@ -121,6 +125,8 @@ impl App {
             watching: Watching { recorder: Arc::default(), observer: Arc::new(Nobody) },
             metrics: None,
             serves_only_metrics: false,
+            translations: None,
+            uploads: Semaphore::new(TRANSLATIONS_AT_ONCE),
         })
     }
 
@@ -148,6 +154,18 @@ impl App {
 
     pub(crate) const fn serves_only_metrics(&self) -> bool {
         self.serves_only_metrics
+    }
+
+    /// Serves `/v1/translations` with the jobs of `jobs`; without it these calls answer 404.
+    #[must_use]
+    pub fn translations(mut self, jobs: Arc<dyn Translations>) -> Self {
+        self.translations = Some(jobs);
+        self
+    }
+
+    /// The translation jobs, and places for documents that arrive.
+    pub(crate) fn translation_jobs(&self) -> Option<(&dyn Translations, &Semaphore)> {
+        self.translations.as_deref().map(|jobs| (jobs, &self.uploads))
     }
 
     pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {

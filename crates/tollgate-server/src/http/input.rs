@@ -21,7 +21,7 @@ use super::reply;
 use crate::app::App;
 use crate::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX};
 use crate::wire::{Problem, StandingQuery};
-use tollgate::within;
+use tollgate::{Span, within};
 
 /// A body of JSON.
 pub(super) struct Json<T>(pub(super) T);
@@ -45,6 +45,20 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    read_within(app, headers, body, (BODY_BYTES_MAX, BODY_WAIT_MAX)).await
+}
+
+/// The same with other bounds: of at most so many bytes that arrive within this time.
+pub(super) async fn read_within<T: DeserializeOwned, B>(
+    app: &App,
+    headers: &HeaderMap,
+    body: B,
+    (bytes_max, wait_max): (usize, Span),
+) -> Result<T, Problem>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     if !is_json(headers) {
         let detail = "send JSON, and say so: content-type: application/json";
         return Err(Problem::new(415, "unsupported-media-type", detail));
@@ -53,14 +67,14 @@ where
         let detail = format!("send the body as it is, without content-encoding: {coding:?}");
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
-    let body = whole(Limited::new(body, BODY_BYTES_MAX));
-    let arrived = within(app.clock(), BODY_WAIT_MAX, body).await;
+    let body = whole(Limited::new(body, bytes_max));
+    let arrived = within(app.clock(), wait_max, body).await;
     let arrived = arrived.ok_or_else(|| {
-        Problem::new(408, "timeout", format!("the body did not arrive within {BODY_WAIT_MAX}"))
+        Problem::new(408, "timeout", format!("the body did not arrive within {wait_max}"))
     })?;
     let body = arrived.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            let detail = format!("a body has at most {BODY_BYTES_MAX} bytes; send less at once");
+            let detail = format!("a body has at most {bytes_max} bytes; send less at once");
             return Problem::new(413, "too-large", detail);
         }
         Problem::invalid("the body did not arrive whole")

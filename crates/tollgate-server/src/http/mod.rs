@@ -20,6 +20,7 @@ mod permits;
 mod reply;
 pub(crate) mod request_id;
 mod routes;
+mod translations;
 mod unread;
 
 use std::sync::Arc;
@@ -68,7 +69,10 @@ fn routes(app: &Arc<App>) -> Routes {
         .route("/v1/settle", post(permits::settle))
         .route("/v1/release", post(permits::release))
         .route("/v1/renew", post(permits::renew))
-        .route("/v1/violations", post(manage::violation));
+        .route("/v1/violations", post(manage::violation))
+        .route("/v1/translations", post(translations::create))
+        .route("/v1/translations/{id}", get(translations::find).delete(translations::cancel))
+        .route("/v1/translations/{id}/document", get(translations::document));
     let inspect = Routes::new().route("/v1/standing", get(manage::standing));
     let inspect_all = Routes::new()
         .route("/v1/policies", get(manage::policies))

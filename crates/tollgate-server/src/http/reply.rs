@@ -32,6 +32,11 @@ pub(super) fn text(media_type: &'static str, text: String) -> Response {
     whole(200, media_type, text.into()).map(Body::new)
 }
 
+/// `bytes` of `media_type` with status 200.
+pub(super) fn bytes(media_type: &'static str, bytes: Vec<u8>) -> Response<Full<Bytes>> {
+    whole(200, media_type, bytes.into())
+}
+
 /// `problem` with its own status.
 pub(super) fn problem(problem: &Problem) -> Response {
     json(problem.status, PROBLEM_JSON, problem)

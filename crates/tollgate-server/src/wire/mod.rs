@@ -18,6 +18,7 @@ mod problem;
 mod request;
 mod stats;
 pub(crate) mod text;
+mod translation;
 
 #[cfg(feature = "serve")]
 pub(crate) use admission::admission;
@@ -45,3 +46,4 @@ pub use request::{
     SettleRequest, StandingQuery, ViolationRequest, named_costs,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};
+pub use translation::{GlossaryTerm, Translation, TranslationRequest};

@@ -81,6 +81,23 @@ impl Default for Options {
     }
 }
 
+impl JobSpec {
+    /// Cuts the document into chunks: the job as a store keeps it. A long document takes a while.
+    ///
+    /// # Errors
+    /// If the document cannot be read, or a setting is wrong.
+    pub fn prepare(&self) -> Result<NewJob, Error> {
+        let book = Book::new(self)?;
+        Ok(NewJob {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            document: self.document.clone(),
+            settings: book.settings_json()?,
+            chunks: book.chunks(),
+        })
+    }
+}
+
 /// Translates jobs. Clones are the same pipeline.
 #[derive(Clone, Debug)]
 pub struct Pipeline(Arc<Engine>);
@@ -130,15 +147,7 @@ impl Pipeline {
     /// # Errors
     /// If the document cannot be read, a setting is wrong, or the job cannot be kept.
     pub async fn submit(&self, spec: &JobSpec) -> Result<bool, Error> {
-        let book = Book::new(spec)?;
-        let job = NewJob {
-            id: spec.id.clone(),
-            name: spec.name.clone(),
-            document: spec.document.clone(),
-            settings: book.settings_json()?,
-            chunks: book.chunks(),
-        };
-        self.0.store.create(&job, self.0.clock.now()).await
+        self.0.store.create(&spec.prepare()?, self.0.clock.now()).await
     }
 
     /// Does not want a job any more. Calls that are under way are finished; nothing new begins.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Route;
 use crate::chunk::CHUNK_TOKENS;
 use crate::error::Error;
-use crate::job::Job;
+use crate::job::{Job, NewJob};
 use crate::plan::{Micros, Price};
 use crate::{Chapters, Format, Language, Layout, Task, Term};
 
@@ -150,8 +150,24 @@ impl JobSettings {
     /// # Errors
     /// If they cannot be read.
     pub fn of(job: &Job) -> Result<Self, Error> {
-        serde_json::from_str(&job.settings).map_err(|error| {
-            Error::store(format!("the settings of the job {:?} cannot be read: {error}", job.id))
+        Self::parse(&job.id, &job.settings)
+    }
+
+    /// Whether `job` and `other` translate in the same way, whatever bounds their cost. The documents are not compared.
+    ///
+    /// # Errors
+    /// If the settings of either cannot be read.
+    pub fn is_same_work(job: &NewJob, other: &Job) -> Result<bool, Error> {
+        let wanted = Self::parse(&job.id, &job.settings)?;
+        let kept = Self::of(other)?;
+        let Self { price, max_cost, ask_above, digest, .. } = wanted.clone();
+        // The bound may have been raised since, and the digest tells versions of the program apart.
+        Ok(Self { price, max_cost, ask_above, digest, ..kept } == wanted)
+    }
+
+    fn parse(id: &str, settings: &str) -> Result<Self, Error> {
+        serde_json::from_str(settings).map_err(|error| {
+            Error::store(format!("the settings of the job {id:?} cannot be read: {error}"))
         })
     }
 

@@ -9,7 +9,7 @@ use super::calls::{Call, Gives, Takes};
 use crate::wire::{Admitted, Denied, PROBLEM_JSON, Problem};
 
 /// Fields of a response, by their name in `components`.
-const FIELDS: [(&str, &str, &str, &str); 8] = [
+const FIELDS: [(&str, &str, &str, &str); 10] = [
     (
         "RateLimit",
         "RateLimit",
@@ -42,6 +42,8 @@ const FIELDS: [(&str, &str, &str, &str); 8] = [
         "string",
         "The permit, for whoever answers the request to settle or release.",
     ),
+    ("Disposition", "Content-Disposition", "string", "A file name made of the id and the format."),
+    ("NoSniff", "X-Content-Type-Options", "string", "Always `nosniff`."),
     ("WwwAuthenticate", "WWW-Authenticate", "string", "How to send a key."),
 ];
 
@@ -63,9 +65,14 @@ const PROBLEMS: [(u16, &str, &str, &[&str]); 11] = [
     (400, "Invalid", "Bad input, which `detail` names together with what would be right.", &[]),
     (401, "Unauthenticated", "No key, a wrong one, or one that expired.", &["WwwAuthenticate"]),
     (403, "Forbidden", "The key lacks the scope that is named.", &["WwwAuthenticate"]),
-    (404, "NotFound", "No such policy, or nothing at this path.", &[]),
+    (404, "NotFound", "No such policy or job, or nothing at this path.", &[]),
     (408, "Timeout", "The body did not arrive in time.", &[]),
-    (409, "Conflict", "The id was used with other costs.", &[]),
+    (
+        409,
+        "Conflict",
+        "The id was used with other costs or another document, or the document is not finished.",
+        &[],
+    ),
     (410, "Expired", "The permit or its slot is too old.", &[]),
     (413, "TooLarge", "The body is too large.", &[]),
     (415, "UnsupportedMediaType", "The body is not said to be JSON.", &[]),
@@ -114,6 +121,12 @@ pub(super) fn of(call: &Call, schemas: &mut Schemas) -> Map<String, Value> {
         Gives::Text(media_type) => {
             response("A page.", media_type, &json!({ "type": "string" }), &[])
         }
+        Gives::File => response(
+            "The file.",
+            "application/octet-stream",
+            &json!({ "type": "string", "contentMediaType": "application/octet-stream" }),
+            &["Disposition", "NoSniff"],
+        ),
         Gives::Decision | Gives::Passage => {
             let is_passage = matches!(call.gives, Gives::Passage);
             let schema = json!(schemas.answers.subschema_for::<Admitted>());

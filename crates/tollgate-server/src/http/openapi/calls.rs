@@ -7,7 +7,7 @@ use crate::wire::{
     AcquireRequest, Admitted, AuditQuery, AuditResponse, BatchRequest, BatchResponse, Changed,
     ChargeRequest, CloseRequest, ForwardAuthQuery, OverrideDescription, OverrideRequest,
     PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse,
-    StatsResponse, TopQuery, TopResponse, ViolationRequest,
+    StatsResponse, TopQuery, TopResponse, Translation, TranslationRequest, ViolationRequest,
 };
 
 /// Describes a structure.
@@ -39,6 +39,8 @@ pub(super) enum Gives {
     /// The same, for a proxy.
     Passage,
     Text(&'static str),
+    /// The bytes of a file.
+    File,
     /// Any object of JSON.
     Object,
 }
@@ -97,6 +99,35 @@ pub(super) const CALLS: &[Call] = &[
     .body(of::<ViolationRequest>)
     .gives(Gives::Json(super::members::incident))
     .problems(&PERMITTED),
+    post(
+        "/v1/translations",
+        "translate",
+        "Creates a translation job for workers, or returns the one that an equal request created.",
+    )
+    .scope(Scope::Acquire)
+    .body(of::<TranslationRequest>)
+    .gives(Gives::Json(of::<Translation>))
+    .problems(&ASKED),
+    get("/v1/translations/{id}", "translation", "How far a translation job is.")
+        .scope(Scope::Acquire)
+        .gives(Gives::Json(of::<Translation>))
+        .problems(&NAMED),
+    delete(
+        "/v1/translations/{id}",
+        "cancelTranslation",
+        "Cancels a translation job; calls that are under way are finished.",
+    )
+    .scope(Scope::Acquire)
+    .gives(Gives::Json(of::<Changed>))
+    .problems(&NAMED),
+    get(
+        "/v1/translations/{id}/document",
+        "translatedDocument",
+        "The document of a finished translation job, byte for byte.",
+    )
+    .scope(Scope::Acquire)
+    .gives(Gives::File)
+    .problems(&ASKED),
     get("/v1/standing", "standing", "Where a subject stands, consuming nothing.")
         .scope(Scope::Inspect)
         .query(of::<StandingQuery>)
