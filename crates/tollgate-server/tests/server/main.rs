@@ -27,6 +27,7 @@ mod resp_throttle;
 mod shutdown;
 mod tls;
 mod tokens;
+mod translations;
 mod upstream;
 mod violations;
 mod waiting;

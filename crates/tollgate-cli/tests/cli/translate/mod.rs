@@ -3,6 +3,7 @@
 mod cost;
 mod documents;
 mod formats;
+mod http;
 mod metrics;
 mod outages;
 mod pauses;

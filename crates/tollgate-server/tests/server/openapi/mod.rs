@@ -1,6 +1,7 @@
 //! The OpenAPI document: held against the router, against real answers, and called by schemathesis.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_server::keys::{Key, KeyHash, Scopes};
@@ -8,6 +9,7 @@ use tollgate_testing::servers::{schemathesis, violations};
 
 use crate::client::{Answer, Server};
 use crate::forward::ask_of;
+use crate::translations::{COMPLETED, MemoryJobs};
 
 async fn document(server: &Server) -> Value {
     let answer = server.get("/openapi.json").await;
@@ -65,6 +67,8 @@ impl Tour {
         assert_eq!(answer.status, status, "{method} {target}: {}", answer.text);
         let path = match target.split('?').next().unwrap() {
             named if named.contains("/overrides/") => "/v1/policies/{name}/overrides/{subject}",
+            named if named.ends_with("/document") => "/v1/translations/{id}/document",
+            named if named.starts_with("/v1/translations/") => "/v1/translations/{id}",
             path => path,
         };
         let usual = [
@@ -76,18 +80,24 @@ impl Tour {
             "x-request-id",
         ];
         let fields: Vec<&str> = answer.names().filter(|name| !usual.contains(name)).collect();
+        let media_type = answer.field("content-type");
+        let body = match media_type {
+            Some("application/octet-stream") => json!(answer.text),
+            _ => answer.json(),
+        };
         self.seen.push(json!({
             "path": path, "method": method, "status": status, "fields": fields,
-            "media_type": answer.field("content-type"), "body": answer.json(),
+            "media_type": media_type, "body": body,
         }));
-        answer.json()
+        body
     }
 }
 
 /// R002.4: every call is made, in every way that ends differently; what comes back is what the document says.
 #[tokio::test]
 async fn real_answers_are_as_described() {
-    let server = Server::serving(|app| app.legacy_fields(true)).await;
+    let jobs = Arc::new(MemoryJobs::default());
+    let server = Server::serving(|app| app.legacy_fields(true).translations(jobs)).await;
     let document = document(&server).await;
     let mut tour = Tour { server, seen: Vec::new() };
     let ask = |id: &str, tokens: u64| json!({ "policy": "gemini", "subject": "p7", "costs": { "tokens": tokens }, "id": id });
@@ -154,6 +164,32 @@ async fn real_answers_are_as_described() {
     let until = json!({ "policy": "gemini", "subject": "p7", "limit": "rpm", "until": "2026-11-15T06:00:00Z" });
     tour.call(200, "post", "/v1/close", &until).await;
 
+    let order = |id: &str, name: &str, text: &str| json!({ "policy": "gemini", "subject": "p7", "to": "fr", "format": "txt", "document": text, "id": id, "name": name });
+    let jobs = "/v1/translations";
+    tour.call(200, "post", jobs, &order("one", "one.txt", "hello")).await;
+    tour.call(200, "post", jobs, &order("two", COMPLETED, "hello")).await;
+    tour.call(409, "post", jobs, &order("one", "one.txt", "good bye")).await;
+    tour.call(400, "post", jobs, &json!({})).await;
+    tour.call(
+        404,
+        "post",
+        jobs,
+        &json!({ "policy": "none", "subject": "p7", "to": "fr", "format": "txt" }),
+    )
+    .await;
+    for (status, method, target) in [
+        (200, "get", "/v1/translations/one"),
+        (404, "get", "/v1/translations/none"),
+        (503, "get", "/v1/translations/away"),
+        (409, "get", "/v1/translations/one/document"),
+        (200, "get", "/v1/translations/two/document"),
+        (404, "get", "/v1/translations/none/document"),
+        (200, "delete", "/v1/translations/one"),
+        (404, "delete", "/v1/translations/none"),
+    ] {
+        tour.call(status, method, target, &Value::Null).await;
+    }
+
     let folder = tempfile::tempdir().unwrap();
     let wrong = |seen: &[Value]| {
         violations(&document.to_string(), &json!(seen).to_string(), folder.path()).unwrap()
@@ -181,7 +217,11 @@ async fn real_answers_are_as_described() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
     let key = Key::new("all", KeyHash::of("all"), Scopes::all());
-    let server = Server::guarded([key]).await;
+    let server = Server::serving(|app| {
+        app.replace_keys(Some([key].into_iter().collect()));
+        app.translations(Arc::new(MemoryJobs::default()))
+    })
+    .await;
     let url = format!("http://{}", server.address);
     let report = tokio::task::spawn_blocking(move || {
         let folder = tempfile::tempdir().unwrap();
