@@ -71,7 +71,8 @@ fn routes(app: &Arc<App>) -> Routes {
         .route("/v1/renew", post(permits::renew))
         .route("/v1/violations", post(manage::violation))
         .route("/v1/translations", post(translations::create))
-        .route("/v1/translations/{id}", get(translations::find).delete(translations::cancel))
+        .route("/v1/translations/{id}", get(translations::find))
+        .route("/v1/translations/{id}/cancel", post(translations::cancel))
         .route("/v1/translations/{id}/document", get(translations::document));
     let inspect = Routes::new().route("/v1/standing", get(manage::standing));
     let inspect_all = Routes::new()

@@ -13,12 +13,13 @@ use axum::http::header::{CONTENT_DISPOSITION, RETRY_AFTER, X_CONTENT_TYPE_OPTION
 use axum::response::Response;
 use tollgate::{Error, ErrorKind};
 
-use super::{input, reply};
+use super::input::{self, Json};
+use super::reply;
 use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::{TRANSLATION_BYTES_MAX, TRANSLATION_WAIT_MAX};
 use crate::translations::Translations;
-use crate::wire::{Changed, Problem, Translation, TranslationRequest, kind_name};
+use crate::wire::{CancelRequest, Changed, Problem, Translation, TranslationRequest, kind_name};
 
 /// After how many seconds to retry when the job store is unavailable.
 const RETRY_SECS: u64 = 5;
@@ -107,11 +108,13 @@ pub(super) async fn document(
     }
 }
 
-/// `DELETE /v1/translations/{id}`: cancels a job.
+/// `POST /v1/translations/{id}/cancel`: cancels a job, which stays to be seen.
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     named: Named,
+    // It says nothing. A web page of another site cannot send JSON.
+    _: Json<CancelRequest>,
 ) -> Response {
     let (jobs, job) = match found(&app, &caller, named).await {
         Ok(found) => found,

@@ -46,4 +46,4 @@ pub use request::{
     SettleRequest, StandingQuery, ViolationRequest, named_costs,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};
-pub use translation::{GlossaryTerm, Translation, TranslationRequest};
+pub use translation::{CancelRequest, GlossaryTerm, Translation, TranslationRequest};

@@ -74,6 +74,12 @@ pub struct GlossaryTerm {
     pub note: Option<String>,
 }
 
+/// The body of `POST /v1/translations/{id}/cancel`, an object without members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequest {}
+
 /// A translation job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "serve", derive(schemars::JsonSchema))]

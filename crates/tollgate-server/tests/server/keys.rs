@@ -42,7 +42,7 @@ async fn a_key_allows_its_scope_and_nothing_else() {
         ("POST", "/v1/renew", "{}", "acquire"),
         ("POST", "/v1/translations", "{}", "acquire"),
         ("GET", "/v1/translations/book", "", "acquire"),
-        ("DELETE", "/v1/translations/book", "", "acquire"),
+        ("POST", "/v1/translations/book/cancel", "{}", "acquire"),
         ("GET", "/v1/translations/book/document", "", "acquire"),
         ("GET", STANDING, "", "inspect"),
         ("GET", "/v1/policies", "", "inspect"),

@@ -56,9 +56,10 @@ impl Caller {
         answer(request.header("authorization", self.who()).call())
     }
 
-    fn delete(&self, id: &str) -> Answer {
-        let request = self.agent.delete(format!("{}/v1/translations/{id}", self.url));
-        answer(request.header("authorization", self.who()).call())
+    fn cancel(&self, id: &str) -> Answer {
+        let request = self.agent.post(format!("{}/v1/translations/{id}/cancel", self.url));
+        let request = request.content_type("application/json").header("authorization", self.who());
+        answer(request.send("{}"))
     }
 
     fn who(&self) -> String {
@@ -194,21 +195,21 @@ fn r003_11_a_repeated_request_is_the_same_job_and_a_cancelled_one_stays_so() {
     }
     assert_eq!(world.jobs().len(), 3);
 
-    assert_eq!(caller.delete(&id).json(), json!({ "changed": true }));
-    assert_eq!(caller.delete(&id).json(), json!({ "changed": false }));
+    assert_eq!(caller.cancel(&id).json(), json!({ "changed": true }));
+    assert_eq!(caller.cancel(&id).json(), json!({ "changed": false }));
     assert_eq!(caller.get(&id).json()["state"], "cancelled");
     assert_eq!(caller.get(&format!("{id}/document")).status, 409);
     for job in world.jobs() {
-        let _ = caller.delete(job["id"].as_str().expect("an id"));
+        let _ = caller.cancel(job["id"].as_str().expect("an id"));
     }
     let anew = caller.create(&one);
     assert_eq!(anew, format!("{id}-2"));
     let _worker = Worker::start(&world, &format!("--server {}", broker.url));
     let job = caller.wait_for(&anew, "completed");
     assert_eq!(world.fake.tally().calls, job["chunks"], "nothing of the cancelled ones");
-    assert_eq!(caller.delete(&anew).json(), json!({ "changed": false }), "it is over");
+    assert_eq!(caller.cancel(&anew).json(), json!({ "changed": false }), "it is over");
     assert_eq!(caller.get(&anew).json()["state"], "completed");
-    for missing in [caller.get("none"), caller.get("none/document"), caller.delete("none")] {
+    for missing in [caller.get("none"), caller.get("none/document"), caller.cancel("none")] {
         assert_eq!(missing.problem(), (404, "not-found".to_owned()), "{}", missing.text);
     }
 }
@@ -229,7 +230,7 @@ fn r003_11_a_key_reaches_the_jobs_of_its_policies_and_subjects() {
     let refused = other.post(&body);
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()), "{}", refused.text);
     let document = format!("{id}/document");
-    for refused in [other.get(&id), other.get(&document), other.delete(&id), reader.get(&id)] {
+    for refused in [other.get(&id), other.get(&document), other.cancel(&id), reader.get(&id)] {
         assert_eq!(refused.problem(), (403, "forbidden".to_owned()), "{}", refused.text);
         assert!(!refused.text.contains("project"), "{}", refused.text);
     }
@@ -324,7 +325,7 @@ fn r003_11_a_job_store_that_is_away_is_a_503_until_it_is_back() {
     let id = caller.create(&body);
     server.process().kill().expect("it runs");
     away(&caller.get(&id));
-    away(&caller.delete(&id));
+    away(&caller.cancel(&id));
     let acquired = world.run(&format!("acquire wide alice --server {}", broker.url));
     assert_eq!(acquired.code, 0, "{}", acquired.err);
     server.restart().expect("it comes back");
@@ -336,7 +337,7 @@ fn r003_11_a_broker_without_the_table_says_what_to_configure() {
     let world = World::new(Settings::default());
     let broker = Broker::start(&world.folder, "");
     let caller = Caller::of(&broker, "");
-    for answer in [caller.post(&order("A text.")), caller.get("any"), caller.delete("any")] {
+    for answer in [caller.post(&order("A text.")), caller.get("any"), caller.cancel("any")] {
         assert_eq!(answer.problem(), (404, "not-found".to_owned()));
         assert!(answer.text.contains("[translate]"), "{}", answer.text);
     }

@@ -4,10 +4,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::keys::Scope;
 use crate::wire::{
-    AcquireRequest, Admitted, AuditQuery, AuditResponse, BatchRequest, BatchResponse, Changed,
-    ChargeRequest, CloseRequest, ForwardAuthQuery, OverrideDescription, OverrideRequest,
-    PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse,
-    StatsResponse, TopQuery, TopResponse, Translation, TranslationRequest, ViolationRequest,
+    AcquireRequest, Admitted, AuditQuery, AuditResponse, BatchRequest, BatchResponse,
+    CancelRequest, Changed, ChargeRequest, CloseRequest, ForwardAuthQuery, OverrideDescription,
+    OverrideRequest, PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery,
+    StandingResponse, StatsResponse, TopQuery, TopResponse, Translation, TranslationRequest,
+    ViolationRequest,
 };
 
 /// Describes a structure.
@@ -112,12 +113,13 @@ pub(super) const CALLS: &[Call] = &[
         .scope(Scope::Acquire)
         .gives(Gives::Json(of::<Translation>))
         .problems(&NAMED),
-    delete(
-        "/v1/translations/{id}",
+    post(
+        "/v1/translations/{id}/cancel",
         "cancelTranslation",
         "Cancels a translation job; calls that are under way are finished.",
     )
     .scope(Scope::Acquire)
+    .body(of::<CancelRequest>)
     .gives(Gives::Json(of::<Changed>))
     .problems(&NAMED),
     get(

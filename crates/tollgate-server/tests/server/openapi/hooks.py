@@ -16,7 +16,7 @@ def mend(ask):
     if "policy" in ask:
         ask["policy"] = known(ask["policy"])
     wait = ask.get("wait_ms")
-    if isinstance(wait, int) and not isinstance(wait, bool) and 0 <= wait <= 300_000:
+    if isinstance(wait, (int, float)) and not isinstance(wait, bool) and 0 <= wait <= 300_000:
         ask["wait_ms"] = 0
     costs = ask.get("costs")
     if isinstance(costs, dict) and costs and ask.get("policy") == "gemini":

@@ -68,6 +68,7 @@ impl Tour {
         let path = match target.split('?').next().unwrap() {
             named if named.contains("/overrides/") => "/v1/policies/{name}/overrides/{subject}",
             named if named.ends_with("/document") => "/v1/translations/{id}/document",
+            named if named.ends_with("/cancel") => "/v1/translations/{id}/cancel",
             named if named.starts_with("/v1/translations/") => "/v1/translations/{id}",
             path => path,
         };
@@ -184,10 +185,12 @@ async fn real_answers_are_as_described() {
         (409, "get", "/v1/translations/one/document"),
         (200, "get", "/v1/translations/two/document"),
         (404, "get", "/v1/translations/none/document"),
-        (200, "delete", "/v1/translations/one"),
-        (404, "delete", "/v1/translations/none"),
     ] {
         tour.call(status, method, target, &Value::Null).await;
+    }
+    for (status, id) in [(200, "one"), (404, "none")] {
+        let target = format!("/v1/translations/{id}/cancel");
+        tour.call(status, "post", &target, &json!({})).await;
     }
 
     let folder = tempfile::tempdir().unwrap();
