@@ -70,6 +70,7 @@ fn a_wrong_file_is_refused_whole() {
     refused(Some(format!("[server]\nhttp = \"127.0.0.1:1\"\n{}", config(2))), "[server] changed");
     refused(Some(format!("[audit]\nrecord = \"all\"\n{}", config(2))), "[telemetry] or [audit]");
     refused(Some(config(2).replace("memory", "embedded")), "[store] or [fallback] changed");
+    refused(Some(format!("[translate]\n{}", config(2))), "[translate] changed");
     refused(None, "the configuration is gone");
     folder.write("tollgate.toml", &config(5));
     assert_eq!(broker.line(), "reloaded\n");

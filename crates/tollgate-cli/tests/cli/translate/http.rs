@@ -1,5 +1,7 @@
 //! `/v1/translations` of a broker, with workers in processes of their own.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Child;
 
 use serde_json::{Value, json};
@@ -86,6 +88,20 @@ fn answer(answered: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> An
     let retry_after = retry_after.map(|value| value.to_str().expect("digits").to_owned());
     let (status, body) = (answer.status().as_u16(), answer.body_mut());
     Answer { status, retry_after, text: body.read_to_string().expect("text") }
+}
+
+/// The whole answer to a document of `length` bytes, before any of them is sent.
+fn declared(url: &str, length: usize) -> String {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("the broker listens");
+    let head = format!(
+        "POST /v1/translations HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("the broker reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the broker answers with text");
+    answer
 }
 
 /// A worker that is killed with the test.
@@ -268,7 +284,6 @@ fn r003_11_bad_input_says_what_would_be_right_and_changes_nothing() {
         (400, "glossary", json!([{ "source": "a", "target": "" }]), "the target is empty"),
         (400, "chapters", json!("x"), "3-5"),
         (400, "documents", json!("a"), "did you mean document?"),
-        (413, "document", json!("x ".repeat(9 << 20)), "16777216 bytes"),
     ];
     for (status, member, value, right) in rows {
         let mut body = order("A text.");
@@ -278,6 +293,12 @@ fn r003_11_bad_input_says_what_would_be_right_and_changes_nothing() {
         assert_eq!(answer.status, status, "{member}: {detail}");
         assert!(detail.contains(right), "{member}: {detail}");
     }
+    let length = (16 << 20) + 1;
+    let refused = declared(&broker.url, length);
+    assert!(
+        refused.starts_with("HTTP/1.1 413 ") && refused.contains("16777216 bytes"),
+        "{refused}"
+    );
     assert_eq!(world.jobs(), Vec::<Value>::new());
     // What a call of another kind may not have, a document may.
     let mut body = order(&"A line of a long book.\n\n".repeat(20_000));
@@ -324,7 +345,9 @@ fn r003_11_a_job_store_that_is_away_is_a_503_until_it_is_back() {
     server.restart().expect("it comes back");
     let id = caller.create(&body);
     server.process().kill().expect("it runs");
-    away(&caller.get(&id));
+    // Its children need a moment to notice.
+    let gone = || Some(caller.get(&id)).filter(|answer| answer.status != 200);
+    away(&eventually(gone).expect("the connection ends"));
     away(&caller.cancel(&id));
     let acquired = world.run(&format!("acquire wide alice --server {}", broker.url));
     assert_eq!(acquired.code, 0, "{}", acquired.err);
