@@ -28,7 +28,7 @@ const TRIES_MAX: usize = 10_000;
 pub(crate) struct MemoryJobs(Mutex<BTreeMap<String, (Translation, TranslationRequest)>>);
 
 impl MemoryJobs {
-    fn made(&self, request: TranslationRequest) -> Result<Option<Translation>, Error> {
+    fn made(&self, request: &TranslationRequest) -> Result<Option<Translation>, Error> {
         let document = request.document.as_deref().unwrap_or_default();
         if document.is_empty() || request.name.as_ref().is_some_and(|name| 64 < name.len()) {
             return Err(Error::new(
@@ -64,7 +64,7 @@ impl Translations for MemoryJobs {
         _: &'a Policy,
         request: TranslationRequest,
     ) -> BoxFuture<'a, Result<Option<Translation>, Error>> {
-        Box::pin(async { self.made(request) })
+        Box::pin(async move { self.made(&request) })
     }
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Translation>, Error>> {

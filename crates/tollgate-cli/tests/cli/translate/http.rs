@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Child;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tollgate::Timestamp;
 use tollgate_testing::fakes::gemini::Settings;
@@ -197,6 +199,10 @@ fn r003_11_a_repeated_request_is_the_same_job_and_a_cancelled_one_stays_so() {
     };
     let id = caller.create(&one);
     assert_eq!(caller.create(&one), id);
+    let mut encoded = one.clone();
+    encoded["document_base64"] = json!(STANDARD.encode(prose(6)));
+    encoded.as_object_mut().expect("an object").remove("document");
+    assert_eq!(caller.create(&encoded), id);
     assert_ne!(caller.create(&other), id);
     assert_eq!(caller.create(&named(&one, "book")), "book");
     assert_eq!(caller.create(&named(&one, "book")), "book");
