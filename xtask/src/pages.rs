@@ -51,7 +51,7 @@ fn ids(text: &str) -> BTreeSet<String> {
     all
 }
 
-/// The page of the requirements names only tests that exist, and every id that a test names.
+/// The page of the requirements names only tests that exist, every id that a test names, and what the tests ran on.
 #[test]
 fn every_test_that_the_requirements_name_exists() {
     let page = read(&root().join("docs/requirements.md"));
@@ -62,6 +62,10 @@ fn every_test_that_the_requirements_name_exists() {
             assert!(code.contains(&format!("fn {name}(")), "{name} is named in {row}");
             named += 1;
         }
+        let shown = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let is_said =
+            ["real: ", "emulator: ", "fake: ", "pure"].iter().any(|on| shown.starts_with(on));
+        assert!(is_said, "what the tests ran on is missing in {row}");
     }
     assert!(30 < named, "the page names {named} tests");
     let ranges = ["R000.9", "R000.10", "R000.11", "R000.13", "R000.14", "R000.15"];
