@@ -10,6 +10,9 @@ use super::{Assembled, lines, only};
 /// Longer than an ask may take: three attempts and 1.5 s.
 const LATE: Duration = Duration::from_secs(10);
 
+/// The key of the item. The subject alone may also stand in the base64 of another item.
+const HOT_KEY: &str = "open/hot";
+
 fn start(dynamodb: &DynamoDb) -> Assembled {
     // On a busy machine everybody is slow, which is not what this is about.
     let store = format!("{}attempt_timeout = \"2s\"\n", dynamodb.snippet());
@@ -24,7 +27,7 @@ fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
     let assembled = start(&dynamodb);
     assert_eq!(assembled.ask("open", "hot").0, 200);
     let throttled = Misbehaviour::Refuse("ThrottlingException".to_owned());
-    dynamodb.proxy().always_about(Some(("hot", throttled)));
+    dynamodb.proxy().always_about(Some((HOT_KEY, throttled)));
     let (hot, others) = assembled.crowd(8, || {
         for subject in ["one", "two"] {
             assembled.admits_five(subject);
@@ -49,7 +52,7 @@ fn a_late_item_is_the_trouble_of_its_subject_alone() {
     let dynamodb = DynamoDb::start().expect("a server");
     let assembled = start(&dynamodb);
     assert_eq!(assembled.ask("open", "hot").0, 200);
-    dynamodb.proxy().always_about(Some(("hot", Misbehaviour::Delay(LATE))));
+    dynamodb.proxy().always_about(Some((HOT_KEY, Misbehaviour::Delay(LATE))));
     let (hot, others) = assembled.crowd(8, || {
         for subject in ["one", "two"] {
             let (status, body) = assembled.ask("open", "hot");
