@@ -130,7 +130,7 @@ impl Proxy {
         self.shared.desk().always = how.map(|(operation, how)| (operation.to_owned(), how));
     }
 
-    /// Misbehaves to every request whose body has `text` in it, such as a subject; nothing ends that.
+    /// Misbehaves to every request whose body has `text` in it, such as the key of an item; nothing ends that.
     pub fn always_about(&self, how: Option<(&str, Misbehaviour)>) {
         self.shared.desk().about = how.map(|(text, how)| (text.to_owned(), how));
     }
