@@ -114,7 +114,7 @@ pub(crate) fn check_topic(topic: &str) -> Result<&str, crate::Error> {
             Ok(region)
         }
         _ => Err(crate::Error::Invalid(format!(
-            "{TOPIC_VARIABLE}={topic} is not the ARN of an SNS topic; it should look like \
+            "the topic {topic:?} (--alerts-topic or {TOPIC_VARIABLE}) is not the ARN of an SNS topic; it should look like \
              arn:aws:sns:eu-central-1:123456789012:drs-alerts"
         ))),
     }

@@ -108,10 +108,25 @@ impl Settings {
             alerts_topic: text(TOPIC_VARIABLE),
             log_level: text(LOG_LEVEL_VARIABLE).map(|text| text.parse()).transpose()?,
         };
-        if let Some(topic) = &settings.alerts_topic {
-            check_topic(topic)?;
-        }
+        settings.check()?;
         Ok(settings)
+    }
+
+    /// Whether calls can be made with these settings.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], naming the variable, if a rate lets nothing through or the topic is none.
+    pub fn check(&self) -> Result<(), Error> {
+        for (what, variable, number) in
+            [("rate", RATE_VARIABLE, self.rate), ("burst", BURST_VARIABLE, self.burst)]
+        {
+            if number == Some(0) {
+                return Err(Error::Invalid(format!(
+                    "a {what} of 0 (--{what} or {variable}) lets no call through; give at least 1"
+                )));
+            }
+        }
+        self.alerts_topic.as_deref().map_or(Ok(()), |topic| check_topic(topic).map(drop))
     }
 
     /// The rate of calls.

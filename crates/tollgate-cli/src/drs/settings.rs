@@ -29,6 +29,7 @@ pub(super) fn read(flags: &DrsFlags) -> Result<Settings, Failure> {
         alerts_topic: flags.alerts_topic.clone().or(set.alerts_topic),
         log_level: level?.or(set.log_level),
     };
+    settings.check()?;
     if settings.external_id.is_some() && settings.role.is_none() {
         return Err(invalid("an external id is for a role; name the role with --role"));
     }

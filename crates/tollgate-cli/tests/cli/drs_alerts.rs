@@ -152,6 +152,7 @@ fn mistakes_in_the_settings_are_named_and_call_nothing() {
         ("", ("DRS_ALERTS_TOPIC_ARN", "alerts"), "is not the ARN of an SNS topic"),
         ("", ("DRS_LOG_LEVEL", "loud"), "unknown log level \"loud\"; use info, warning"),
         ("--alerts-topic alerts", unset, "is not the ARN of an SNS topic"),
+        ("--rate 0", unset, "a rate of 0 (--rate or DRS_RATE) lets no call through"),
         ("--log-level loud", unset, "unknown log level \"loud\""),
         ("--external-id word", unset, "an external id is for a role"),
         ("--log none/drs.jsonl", unset, "the log none/drs.jsonl cannot be written"),
