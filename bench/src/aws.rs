@@ -8,9 +8,11 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_drs::Client;
 use aws_sdk_drs::config::{Credentials, SharedCredentialsProvider};
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{BoxFuture, Clock, Span, SystemClock, Timestamp, TokenBucket};
+use tollgate::clock::SystemClock;
+use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Span, Timestamp, TokenBucket};
 use tollgate_aws::{Bucket, Buckets, Key, Rate, SdkGuard, https};
-use tollgate_testing::fakes::drs::{FakeDrs, Server, Settings};
+use tollgate_testkit::fakes::drs::{FakeDrs, Server, Settings};
 
 use crate::measure::median;
 
@@ -58,7 +60,7 @@ fn guard(runtime: &Runtime) {
     for round in 0..PAIRS + PAIRS / 10 {
         let mut taken = [0.0; 3];
         for turn in 0..3 {
-            // Whoever comes first finds a colder cache, so each is first in turn.
+            // The first one finds a colder cache, so the order alternates.
             let who = (turn + round) % 3;
             let client = [&bare[0], &bare[1], &guarded][who];
             let began = Instant::now();
@@ -88,7 +90,7 @@ fn guard(runtime: &Runtime) {
         }
     });
     let nanos = began.elapsed().as_nanos() as f64 / PAIRS as f64;
-    println!("a token by itself takes  {:>8.2} us", nanos / 1_000.0);
+    println!("a token alone takes      {:>8.2} us", nanos / 1_000.0);
 }
 
 fn config() -> SdkConfig {
@@ -109,7 +111,7 @@ thread_local! {
     static READ: Cell<Timestamp> = const { Cell::new(Timestamp::EPOCH) };
 }
 
-/// The machine's clock, which remembers what it said last: for who was just served, the instant of the decision.
+/// The system clock with its last reading: the instant of the decision.
 #[derive(Debug)]
 struct Remembering;
 
@@ -139,7 +141,7 @@ fn line(runtime: &Runtime, per_second: u64, burst: u64) {
                 let (bucket, served) = (Arc::clone(&bucket), Arc::clone(&served));
                 tokio::spawn(async move {
                     bucket.take(Span::from_mins(1)).await.expect("a minute is enough");
-                    served.lock().expect("nobody panicked").push((caller, READ.get()));
+                    served.lock().expect("not poisoned").push((caller, READ.get()));
                 })
             })
             .collect();
@@ -147,7 +149,7 @@ fn line(runtime: &Runtime, per_second: u64, burst: u64) {
             caller.await.expect("a caller ends well");
         }
     });
-    let served = served.lock().expect("nobody panicked");
+    let served = served.lock().expect("not poisoned");
     let overtakes = served.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
     let began = served[0].1;
     let took = served[CALLERS - 1].1.since(began).as_micros() as f64 / 1_000_000.0;

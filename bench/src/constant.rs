@@ -1,5 +1,4 @@
-//! A server of the Redis protocol that answers every request alike, without looking at it: the most that a client which
-//! waits for its answers can get here, whoever decides.
+//! A server of the Redis protocol with a constant reply: the upper bound for a client without pipelining.
 
 use std::net::SocketAddr;
 use std::thread;

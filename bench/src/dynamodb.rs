@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, Atomic, CalendarWindow, Clock, Gate, Limit, ManualClock, Period, Policy, RollingWindow,
-    Rule, Span, SystemClock, TokenBucket,
+    Ask, CalendarWindow, Clock, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_dynamodb::{DynamoDb, Options, create_table};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
-use crate::load::{Line, counted, latency, runtime};
+use crate::load::{Case, counted, latency, runtime};
 
 /// R000.15: what a warm acquire may take.
 const WARM_MAX: Duration = Duration::from_millis(50);
@@ -48,7 +49,7 @@ pub(crate) fn run() {
     let gate = Arc::new(runtime.block_on(connect(&direct, Arc::new(SystemClock))));
     for (name, hot) in [("acquire, one subject", true), ("acquire, a new subject each", false)] {
         let (gate, policy) = (Arc::clone(&gate), policy(1_000_000));
-        let line = Line::new(name, move |_, done| {
+        let case = Case::new(name, move |_, done| {
             let (gate, policy) = (Arc::clone(&gate), policy.clone());
             async move {
                 let subject = if hot { "hot".to_owned() } else { format!("s{done}") };
@@ -56,7 +57,7 @@ pub(crate) fn run() {
                 assert!(gate.acquire(&ask).await.expect("decides").is_admitted());
             }
         });
-        latency(&runtime, 3_000, &line, WARM_MAX);
+        latency(&runtime, 3_000, &case, WARM_MAX);
     }
 }
 
@@ -69,8 +70,8 @@ pub(crate) async fn table(endpoint: &str) {
     create_table(options(endpoint, Arc::new(SystemClock))).await.expect("a table");
 }
 
-pub(crate) async fn connect(endpoint: &str, clock: Arc<dyn Clock>) -> Atomic<DynamoDb> {
-    Atomic::new(DynamoDb::connect(options(endpoint, clock)).await.expect("the server answers"))
+pub(crate) async fn connect(endpoint: &str, clock: Arc<dyn Clock>) -> DynamoDb {
+    DynamoDb::open(options(endpoint, clock)).await.expect("the server answers")
 }
 
 fn policy(limit: u64) -> Policy {
@@ -99,10 +100,10 @@ fn uncontended(runtime: &Runtime, server: &servers::DynamoDb) {
     let per = |count: u64| count as f64 / f64::from(DECISIONS);
     counted(
         "UpdateItem per uncontended acquire of three limits",
-        per(counts.of("UpdateItem")),
+        per(counts.count("UpdateItem")),
         1.0,
     );
-    counted("other requests, reads included", per(all - counts.of("UpdateItem")), 0.0);
+    counted("other requests, reads included", per(all - counts.count("UpdateItem")), 0.0);
 }
 
 /// Ten instances ask together, again and again, for more than the limit gives.
@@ -132,7 +133,7 @@ fn saturated(runtime: &Runtime, server: &servers::DynamoDb, name: &str, rule: Ru
         }
         (grants, denials)
     });
-    let writes = server.proxy().counts().of("UpdateItem") - denials;
+    let writes = server.proxy().counts().count("UpdateItem") - denials;
     counted(
         &format!("{name}: UpdateItems per grant, denials aside"),
         writes as f64 / grants as f64,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tollgate::{Ask, Atomic, Gate, Memory, Policy};
+use tollgate::{Ask, Gate, GateExt, Memory, Policy};
 use tollgate_embedded::{Durability, Embedded, Options};
 
 use crate::measure::{Contender, compare, median, print_rows};
@@ -35,7 +35,7 @@ pub(crate) fn run() {
 
 fn open(path: &Path, durability: Durability) -> Arc<dyn Gate> {
     let options = Options::new().durability(durability);
-    Arc::new(Atomic::new(Embedded::open(path, options).expect("the folder is new")))
+    Arc::new(Embedded::open(path, options).expect("the folder is new"))
 }
 
 fn strict(runtime: &tokio::runtime::Runtime, folder: &Path) {
@@ -68,7 +68,7 @@ fn relaxed(runtime: &tokio::runtime::Runtime, folder: &Path) {
     let policy = one();
     let subjects: Vec<String> = (0..10_000).map(|number| format!("subject-{number}")).collect();
     let embedded = open(&folder.join("relaxed"), Durability::Relaxed);
-    let memory: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::new()));
+    let memory: Arc<dyn Gate> = Arc::new(Memory::new());
     let decide = |gate: &Arc<dyn Gate>| {
         runtime.block_on(async {
             for subject in &subjects {

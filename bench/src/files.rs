@@ -1,8 +1,8 @@
-//! Room for ten thousand connections.
+//! File descriptors for ten thousand connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// As many open files as this user may have.
+/// Raises the soft limit of open files to the hard limit.
 pub(crate) fn raise_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, ..limit };

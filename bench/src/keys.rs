@@ -1,14 +1,15 @@
-//! What a key costs in memory, and that a decision allocates nothing.
+//! Memory per key, and allocations per decision.
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Memory, Policy, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::{Ask, Memory, Policy};
 
 use crate::memory::{one, three};
 
 const KEYS: usize = 1_000_000;
 
-/// What a million keys with one limit must fit in.
+/// The bound for a million keys with one limit.
 const BYTES_MAX: i64 = 256 << 20;
 
 pub(crate) fn run() {
@@ -18,7 +19,7 @@ pub(crate) fn run() {
     for (name, policy, bound) in
         [("one limit", one(), Some(BYTES_MAX)), ("three limits", three(), None)]
     {
-        // Room to spare: at its bound the store would forget keys that have refilled.
+        // Twice the capacity, since a full store evicts refilled keys.
         let memory = Memory::with(Arc::new(SystemClock), 2 * KEYS);
         let filled = allocation_counter::measure(|| fill(&memory, &policy));
         assert_eq!(memory.keys(), KEYS);

@@ -8,10 +8,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::observe::{Event, Observer};
+use tollgate::policy::Rule;
+use tollgate::strategy::{Leased, LeasedOptions};
 use tollgate::{
-    Ask, Atomic, BoxFuture, Costs, Decision, Error, Event, Gate, Leased, LeasedOptions, Limit,
-    ManualClock, Memory, Observer, Permit, Policy, RollingWindow, Rule, Span, SystemClock,
-    TokenBucket,
+    Ask, Error, Gate, GateExt, Limit, Memory, Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
 
 use crate::measure::{Contender, compare, print_rows};
@@ -65,12 +68,11 @@ fn local() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
     let runtime = runtime.expect("a thread");
     let _inside = runtime.enter();
-    // A block of sixty million that may be spent for a minute: what is measured is spending, not leasing.
+    // A block of sixty million for a minute, so that spending is measured and not leasing.
     let rate = TokenBucket::per(1_000_000_000, Span::from_secs(1_000));
     let policy = policy(rate.into(), Span::from_mins(1));
     let memory = Memory::new();
-    let leased =
-        Leased::new(Atomic::new(Memory::new()), LeasedOptions::default(), Arc::new(SystemClock));
+    let leased = Leased::new(Memory::new(), LeasedOptions::default(), Arc::new(SystemClock));
     let ask = Ask::new(&policy, "subject-0");
     let mut contenders = [
         Contender::new("memory", || {
@@ -105,41 +107,27 @@ impl<G> Counted<G> {
     pub(crate) const fn new(gate: G, writes: Arc<AtomicU64>) -> Self {
         Self { gate, writes }
     }
-
-    fn count(&self) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl<G: Gate> Gate for Counted<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.count();
-        self.gate.acquire(ask)
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        let counts = matches!(
+            operation,
+            Operation::Acquire(_)
+                | Operation::Settle(..)
+                | Operation::Release(_)
+                | Operation::Charge(_)
+        );
+        self.writes.fetch_add(u64::from(counts), Ordering::Relaxed);
+        self.gate.run(operation)
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.count();
-        self.gate.settle(permit, actual)
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        self.count();
-        self.gate.release(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.count();
-        self.gate.charge(ask)
-    }
-
-    tollgate::pass_on!(gate: renew, close_until, standing, reset);
 }
 
-/// What blocks held, and what nobody spent of it.
+/// Leased and unspent tokens.
 #[derive(Debug, Default)]
 struct Blocks {
     taken: AtomicU64,
@@ -201,21 +189,21 @@ fn fleet(name: &str, rule: Rule, ttl: Span, per_step: u64) {
 /// How many were admitted in each step, the store's writes, and what became of the blocks.
 async fn drive(policy: Policy, per_step: u64) -> (Vec<u64>, u64, Arc<Blocks>) {
     let clock = ManualClock::new();
-    let gate = Atomic::new(Memory::with(Arc::new(clock.clone()), 100));
+    let gate = Memory::with(Arc::new(clock.clone()), 100);
     let writes = Arc::new(AtomicU64::new(0));
     let store = Arc::new(Counted::new(gate, Arc::clone(&writes)));
     let blocks = Arc::new(Blocks::default());
-    let observer: Arc<dyn Observer> = blocks.clone();
-    let options = LeasedOptions { observer: Some(observer), ..LeasedOptions::default() };
-    let fleet: Vec<_> = (0..INSTANCES)
-        .map(|_| Leased::new(Arc::clone(&store), options.clone(), Arc::new(clock.clone())))
-        .collect();
+    let instance = |_| {
+        let (store, clock) = (Arc::clone(&store), Arc::new(clock.clone()));
+        Leased::new(store, LeasedOptions::default(), clock).observer(blocks.clone())
+    };
+    let fleet: Vec<_> = (0..INSTANCES).map(instance).collect();
     let steps = SECONDS * 1_000_000 / STEP.as_micros();
     let mut times = Vec::with_capacity(steps as usize);
     for step in 0..steps {
         let mut admitted = 0;
         for turn in 0..INSTANCES {
-            // Nobody is always the first.
+            // The order alternates.
             let gate = &fleet[(turn + step as usize) % INSTANCES];
             for _ in 0..per_step {
                 let decision = gate.acquire(&Ask::new(&policy, "hot")).await;
@@ -227,7 +215,7 @@ async fn drive(policy: Policy, per_step: u64) -> (Vec<u64>, u64, Arc<Blocks>) {
         tokio::task::yield_now().await;
     }
     for gate in &fleet {
-        gate.shutdown().await;
+        gate.shutdown(Timestamp::MAX).await.expect("ends in time");
     }
     (times, writes.load(Ordering::Relaxed), blocks)
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tollgate::{
-    Ask, Gate, Leased, LeasedOptions, Policy, RollingWindow, Rule, Span, SystemClock, TokenBucket,
-};
-use tollgate_testing::servers;
+use tollgate::clock::SystemClock;
+use tollgate::policy::Rule;
+use tollgate::strategy::{Leased, LeasedOptions};
+use tollgate::{Ask, Gate, GateExt, Policy, RollingWindow, Span, Timestamp, TokenBucket};
+use tollgate_testkit::servers;
 
 use crate::dynamodb;
 use crate::leased::{Counted, INSTANCES, USE_MIN, WRITES_MAX, policy};
@@ -38,7 +39,7 @@ pub(crate) fn run() {
     let redis = servers::Redis::start().expect("a server");
     let connect = async || {
         let options = tollgate_redis::Options::single(redis.url());
-        tollgate_redis::Redis::connect(options).await.expect("it answers")
+        tollgate_redis::Redis::open(options).await.expect("it answers")
     };
     fleet(&runtime, "Redis, bucket", &bucket(), connect);
     fleet(&runtime, "Redis, window", &window.into(), connect);
@@ -109,7 +110,7 @@ async fn drive<G: Gate>(policy: &Policy, connect: impl AsyncFn() -> G) -> (Vec<B
     (batches, writes.load(Ordering::Relaxed))
 }
 
-/// One instance asks for its part of the demand until the time is over, and gives back what is left.
+/// Runs one instance with its part of the demand, and returns its unspent tokens.
 async fn instance<G: Gate>(gate: Leased<G>, policy: Policy, started: Instant) -> Vec<Batch> {
     let rate = RATE as f64 * DEMAND / INSTANCES as f64;
     let (mut batches, mut asked) = (Vec::new(), 0);
@@ -128,7 +129,7 @@ async fn instance<G: Gate>(gate: Leased<G>, policy: Policy, started: Instant) ->
         batches.push(Batch { before, after, admitted });
         tokio::time::sleep(TURN).await;
     }
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.expect("ends in time");
     batches
 }
 

@@ -1,5 +1,4 @@
-//! Callers that ask a server one call after the other, for a round; the rounds of all lines take turns, so that whatever
-//! else the machine does falls on all of them.
+//! Concurrent callers in rounds; the rounds of all cases alternate, so that other load affects all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,21 +8,21 @@ use tokio::runtime::Runtime;
 
 use crate::measure::median;
 
-/// How long a line has its turn, and how often.
+/// Duration and number of rounds.
 const ROUND: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 9;
 
-/// One call: of which caller, and how many it made before.
+/// One call, by caller and number of earlier calls.
 pub(crate) type Work =
     Arc<dyn Fn(usize, usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// A name and what its callers do.
-pub(crate) struct Line<'a> {
+/// A name and the work of its callers.
+pub(crate) struct Case<'a> {
     name: &'a str,
     work: Work,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Case<'a> {
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
         name: &'a str,
         work: impl Fn(usize, usize) -> F + Send + Sync + 'static,
@@ -35,47 +34,47 @@ impl<'a> Line<'a> {
         self.name
     }
 
-    /// Lets each of `callers` make so many calls.
+    /// Runs `calls` calls in each of `callers` callers.
     pub(crate) async fn turns(&self, callers: usize, calls: usize) {
         callers_until(callers, &self.work, move |done| done < calls).await;
     }
 }
 
-/// A line that must reach so many times the rate of another.
+/// The least ratio of a case to another.
 pub(crate) struct Bound<'a> {
-    pub(crate) line: &'a str,
+    pub(crate) case: &'a str,
     pub(crate) peer: &'a str,
     pub(crate) least: f64,
 }
 
-/// Lets all lines take turns with so many callers, and prints the rate of each and its ratio to each of `peers`.
+/// Alternates all cases with `callers` callers, and prints their rates and ratios to `peers`.
 pub(crate) fn compare(
     runtime: &Runtime,
     callers: usize,
-    lines: &[Line<'_>],
+    cases: &[Case<'_>],
     peers: &[&str],
     bounds: &[Bound<'_>],
 ) {
-    let mut rates = vec![Vec::with_capacity(ROUNDS); lines.len()];
+    let mut rates = vec![Vec::with_capacity(ROUNDS); cases.len()];
     // The first round warms everything up.
     for round in 0..=ROUNDS {
-        for (line, rates) in lines.iter().zip(&mut rates) {
-            let rate = runtime.block_on(rate(callers, &line.work));
+        for (case, rates) in cases.iter().zip(&mut rates) {
+            let rate = runtime.block_on(rate(callers, &case.work));
             if 0 < round {
                 rates.push(rate);
             }
         }
     }
-    let ratio = |line: usize, peer: &str| {
-        let peer = lines.iter().position(|line| line.name == peer).expect("a peer is a line");
-        median(rates[line].iter().zip(&rates[peer]).map(|(rate, peer)| rate / peer).collect())
+    let ratio = |case: usize, peer: &str| {
+        let peer = cases.iter().position(|case| case.name == peer).expect("a peer is a case");
+        median(rates[case].iter().zip(&rates[peer]).map(|(rate, peer)| rate / peer).collect())
     };
-    for (place, line) in lines.iter().enumerate() {
-        print!("  {:<34} {:>8.0} /s", line.name, median(rates[place].clone()));
+    for (place, case) in cases.iter().enumerate() {
+        print!("  {:<34} {:>8.0} /s", case.name, median(rates[place].clone()));
         for peer in peers {
             print!("   {:>5.2} of {peer}", ratio(place, peer));
         }
-        for bound in bounds.iter().filter(|bound| bound.line == line.name) {
+        for bound in bounds.iter().filter(|bound| bound.case == case.name) {
             let verdict = if bound.least <= ratio(place, bound.peer) { "ok" } else { "MISSED" };
             print!("   >= {:.1} of {}: {verdict}", bound.least, bound.peer);
         }
@@ -89,7 +88,7 @@ async fn rate(callers: usize, work: &Work) -> f64 {
     done as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Lets callers work side by side, each as long as `goes_on` says so of its calls; how many calls they made.
+/// Runs concurrent callers while `goes_on` returns true for their number of calls. Returns the calls made.
 async fn callers_until(
     callers: usize,
     work: &Work,
@@ -115,13 +114,13 @@ async fn callers_until(
     done
 }
 
-/// Makes `calls` calls one after the other and prints how long they took; `p99_max` is what the 99th of 100 is held to.
-pub(crate) fn latency(runtime: &Runtime, calls: usize, line: &Line<'_>, p99_max: Duration) {
+/// Runs `calls` calls in sequence and prints their latency; `p99_max` bounds the 99th percentile.
+pub(crate) fn latency(runtime: &Runtime, calls: usize, case: &Case<'_>, p99_max: Duration) {
     let mut times = Vec::with_capacity(calls);
     runtime.block_on(async {
         for done in 0..calls / 10 + calls {
             let begun = Instant::now();
-            (line.work)(0, done).await;
+            (case.work)(0, done).await;
             if calls / 10 <= done {
                 times.push(begun.elapsed());
             }
@@ -132,33 +131,33 @@ pub(crate) fn latency(runtime: &Runtime, calls: usize, line: &Line<'_>, p99_max:
     let verdict = if at(99) < p99_max { "ok" } else { "MISSED" };
     println!(
         "  {:<34} p50 {:>9.2?}   p95 {:>9.2?}   p99 {:>9.2?}   < {p99_max:?}: {verdict}",
-        line.name,
+        case.name,
         at(50),
         at(95),
         at(99)
     );
 }
 
-/// A runtime for both cores of a small machine.
+/// A runtime with two threads.
 pub(crate) fn runtime() -> Runtime {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime of two threads")
 }
 
-/// One of `keys` subjects, spread over all of them.
+/// Returns one of `keys` subjects, evenly spread.
 pub(crate) fn subject(keys: usize, caller: usize, done: usize) -> String {
     format!("k{}", (done * 7_919 + caller * 104_729) % keys)
 }
 
-/// An id that no call of this process had before.
+/// Returns a new id.
 pub(crate) fn fresh_id() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed).to_string()
 }
 
-/// Prints a count and what it must be.
+/// Prints a count and its bound.
 pub(crate) fn counted(what: &str, found: f64, expected: f64) {
     let verdict = if found <= expected { "ok" } else { "MISSED" };
     println!("  {what:<60} {found:>6.3}   <= {expected}: {verdict}");

@@ -1,11 +1,11 @@
-//! Measuring in turns: each contender runs for a short while, again and again, and the median counts.
+//! Alternating measurements: each contender runs briefly, repeatedly, and the median counts.
 
 use std::time::Instant;
 
-/// How many turns each contender gets.
+/// Turns of each contender.
 const TURNS: usize = 41;
 
-/// One contender: a name and the work of one turn, which returns how many operations it did.
+/// A name and the work of one turn, which returns its number of operations.
 pub(crate) struct Contender<'a> {
     pub(crate) name: &'a str,
     pub(crate) turn: Box<dyn FnMut() -> u64 + 'a>,
@@ -24,7 +24,7 @@ pub(crate) struct Figure<'a> {
     pub(crate) ratio: f64,
 }
 
-/// Lets all contenders take turns.
+/// Alternates all contenders.
 pub(crate) fn compare<'a>(contenders: &mut [Contender<'a>]) -> Vec<Figure<'a>> {
     for contender in contenders.iter_mut() {
         (contender.turn)();
@@ -53,7 +53,7 @@ pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Prints `figures` as rows of a table, with what each is held to.
+/// Prints `figures` as rows of a table, with their bounds.
 pub(crate) fn print_rows(case: &str, figures: &[Figure<'_>], bound: impl Fn(&str) -> Option<f64>) {
     for figure in figures {
         let held_to = match bound(figure.name) {

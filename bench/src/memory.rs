@@ -4,9 +4,8 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tollgate::{
-    Ask, CalendarWindow, Limit, Memory, Period, Policy, RollingWindow, Span, TokenBucket,
-};
+use tollgate::policy::Period;
+use tollgate::{Ask, CalendarWindow, Limit, Memory, Policy, RollingWindow, Span, TokenBucket};
 
 use crate::measure::{Contender, compare, print_rows};
 

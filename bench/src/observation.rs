@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Ask, Atomic, BoxFuture, Gate, Memory, Observed, Policy, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::observe::Observed;
+use tollgate::{Ask, Gate, GateExt, Memory, Policy};
 use tollgate_telemetry::Meters;
 
 use crate::measure::{Contender, compare, print_rows};
@@ -18,9 +20,9 @@ const WATCHED: &str = "observed, Prometheus on";
 pub(crate) fn run() {
     println!("\n# Observation: time per decision in memory, ratio to the same gate unwatched\n");
     for (case, policy) in [("one limit", one()), ("three limits", three())] {
-        let bare = Atomic::new(Memory::new());
+        let bare = Memory::new();
         let meters = Arc::new(Meters::new());
-        let watched = Observed::new(Atomic::new(Memory::new()), meters, Arc::new(SystemClock));
+        let watched = Observed::new(Memory::new(), meters, Arc::new(SystemClock));
         let mut contenders = [
             Contender::new("unwatched", || ask_often(&bare, &policy)),
             Contender::new(WATCHED, || ask_often(&watched, &policy)),
@@ -37,8 +39,8 @@ fn ask_often(gate: &dyn Gate, policy: &Policy) -> u64 {
 }
 
 /// The answer of a gate that never waits.
-fn at_once<T>(mut answer: BoxFuture<'_, T>) -> Option<T> {
-    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+fn at_once<T>(answer: impl Future<Output = T>) -> Option<T> {
+    match std::pin::pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
     }

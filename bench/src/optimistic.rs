@@ -6,10 +6,10 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use tollgate::{
-    Ask, Atomic, Clock, Gate, Memory, Optimistic, OptimisticOptions, Policy, Span, SystemClock,
-    Verdict,
-};
+use tollgate::clock::SystemClock;
+use tollgate::core::Verdict;
+use tollgate::strategy::{Optimistic, OptimisticOptions};
+use tollgate::{Ask, Clock, GateExt, Memory, Policy, Span};
 
 use crate::measure::{Contender, compare, print_rows};
 use crate::memory::{AMPLE, one, shuffled, three};
@@ -31,7 +31,7 @@ pub(crate) fn run() {
             let order = shuffled(keys);
             let memory = Memory::new();
             let gate = Optimistic::new(
-                Atomic::new(Memory::new()),
+                Memory::new(),
                 OptimisticOptions::new(AMPLE),
                 Arc::new(SystemClock),
             );

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tollgate_testing::servers::Port;
+use tollgate_testkit::servers::Port;
 
-/// The broker is a program of its own: this one counts its allocations, which nobody who serves does.
+/// The broker is a separate program, because this one counts its allocations.
 const BROKER: &str = "tollgate-bench-broker";
 
 /// The most keys that the store of a server has room for.
@@ -29,7 +29,7 @@ pub(crate) enum Side {
     Both,
 }
 
-/// Runs this process, and what it starts from now on, on `side`.
+/// Pins this process and its future children to `side`.
 pub(crate) fn run_on(side: Side) {
     thread_local!(static ALL: CpuSet = sched_getaffinity(None).expect("a process runs somewhere"));
     let all = ALL.with(|all| *all);
@@ -86,7 +86,7 @@ impl Server {
         let mut command = Command::new(THROTTLECRAB);
         for (name, port) in ["http", "grpc", "redis"].iter().zip(&ports) {
             command.arg(format!("--{name}"));
-            // It listens on every interface unless it is told otherwise.
+            // It listens on every interface by default.
             command.args([format!("--{name}-host"), "127.0.0.1".to_owned()]);
             command.args([format!("--{name}-port"), port.number().to_string()]);
         }

@@ -1,19 +1,19 @@
-//! PostgreSQL, own tables: decisions beside what one would write first, with as many connections.
+//! PostgreSQL, own tables: decisions beside the naive solution, with as many connections.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, NoTls, Statement};
-use tollgate::{Ask, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::{Ask, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 use tollgate_postgres::{Options, Postgres};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
-use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
+use crate::load::{Bound, Case, compare, counted, fresh_id, runtime, subject};
 
 const CONNECTIONS: usize = 8;
 const KEYS: usize = 10_000;
-/// A limit that nobody reaches, and one that everybody has.
+/// A limit that is never reached, and one that always is.
 const MANY: u64 = 1_000_000;
 const FEW: u64 = 1;
 
@@ -35,7 +35,7 @@ pub(crate) fn run() {
         for (callers, keys) in cases.into_iter().flatten() {
             println!("{name}, {callers} callers, {keys} key(s)");
             let refusal = "refused";
-            let lines = [
+            let cases = [
                 peer_line(PEER, &peer, keys, true),
                 peer_line("SELECT FOR UPDATE, refused", &peer, keys, false),
                 acquire("admitted", &gate, MANY, keys, false),
@@ -43,10 +43,10 @@ pub(crate) fn run() {
                 acquire("admitted, ids", &gate, MANY - 1, keys, true),
             ];
             let bounds = [
-                Bound { line: "admitted", peer: PEER, least: 2.0 },
-                Bound { line: refusal, peer: PEER, least: 3.0 },
+                Bound { case: "admitted", peer: PEER, least: 2.0 },
+                Bound { case: refusal, peer: PEER, least: 3.0 },
             ];
-            compare(&runtime, callers, &lines, &[PEER], &bounds);
+            compare(&runtime, callers, &cases, &[PEER], &bounds);
         }
     }
 }
@@ -56,7 +56,7 @@ async fn open(url: &str) -> Arc<Postgres> {
     Arc::new(Postgres::open(options).await.expect("the server answers"))
 }
 
-/// Asks once for every key, so that whoever asks for few is refused from then on.
+/// Uses up the small limit of every key.
 async fn fill(gate: &Arc<Postgres>) {
     let fill = (0..8 * CONNECTIONS).map(|first| {
         let (gate, policy) = (Arc::clone(gate), policy(FEW));
@@ -87,9 +87,9 @@ fn acquire<'a>(
     limit: u64,
     keys: usize,
     ids: bool,
-) -> Line<'a> {
+) -> Case<'a> {
     let (gate, policy) = (Arc::clone(gate), policy(limit));
-    Line::new(name, move |caller, done| {
+    Case::new(name, move |caller, done| {
         let (gate, policy) = (Arc::clone(&gate), policy.clone());
         async move {
             let ask = Ask::new(&policy, subject(keys, caller, done)).cost("tokens", 10);
@@ -132,7 +132,7 @@ fn count(runtime: &Runtime) {
     }
 }
 
-/// What one would write first: lock the row, read it, decide here, write it. Four round trips with prepared statements.
+/// The naive solution: lock and read the row, decide here, write it. Four round trips with prepared statements.
 struct Peer {
     room: Semaphore,
     idle: Mutex<Vec<Connection>>,
@@ -172,8 +172,8 @@ impl Peer {
     }
 
     async fn ask(&self, key: &str, admits: bool) -> Result<(), tokio_postgres::Error> {
-        let _room = self.room.acquire().await.expect("nobody closes it");
-        let connection = self.idle.lock().expect("nobody panics").pop().expect("there is room");
+        let _room = self.room.acquire().await.expect("never closed");
+        let connection = self.idle.lock().expect("not poisoned").pop().expect("there is room");
         let Connection { client, read, write } = &connection;
         client.batch_execute("BEGIN").await?;
         let row = client.query_one(read, &[&key]).await?;
@@ -182,15 +182,15 @@ impl Peer {
             client.execute(write, &[&key, &(a + 1), &(b + 1), &(c + 10)]).await?;
         }
         client.batch_execute("COMMIT").await?;
-        self.idle.lock().expect("nobody panics").push(connection);
+        self.idle.lock().expect("not poisoned").push(connection);
         Ok(())
     }
 }
 
 /// Asks that are all let through, or all refused.
-fn peer_line<'a>(name: &'a str, peer: &Arc<Peer>, keys: usize, admits: bool) -> Line<'a> {
+fn peer_line<'a>(name: &'a str, peer: &Arc<Peer>, keys: usize, admits: bool) -> Case<'a> {
     let peer = Arc::clone(peer);
-    Line::new(name, move |caller, done| {
+    Case::new(name, move |caller, done| {
         let peer = Arc::clone(&peer);
         async move {
             peer.ask(&subject(keys, caller, done), admits).await.expect("the server answers");

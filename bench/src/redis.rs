@@ -7,13 +7,12 @@ use std::time::Duration;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, IntoConnectionInfo, ProtocolVersion, Script};
 use tokio::runtime::Runtime;
-use tollgate::{
-    Ask, CalendarWindow, Gate, Limit, Period, Policy, RollingWindow, Span, TokenBucket,
-};
+use tollgate::policy::Period;
+use tollgate::{Ask, CalendarWindow, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 use tollgate_redis::{Options, Redis};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
-use crate::load::{Bound, Line, compare, counted, fresh_id, runtime, subject};
+use crate::load::{Bound, Case, compare, counted, fresh_id, runtime, subject};
 
 const CONNECTIONS: usize = 50;
 /// So short that ids expire during a run, as they do in a long one.
@@ -47,7 +46,7 @@ pub(crate) fn run() {
                 gates[0].acquire(&ask).await.expect("decides");
             }
         });
-        let lines = [
+        let cases = [
             incr(&plain, keys),
             minimal(&plain, keys),
             acquire(IDS, &gates, &open, keys, true),
@@ -55,39 +54,39 @@ pub(crate) fn run() {
             acquire("refusal", &gates, &shut, keys, false),
         ];
         let bounds = [
-            Bound { line: IDS, peer: INCR, least: 0.5 },
-            Bound { line: IDS, peer: MINIMAL, least: 0.9 },
+            Bound { case: IDS, peer: INCR, least: 0.5 },
+            Bound { case: IDS, peer: MINIMAL, least: 0.9 },
         ];
-        compare(&runtime, CONNECTIONS, &lines, &[INCR, MINIMAL], &bounds);
-        for line in &lines {
-            cost(&runtime, &server, line);
+        compare(&runtime, CONNECTIONS, &cases, &[INCR, MINIMAL], &bounds);
+        for case in &cases {
+            cost(&runtime, &server, case);
         }
     }
 }
 
-/// Prints the processor time of a call, which other work on the machine changes little: the server's and our own.
-fn cost(runtime: &Runtime, server: &servers::Redis, line: &Line<'_>) {
+/// Prints the processor time of a call, of the server and of the client; other load changes it little.
+fn cost(runtime: &Runtime, server: &servers::Redis, case: &Case<'_>) {
     const CALLS: usize = 600;
     let ours = || {
         let times = std::fs::read_to_string("/proc/self/stat").expect("this is Linux");
         // Ticks in user mode and in the kernel, of which there are a hundred in a second.
-        let ticks = times.rsplit(')').next().expect("a line").split_whitespace().skip(11).take(2);
+        let ticks = times.rsplit(')').next().expect("a case").split_whitespace().skip(11).take(2);
         ticks.map(|ticks| ticks.parse::<f64>().expect("a number")).sum::<f64>() / 100.0
     };
     let theirs = || {
         let times = server.command(&["info", "cpu"]).expect("the server answers");
         let time = |name: &str| {
-            let time = times.lines().find_map(|line| line.strip_prefix(name));
+            let time = times.lines().find_map(|case| case.strip_prefix(name));
             time.expect("a time").trim().parse::<f64>().expect("a number")
         };
         time("used_cpu_user:") + time("used_cpu_sys:")
     };
     let before = (theirs(), ours());
-    runtime.block_on(line.turns(CONNECTIONS, CALLS));
+    runtime.block_on(case.turns(CONNECTIONS, CALLS));
     let per_call = |seconds: f64| seconds * 1e6 / (CONNECTIONS * CALLS) as f64;
     println!(
         "  {:<34} {:>6.1} us of the server, {:>6.1} us of the client",
-        line.name(),
+        case.name(),
         per_call(theirs() - before.0),
         per_call(ours() - before.1)
     );
@@ -122,14 +121,14 @@ async fn connect(url: &str) -> (Vec<ConnectionManager>, Vec<Arc<Redis>>) {
         let connection = ConnectionManager::new_with_config(client, config.clone()).await;
         plain.push(connection.expect("the server answers"));
         let options = Options::single(url).attempt_timeout(PATIENCE);
-        gates.push(Arc::new(Redis::connect(options).await.expect("it answers")));
+        gates.push(Arc::new(Redis::open(options).await.expect("it answers")));
     }
     (plain, gates)
 }
 
-fn incr(plain: &[ConnectionManager], keys: usize) -> Line<'static> {
+fn incr(plain: &[ConnectionManager], keys: usize) -> Case<'static> {
     let plain = plain.to_vec();
-    Line::new(INCR, move |caller, done| {
+    Case::new(INCR, move |caller, done| {
         let mut connection = plain[caller].clone();
         async move {
             let mut command = redis::cmd("INCR");
@@ -139,9 +138,9 @@ fn incr(plain: &[ConnectionManager], keys: usize) -> Line<'static> {
     })
 }
 
-fn minimal(plain: &[ConnectionManager], keys: usize) -> Line<'static> {
+fn minimal(plain: &[ConnectionManager], keys: usize) -> Case<'static> {
     let (plain, script) = (plain.to_vec(), Arc::new(Script::new(SCRIPT)));
-    Line::new(MINIMAL, move |caller, done| {
+    Case::new(MINIMAL, move |caller, done| {
         let (mut connection, script) = (plain[caller].clone(), Arc::clone(&script));
         async move {
             let mut call = script.key(format!("m{}", subject(keys, caller, done)));
@@ -157,9 +156,9 @@ fn acquire<'a>(
     policy: &Policy,
     keys: usize,
     ids: bool,
-) -> Line<'a> {
+) -> Case<'a> {
     let (gates, policy, admits) = (gates.to_vec(), policy.clone(), policy.name() == "open");
-    Line::new(name, move |caller, done| {
+    Case::new(name, move |caller, done| {
         let (gate, policy) = (Arc::clone(&gates[caller]), policy.clone());
         async move {
             let ask = Ask::new(&policy, subject(keys, caller, done)).cost("tokens", 100);
@@ -182,9 +181,9 @@ fn count(runtime: &Runtime, server: &servers::Redis, gate: &Redis, policies: [&P
         server.command(&["config", "resetstat"]).expect("the server answers");
         (0..DECISIONS).for_each(decide);
         let stats = server.command(&["info", "commandstats"]).expect("the server answers");
-        // The client sends nothing else; what a script calls has its own lines, and so has redis-cli.
-        let calls = stats.lines().filter_map(|line| {
-            let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        // The client sends nothing else; what a script calls has its own cases, and so has redis-cli.
+        let calls = stats.lines().filter_map(|case| {
+            let (name, figures) = case.strip_prefix("cmdstat_")?.split_once(":calls=")?;
             let outer = ["eval", "evalsha", "script|load", "get", "wait"].contains(&name);
             figures.split(',').next()?.parse::<u32>().ok().filter(|_| outer && name != "get")
         });

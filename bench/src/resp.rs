@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
 use crate::constant;
 use crate::measure::median;
@@ -17,7 +17,7 @@ const ROUNDS: usize = 7;
 /// Commands of one turn: about half a second each.
 const COMMANDS: [(usize, usize); 2] = [(1, 30_000), (16, 250_000)];
 
-/// One contender: where it is, and what it is asked.
+/// One contender: its address and its command.
 struct Line {
     name: &'static str,
     at: SocketAddr,

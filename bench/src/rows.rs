@@ -6,9 +6,9 @@ use std::time::Duration;
 use tollgate::Span;
 use tollgate_postgres::Options;
 use tollgate_postgres::rows::Rows;
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
-use crate::load::{Line, counted, latency, runtime};
+use crate::load::{Case, counted, latency, runtime};
 use crate::postgres::client;
 
 const WARM_MAX: Duration = Duration::from_millis(5);
@@ -32,7 +32,7 @@ pub(crate) fn run() {
     let options = Options::new(&server.url(&database)).expect("a url");
     let quotas = [(5, "video_requests_quota"), (2_000, "many")];
     for (limit, schema) in quotas {
-        let rows = Rows::of("video_requests", limit, Span::from_hours(24)).in_schema(schema);
+        let rows = Rows::new("video_requests", limit, Span::from_hours(24)).in_schema(schema);
         runtime.block_on(rows.install(&options)).expect("installs");
     }
     psql("VACUUM ANALYZE video_requests");
@@ -62,12 +62,12 @@ pub(crate) fn run() {
     for (name, sql) in calls {
         let statement = runtime.block_on(client.prepare(sql)).expect("a statement");
         let client = Arc::clone(&client);
-        let line = Line::new(name, move |_, done| {
+        let case = Case::new(name, move |_, done| {
             let (client, statement) = (Arc::clone(&client), statement.clone());
             async move {
                 client.query(&statement, &[&done.to_string()]).await.expect("answers");
             }
         });
-        latency(&runtime, CALLS, &line, WARM_MAX);
+        latency(&runtime, CALLS, &case, WARM_MAX);
     }
 }

@@ -75,7 +75,7 @@ fn soak(server: &Server) {
         sizes.push(server.resident());
     }
     let text = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    // An allocator gives back when it likes, so what counts is the most in a third, not what is there at its end.
+    // Allocators return memory late, so the maximum of each third counts.
     let most = |third: usize| {
         let sizes = &sizes[third * INTERVALS / 3..(third + 1) * INTERVALS / 3];
         sizes.iter().max().copied().unwrap_or_default()

@@ -6,9 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate::{Span, SystemClock};
-use tollgate_testing::fakes::gemini::{FakeGemini, Quota, Served, Settings, Tally};
-use tollgate_testing::servers::Redis;
+use tollgate::Span;
+use tollgate::clock::SystemClock;
+use tollgate_testkit::fakes::gemini::{FakeGemini, Quota, Served, Settings, Tally};
+use tollgate_testkit::servers::Redis;
 
 /// What `gemini-paid` in examples/translate.toml allows.
 const QUOTA: Quota = Quota { rpm: 150, tpm: 1_000_000, ..Quota::NONE };

@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn answers(input: &[u8], piece: usize) -> Vec<u8> {
     let broker = Broker::default();
-    let (client, answers) = Client::new(input, piece);
+    let (client, answers) = Client::new(input.to_owned(), piece);
     broker.run(tollgate_server::fuzz::resp(client, Arc::clone(&broker.app)));
     std::mem::take(&mut answers.lock().expect("nobody panicked"))
 }

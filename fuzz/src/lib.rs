@@ -1,4 +1,4 @@
-//! What the targets have in common: a server on a store in memory, and a clock that moves when everybody waits.
+//! Shared by the targets: a server on a memory store, and a clock that advances when all tasks wait.
 
 pub mod resp;
 
@@ -11,21 +11,23 @@ use axum::body::HttpBody;
 use axum::http::Response;
 use http_body_util::BodyExt as _;
 use tokio::runtime::{Builder, Runtime};
+use tollgate::clock::ManualClock;
+use tollgate::policy::{Period, Policies};
 use tollgate::{
-    Atomic, CalendarWindow, Clock, Concurrency, Limit, ManualClock, Memory, Period, Policies,
-    Policy, RollingWindow, Span, Timestamp, TokenBucket,
+    CalendarWindow, Clock, Concurrency, Limit, Memory, Policy, RollingWindow, Span, Timestamp,
+    TokenBucket,
 };
 use tollgate_server::{App, EnvoyMap, EnvoyRule};
 
 /// What seals permits here.
 pub const KEY: [u8; 32] = [7; 32];
 
-/// How often everybody else may go on before time passes.
+/// Polls of other tasks before time advances.
 const TURNS: usize = 16;
 
-/// A server that nobody has asked yet.
+/// A fresh server.
 pub struct Broker {
-    /// What is served.
+    /// The served application.
     pub app: Arc<App>,
     clock: ManualClock,
     runtime: Runtime,
@@ -35,7 +37,7 @@ impl Default for Broker {
     fn default() -> Self {
         let clock = ManualClock::at(Timestamp::from_secs(1_794_721_500));
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
+        let gate = Arc::new(Memory::with(Arc::clone(&shared), 1_024));
         let app = App::new(gate, policies(), KEY, shared).expect("names that are free");
         let keys = [("path", Some("/login")), ("ip", None)];
         let rule = EnvoyRule::new("shop", keys, "gemini", "{path}|{ip}").expect("a right rule");
@@ -61,7 +63,7 @@ pub fn policies() -> Policies {
 }
 
 impl Broker {
-    /// Runs `work` to its end. When everybody waits, time passes until somebody need not.
+    /// Runs `work` to completion, and advances the clock when all tasks wait.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(async {
             let mut work = pin!(work);
@@ -73,7 +75,7 @@ impl Broker {
                         () = tokio::task::yield_now() => {}
                     }
                 }
-                self.clock.set(self.clock.next_alarm().expect("somebody waits for something"));
+                self.clock.set(self.clock.next_alarm().expect("a task waits for the clock"));
             }
         })
     }

@@ -1,4 +1,4 @@
-//! A client of the Redis protocol in memory: it sends what it was given in pieces, and keeps every answer.
+//! An in-memory client of the Redis protocol: sends its input in pieces, and collects the replies.
 
 use std::io;
 use std::pin::Pin;
@@ -8,41 +8,40 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Sends `input` in pieces of `piece` bytes and then ends.
-pub struct Client<'a> {
-    input: &'a [u8],
+pub struct Client {
+    input: Vec<u8>,
     piece: usize,
     answers: Arc<Mutex<Vec<u8>>>,
 }
 
-impl<'a> Client<'a> {
-    /// The client, and where its answers will be.
-    pub fn new(input: &'a [u8], piece: usize) -> (Self, Arc<Mutex<Vec<u8>>>) {
+impl Client {
+    /// Returns the client, and the buffer that collects its replies.
+    pub fn new(input: Vec<u8>, piece: usize) -> (Self, Arc<Mutex<Vec<u8>>>) {
         let answers = Arc::default();
         (Self { input, piece, answers: Arc::clone(&answers) }, answers)
     }
 }
 
-impl AsyncRead for Client<'_> {
+impl AsyncRead for Client {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let length = self.piece.min(room.remaining()).min(self.input.len());
-        let (now, later) = self.input.split_at(length);
-        room.put_slice(now);
-        self.input = later;
+        room.put_slice(&self.input[..length]);
+        self.input.drain(..length);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Client<'_> {
+impl AsyncWrite for Client {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.answers.lock().expect("nobody panicked").extend_from_slice(bytes);
+        self.answers.lock().expect("not poisoned").extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 

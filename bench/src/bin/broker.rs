@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
+use tollgate::clock::SystemClock;
 use tollgate::incident::Recorder;
+use tollgate::observe::Observed;
+use tollgate::policy::{Period, Policies};
 use tollgate::{
-    Atomic, CalendarWindow, Clock, Gate, Limit, Memory, Observed, Period, Policies, Policy,
-    RollingWindow, Span, SystemClock, TokenBucket,
+    CalendarWindow, Clock, Gate, Limit, Memory, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_server::{App, Listeners};
 use tollgate_telemetry::Telemetry;
@@ -37,14 +39,14 @@ fn main() {
     let keys_max = std::env::args().nth(1).and_then(|word| word.parse().ok());
     let keys_max: usize = keys_max.expect("how many keys there may be");
     files::raise_files();
-    // The runtime, the metrics and what is remembered for incidents are those of `tollgate serve`.
+    // Runtime, metrics and incident history are those of `tollgate serve`.
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let recorder = Arc::new(Recorder::new());
         let telemetry = Telemetry::builder(Arc::clone(&clock)).recorder(Arc::clone(&recorder));
         let (telemetry, _tasks) = telemetry.start();
-        let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::with(Arc::clone(&clock), keys_max)));
+        let gate: Arc<dyn Gate> = Arc::new(Memory::with(Arc::clone(&clock), keys_max));
         let gate = Observed::new(gate, Arc::clone(&telemetry) as _, Arc::clone(&clock));
         let app =
             App::new(Arc::new(gate), policies(), [7; 32], clock).expect("names that are free");

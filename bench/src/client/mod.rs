@@ -1,8 +1,7 @@
-//! A client that is quick enough not to be what is measured: one thread, requests that were put together before, and an
-//! answer read no further than to see that it is right. The same one asks every server.
+//! A load generator: one thread, prepared requests, and minimal checks of replies. The same one loads every server.
 //!
-//! Closed, each connection asks again when it was answered, and the rate is what counts. Open, requests are due at a rate
-//! whatever the server does, and a latency counts from when a request was due: a server that stalls cannot hide it.
+//! In a closed loop, each connection sends the next request after a reply, which measures the rate. In an open loop, requests
+//! are due at a fixed rate, and latency counts from the due time, so that stalls show.
 
 mod grpc;
 mod http;
@@ -33,7 +32,7 @@ pub(crate) trait Talk {
     /// Puts a request about `key` into `out`.
     fn ask(&mut self, key: u64, out: &mut Vec<u8>);
 
-    /// Takes whole answers out of `input` and says how many came; `out` gets what the protocol wants to be told.
+    /// Takes complete replies out of `input`, and returns their number; `out` gets protocol messages.
     fn take(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<usize, String>;
 }
 
@@ -46,7 +45,7 @@ pub(crate) enum Pace {
     Open(f64),
 }
 
-/// What came of it.
+/// The results.
 pub(crate) struct Figures {
     /// Answers a second.
     pub(crate) rate: f64,
@@ -88,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, and notes how long each answer took.
+    /// Reads available replies, and records their latencies.
     fn receive(&mut self, room: &mut [u8], latencies: &mut Vec<u32>) {
         let read = match self.stream.read(room) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,

@@ -1,24 +1,23 @@
-//! One bucket: whoever calls takes a token first, in the order of arrival.
+//! A token bucket for calls, first come first served.
 //!
-//! The turn is a fair semaphore of one: only the first in line sleeps, and it asks again with the numbers of that moment,
-//! so a rate that falls while callers wait is kept by those who wait already. Then comes the gate that is shared with
-//! other processes, if there is one, so that what it admits goes out at once.
+//! The queue is a fair semaphore of one permit: only its holder sleeps, and it asks again with the current rate, so a rate
+//! that falls applies to callers that wait already. The gate that other processes share comes last, so that a call goes
+//! out as soon as it is admitted there.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tollgate::{
-    Ask, Atomic, Clock, Decision, Gate, Memory, Policy, Queue, Span, Timestamp, Verdict, Wait,
-};
+use tollgate::core::{Verdict, Wait};
+use tollgate::{Ask, Clock, Decision, Gate, GateExt, Memory, Policy, Queue, Span, Timestamp};
 
 use crate::error::{Error, RateLimitTimeout};
 use crate::rate::{LIMIT, Rate};
 
-/// Whose bucket it is.
+/// The owner of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The account; any text that tells accounts apart.
+    /// The account; any text that distinguishes accounts.
     pub account: Arc<str>,
     /// The region.
     pub region: Arc<str>,
@@ -26,26 +25,26 @@ pub struct Key {
     pub class: Arc<str>,
 }
 
-/// The longest that a refusal of the service closes a bucket.
+/// The longest that a throttling error closes a bucket.
 pub const CLOSED_MAX: Span = Span::from_mins(1);
 
-/// A bucket of tokens for calls.
+/// A token bucket for calls.
 #[derive(Debug)]
 pub struct Bucket {
     key: Key,
     rate: Rate,
     clock: Arc<dyn Clock>,
-    /// By percent, from the floor to 100.
+    /// A policy for each percent of the rate, from the floor to 100.
     policies: Vec<Policy>,
     percent: AtomicU8,
     steps: Mutex<Steps>,
     subject: String,
-    own: Atomic<Memory>,
-    turn: Semaphore,
+    own: Memory,
+    queue: Semaphore,
     shared: Option<Queue<Arc<dyn Gate>>>,
 }
 
-/// When the rate last fell and rose.
+/// When the rate last changed.
 #[derive(Debug, Default)]
 struct Steps {
     down_at: Option<Timestamp>,
@@ -53,10 +52,10 @@ struct Steps {
 }
 
 impl Bucket {
-    /// A full bucket; tokens come from `shared` too, if there is one.
+    /// Returns a full bucket, whose calls also take a token from `shared`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a number is out of bounds or the class is no name.
+    /// [`Error::Invalid`] if a number is out of bounds or the class is not a valid name.
     pub fn new(
         key: Key,
         rate: Rate,
@@ -68,14 +67,14 @@ impl Bucket {
         Ask::new(&policies[0], subject.as_str())
             .check()
             .map_err(|error| Error::Invalid(error.to_string()))?;
-        // Processes that share a gate do not all ask at the same instant.
+        // Jitter spreads the asks of processes that share a gate.
         let shared =
             shared.map(|gate| Queue::new(gate, Arc::clone(&clock)).jitter(Span::from_millis(5)));
         Ok(Self {
-            own: Atomic::new(Memory::with(Arc::clone(&clock), 1)),
+            own: Memory::with(Arc::clone(&clock), 1),
             percent: AtomicU8::new(100),
             steps: Mutex::default(),
-            turn: Semaphore::new(1),
+            queue: Semaphore::new(1),
             key,
             rate,
             clock,
@@ -85,32 +84,32 @@ impl Bucket {
         })
     }
 
-    /// Whose it is.
+    /// Returns the owner.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Its rate, as configured.
+    /// Returns the configured rate.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// How fast it is now, in percent of its rate.
+    /// Returns the current rate, in percent of the configured one.
     #[must_use]
     pub fn percent(&self) -> u8 {
         self.percent.load(Relaxed)
     }
 
-    /// How many whole tokens there are in this process now.
+    /// Returns the whole tokens that are available in this process.
     #[must_use]
     pub fn available(&self) -> u64 {
-        let standings = self.own.store().standing(self.policy(), &self.subject);
+        let standings = self.own.try_standing(self.policy(), &self.subject);
         standings.ok().and_then(|limits| limits.first().map(|limit| limit.remaining)).unwrap_or(0)
     }
 
-    /// The gate it shares with other processes, to tell whether two are the same.
+    /// Returns whether `other` is the gate that this bucket shares with other processes.
     pub(crate) fn shares(&self, other: Option<&Arc<dyn Gate>>) -> bool {
         match (&self.shared, other) {
             (None, None) => true,
@@ -122,8 +121,8 @@ impl Bucket {
     /// Takes a token, waiting for it up to `wait_max`, first come first served.
     ///
     /// # Errors
-    /// [`Error::RateLimitTimeout`] if none comes in time; [`Error::Gate`] if a shared gate could not decide. Neither may
-    /// be followed by the call.
+    /// [`Error::RateLimitTimeout`] if none becomes available in time; [`Error::Gate`] if a shared gate could not decide. The call
+    /// must not be made then.
     pub async fn take(&self, wait_max: Span) -> Result<(), Error> {
         let deadline = self.clock.now() + wait_max;
         self.take_own(deadline, wait_max).await?;
@@ -136,10 +135,10 @@ impl Bucket {
     }
 
     async fn take_own(&self, deadline: Timestamp, wait_max: Span) -> Result<(), Error> {
-        let _turn = self.turn(deadline, wait_max).await?;
+        let _first = self.wait_in_queue(deadline, wait_max).await?;
         loop {
             let ask = Ask::new(self.policy(), self.subject.as_str());
-            let refusal = match self.own.store().try_acquire(&ask)? {
+            let refusal = match self.own.try_acquire(&ask)? {
                 Verdict::Admitted(_) | Verdict::Repeated(_) => return Ok(()),
                 Verdict::Denied(refusal) => refusal,
             };
@@ -150,17 +149,17 @@ impl Bucket {
         }
     }
 
-    async fn turn(
+    async fn wait_in_queue(
         &self,
         deadline: Timestamp,
         wait_max: Span,
     ) -> Result<SemaphorePermit<'_>, Error> {
-        if let Ok(turn) = self.turn.try_acquire() {
-            return Ok(turn);
+        if let Ok(first) = self.queue.try_acquire() {
+            return Ok(first);
         }
         tokio::select! {
             biased;
-            turn = self.turn.acquire() => turn.map_err(|_| self.timeout(wait_max)),
+            first = self.queue.acquire() => first.map_err(|_| self.timeout(wait_max)),
             () = self.clock.sleep_until(deadline) => Err(self.timeout(wait_max)),
         }
     }
@@ -170,19 +169,19 @@ impl Bucket {
         Error::RateLimitTimeout(RateLimitTimeout { account, region, class, wait_max })
     }
 
-    /// The policy at the present percent.
+    /// Returns the policy at the current rate.
     fn policy(&self) -> &Policy {
         let below = usize::from(100 - self.percent().min(100));
         let last = self.policies.len() - 1;
         &self.policies[last - below.min(last)]
     }
 
-    /// The policy as configured.
+    /// Returns the policy at the configured rate.
     fn full(&self) -> &Policy {
         &self.policies[self.policies.len() - 1]
     }
 
-    /// The service refused for the rate of calls: slower from now on, and nothing before `retry_after` has passed.
+    /// Lowers the rate after a throttling error, and closes the bucket for `retry_after`.
     pub async fn throttled(&self, retry_after: Option<Span>) {
         let now = self.clock.now();
         if let Some(adapt) = self.rate.adapt {
@@ -198,19 +197,19 @@ impl Bucket {
         let until = now + wait.min(CLOSED_MAX);
         let ask = Ask::new(self.policy(), self.subject.as_str());
         let closed = self.own.close_until(&ask, LIMIT, until).await;
-        let told = match &self.shared {
+        let closed_shared = match &self.shared {
             Some(shared) => {
                 let ask = Ask::new(self.full(), self.subject.as_str());
                 shared.close_until(&ask, LIMIT, until).await
             }
             None => Ok(false),
         };
-        if let Err(error) = closed.and(told) {
+        if let Err(error) = closed.and(closed_shared) {
             tracing::warn!(class = &*self.key.class, region = &*self.key.region, %error, "a bucket was not closed");
         }
     }
 
-    /// The service answered: a little faster from now on, up to the rate.
+    /// Raises the rate after a success, up to the configured rate.
     pub fn succeeded(&self) {
         let Some(adapt) = self.rate.adapt else { return };
         if self.percent() == 100 {

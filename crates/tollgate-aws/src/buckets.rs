@@ -1,4 +1,4 @@
-//! The buckets of a process: one for each account, region and class, however many clients there are.
+//! The buckets of a process: one per account, region and class, which all clients share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -19,22 +19,22 @@ pub struct Buckets(Arc<Mutex<HashMap<Key, Arc<Bucket>>>>);
 static PROCESS: LazyLock<Buckets> = LazyLock::new(Buckets::default);
 
 impl Buckets {
-    /// A set of its own.
+    /// Returns a new set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The set that all clients of this process share unless they are told otherwise.
+    /// Returns the set that all clients of this process share by default.
     #[must_use]
     pub fn of_process() -> Self {
         PROCESS.clone()
     }
 
-    /// The bucket of `key`, made now if there is none.
+    /// Returns the bucket of `key`, and creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is one with another rate or another gate: the service counts both callers together, so
+    /// [`Error::Invalid`] if it exists with another rate or another gate: the service counts both clients together, so
     /// they cannot differ.
     pub fn open(
         &self,
@@ -67,13 +67,17 @@ impl Buckets {
 
 /// The buckets of one service in one region of one account.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub struct ServiceBuckets {
     shared: Arc<Bucket>,
-    own: Arc<HashMap<String, Arc<Bucket>>>,
+    by_operation: Arc<HashMap<String, Arc<Bucket>>>,
 }
 
-impl Desk {
-    pub(crate) fn open(
+impl ServiceBuckets {
+    /// Opens the buckets of a service: one for each operation with a rate of its own, and one for all others.
+    ///
+    /// # Errors
+    /// Those of [`Buckets::open`].
+    pub fn open(
         buckets: &Buckets,
         (account, region, service): (&Arc<str>, &Arc<str>, &str),
         rates: &Rates,
@@ -88,15 +92,16 @@ impl Desk {
             };
             buckets.open(key, rate, gate, clock)
         };
-        let own = rates.own.iter().map(|(operation, rate)| {
+        let by_operation = rates.own.iter().map(|(operation, rate)| {
             Ok((operation.clone(), open(&format!("{service}.{operation}"), *rate)?))
         });
-        let own = own.collect::<Result<_, Error>>()?;
-        Ok(Self { shared: open(service, rates.shared)?, own: Arc::new(own) })
+        let by_operation = by_operation.collect::<Result<_, Error>>()?;
+        Ok(Self { shared: open(service, rates.shared)?, by_operation: Arc::new(by_operation) })
     }
 
-    /// The bucket that calls of `operation` take from.
-    pub(crate) fn of(&self, operation: Option<&str>) -> &Arc<Bucket> {
-        operation.and_then(|operation| self.own.get(operation)).unwrap_or(&self.shared)
+    /// Returns the bucket that calls of `operation` take tokens from.
+    #[must_use]
+    pub fn for_operation(&self, operation: Option<&str>) -> &Arc<Bucket> {
+        operation.and_then(|name| self.by_operation.get(name)).unwrap_or(&self.shared)
     }
 }

@@ -1,7 +1,7 @@
-//! A guard for any client of the AWS SDK: an HTTP client in front of its own, at which every attempt takes a token.
+//! A guard for any client of the AWS SDK: an HTTP client that takes a token before every attempt.
 //!
-//! The SDK's interceptors cannot wait, its retry strategy cannot be replaced, and its adaptive mode let retries go without
-//! a token. But every attempt of every page passes through the HTTP connector once, and that may wait.
+//! Refused: interceptors, which cannot wait; a retry strategy, which cannot be replaced; the adaptive mode, which sends
+//! retries without a token. Every attempt of every page passes through the HTTP connector once, and that may wait.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,22 +16,24 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::shared::IntoShared;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
-use tollgate::{Clock, Gate, Span, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock, Gate, Span};
 
 use crate::bucket::Bucket;
-use crate::buckets::{Buckets, Desk};
+use crate::buckets::{Buckets, ServiceBuckets};
 use crate::error::Error;
-use crate::failure::{RETRY_AFTER_MAX, is_throttling};
 use crate::rate::{Rate, Rates};
 
-/// The longest wait for a token. Requests are signed before they wait, and AWS takes no signature older than five
-/// minutes.
+/// The longest wait for a token. Requests are signed before they wait, and AWS accepts signatures for five minutes.
 pub const WAIT_MAX: Span = Span::from_mins(1);
 
-/// The wait of R001.
+/// The default wait for a token.
 pub const WAIT_DEFAULT: Span = Span::from_secs(30);
 
-/// The longest body of an error that is looked into for the name of the error.
+/// The longest `Retry-After` that is honoured.
+pub const RETRY_AFTER_MAX: Span = Span::from_mins(15);
+
+/// How much of the body of an error is searched for its name.
 const ERROR_BODY_MAX: usize = 16_384;
 
 /// Guards SDK clients of one service in one region of one account.
@@ -45,9 +47,9 @@ const ERROR_BODY_MAX: usize = 16_384;
 /// # drop(client); Ok(()) }
 /// ```
 ///
-/// Set it on the client of a *service*, not on the shared configuration, so that looking for credentials takes no tokens.
-/// Leave `operation_attempt_timeout` unset or longer than the wait: the wait is inside it. A token that does not come in
-/// time is an error that the SDK does not retry; [`Error::below`] finds it.
+/// Set it on the client of a *service*, not on the shared configuration, so that loading credentials takes no tokens.
+/// Leave `operation_attempt_timeout` unset or longer than the wait, which is part of the attempt. The SDK does not retry
+/// after a timeout of the wait; [`Error::find_source`] finds that error.
 #[derive(Clone, Debug)]
 pub struct SdkGuard {
     service: String,
@@ -61,7 +63,7 @@ pub struct SdkGuard {
 }
 
 impl SdkGuard {
-    /// Ten calls per second with bursts of twenty, in this process.
+    /// Returns a guard of ten calls per second with bursts of twenty, in this process.
     #[must_use]
     pub fn new(
         service: impl Into<String>,
@@ -80,49 +82,49 @@ impl SdkGuard {
         }
     }
 
-    /// Another rate for all operations that have none of their own.
+    /// Sets the rate of all operations without a rate of their own.
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rates.shared = rate;
         self
     }
 
-    /// A rate of its own for `operation`, as in `Publish`.
+    /// Sets the rate of `operation`, as in `Publish`, which gets a bucket of its own.
     #[must_use]
     pub fn rate_for(mut self, operation: impl Into<String>, rate: Rate) -> Self {
         self.rates = self.rates.with(operation, rate);
         self
     }
 
-    /// Takes tokens from `gate` too, which other processes share.
+    /// Also takes tokens from `gate`, which other processes share.
     #[must_use]
     pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = Some(gate);
         self
     }
 
-    /// Waits for a token at most this long, [`WAIT_MAX`] at the most.
+    /// Sets how long a call waits for a token, at most [`WAIT_MAX`].
     #[must_use]
     pub fn wait_max(mut self, wait: Span) -> Self {
         self.wait_max = wait.min(WAIT_MAX);
         self
     }
 
-    /// Another set of buckets than that of the process.
+    /// Replaces the set of buckets that the process shares.
     #[must_use]
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// Another clock than the machine's.
+    /// Replaces the system clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// An HTTP client that takes a token before every call of `inner`.
+    /// Returns an HTTP client that takes a token before every call of `inner`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a rate is out of bounds, or differs from that of another client of the same service, region
@@ -131,11 +133,12 @@ impl SdkGuard {
         &self,
         inner: impl IntoShared<SharedHttpClient>,
     ) -> Result<SharedHttpClient, Error> {
-        let whose = (&self.account, &self.region, self.service.as_str());
-        let desk = Desk::open(&self.buckets, whose, &self.rates, self.gate.as_ref(), &self.clock)?;
+        let owner = (&self.account, &self.region, self.service.as_str());
+        let gate = self.gate.as_ref();
+        let buckets = ServiceBuckets::open(&self.buckets, owner, &self.rates, gate, &self.clock)?;
         Ok(SharedHttpClient::new(Guarded {
             inner: inner.into_shared(),
-            desk,
+            buckets,
             wait_max: self.wait_max,
         }))
     }
@@ -144,7 +147,7 @@ impl SdkGuard {
 #[derive(Clone, Debug)]
 struct Guarded<I> {
     inner: I,
-    desk: Desk,
+    buckets: ServiceBuckets,
     wait_max: Span,
 }
 
@@ -157,7 +160,7 @@ impl HttpClient for Guarded<SharedHttpClient> {
         let inner = self.inner.http_connector(settings, components);
         SharedHttpConnector::new(Guarded {
             inner,
-            desk: self.desk.clone(),
+            buckets: self.buckets.clone(),
             wait_max: self.wait_max,
         })
     }
@@ -165,21 +168,21 @@ impl HttpClient for Guarded<SharedHttpClient> {
 
 impl HttpConnector for Guarded<SharedHttpConnector> {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let bucket = Arc::clone(self.desk.of(operation_of(&request).as_deref()));
+        let bucket = Arc::clone(self.buckets.for_operation(operation_name(&request).as_deref()));
         let (inner, wait_max) = (self.inner.clone(), self.wait_max);
         HttpConnectorFuture::new(async move {
-            let none = |error: Error| ConnectorError::other(error.into(), None);
-            bucket.take(wait_max).await.map_err(none)?;
+            let failed = |error: Error| ConnectorError::other(error.into(), None);
+            bucket.take(wait_max).await.map_err(failed)?;
             let response = inner.call(request).await?;
-            learn(&bucket, response).await
+            adapt(&bucket, response).await
         })
     }
 }
 
-/// The operation that `request` is, as the protocols of AWS name it: by a header (JSON), by the path (DRS, CBOR), or by a
-/// form (SNS, STS). Nothing for others, as those of S3.
+/// Returns the name of the operation in `request`, which AWS protocols put in a header (JSON), in the path (DRS, CBOR) or in
+/// a form (SNS, STS). `None` for others, such as S3.
 #[must_use]
-pub fn operation_of(request: &HttpRequest) -> Option<Cow<'_, str>> {
+pub fn operation_name(request: &HttpRequest) -> Option<Cow<'_, str>> {
     let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric());
     if let Some(target) = request.headers().get("x-amz-target") {
         let name = target.rsplit_once('.').map_or(target, |(_, name)| name);
@@ -195,8 +198,8 @@ pub fn operation_of(request: &HttpRequest) -> Option<Cow<'_, str>> {
     is_name(name).then(|| Cow::Owned(name.to_owned()))
 }
 
-/// Tells the bucket what the service said, and passes it on.
-async fn learn(bucket: &Bucket, response: HttpResponse) -> Result<HttpResponse, ConnectorError> {
+/// Adapts the rate of the bucket to the response, and returns the response.
+async fn adapt(bucket: &Bucket, response: HttpResponse) -> Result<HttpResponse, ConnectorError> {
     let status = response.status();
     if status.is_success() {
         bucket.succeeded();
@@ -207,7 +210,7 @@ async fn learn(bucket: &Bucket, response: HttpResponse) -> Result<HttpResponse, 
         (429, _) => (true, response),
         (_, Some(is_throttled)) => (is_throttled, response),
         // Older protocols name the error in the body only.
-        (400 | 403 | 503, None) => look_into(response).await?,
+        (400 | 403 | 503, None) => names_throttling(response).await?,
         _ => (false, response),
     };
     if is_throttled {
@@ -217,8 +220,10 @@ async fn learn(bucket: &Bucket, response: HttpResponse) -> Result<HttpResponse, 
     Ok(response)
 }
 
-/// Whether the body of an error names one of throttling.
-async fn look_into(mut response: HttpResponse) -> Result<(bool, HttpResponse), ConnectorError> {
+/// Returns whether the body of an error names a throttling error, and the response.
+async fn names_throttling(
+    mut response: HttpResponse,
+) -> Result<(bool, HttpResponse), ConnectorError> {
     let body = std::mem::replace(response.body_mut(), SdkBody::empty());
     let bytes = ByteStream::new(body)
         .collect()
@@ -229,4 +234,18 @@ async fn look_into(mut response: HttpResponse) -> Result<(bool, HttpResponse), C
     let is_throttled = is_throttling(&text);
     *response.body_mut() = SdkBody::from(bytes);
     Ok((is_throttled, response))
+}
+
+/// Returns whether `code` is one of the names that AWS services have for throttling.
+#[must_use]
+pub fn is_throttling(code: &str) -> bool {
+    const NAMES: [&str; 6] = [
+        "Throttl",
+        "TooManyRequests",
+        "RequestLimitExceeded",
+        "ProvisionedThroughputExceeded",
+        "SlowDown",
+        "BandwidthLimitExceeded",
+    ];
+    NAMES.iter().any(|name| code.contains(name))
 }

@@ -1,4 +1,4 @@
-//! How fast calls may go out, and how that follows what the service says.
+//! The rate of calls, and how it adapts to throttling.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tollgate::{Limit, Policy, Span, TokenBucket};
 
 use crate::error::Error;
 
-/// A token bucket, and whether it gives way when the service throttles.
+/// A token bucket, and how it adapts when the service throttles.
 ///
 /// ```
 /// use tollgate::TokenBucket;
@@ -18,22 +18,22 @@ use crate::error::Error;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The fastest it may be.
+    /// The highest rate.
     pub bucket: TokenBucket,
-    /// How it gives way; nothing for a rate that stays as it is.
+    /// How the rate adapts; `None` for a fixed rate.
     pub adapt: Option<Adapt>,
 }
 
-/// Less after a refusal, more again after success: in percent of the configured rate and burst.
+/// Multiplicative decrease after throttling, additive increase after success, in percent of the configured rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adapt {
-    /// Never below this.
+    /// The lowest rate.
     pub floor: u8,
-    /// A refusal keeps this part of what it was.
+    /// Throttling multiplies the rate by this.
     pub keep: u8,
-    /// Success adds this much.
+    /// Success adds this.
     pub raise: u8,
-    /// At most one step down and one step up in this time: calls that were under way when the rate fell say nothing new.
+    /// At most one decrease and one increase in this time: calls that were in flight at a decrease carry no new information.
     pub interval: Span,
 }
 
@@ -43,8 +43,8 @@ impl Default for Adapt {
     }
 }
 
-/// Ten calls per second with bursts of twenty, giving way. AWS publishes no rates for DRS: this is an assumption that
-/// the service corrects.
+/// Ten calls per second with bursts of twenty, adaptive. AWS publishes no rates for DRS, so this is an assumption that
+/// adapts to the service.
 impl Default for Rate {
     fn default() -> Self {
         Self::new(TokenBucket::per_second(10).burst(20))
@@ -52,31 +52,31 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// `bucket`, giving way.
+    /// Returns an adaptive rate.
     #[must_use]
     pub fn new(bucket: TokenBucket) -> Self {
         Self { bucket, adapt: Some(Adapt::default()) }
     }
 
-    /// The same, whatever the service says.
+    /// Makes the rate fixed.
     #[must_use]
     pub const fn fixed(mut self) -> Self {
         self.adapt = None;
         self
     }
 
-    /// The policies of each percent from the floor to 100, in order, all under one name.
+    /// Returns the policy of each percent from the floor to 100, all under `name`.
     pub(crate) fn policies(&self, name: &str) -> Result<Vec<Policy>, Error> {
         let floor = match self.adapt {
             None => 100,
             Some(Adapt { floor, keep, .. }) if floor == 0 || 100 < floor || 99 < keep => {
                 return Err(Error::Invalid(format!(
-                    "a rate gives way to a floor of 1 to 100 percent and keeps 0 to 99 percent at a refusal, not {floor} and {keep}"
+                    "a rate adapts down to a floor of 1 to 100 percent and keeps 0 to 99 percent of itself, not {floor} and {keep}"
                 )));
             }
             Some(adapt) => adapt.floor,
         };
-        let of = |percent: u8| {
+        let policy = |percent: u8| {
             let mut rule = self.bucket;
             if percent < 100 {
                 let share = u64::from(percent);
@@ -87,30 +87,30 @@ impl Rate {
             let limit = Limit::new(LIMIT, "requests", rule);
             Policy::new(name, [limit]).map_err(|error| Error::Invalid(error.to_string()))
         };
-        (floor..=100).map(of).collect()
+        (floor..=100).map(policy).collect()
     }
 }
 
 /// The name of the one limit of every policy here.
 pub(crate) const LIMIT: &str = "rate";
 
-/// The rate of a service, and those of single operations. An operation with a rate of its own has a bucket of its own.
+/// The rates of a service. An operation with a rate of its own has a bucket of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// For all operations together that have none of their own.
+    /// The rate of all operations together that have none of their own.
     pub shared: Rate,
     /// By operation, as in `StartRecovery`.
     pub own: BTreeMap<String, Rate>,
 }
 
 impl Rates {
-    /// `shared` for every operation.
+    /// Returns rates where all operations share `shared`.
     #[must_use]
     pub const fn new(shared: Rate) -> Self {
         Self { shared, own: BTreeMap::new() }
     }
 
-    /// The same, with a bucket of its own for `operation`.
+    /// Gives `operation` a rate and a bucket of its own.
     #[must_use]
     pub fn with(mut self, operation: impl Into<String>, rate: Rate) -> Self {
         self.own.insert(operation.into(), rate);

@@ -1,35 +1,37 @@
-//! `tollgate audit denials`: what a broker wrote down, as a table.
+//! `tollgate audit denials`: the audit log of a broker as a table.
 
+use serde_json::{Value, json};
 use tollgate::{Span, Timestamp};
-use tollgate_server::wire::{AuditQuery, AuditRecord, AuditResponse, counted};
+use tollgate_protocol::json::{AuditRecord, AuditResponse, counted};
 
-use crate::failure::Failure;
-use crate::output::{self, Reader};
+use crate::args::AuditDenials;
 use crate::remote::Remote;
-use crate::show::plain;
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// Prints the records of `broker` that `query` wants.
-pub(crate) fn denials(broker: &Remote, query: &AuditQuery, reader: Reader) -> Result<(), Failure> {
-    let number = |number: Option<u64>| number.map(|number| number.to_string());
-    let AuditQuery { policy, subject, since, outcome, before, limit } = query.clone();
-    let limit = limit.and_then(|limit| u64::try_from(limit).ok());
-    let given = [
-        ("policy", policy),
-        ("subject", subject),
-        ("since", since),
-        ("outcome", outcome),
-        ("before", number(before)),
-        ("limit", number(limit)),
+/// Prints the records of `broker` that the arguments select.
+pub(crate) async fn denials(
+    broker: &Remote,
+    args: AuditDenials,
+    format: OutputFormat,
+) -> Result<(), Failure> {
+    let query = [
+        ("policy", args.policy),
+        ("subject", args.subject),
+        ("since", args.since),
+        ("outcome", Some(args.outcome).filter(|outcome| outcome != "all")),
+        ("before", args.before.map(|number| number.to_string())),
+        ("limit", Some(args.limit.to_string())),
     ];
-    let given: Vec<(&str, String)> =
-        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let found: AuditResponse = broker.get("/v1/audit", &given)?;
-    output::answer(reader, &found, || table(&found))
+    let query: Vec<(&str, String)> =
+        query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let found: AuditResponse = broker.get("/v1/audit", &query).await?;
+    output::print(format, &found, || table(&found))
 }
 
 fn table(found: &AuditResponse) -> String {
     if found.records.is_empty() {
-        return "nothing was written down".to_owned();
+        return "the audit log has no such records".to_owned();
     }
     let mut lines = rows(&found.records);
     if found.partial {
@@ -41,22 +43,20 @@ fn table(found: &AuditResponse) -> String {
     lines.join("\n")
 }
 
-/// `records` as lines of columns, with a head.
+/// The columns of a table of records.
+const COLUMNS: [&str; 7] =
+    ["when", "subject", "policy", "limit", "asked", "retry after", "outcome"];
+
+/// Formats `records` as aligned lines, with a header.
 pub(crate) fn rows(records: &[AuditRecord]) -> Vec<String> {
-    let head = ["when", "subject", "policy", "limit", "asked", "retry after", "outcome"];
-    let cells: Vec<[String; 7]> =
-        std::iter::once(head.map(str::to_owned)).chain(records.iter().map(row)).collect();
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let line = |row: &[String; 7]| {
-        let padded = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    cells.iter().map(line).collect()
+    let rows: Vec<Value> = records.iter().map(row).collect();
+    if rows.is_empty() {
+        return vec![COLUMNS.join("  ")];
+    }
+    output::table(&COLUMNS, &rows, "").lines().map(str::to_owned).collect()
 }
 
-fn row(record: &AuditRecord) -> [String; 7] {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+fn row(record: &AuditRecord) -> Value {
     let seconds = |at: Timestamp| Timestamp::from_secs(at.as_micros() / 1_000_000).to_string();
     let retry = match record.retry_after_ms {
         Some(wait) => Some(Span::from_millis(wait).for_people()),
@@ -64,13 +64,13 @@ fn row(record: &AuditRecord) -> [String; 7] {
     };
     let asked = record.asked.filter(|asked| 0 < *asked).zip(record.unit.as_ref());
     let degraded = if record.degraded { " (degraded)" } else { "" };
-    [
-        or_dash(record.at.map(seconds)),
-        plain(&record.subject),
-        record.policy.clone(),
-        or_dash(record.limit.clone()),
-        or_dash(asked.map(|(asked, unit)| counted(asked, unit))),
-        or_dash(retry),
-        format!("{}{degraded}", record.outcome),
-    ]
+    json!({
+        "when": record.at.map(seconds),
+        "subject": record.subject,
+        "policy": record.policy,
+        "limit": record.limit,
+        "asked": asked.map(|(asked, unit)| counted(asked, unit)),
+        "retry after": retry,
+        "outcome": format!("{}{degraded}", record.outcome),
+    })
 }

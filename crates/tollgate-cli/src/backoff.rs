@@ -1,13 +1,8 @@
 //! `--backoff` and `--jitter`: asking again after growing pauses instead of at the promised time.
 
-use tollgate::core::PER_MILLE;
-use tollgate::{Backoff, Error, ErrorKind, Span};
-
-/// The shortest and the longest pause that can be set.
-pub(crate) const PAUSE_RANGE: [Span; 2] = [Span::from_millis(1), Span::from_hours(24)];
-
-/// The most jitter that can be set, in percent of a pause.
-pub(crate) const JITTER_MAX: u64 = 100;
+use tollgate::retry::Backoff;
+use tollgate::{Error, ErrorKind, Span};
+use tollgate_config::{JITTER_MAX, PAUSE_RANGE, with_jitter};
 
 /// The word that turns a configured back-off off.
 const OFF: &str = "off";
@@ -73,11 +68,6 @@ impl BackoffFlags {
             }
         }
     }
-}
-
-/// `backoff` with up to `percent` of each pause on top. Nothing is taken off, so that no pause is shorter than the base.
-pub(crate) const fn with_jitter(backoff: Backoff, percent: u64) -> Backoff {
-    Backoff { jitter_high: PER_MILLE + percent * PER_MILLE / 100, ..backoff }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `tollgate dynamodb create-table`: what is done to a table, and not through a gate.
+//! `tollgate dynamodb create-table`: creates the table of the configured store.
 
 use std::path::Path;
 
@@ -6,14 +6,15 @@ use serde::Serialize;
 use tollgate::ErrorKind;
 use tollgate_dynamodb::create_table;
 
-use crate::config::{Config, StoreConfig};
-use crate::failure::Failure;
-use crate::open;
-use crate::output::{self, Reader};
+use crate::config;
+use tollgate_config::StoreConfig;
+use tollgate_config::open;
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// Makes the table of the configured store, if it is missing.
-pub(crate) async fn create(config: Option<&Path>, reader: Reader) -> Result<(), Failure> {
-    let StoreConfig::DynamoDb(config) = Config::load(config)?.store else {
+/// Creates the table of the configured store, if it is missing.
+pub(crate) async fn create(config: Option<&Path>, format: OutputFormat) -> Result<(), Failure> {
+    let StoreConfig::DynamoDb(config) = config::load(config)?.store else {
         return Err(Failure::new(
             ErrorKind::Invalid,
             "the configured store is not DynamoDB; name a file that has [store] kind = \"dynamodb\" with --config",
@@ -26,7 +27,7 @@ pub(crate) async fn create(config: Option<&Path>, reader: Reader) -> Result<(), 
         created: bool,
     }
     let table = &config.table;
-    output::answer(reader, &Made { table, created }, || {
+    output::print(format, &Made { table, created }, || {
         let what = if created { "made" } else { "there already" };
         format!(
             "table {table}: {what}; paid by request, items are deleted 7 days after their last use"

@@ -1,52 +1,52 @@
-//! `tollgate audit incidents`: what providers refused although it was admitted here, and when a store did not serve a broker;
-//! and whether a broker could write it down.
+//! `tollgate audit incidents`: lists violations and outages by misconfiguration; and checks that the file of incidents can be
+//! written.
 
-use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Access, access};
+use tollgate::clock::SystemClock;
 use tollgate::incident::{Incident, Recorded, StoreIncident};
-use tollgate::{Clock, ErrorKind, Span, SystemClock, Timestamp};
+use tollgate::{Clock, ErrorKind, Span, Timestamp};
 use tollgate_telemetry::sinks::file;
 
 use crate::args::AuditIncidents;
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{self, Reader};
-use crate::show::plain;
+use crate::config;
+use tollgate_terminal::Failure;
+use tollgate_terminal::escape_controls;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// Prints the incidents that the flags ask for, oldest first.
+/// Prints the incidents that the arguments select, oldest first.
 pub(crate) fn list(
     flags: &AuditIncidents,
     config: Option<&Path>,
-    reader: Reader,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
     let since = flags.since.as_deref().map(since).transpose()?.unwrap_or(Timestamp::EPOCH);
     let path = match &flags.file {
         Some(file) => file.clone(),
-        None => Config::load(config)?.telemetry.incident_file,
+        None => config::load(config)?.telemetry.incident_file,
     };
     let unreadable = |error: io::Error| {
         let text = format!("the incident file {} cannot be read: {error}", path.display());
         Failure::new(ErrorKind::Unavailable, text)
     };
     let (mut incidents, damaged) = file::read(&path).map_err(unreadable)?;
-    // A broker makes the file with the first incident, so that a missing one is no mistake where it could be made.
+    // The first incident creates the file, so a missing file is no error if its folder exists.
     let missing = incidents.is_empty() && damaged == 0 && !path.exists();
     if missing && flags.file.is_some() {
         return Err(unreadable(io::ErrorKind::NotFound.into()));
     }
     if missing {
-        fs::metadata(folder_of(&path)).map_err(unreadable)?;
+        fs::metadata(parent_folder(&path)).map_err(unreadable)?;
     }
     incidents.retain(|incident| {
         since <= incident.at()
             && flags.policy.as_ref().is_none_or(|policy| incident.policy() == Some(policy))
     });
-    output::answer(reader, &incidents, || {
+    output::print(format, &incidents, || {
         if missing {
             format!("no incidents; {} is made with the first one", path.display())
         } else {
@@ -55,27 +55,28 @@ pub(crate) fn list(
     })
 }
 
-/// Whether the first incident could be written to a file at `path`.
+/// Checks that an incident could be appended to `path`.
 fn can_be_written(path: &Path) -> io::Result<()> {
     match OpenOptions::new().append(true).open(path) {
         Ok(_) => Ok(()),
-        // Looked at only, because no incident means no file.
+        // Not created: without incidents there is no file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+            access(parent_folder(path), Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
         }
         Err(error) => Err(error),
     }
 }
 
-/// `path`, or a file of the same name in the folder for temporary files where it cannot be written, as on AWS Lambda.
-pub(crate) fn writable(path: &Path) -> PathBuf {
+/// Returns `path`, or a temporary file of the same name if it cannot be written, as on AWS Lambda.
+#[cfg(any(test, feature = "translate"))]
+pub(crate) fn writable(path: &Path) -> std::path::PathBuf {
     match (can_be_written(path), path.file_name()) {
-        (Err(_), Some(name)) => env::temp_dir().join(name),
+        (Err(_), Some(name)) => std::env::temp_dir().join(name),
         _ => path.to_owned(),
     }
 }
 
-/// Warns of a file at `path` that the first incident could not be written to.
+/// Logs a warning if incidents could not be written to `path`.
 pub(crate) fn warn_if_lost(path: &Path) {
     if let Err(error) = can_be_written(path) {
         tracing::warn!(
@@ -86,12 +87,12 @@ pub(crate) fn warn_if_lost(path: &Path) {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+fn parent_folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
-/// A time, or how long ago.
+/// Parses a time, or a duration before now.
 fn since(text: &str) -> Result<Timestamp, Failure> {
     if let Ok(ago) = text.parse::<Span>() {
         let now = SystemClock.now();
@@ -122,7 +123,7 @@ fn table(incidents: &[Recorded], damaged: usize) -> String {
                 let _ = write!(
                     text,
                     "\n{at:<27}  {id:<16}  the store did not serve the broker: {}",
-                    plain(error)
+                    escape_controls(error)
                 );
                 continue;
             }
@@ -130,7 +131,7 @@ fn table(incidents: &[Recorded], damaged: usize) -> String {
         };
         let Incident { at, id, policy, subject, limit, in_flight, until, closed, .. } = incident;
         let until = if *closed { until.to_string() } else { "not closed".to_owned() };
-        let subject = plain(subject);
+        let subject = escape_controls(subject);
         let at = at.to_string();
         let _ = write!(
             text,
@@ -143,7 +144,7 @@ fn table(incidents: &[Recorded], damaged: usize) -> String {
     text
 }
 
-/// One incident at length.
+/// Formats one incident in full.
 pub(crate) fn detail(incident: &Incident) -> String {
     let Incident { id, policy, subject, limit, until, .. } = incident;
     let closed = match &incident.trouble {
@@ -151,7 +152,7 @@ pub(crate) fn detail(incident: &Incident) -> String {
         Some(trouble) => format!("{limit} could not be closed: {trouble}"),
         None => format!("{limit} could not be closed"),
     };
-    let mut text = format!("incident {id}: {} under {policy}: {closed}", plain(subject));
+    let mut text = format!("incident {id}: {} under {policy}: {closed}", escape_controls(subject));
     for state in &incident.limits {
         let _ = write!(
             text,
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_incident_file_that_cannot_be_written_is_replaced_by_a_temporary_one() {
-        let folder = env::temp_dir();
+        let folder = std::env::temp_dir();
         let kept = folder.join("kept.jsonl");
         assert_eq!(writable(&kept), kept);
         let lost = folder.join("no such folder").join("lost.jsonl");

@@ -1,13 +1,14 @@
-//! `tollgate keys new`: a key, shown once, and what to put into the configuration.
+//! `tollgate keys new`: creates an API key, shown once, and its section of the configuration.
 
 use serde::Serialize;
-use tollgate::{Clock as _, Error, ErrorKind, SystemClock, Timestamp};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock as _, Error, ErrorKind, Timestamp};
 use tollgate_server::keys::{KeyHash, Scope, key_text};
 
 use crate::args::KeysNew;
-use crate::failure::Failure;
-use crate::open::random_bytes;
-use crate::output::{self, Reader};
+use tollgate_config::open::random_bytes;
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
 #[derive(Debug, Serialize)]
 struct NewKey {
@@ -19,8 +20,8 @@ struct NewKey {
     expires: Option<String>,
 }
 
-/// Makes a key and prints it.
-pub(crate) fn new(wanted: KeysNew, reader: Reader) -> Result<(), Failure> {
+/// Creates a key and prints it.
+pub(crate) fn new(wanted: KeysNew, format: OutputFormat) -> Result<(), Failure> {
     let scopes = wanted.scopes.iter().map(|scope| scope.parse().map(Scope::name));
     let scopes = scopes.collect::<Result<Vec<&str>, Error>>()?;
     let expires = wanted.expires.as_deref().map(str::parse::<Timestamp>).transpose();
@@ -34,13 +35,13 @@ pub(crate) fn new(wanted: KeysNew, reader: Reader) -> Result<(), Failure> {
     }
     let key = key_text(&random_bytes()?);
     let made = NewKey {
-        hash: KeyHash::of(&key).to_string(),
+        hash: KeyHash::from_key(&key).to_string(),
         key,
         name: wanted.name,
         scopes,
         expires: expires.map(|at| at.to_string()),
     };
-    output::answer(reader, &made, || for_people(&made))
+    output::print(format, &made, || for_people(&made))
 }
 
 fn for_people(made: &NewKey) -> String {
@@ -48,7 +49,7 @@ fn for_people(made: &NewKey) -> String {
     let expires = expires.as_ref().map_or_else(String::new, |at| format!("\nexpires = \"{at}\""));
     format!(
         "{key}\n\
-         This is the key. It is shown only now: give it to whoever will use it.\n\
+         This is the key. It is shown only now: give it to the program that will use it.\n\
          Put this into tollgate.toml of the broker, which keeps only the hash:\n\n\
          [[key]]\n\
          name = {name:?}\n\

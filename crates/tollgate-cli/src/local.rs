@@ -1,24 +1,25 @@
-//! Calls that are answered here, on the configured store.
+//! Calls on the configured store, without a broker.
 //!
-//! A short command holds the store's folder only while it decides, so that many of them take turns.
+//! A command holds the data folder only while it decides, so that concurrent commands take turns.
 
 use std::sync::Arc;
 
 use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::policy::Policies;
 use tollgate::spec::OverrideSpec;
-use tollgate::{Ask, Clock, Error, ErrorKind, Gate, Policies, Policy};
-use tollgate_server::overrides::Overrides;
-use tollgate_server::token;
-use tollgate_server::wire::{
-    Answer, Changed, FROM_API, OverrideDescription, Renewed, StandingResponse, ViolationRequest,
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, GateExt, Policy};
+use tollgate_protocol::json::{
+    AcquireResponse, Changed, FROM_API, OverrideDescription, Renewed, StandingResponse,
+    ViolationRequest,
 };
+use tollgate_protocol::permit_token;
+use tollgate_server::overrides::Overrides;
 
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::intent::Call;
-use crate::open::{self, Opened};
-use crate::reply::Reply;
-use crate::telemetry;
+use crate::call::{Call, Reply};
+use tollgate_config::Config;
+use tollgate_config::open::{self, Opened};
+use tollgate_config::sinks;
+use tollgate_terminal::Failure;
 
 /// The configured store and policies.
 #[derive(Debug)]
@@ -32,27 +33,27 @@ impl Local {
         Self { config, clock }
     }
 
-    /// Opens the store, answers, and closes it again.
+    /// Opens the store, makes the call, and closes the store.
     pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
         if !call.needs_store() {
-            return Ok(self.rule(call).await?);
+            return Ok(self.change_policies(call).await?);
         }
-        // What is wrong with a question is said before a folder is made for it.
+        // An invalid call must not create a folder.
         self.check(call)?;
         let opened = self.open(call).await?;
         let reply = self.decide(call, &opened).await;
         let closed = opened.close().await;
         let reply = reply?;
-        // An answer counts only if the store kept it.
+        // A reply counts only if the store persisted it.
         closed?;
         Ok(reply)
     }
 
-    /// The store that `call` is about. Only an ask makes one where there is none.
+    /// Opens the store. Only an ask creates one.
     async fn open(&self, call: &Call) -> Result<Opened, Error> {
         let Config { store, fallback, .. } = &self.config;
         let clock = Arc::clone(&self.clock);
-        match (open::missing(store)?, call) {
+        match (open::missing_folder(store)?, call) {
             (None, _) | (_, Call::Acquire(_) | Call::Violation(_)) => {
                 open::for_command(store, fallback, clock).await
             }
@@ -64,7 +65,7 @@ impl Local {
                     path.display()
                 ),
             )),
-            (Some(path), _) => open::empty(clock, Some(path)),
+            (Some(path), _) => open::empty(clock, path),
         }
     }
 
@@ -82,20 +83,22 @@ impl Local {
                 let policy = self.config.policies.get(&request.policy)?;
                 Ok(Ask::new(policy, request.subject.as_str()).check()?)
             }
-            Call::Settle(request) => token::check_shape(&request.permit),
-            Call::Release(request) | Call::Renew(request) => token::check_shape(&request.permit),
+            Call::Settle(request) => permit_token::check_shape(&request.permit),
+            Call::Release(request) | Call::Renew(request) => {
+                permit_token::check_shape(&request.permit)
+            }
             Call::Policies | Call::Override { .. } | Call::Restore(_) => Ok(()),
         }
     }
 
-    /// What is about policies alone. The gate stays closed, so that it can be done while a broker has the folder open.
-    async fn rule(&self, call: &Call) -> Result<Reply, Error> {
+    /// Makes a call about policies and overrides. The gate stays closed, so that it works while a broker holds the folder.
+    async fn change_policies(&self, call: &Call) -> Result<Reply, Error> {
         let Config { store, fallback, policies, .. } = &self.config;
         let clock = Arc::clone(&self.clock);
         let Some(store) = open::overrides(store, fallback, clock).await? else {
             return match call {
                 Call::Policies => Ok(Reply::Policies(policies.iter().collect())),
-                _ => Err(open::inside_the_broker()),
+                _ => Err(open::memory_store_error()),
             };
         };
         let now = self.clock.now();
@@ -106,9 +109,9 @@ impl Local {
                 let spec = OverrideSpec { subject, limits };
                 let put = |overrides: &mut Overrides| overrides.put(policy, &spec);
                 let (overrides, _) = Overrides::change(&*store, now, put).await?;
-                let (in_force, _) = overrides.over(policies);
+                let (in_force, _) = overrides.apply(policies);
                 let policy = in_force.get(&of.policy)?.for_subject(&of.subject);
-                Reply::Override(OverrideDescription::of(&of.subject, policy, FROM_API))
+                Reply::Override(OverrideDescription::new(&of.subject, policy, FROM_API))
             }
             Call::Restore(of) => {
                 let remove = |overrides: &mut Overrides| overrides.remove(&of.policy, &of.subject);
@@ -120,52 +123,53 @@ impl Local {
             }
             _ => {
                 let overrides = Overrides::read(&*store).await?;
-                let (in_force, unfit) = overrides.over(policies);
+                let (in_force, unfit) = overrides.apply(policies);
                 Reply::Policies(overrides.describe(&in_force, &unfit))
             }
         })
     }
 
-    /// The policies, with the overrides that the store has.
+    /// Returns the policies with the overrides in the store.
     async fn in_force(&self, opened: &Opened) -> Result<Policies, Error> {
         let overrides = match opened.overrides() {
             Some(store) => Overrides::read(&*store).await?,
             None => Overrides::default(),
         };
-        Ok(overrides.over(&self.config.policies).0)
+        Ok(overrides.apply(&self.config.policies).0)
     }
 
     async fn decide(&self, call: &Call, opened: &Opened) -> Result<Reply, Error> {
         let policies = self.in_force(opened).await?;
-        let (gate, mut key) = (opened.gate(), token::Key::from(opened.key()));
+        let (gate, mut key) = (opened.gate(), permit_token::Key::from(opened.key()));
         if self.config.store.older_format().is_some() {
             key = key.without_ids();
         }
         let key = &key;
-        let permit_of = |text: &str| token::decode(text, key, |name| policies.get(name).cloned());
+        let open_permit =
+            |text: &str| permit_token::decode(text, key, |name| policies.get(name).cloned());
         Ok(match call {
             Call::Acquire(request) => {
                 let ask = request.ask(policies.get(&request.policy)?);
                 let decision = gate.acquire(&ask).await?;
-                Reply::Decided(Answer::of(&decision, key, self.clock.now()))
+                Reply::Decided(AcquireResponse::new(&decision, key, self.clock.now()))
             }
             Call::Settle(request) => {
-                let permit = permit_of(&request.permit)?;
+                let permit = open_permit(&request.permit)?;
                 Reply::Changed(Changed { changed: gate.settle(&permit, &request.actual).await? })
             }
             Call::Release(request) => {
-                let permit = permit_of(&request.permit)?;
+                let permit = open_permit(&request.permit)?;
                 Reply::Changed(Changed { changed: gate.release(&permit).await? })
             }
             Call::Renew(request) => {
-                let permit = gate.renew(&permit_of(&request.permit)?).await?;
-                Reply::Renewed(Renewed::of(&permit, key))
+                let permit = gate.renew(&open_permit(&request.permit)?).await?;
+                Reply::Renewed(Renewed::new(&permit, key))
             }
             Call::Standing(query) => {
                 let policy = policies.get(&query.policy)?;
                 let standings = gate.standing(policy, &query.subject).await?;
                 let now = self.clock.now();
-                let standing = StandingResponse::of(policy, &query.subject, &standings, now);
+                let standing = StandingResponse::new(policy, &query.subject, &standings, now);
                 Reply::Standing(standing)
             }
             Call::Reset(query) => {
@@ -176,11 +180,13 @@ impl Local {
                 let policy = policies.get(&request.policy)?;
                 Reply::Incident(Box::new(self.violation(policy, request, &*gate).await?))
             }
-            Call::Policies | Call::Override { .. } | Call::Restore(_) => self.rule(call).await?,
+            Call::Policies | Call::Override { .. } | Call::Restore(_) => {
+                self.change_policies(call).await?
+            }
         })
     }
 
-    /// Tells the sinks itself, since no broker does.
+    /// Reports a violation, and feeds the telemetry sinks, since there is no broker to do it.
     async fn violation(
         &self,
         policy: &Policy,
@@ -193,7 +199,7 @@ impl Local {
             limit: request.limit.as_deref(),
             retry_after: request.retry_after()?,
         };
-        let running = telemetry::start(&self.config.telemetry, &self.clock).await?;
+        let running = sinks::start(&self.config.telemetry, &self.clock).await?;
         let (recorder, observer) = (&running.recorder, &*running.telemetry);
         let incident = report_violation(gate, recorder, observer, &*self.clock, &violation).await;
         running.drain().await;

@@ -1,31 +1,31 @@
-//! The log of the broker, on standard error: lines for people, or one JSON object per line for programs.
+//! The log of the broker on standard error: text for people, or one JSON object per line for programs.
 //!
-//! What goes wrong between requests has no answer to stand in, so it is logged. Somebody at a terminal is told what needs
-//! attention; a program that collects logs also gets what was done, and the request it was done for.
+//! Text has warnings and errors only. JSON also has informational events, with the id of the request.
 
 use std::io::{self, IsTerminal as _};
 use std::panic;
 
 use serde_json::json;
-use tollgate::edge::environment;
-use tollgate::{Clock as _, ErrorKind, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::internal::edge::environment;
+use tollgate::{Clock as _, ErrorKind};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::LogFormat;
-use crate::failure::Failure;
-use crate::lines::Lines;
-use crate::place::Place;
+use crate::startup_report::StartupReport;
+use tollgate_terminal::Failure;
+use tollgate_terminal::LineWriter;
 
-/// Starts the log. A panic is a line of it like any other.
-pub(crate) fn start(format: LogFormat) -> Result<Lines, Failure> {
+/// Starts the log. Panics are logged too.
+pub(crate) fn start(format: LogFormat) -> Result<LineWriter, Failure> {
     let report = match format {
         LogFormat::Text => dropped_text,
         LogFormat::Json => dropped_json,
     };
-    let lines = Lines::start(&io::stderr(), report).map_err(|error| {
+    let lines = LineWriter::start(&io::stderr(), report).map_err(|error| {
         Failure::new(ErrorKind::Unavailable, format!("could not start the log: {error}"))
     })?;
-    // Colours are for eyes: a file or a pipe gets none, nor who asks for none (no-color.org).
+    // Colours are for terminals, unless NO_COLOR is set (no-color.org).
     let colours =
         io::stderr().is_terminal() && environment("NO_COLOR").is_none_or(|text| text.is_empty());
     let writer = lines.clone();
@@ -55,17 +55,17 @@ fn dropped_json(count: u64) -> String {
     format!("{line}\n")
 }
 
-/// Says where everything is.
-pub(crate) fn serving(place: &Place) {
-    let resp = place.resp.map(|address| address.to_string());
+/// Logs the addresses, the store and the strategy.
+pub(crate) fn serving(report: &StartupReport) {
+    let resp = report.resp.map(|address| address.to_string());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        http = place.http,
+        http = report.http,
         resp,
-        grpc = place.grpc,
-        store = place.store,
-        format = place.format,
-        strategy = place.strategy,
+        grpc = report.grpc,
+        store = report.store,
+        format = report.format,
+        strategy = report.strategy,
         "serving"
     );
 }

@@ -1,31 +1,31 @@
-//! Telling systemd that the broker is ready, alive or about to end, where systemd asks for it (`Type=notify`, `WatchdogSec`).
+//! Notifies systemd that the broker is ready, alive or stopping (`Type=notify`, `WatchdogSec`).
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use tollgate::edge::environment;
+use tollgate::internal::edge::environment;
 use tollgate::{Clock, Span};
 
-/// Where systemd listens.
+/// The variable with the socket of systemd.
 const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// How often systemd wants to hear that the broker is alive, in microseconds.
+/// The variable with the timeout of the watchdog, in microseconds.
 const WATCHDOG_VARIABLE: &str = "WATCHDOG_USEC";
 
-/// The process that is meant by it.
+/// The variable with the process that the watchdog is for.
 const PROCESS_VARIABLE: &str = "WATCHDOG_PID";
 
-/// Says `state`, as in `READY=1`. A broker that cannot say so runs all the same.
-pub(crate) fn tell(state: &str) {
+/// Sends `state`, as in `READY=1`. Best effort.
+pub(crate) fn send_state(state: &str) {
     let Some(name) = environment(SOCKET_VARIABLE) else { return };
     if let Err(error) = send(&name, state) {
-        tracing::warn!(%error, "systemd could not be told {state}");
+        tracing::warn!(%error, "could not notify systemd of {state}");
     }
 }
 
-/// Says that the broker is alive, twice as often as systemd wants to hear it. It runs beside the calls, so that a runtime
-/// that is stuck stays silent and is restarted. It never ends.
+/// Sends keep-alives at half the timeout of the watchdog. It runs on the same runtime as requests, so that systemd restarts a
+/// runtime that is stuck. Never returns.
 pub(crate) async fn keep_watchdog(clock: &dyn Clock) {
     let process = environment(PROCESS_VARIABLE).and_then(|text| text.parse::<u32>().ok());
     let is_ours = process.is_none_or(|process| process == std::process::id());
@@ -34,19 +34,19 @@ pub(crate) async fn keep_watchdog(clock: &dyn Clock) {
         return std::future::pending().await;
     };
     loop {
-        tell("WATCHDOG=1");
+        send_state("WATCHDOG=1");
         clock.sleep_until(clock.now() + Span::from_micros(micros / 2)).await;
     }
 }
 
 fn send(name: &str, state: &str) -> io::Result<()> {
-    // A name that starts with @ is no file.
+    // A name that starts with @ is an abstract socket.
     let address = match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A supervisor that does not read must not hold up the broker.
+    // A supervisor that does not read must not block the broker.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), &address).map(drop)
 }

@@ -1,28 +1,30 @@
-//! `tollgate postgres install` and `tollgate audit history`: what is done to a database, and not through a gate.
+//! `tollgate postgres install` and `tollgate audit history`: commands on the database itself.
 
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
-use tollgate::edge::environment;
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
+use tollgate::clock::SystemClock;
+use tollgate::internal::edge::environment;
+use tollgate::{Clock, Error, ErrorKind, Span, Timestamp};
 use tollgate_postgres::rows::{ColumnTypes, Grants, Installed, Quota, Rows};
 use tollgate_postgres::{FORMATS, Options, Postgres, SCHEMA_DEFAULT, install_sql};
 
 use crate::args::{AuditHistory, Database, PostgresInstall};
-use crate::config::{Config, StoreConfig};
-use crate::failure::Failure;
-use crate::open;
-use crate::output::{self, Reader};
+use crate::config;
+use tollgate_config::StoreConfig;
+use tollgate_config::open;
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
 /// Makes the tables of the store, or the functions of a quota over a table.
 pub(crate) async fn install(
     flags: PostgresInstall,
     config: Option<&Path>,
-    reader: Reader,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
     if flags.print {
-        return print(&flags, config, reader);
+        return print(&flags, config, format);
     }
     let options = options(&flags.database, config)?;
     let Some(table) = &flags.table else {
@@ -32,7 +34,7 @@ pub(crate) async fn install(
             ready: bool,
             version: u8,
         }
-        return output::answer(reader, &Ready { ready: true, version }, || {
+        return output::print(format, &Ready { ready: true, version }, || {
             format!("the tables and functions of the store are there, of version {version}")
         });
     };
@@ -43,7 +45,7 @@ pub(crate) async fn install(
         "table": table, "schema": schema, "indexes_made": indexes_made, "owner": owner,
         "grants": { "consume": consume, "read": read, "replay": replay }, "warnings": warnings,
     });
-    output::answer(reader, &value, || {
+    output::print(format, &value, || {
         let indexes = match made.indexes_made.as_slice() {
             [] => "were there".to_owned(),
             names => format!("made {}", names.join(", ")),
@@ -74,7 +76,11 @@ pub(crate) async fn install(
 }
 
 /// Prints what an install would run. Nothing is connected to.
-fn print(flags: &PostgresInstall, config: Option<&Path>, reader: Reader) -> Result<(), Failure> {
+fn print(
+    flags: &PostgresInstall,
+    config: Option<&Path>,
+    format: OutputFormat,
+) -> Result<(), Failure> {
     let sql = match &flags.table {
         Some(table) => {
             let types = ColumnTypes { user: flags.user_type.clone(), key: flags.key_type.clone() };
@@ -82,12 +88,12 @@ fn print(flags: &PostgresInstall, config: Option<&Path>, reader: Reader) -> Resu
         }
         None => install_sql(&printed_schema(config)?)?,
     };
-    output::answer(reader, &json!({ "sql": sql }), || sql.trim_end().to_owned())
+    output::print(format, &json!({ "sql": sql }), || sql.trim_end().to_owned())
 }
 
 /// The schema of the store that a printed script makes.
 fn printed_schema(config: Option<&Path>) -> Result<String, Failure> {
-    match Config::load(config)?.store {
+    match config::load(config)?.store {
         StoreConfig::Postgres(postgres) => match postgres.format {
             Some(format) if FORMATS.last().is_some_and(|newest| format < *newest) => {
                 Err(Failure::new(
@@ -108,7 +114,7 @@ fn printed_schema(config: Option<&Path>) -> Result<String, Failure> {
 pub(crate) async fn history(
     flags: AuditHistory,
     config: Option<&Path>,
-    reader: Reader,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
     let time = |text: &Option<String>, otherwise: Timestamp| -> Result<Timestamp, Error> {
         Ok(text.as_deref().map(str::parse).transpose()?.unwrap_or(otherwise))
@@ -116,20 +122,20 @@ pub(crate) async fn history(
     let (from, to) = (time(&flags.from, Timestamp::EPOCH)?, time(&flags.to, SystemClock.now())?);
     let quota = Quota::open(options(&flags.database, config)?, &flags.schema).await?;
     #[derive(Serialize)]
-    struct Line {
+    struct HistoryRow {
         user_id: String,
         total_requests: u64,
         first_limited_at: String,
     }
-    let found = quota.history(from, to).await?.into_iter().map(|one| Line {
+    let found = quota.history(from, to).await?.into_iter().map(|one| HistoryRow {
         user_id: one.user,
         total_requests: one.total_requests,
         first_limited_at: one.first_limited_at.to_string(),
     });
-    let found: Vec<Line> = found.collect();
-    output::answer(reader, &found, || {
+    let found: Vec<HistoryRow> = found.collect();
+    output::print(format, &found, || {
         if found.is_empty() {
-            return "nobody reached the limit".to_owned();
+            return "no user reached the limit".to_owned();
         }
         let head = format!("{:<32} {:>14}  first_limited_at", "user_id", "total_requests");
         let lines = found.iter().map(|line| {
@@ -146,7 +152,7 @@ fn options(database: &Database, config: Option<&Path>) -> Result<Options, Failur
         })?;
         return Ok(Options::new(&url)?);
     }
-    match Config::load(config)?.store {
+    match config::load(config)?.store {
         StoreConfig::Postgres(postgres) => Ok(open::postgres_options(&postgres)?),
         _ => Err(Failure::new(
             ErrorKind::Invalid,
@@ -158,7 +164,7 @@ fn options(database: &Database, config: Option<&Path>) -> Result<Options, Failur
 
 fn rows(table: &str, flags: &PostgresInstall) -> Result<Rows, Error> {
     let window: Span = flags.window.parse()?;
-    let mut rows = Rows::of(table, flags.limit, window)
+    let mut rows = Rows::new(table, flags.limit, window)
         .user_column(&flags.user_column)
         .time_column(&flags.time_column);
     if let Some(key) = &flags.key_column {

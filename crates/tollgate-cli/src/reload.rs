@@ -1,11 +1,10 @@
-//! The configuration, keys and certificates read again while the broker runs, all of it or nothing: on SIGHUP, and when a
-//! file changes.
+//! Reloads the configuration, keys and certificates, all or nothing: on SIGHUP, and when a file changes.
 //!
-//! Policies, keys and the meaning of Envoy's descriptors take effect at once. An address or a store cannot change under open connections, so a file that
-//! changes one is refused with the rest of it.
+//! Policies, keys and the mapping of Envoy's descriptors take effect at once. Addresses and the store cannot change under
+//! open connections, so a file that changes one of them is refused as a whole.
 //!
-//! Whether a file changed is told by what is in it, looked at every second. So it does not matter how it changed: written in
-//! place, replaced by a rename as editors do, or by a link that points elsewhere as in Kubernetes.
+//! Files are polled for changed contents every second, so it does not matter how a file is replaced: in place, by a rename
+//! as editors do, or by a symbolic link as in Kubernetes.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -15,41 +14,43 @@ use tokio::signal::unix::Signal;
 use tollgate::{Clock, ErrorKind, Span};
 use tollgate_server::{App, Tls};
 
-use crate::config::{Config, DEFAULT_FILE, KeyConfig};
-use crate::failure::Failure;
-use crate::lines::Lines;
-use crate::serve::keys_of;
+use tollgate_config::DEFAULT_FILE;
 
-/// How often files are looked at. A change counts when it is seen twice, so that it takes effect within two of these.
-const LOOK_EVERY: Span = Span::from_secs(1);
+use crate::config::{KeyConfig, ServeConfig};
+use crate::serve::read_keys;
+use tollgate_terminal::Failure;
+use tollgate_terminal::LineWriter;
 
-/// What can be replaced while the broker runs.
+/// The polling interval. A change counts when two polls see it, so it takes effect within two intervals.
+const POLL_INTERVAL: Span = Span::from_secs(1);
+
+/// The parts of a running broker that a reload replaces.
 pub(crate) struct Reload {
     /// The file that was named on the command line.
     pub(crate) named: Option<PathBuf>,
-    /// The configuration it runs on.
-    pub(crate) running: Config,
+    /// The configuration in force.
+    pub(crate) running: ServeConfig,
     pub(crate) app: Arc<App>,
     pub(crate) tls: Option<Tls>,
-    /// Whether others can reach it and only keys keep them out.
+    /// Whether other machines can reach the broker and only keys protect it.
     pub(crate) needs_keys: bool,
-    /// Whether the files were refused when they were last read.
+    /// Whether the last reload was refused.
     pub(crate) refused: bool,
-    /// Standard output, where a person reads it.
-    pub(crate) printed: Option<Lines>,
+    /// Standard output, if a person reads it.
+    pub(crate) printed: Option<LineWriter>,
 }
 
 impl Reload {
-    /// Reads everything again each time the signal comes, or when the files that `watch` is about change. It never ends.
+    /// Reloads on each signal and on each change that `watch` detects. Never returns.
     pub(crate) async fn on(&mut self, mut hang_up: Signal, mut watch: Watch, clock: &dyn Clock) {
         loop {
             tokio::select! {
                 Some(()) = hang_up.recv() => {
-                    watch.taken(self.digest());
+                    watch.loaded(self.digest());
                     self.reload();
                 }
-                () = clock.sleep_until(clock.now() + LOOK_EVERY), if self.running.server.watch => {
-                    if watch.is_news(self.digest()) {
+                () = clock.sleep_until(clock.now() + POLL_INTERVAL), if self.running.server.watch => {
+                    if watch.changed(self.digest()) {
                         self.reload();
                     }
                 }
@@ -66,7 +67,7 @@ impl Reload {
         match self.once() {
             Ok(()) => {
                 self.app.reloaded();
-                // Whoever was told of a mistake is told that it is mended, in the same place.
+                // The log that got the error also gets its end.
                 if std::mem::take(&mut self.refused) {
                     tracing::warn!("reloaded: the files are right again");
                 }
@@ -76,7 +77,7 @@ impl Reload {
             }
             Err(failure) => {
                 self.refused = true;
-                // A line of the log is a line: what shows the place in the file is left out.
+                // A log entry is one line, so the excerpt of the file is left out.
                 let text = failure.to_string();
                 let why = text.lines().next().unwrap_or_default();
                 tracing::error!("not reloaded, everything stays as it was: {why}");
@@ -86,8 +87,8 @@ impl Reload {
 
     fn once(&mut self) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::new(ErrorKind::Invalid, text));
-        let config = Config::load(self.named.as_deref())?;
-        if config.file.is_none() && self.running.file.is_some() {
+        let config = ServeConfig::load(self.named.as_deref())?;
+        if config.gates.document.file().is_none() && self.running.gates.document.file().is_some() {
             return refuse(
                 "the configuration is gone; put it back, or restart for the sample policies",
             );
@@ -95,74 +96,78 @@ impl Reload {
         if config.server != self.running.server {
             return refuse("[server] changed, which takes a restart");
         }
-        if config.store != self.running.store || config.fallback != self.running.fallback {
+        if config.gates.store != self.running.gates.store
+            || config.gates.fallback != self.running.gates.fallback
+        {
             return refuse("[store] or [fallback] changed, which takes a restart");
         }
-        if !config.strategy.is(&self.running.strategy) {
+        if !config.gates.strategy.is_same(&self.running.gates.strategy) {
             return refuse("[strategy] changed, which takes a restart");
         }
-        if config.telemetry != self.running.telemetry || config.audit != self.running.audit {
+        if config.gates.telemetry != self.running.gates.telemetry
+            || config.audit != self.running.audit
+        {
             return refuse("[telemetry] or [audit] changed, which takes a restart");
         }
-        let serves = self.running.serves_translations;
-        if config.serves_translations != serves || serves && config.jobs != self.running.jobs {
+        #[cfg(feature = "translate")]
+        if config.jobs != self.running.jobs {
             return refuse("[translate] changed, which takes a restart");
         }
-        let keys = keys_of(&config)?;
+        let keys = read_keys(&config)?;
         if keys.is_none() && self.needs_keys {
             return refuse(
-                "without a [[key]] everybody could come in; keep one, or restart with --allow-anonymous",
+                "without a [[key]] everyone could call the broker; keep one, or restart with --allow-anonymous",
             );
         }
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        self.app.replace_policies(config.policies)?;
+        self.app.replace_policies(config.gates.policies)?;
         self.app.replace_keys(keys);
         self.app.replace_envoy(config.envoy);
-        // Its files are the ones to watch from now on.
+        // These name the files to watch from now on.
         self.running.keys = config.keys;
-        self.running.file = config.file;
+        self.running.gates.document = config.gates.document;
         Ok(())
     }
 }
 
-/// Whether files changed, from what is in them.
+/// Detects changed contents of files.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// What was in them when they were last read for good.
-    taken: u64,
-    /// What was in them at the last look.
+    /// The digest at the last reload.
+    loaded: u64,
+    /// The digest at the last poll.
     seen: u64,
 }
 
 impl Watch {
-    /// Files that `config` has just been read from.
-    pub(crate) fn of(named: Option<&Path>, config: &Config) -> Self {
+    /// Watches the files that `config` was just read from.
+    pub(crate) fn new(named: Option<&Path>, config: &ServeConfig) -> Self {
         let digest = digest(named, config);
-        Self { taken: digest, seen: digest }
+        Self { loaded: digest, seen: digest }
     }
 
-    /// They are read now.
-    const fn taken(&mut self, digest: u64) {
-        self.taken = digest;
+    /// Records a reload.
+    const fn loaded(&mut self, digest: u64) {
+        self.loaded = digest;
         self.seen = digest;
     }
 
-    /// Whether `digest` is news, of which each is told once. What is seen the first time may be half of a file.
-    const fn is_news(&mut self, digest: u64) -> bool {
-        let is_whole = self.seen == digest;
+    /// Returns whether to reload: once per change, at the second poll that sees it, since the first may see half a file.
+    const fn changed(&mut self, digest: u64) -> bool {
+        let is_stable = self.seen == digest;
         self.seen = digest;
-        let is_news = is_whole && self.taken != digest;
-        if is_news {
-            self.taken = digest;
+        let changed = is_stable && self.loaded != digest;
+        if changed {
+            self.loaded = digest;
         }
-        is_news
+        changed
     }
 }
 
-/// Stands for what is in the files of `config`. A file that is missing differs from every one that is there.
-fn digest(named: Option<&Path>, config: &Config) -> u64 {
+/// Hashes the contents of all files of `config`. A missing file differs from an empty one.
+fn digest(named: Option<&Path>, config: &ServeConfig) -> u64 {
     let tls = config.server.tls.iter();
     let tls =
         tls.flat_map(|tls| [Some(&tls.certificate), Some(&tls.key), tls.client_authority.as_ref()]);
@@ -180,8 +185,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_counts_when_it_is_seen_twice_and_once() {
-        let mut watch = Watch { taken: 1, seen: 1 };
+    fn a_change_reloads_once_at_the_second_poll() {
+        let mut watch = Watch { loaded: 1, seen: 1 };
         let rows = [
             (1, false),
             // Half of a file, and then all of it.
@@ -189,17 +194,17 @@ mod tests {
             (3, false),
             (3, true),
             (3, false),
-            // Back before anybody read it.
+            // Reverted before a reload.
             (4, false),
             (3, false),
             (3, false),
             (1, false),
             (1, true),
         ];
-        for (place, (digest, is_news)) in rows.into_iter().enumerate() {
-            assert_eq!(watch.is_news(digest), is_news, "look {place}");
+        for (poll, (digest, changed)) in rows.into_iter().enumerate() {
+            assert_eq!(watch.changed(digest), changed, "poll {poll}");
         }
-        watch.taken(9);
-        assert!(!watch.is_news(9), "who was told by a signal is not told again");
+        watch.loaded(9);
+        assert!(!watch.changed(9), "a reload by a signal is not repeated");
     }
 }

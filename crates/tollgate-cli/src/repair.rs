@@ -1,28 +1,29 @@
-//! `tollgate repair`: entries from the future, which a wrong clock wrote.
+//! `tollgate repair`: lists and repairs entries from the future, which a wrong clock wrote.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tollgate::clock::SystemClock;
 use tollgate::repair::{FutureEntry, list_future, mend};
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp};
+use tollgate::{Clock, Error, ErrorKind, Span, Timestamp};
 
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::intent::Repairing;
-use crate::open::{self, Purpose};
-use crate::output::{self, Reader};
-use crate::show::plain;
+use crate::args::Repair;
+use tollgate_config::Config;
+use tollgate_config::open::{self, Purpose};
+use tollgate_terminal::Failure;
+use tollgate_terminal::escape_controls;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// What was found, and what became of it.
+/// The entries that were found, and whether they were repaired.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether entries were to be mended.
+    /// Whether entries were repaired.
     applied: bool,
-    /// Which store was looked at.
+    /// The store.
     store: String,
-    /// Whether there is a store yet.
+    /// Whether the store exists.
     exists: bool,
     /// This machine's time.
     clock: String,
@@ -32,15 +33,19 @@ struct Report {
     entries: Vec<Value>,
 }
 
-/// Lists the entries of the configured store that are `wanted`, and mends them if that is wanted, too. `named` is the
-/// configuration that was named.
+/// Lists the entries of the configured store that are too far ahead, and repairs them with `--yes`. `named` is the file of
+/// `--config`.
 pub(crate) async fn run(
     config: &Config,
     named: Option<&Path>,
-    wanted: Repairing,
-    reader: Reader,
+    args: &Repair,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
-    let Repairing { ahead_max, yes, clock_is_right } = wanted;
+    let Repair { yes, clock_is_right, .. } = *args;
+    let ahead_max: Span = args.ahead.parse().map_err(|error| {
+        let message = format!("--ahead {}: {error}, as in --ahead 5m", args.ahead);
+        Failure::new(ErrorKind::Invalid, message)
+    })?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now();
     let opened = open::entries(&config.store, &config.fallback, clock, Purpose::Repair);
@@ -58,24 +63,24 @@ pub(crate) async fn run(
             changed |= mended;
             entries.push(shown(entry, mended));
         }
-        // One call lists only so many.
+        // One call returns a bounded number.
         if !changed {
             break;
         }
     }
     let report = Report {
         applied: yes,
-        store: config.store.name(),
+        store: config.store.describe(),
         exists: store.is_some(),
         clock: now.to_string(),
         disputed_time: disputed.map(|time| time.to_string()),
         entries,
     };
-    output::answer(reader, &report, || text(&report, ahead_max, named))
+    output::print(format, &report, || text(&report, ahead_max, named))
 }
 
-/// The command that mends, on the same configuration.
-fn mending(named: Option<&Path>, flags: &str) -> String {
+/// Returns the command that repairs the same store.
+fn repair_command(named: Option<&Path>, flags: &str) -> String {
     let config = named.map(|file| format!(" --config {}", file.display())).unwrap_or_default();
     format!("tollgate repair{config} {flags}")
 }
@@ -85,7 +90,7 @@ fn in_dispute(now: Timestamp, disputed: Timestamp, named: Option<&Path>) -> Erro
         "this machine's clock shows {now}, but by the time that the store last saw it is {disputed} or later; nothing was \
          changed. Check the clock first (`date -u`, NTP). If it is behind, set it: the entries are healthy. If it is \
          right, run `{}`",
-        mending(named, "--yes --clock-is-right")
+        repair_command(named, "--yes --clock-is-right")
     );
     Error::new(ErrorKind::Unavailable, text)
 }
@@ -101,7 +106,7 @@ fn shown(entry: &FutureEntry, mended: bool) -> Value {
 fn text(report: &Report, ahead_max: Span, named: Option<&Path>) -> String {
     let mut rows = report.entries.clone();
     for row in &mut rows {
-        row["subject"] = row["subject"].as_str().map(plain).into();
+        row["subject"] = row["subject"].as_str().map(escape_controls).into();
     }
     let Report { store, clock, .. } = report;
     if !report.exists {
@@ -121,7 +126,7 @@ fn text(report: &Report, ahead_max: Span, named: Option<&Path>) -> String {
             "{store}\n{table}\n\n{count} from the future; nothing was changed. This machine's clock shows {clock}{saw}.\n\
              Check the clock first: if it is behind, set it. Only if it is right, rewrite the entries as used up now:\n  \
              {}",
-            mending(named, flags)
+            repair_command(named, flags)
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! `tollgate serve`: the broker, from binding its address to closing its store.
+//! `tollgate serve`: the broker, from binding its addresses to closing its store.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,38 +8,90 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tollgate::{Clock, Error, ErrorKind, Gate, Observed, Observer, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::observe::{Observed, Observer};
+use tollgate::{Clock, Error, ErrorKind};
+use tollgate_protocol::permit_token::KEY_BYTES;
 use tollgate_server::keys::Keys;
-use tollgate_server::token::KEY_BYTES;
-use tollgate_server::{App, Listeners, MetricsPage, Recording, Settings, Tls};
+use tollgate_server::{App, Listeners, MetricsPage, Recording, ServerOptions, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
-use crate::config::{Config, KeyConfig, StoreConfig};
-use crate::failure::Failure;
-use crate::files;
+use tollgate_config::StoreConfig;
+
+use crate::args::Serve;
+use crate::config::{KeyConfig, Listen, LogFormat, ServeConfig};
+use crate::file_limit;
 use crate::incidents;
-use crate::intent::Serving;
-use crate::lines::Lines;
 use crate::log;
 use crate::notify;
-use crate::open::{self, Opened};
-use crate::output::{self, Reader};
-use crate::place::{Place, callable};
 use crate::reload::{Reload, Watch};
-use crate::telemetry::{self, Running};
-use crate::translate::BrokerJobs;
+use crate::startup_report::{StartupReport, reachable};
+use tollgate_config::open::{self, Opened};
+use tollgate_config::sinks::{self, Running};
+use tollgate_terminal::Failure;
+use tollgate_terminal::LineWriter;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// Serves `config` until SIGINT or SIGTERM, and reads it again on SIGHUP or when it changes, as `named`.
+/// The flags of `serve`, which override the configuration.
+#[derive(Debug)]
+pub(crate) struct Options {
+    http: Option<SocketAddr>,
+    resp: Option<Listen>,
+    grpc: Option<Listen>,
+    data: Option<PathBuf>,
+    allow_anonymous: bool,
+    log: Option<LogFormat>,
+}
+
+impl Options {
+    pub(crate) fn parse(args: Serve) -> Result<Self, Error> {
+        let Serve { http, resp, grpc, allow_anonymous, log_format, data } = args;
+        let log = |text: &str| {
+            LogFormat::parse(text)
+                .ok_or_else(|| invalid(format!("--log-format {text:?} is neither text nor json")))
+        };
+        let http = http.as_deref().map(|text| parse_address("--http", text, "127.0.0.1:8080"));
+        let resp = resp.as_deref().map(|text| parse_listen("--resp", text, "127.0.0.1:6380"));
+        let grpc = grpc.as_deref().map(|text| parse_listen("--grpc", text, "127.0.0.1:8081"));
+        Ok(Self {
+            http: http.transpose()?,
+            resp: resp.transpose()?,
+            grpc: grpc.transpose()?,
+            data,
+            allow_anonymous,
+            log: log_format.as_deref().map(log).transpose()?,
+        })
+    }
+}
+
+/// Parses the value of `flag`, an address and port.
+pub(crate) fn parse_address(flag: &str, text: &str, example: &str) -> Result<SocketAddr, Error> {
+    text.parse().map_err(|_| {
+        invalid(format!("{flag} {text:?} is not an address and port, as in {example}"))
+    })
+}
+
+fn parse_listen(flag: &str, text: &str, example: &str) -> Result<Listen, Error> {
+    Listen::parse(text).ok_or_else(|| {
+        invalid(format!("{flag} {text:?} is neither an address and port, as in {example}, nor off"))
+    })
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+/// Serves `config` until SIGINT or SIGTERM, and reloads the file `named` on SIGHUP or when it changes.
 pub(crate) async fn run(
     named: Option<PathBuf>,
-    config: Config,
-    flags: Serving,
-    reader: Reader,
+    config: ServeConfig,
+    options: Options,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
-    let log = log::start(flags.log.unwrap_or(config.server.log))?;
-    let printed = Lines::start(&io::stdout(), |_| String::new())
+    let log = log::start(options.log.unwrap_or(config.server.log))?;
+    let printed = LineWriter::start(&io::stdout(), |_| String::new())
         .map_err(|error| unable("could not use standard output", &error))?;
-    let ended = serve(named, config, flags, reader, &printed).await;
+    let ended = serve(named, config, options, format, &printed).await;
     printed.finish();
     log.finish();
     ended
@@ -47,20 +99,20 @@ pub(crate) async fn run(
 
 async fn serve(
     named: Option<PathBuf>,
-    mut config: Config,
-    flags: Serving,
-    reader: Reader,
-    printed: &Lines,
+    mut config: ServeConfig,
+    options: Options,
+    format: OutputFormat,
+    printed: &LineWriter,
 ) -> Result<(), Failure> {
-    let watch = Watch::of(named.as_deref(), &config);
-    let Serving { http, resp, grpc, data, allow_anonymous, log: _ } = flags;
+    let watch = Watch::new(named.as_deref(), &config);
+    let Options { http, resp, grpc, data, allow_anonymous, log: _ } = options;
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
     let grpc = grpc.unwrap_or(config.server.grpc).address();
-    let keys = keys_of(&config)?;
+    let keys = read_keys(&config)?;
     let tls = config.server.tls.clone().map(Tls::open).transpose()?;
     let exposed = [Some(http), resp, grpc].into_iter().flatten().find(|at| !at.ip().is_loopback());
-    // Without a certificate that clients must have, only keys keep others out.
+    // Without client certificates, only keys protect the broker.
     let open = exposed.filter(|_| !config.server.has_client_authority());
     let needs_keys = open.is_some() && !(allow_anonymous || config.server.anonymous);
     if let Some(address) = open.filter(|_| needs_keys && keys.is_none()) {
@@ -73,29 +125,29 @@ async fn serve(
              a proxy with TLS"
         );
     }
-    let store = store_of(&config, data)?;
+    let store = select_store(&config, data)?;
     if let Some(format) = store.older_format() {
         tracing::warn!(
             "[store] format = {format}: entries and permits are written as brokers of the version before read them, which takes \
              two calls of the store for each ask; remove it when every broker on this store is of this version"
         );
     }
-    // From here on a signal ends the broker in order, however early it comes.
+    // From here on a signal shuts the broker down gracefully.
     let (mut stop, hang_up) = (Stop::new()?, handler(SignalKind::hangup())?);
     let (http, http_at) = bind("--http", http).await?;
-    let mut place = Place::of(&config, &store, http_at, open.is_some());
+    let mut report = StartupReport::new(&config, &store, http_at, open.is_some());
     let mut listeners = Listeners::http(http);
     if let Some(address) = resp {
         let (resp, resp_at) = bind("--resp", address).await?;
-        place.resp = Some(callable(resp_at));
+        report.resp = Some(reachable(resp_at));
         listeners = listeners.resp(resp);
     }
     if let Some(address) = grpc {
         let (grpc, grpc_at) = bind("--grpc", address).await?;
-        place.serves_grpc(grpc_at);
+        report.set_grpc(grpc_at);
         listeners = listeners.grpc(grpc);
     }
-    if let Some(most) = files::room_for_connections() {
+    if let Some(most) = file_limit::connections_max() {
         listeners = listeners.connections(most);
     }
     if let Some(tls) = &tls {
@@ -105,29 +157,29 @@ async fn serve(
     let assembly = Assembly {
         config: &config,
         store: &store,
-        url: &place.http,
-        kind: place.store,
+        url: &report.http,
+        kind: report.store,
         is_loopback: exposed.is_none(),
         permit_key: None,
     };
     let Assembled { app, running, opened } = assemble(assembly, &clock).await?;
     let permit_keys = opened.keys();
-    log::serving(&place);
-    printed.push(&output::rendered(reader, &place, || place.for_people(&config))?);
+    log::serving(&report);
+    printed.push(&output::render(format, &report, || report.text(&config))?);
     app.replace_keys(keys);
     app.replace_envoy(std::mem::take(&mut config.envoy));
-    notify::tell("READY=1");
+    notify::send_state("READY=1");
     let drain_delay = config.server.drain_delay;
     let stopping = async {
         stop.next().await;
         app.begin_stopping();
-        notify::tell("STOPPING=1");
+        notify::send_state("STOPPING=1");
         if !drain_delay.is_zero() {
             tracing::info!(%drain_delay, "not ready any more");
         }
         tokio::select! {
             () = clock.sleep_until(clock.now() + drain_delay) => {}
-            // Told twice, it does not wait.
+            // A second signal skips the delay.
             () = stop.next() => {}
         }
     };
@@ -139,7 +191,7 @@ async fn serve(
         tls,
         needs_keys,
         refused: false,
-        printed: (reader == Reader::Person).then(|| printed.clone()),
+        printed: (format == OutputFormat::Text).then(|| printed.clone()),
     };
     tokio::select! {
         _ = tollgate_server::run(listeners, Arc::clone(&app), stopping) => {}
@@ -151,62 +203,67 @@ async fn serve(
         tracing::warn!("a telemetry sink did not finish in time");
     }
     opened.close().await?;
-    if reader == Reader::Person {
+    if format == OutputFormat::Text {
         printed.push(b"stopped\n");
     }
     Ok(())
 }
 
-/// What a broker is made of.
+/// The inputs of [`assemble`].
 pub(crate) struct Assembly<'a> {
-    pub(crate) config: &'a Config,
+    pub(crate) config: &'a ServeConfig,
     pub(crate) store: &'a StoreConfig,
-    /// Where it answers.
+    /// The URL of the broker.
     pub(crate) url: &'a str,
-    /// The word for its store.
+    /// The kind of its store.
     pub(crate) kind: &'static str,
-    /// Whether only this machine reaches it.
+    /// Whether it listens on loopback addresses only.
     pub(crate) is_loopback: bool,
-    /// What permits are sealed with instead of the key that the store keeps.
+    /// The key that permits are sealed with, instead of the one in the store.
     pub(crate) permit_key: Option<[u8; KEY_BYTES]>,
 }
 
-/// A broker that is ready to answer.
+/// A broker that is ready to serve.
 pub(crate) struct Assembled {
     pub(crate) app: Arc<App>,
     pub(crate) running: Running,
     pub(crate) opened: Opened,
 }
 
-/// Starts the sinks of telemetry, opens the store, and puts together what answers.
+/// Starts the telemetry sinks, opens the store and builds the application.
 pub(crate) async fn assemble(
     Assembly { config, store, url, kind, is_loopback, permit_key }: Assembly<'_>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Assembled, Failure> {
-    let running = telemetry::start(&config.telemetry, clock).await?;
-    let told = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
-    let opened = open::for_server(store, config, url, Arc::clone(clock), told).await?;
-    // The store may have made the folder that it is in.
-    incidents::warn_if_lost(&config.telemetry.incident_file);
-    let gate = watched(opened.gate(), &running, clock);
-    let kept = match config.audit.recording {
+    let running = sinks::start(&config.gates.telemetry, clock).await?;
+    let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
+    let opened =
+        open::for_server(store, &config.gates, url, Arc::clone(clock), Arc::clone(&observer))
+            .await?;
+    // The store may have created the folder of the file.
+    incidents::warn_if_lost(&config.gates.telemetry.incident_file);
+    let gate = Arc::new(Observed::new(opened.gate(), observer, Arc::clone(clock)));
+    let audit_log = match config.audit.recording {
         Recording::Nothing => None,
         _ => open::audit(store).await?,
     };
     let permit_key = permit_key.unwrap_or_else(|| opened.key());
-    let mut app = App::new(gate, config.policies.clone(), permit_key, Arc::clone(clock))?
+    let mut app = App::new(gate, config.gates.policies.clone(), permit_key, Arc::clone(clock))?
         .legacy_fields(config.server.legacy_fields)
-        .settings(Settings { is_loopback, ..config.server.settings.clone() })
-        .audit(config.audit, kept)
+        .with_options(ServerOptions { is_loopback, ..config.server.settings.clone() })
+        .audit(config.audit, audit_log)
         .health(opened.health(kind))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
-    if config.telemetry.prometheus {
+    if config.gates.telemetry.prometheus {
         let meters = Arc::clone(running.telemetry.meters());
         let media_type = prometheus::OPENMETRICS;
         app = app.metrics(move || MetricsPage { media_type, text: prometheus::page(&meters) });
     }
-    if config.serves_translations {
-        app = app.translations(Arc::new(BrokerJobs::new(config.jobs.clone(), Arc::clone(clock))));
+    #[cfg(feature = "translate")]
+    if let Some(jobs) = config.jobs.clone() {
+        let clock = Arc::clone(clock);
+        let service = tollgate_translate::command::TranslationService::new(jobs, clock);
+        app = app.translations(Arc::new(service));
     }
     if store.older_format().is_some() {
         app = app.without_ids_in_permits();
@@ -218,7 +275,7 @@ pub(crate) async fn assemble(
     Ok(Assembled { app: Arc::new(app), running, opened })
 }
 
-/// Seals permits with each key that replaces the one before, for as long as the store is open.
+/// Seals permits with each key that the store adopts. Never returns.
 pub(crate) async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: Arc<App>) {
     while keys.changed().await.is_ok() {
         let key = *keys.borrow_and_update();
@@ -230,33 +287,27 @@ pub(crate) async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: 
     std::future::pending::<()>().await;
 }
 
-/// `gate`, with everything that happens at it told to the sinks.
-fn watched(gate: Arc<dyn Gate>, running: &Running, clock: &Arc<dyn Clock>) -> Arc<dyn Gate> {
-    let observer = Arc::clone(&running.telemetry) as Arc<dyn Observer>;
-    Arc::new(Observed::new(gate, observer, Arc::clone(clock)))
-}
-
-/// The keys of `config`, read from where they are; nothing if everybody is let in.
-pub(crate) fn keys_of(config: &Config) -> Result<Option<Keys>, Error> {
+/// Reads the API keys of `config`; `None` if there are none.
+pub(crate) fn read_keys(config: &ServeConfig) -> Result<Option<Keys>, Error> {
     if config.keys.is_empty() {
         return Ok(None);
     }
     config.keys.iter().map(KeyConfig::read).collect::<Result<Keys, _>>().map(Some)
 }
 
-/// An address that others can reach, where nobody would be asked for a key, must have been meant.
+/// Returns the error of an address that other machines can reach without a key, which has to be allowed explicitly.
 pub(crate) fn refuse_exposed(address: SocketAddr, otherwise: &str) -> Failure {
     Failure::new(
         ErrorKind::Invalid,
         format!(
             "others than this machine can reach {address}, and there is no [[key]]; make one with tollgate keys new, or let \
-             everybody in with {otherwise}"
+             everyone in with {otherwise}"
         ),
     )
 }
 
-fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failure> {
-    match (&config.store, data) {
+fn select_store(config: &ServeConfig, data: Option<PathBuf>) -> Result<StoreConfig, Failure> {
+    match (&config.gates.store, data) {
         (store, None) => Ok(store.clone()),
         (StoreConfig::Memory { .. }, Some(_)) => Err(Failure::new(
             ErrorKind::Invalid,
@@ -272,7 +323,7 @@ fn store_of(config: &Config, data: Option<PathBuf>) -> Result<StoreConfig, Failu
     }
 }
 
-/// Listens on `address`, which `flag` can change, and says where that is.
+/// Binds `address`, and returns the listener with its actual address. Errors name `flag`, which sets another address.
 pub(crate) async fn bind(
     flag: &str,
     address: SocketAddr,
@@ -298,20 +349,20 @@ pub(crate) async fn bind(
     Ok((listener, at))
 }
 
-/// The signals that end the process.
+/// The signals that stop the process.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    /// The handlers are in place when this returns.
+    /// Installs the signal handlers.
     pub(crate) fn new() -> Result<Self, Failure> {
         let interrupt = handler(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: handler(SignalKind::terminate())? })
     }
 
-    /// Resolves when the process is told to end.
+    /// Waits for a signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

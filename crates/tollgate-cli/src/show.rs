@@ -1,86 +1,59 @@
-//! Answers as people read them. Programs get the same as JSON.
+//! Formats replies for people. Programs get the same as JSON.
 
 use std::fmt::Write as _;
 
 use tollgate::core::{ahead_for_people, wait_for_people};
 use tollgate::{Span, Timestamp};
-use tollgate_server::wire::{
-    Admitted, Answer, Denied, FROM_API, LimitDescription, LimitStanding, OverrideDescription,
-    PoliciesResponse, Renewed, StandingResponse, counted,
+use tollgate_protocol::json::{
+    AcquireResponse, Admitted, Denied, FROM_API, LimitDescription, LimitStanding,
+    OverrideDescription, PoliciesResponse, Renewed, StandingQuery, StandingResponse, counted,
 };
+use tollgate_terminal::escape_controls;
 
+use crate::call::{Call, Reply};
 use crate::incidents;
-use crate::intent::Call;
-use crate::reply::Reply;
 
-/// What `reply` says in answer to `question`, without a line break at the end.
-pub(crate) fn reply(question: &Question, reply: &Reply) -> String {
+/// Formats the reply to `call`, without a trailing line break.
+pub(crate) fn reply(call: &Call, reply: &Reply) -> String {
     match reply {
-        Reply::Decided(Answer::Admitted(admitted)) => self::admitted(admitted),
-        Reply::Decided(Answer::Denied(denied)) => self::denied(denied),
-        Reply::Decided(Answer::Failed(problem)) => problem.detail.clone(),
-        Reply::Changed(changed) => question.done(changed.changed),
+        Reply::Decided(AcquireResponse::Admitted(admitted)) => self::admitted(admitted),
+        Reply::Decided(AcquireResponse::Denied(denied)) => self::denied(denied),
+        Reply::Decided(AcquireResponse::Failed(problem)) => problem.detail.clone(),
+        Reply::Changed(changed) => self::changed(call, changed.changed),
         Reply::Renewed(renewed) => self::renewed(renewed),
         Reply::Standing(standing) => self::standing(standing),
         Reply::Incident(incident) => incidents::detail(incident),
         Reply::Policies(policies) => self::policies(policies),
-        Reply::Override(of) => overridden(of),
+        Reply::Override(described) => overridden(described),
     }
 }
 
-/// What a call was about, for answers that say no more than yes or no.
-#[derive(Debug)]
-pub(crate) enum Question {
-    Settle,
-    Release,
-    Reset { policy: String, subject: String },
-    Restore { policy: String, subject: String },
-    Other,
-}
-
-impl Question {
-    pub(crate) fn of(call: &Call) -> Self {
-        match call {
-            Call::Settle(_) => Self::Settle,
-            Call::Release(_) => Self::Release,
-            Call::Reset(query) => {
-                Self::Reset { policy: query.policy.clone(), subject: query.subject.clone() }
-            }
-            Call::Restore(query) => {
-                Self::Restore { policy: query.policy.clone(), subject: query.subject.clone() }
-            }
-            _ => Self::Other,
+/// Formats the reply to a call that only says whether something changed.
+fn changed(call: &Call, changed: bool) -> String {
+    match (call, changed) {
+        (Call::Settle(_), true) => "settled".to_owned(),
+        (Call::Release(_), true) => "released".to_owned(),
+        (Call::Settle(_) | Call::Release(_), false) => {
+            "nothing changed: the permit was settled or released before, charged nothing, was given by another \
+             broker, which alone can give it back, or in an outage whose charges are posted already"
+                .to_owned()
         }
-    }
-
-    fn done(&self, changed: bool) -> String {
-        match (self, changed) {
-            (Self::Settle, true) => "settled".to_owned(),
-            (Self::Release, true) => "released".to_owned(),
-            (Self::Settle | Self::Release, false) => {
-                "nothing changed: the permit was settled or released before, charged nothing, was given by another \
-                 broker, which alone can give it back, or in an outage whose charges are posted already"
-                    .to_owned()
+        (Call::Reset(StandingQuery { policy, subject }), _) => {
+            let subject = escape_controls(subject);
+            match changed {
+                true => format!("reset: {subject} starts with nothing used under {policy}"),
+                false => format!("nothing to reset: {subject} has nothing on record under {policy}"),
             }
-            (Self::Reset { policy, subject }, true) => {
-                let subject = plain(subject);
-                format!("reset: {subject} starts with nothing used under {policy}")
-            }
-            (Self::Reset { policy, subject }, false) => {
-                let subject = plain(subject);
-                format!("nothing to reset: {subject} has nothing on record under {policy}")
-            }
-            (Self::Restore { policy, subject }, true) => {
-                let subject = plain(subject);
-                format!("removed: {subject} has the numbers of the configuration under {policy}")
-            }
-            (Self::Restore { policy, subject }, false) => {
-                let subject = plain(subject);
-                format!("nothing to remove: {subject} has no override of {policy} in the store")
-            }
-            (Self::Other, true) => "done".to_owned(),
-            (Self::Other, false) => "nothing changed".to_owned(),
         }
+        (Call::Restore(StandingQuery { policy, subject }), _) => {
+            let subject = escape_controls(subject);
+            match changed {
+                true => format!("removed: {subject} has the numbers of the configuration under {policy}"),
+                false => format!("nothing to remove: {subject} has no override of {policy} in the store"),
+            }
+        }
+        (_, true) => "done".to_owned(),
+        (_, false) => "nothing changed".to_owned(),
     }
 }
 
@@ -125,7 +98,7 @@ fn denied(denied: &Denied) -> String {
         let _ = write!(text, "{}, ", ahead_for_people(denied.waiting_ahead));
     }
     let wait = Span::from_millis(wait_ms);
-    // Both are instants of the broker's clock, so only their distance counts here.
+    // Both are instants of the broker's clock, so only their difference counts.
     let latest = denied.expires_at.map(|latest| wait.plus(latest.since(at)));
     let _ = write!(text, "try again in {}", wait_for_people(wait, latest));
     if latest.is_none() {
@@ -143,7 +116,7 @@ fn renewed(renewed: &Renewed) -> String {
 }
 
 fn standing(standing: &StandingResponse) -> String {
-    let mut text = format!("{} under {}", plain(&standing.subject), standing.policy);
+    let mut text = format!("{} under {}", escape_controls(&standing.subject), standing.policy);
     for of in &standing.limits {
         let LimitStanding { name, used, limit, remaining, .. } = of;
         let _ = write!(text, "\n  {name}: used {used} of {limit}");
@@ -160,11 +133,11 @@ fn standing(standing: &StandingResponse) -> String {
     text
 }
 
-/// When a limit has room again: a bucket refills until it is full, other limits reset.
+/// Returns when a limit has room again: a bucket refills until it is full, other limits reset.
 pub(crate) fn grows(of: &LimitStanding) -> Option<(&'static str, String, Timestamp)> {
     let (at, reset_in) = (of.reset_at?, of.reset_in.clone()?);
     match (of.refilled_at, of.full_at, reset_in.parse::<Span>()) {
-        // Both are instants of the broker's clock, so only their distance counts here.
+        // Both are instants of the broker's clock, so only their difference counts.
         (Some(_), Some(full_at), Ok(reset)) => {
             Some(("full", reset.plus(full_at.since(at)).for_people(), full_at))
         }
@@ -215,7 +188,7 @@ pub(crate) fn policies(policies: &PoliciesResponse) -> String {
 }
 
 fn overridden(of: &OverrideDescription) -> String {
-    let mut text = plain(&of.subject);
+    let mut text = escape_controls(&of.subject);
     match &of.unfit {
         Some(why) => {
             let _ = write!(text, " (no effect: {why})");
@@ -228,43 +201,12 @@ fn overridden(of: &OverrideDescription) -> String {
     text
 }
 
-/// `text` with what a terminal would obey escaped: control characters, and those that turn the writing around. A subject
-/// may be anything.
-pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() || TURNS.contains(&letter) {
-            plain.extend(letter.escape_default());
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
-}
-
-/// The characters that set the direction of what follows.
-const TURNS: [char; 12] = [
-    '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
-    '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
-];
-
-/// RFC 3339 in UTC, rounded up to a second: whoever comes back then is not too early.
+/// Rounds up to a second: a retry at that time is not too early.
 fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(at.since(Timestamp::EPOCH).as_secs_ceil())
 }
 
-/// RFC 3339 in UTC, rounded down to a second: whoever acts by then is not too late.
+/// Rounds down to a second: an action by that time is not too late.
 fn whole_seconds_down(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(at.as_micros() / 1_000_000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::plain;
-
-    #[test]
-    fn a_subject_cannot_steer_the_terminal() {
-        let text = "a\u{1b}[2Jb\u{202e}c\u{2066}\n\u{e4}";
-        assert_eq!(plain(text), "a\\u{1b}[2Jb\\u{202e}c\\u{2066}\\n\u{e4}");
-    }
 }

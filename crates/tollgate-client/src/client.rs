@@ -1,29 +1,27 @@
-//! One broker as a gate: gRPC, HTTP where gRPC is not served, and the Redis protocol where neither is.
+//! A broker as a gate, over gRPC, HTTP or the Redis protocol.
 //!
-//! Another transport is tried only when nothing can have happened on the first: there was no connection, or no such
-//! service. An answer that was lost is an error, and [`Resend`](tollgate::Resend) asks again with the same id.
+//! The next transport is tried only if the first cannot have processed the call: there was no connection, or no such
+//! service. A lost response is an error, and [`Resend`](tollgate::strategy::Resend) asks again with the same id.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{
-    Ask, BoxFuture, Clock, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Standing,
-    Timestamp,
-};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Clock, Error, ErrorKind, Gate, Span};
 
-use crate::call::is_not_served;
 use crate::grpc::GrpcGate;
 use crate::http::HttpGate;
+use crate::options::ClientOptions;
 use crate::resp::RespGate;
-use crate::settings::Settings;
+use crate::target::is_not_served;
 
-/// How long a transport that is not served is left alone before it is tried again.
+/// How long a transport that is not served is skipped.
 pub const AWAY: Span = Span::from_secs(30);
 
 /// A broker as a gate.
 #[derive(Debug)]
 pub struct Client {
-    /// In the order in which they are tried.
+    /// In order of preference.
     transports: Vec<Transport>,
     clock: Arc<dyn Clock>,
 }
@@ -32,60 +30,57 @@ pub struct Client {
 struct Transport {
     name: &'static str,
     gate: Box<dyn Gate>,
-    /// Until when it is not tried, in microseconds of the monotonic clock.
+    /// Until when it is skipped, in microseconds of the monotonic clock.
     away: AtomicU64,
 }
 
 impl Client {
-    /// The broker that `settings` lead to. Nothing is sent before the first call.
+    /// Creates a client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if they name no address, or one that is none, or certificates that cannot be used.
+    /// [`ErrorKind::Invalid`] for a missing or invalid address, or certificates that cannot be used.
     ///
     /// ```
-    /// use tollgate_client::{Client, Settings};
+    /// use tollgate_client::{Client, ClientOptions};
     ///
-    /// let settings = Settings::new().grpc("http://127.0.0.1:8081").http("http://127.0.0.1:8080");
-    /// let gate = Client::new(&settings)?;
+    /// let options = ClientOptions::new().grpc("http://127.0.0.1:8081").http("http://127.0.0.1:8080");
+    /// let gate = Client::new(&options)?;
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn new(settings: &Settings) -> Result<Self, Error> {
+    pub fn new(options: &ClientOptions) -> Result<Self, Error> {
         let mut tls = None;
         let mut transports = Vec::new();
         let mut add =
             |name, gate| transports.push(Transport { name, gate, away: AtomicU64::new(0) });
-        if let Some(address) = &settings.grpc {
-            let caller = settings.caller(address, "http://127.0.0.1:8081", &mut tls)?;
-            add("gRPC", Box::new(GrpcGate::new(caller)?) as Box<dyn Gate>);
+        if let Some(address) = &options.grpc {
+            let target = options.target(address, "http://127.0.0.1:8081", &mut tls)?;
+            add("gRPC", Box::new(GrpcGate::new(target)) as Box<dyn Gate>);
         }
-        if let Some(address) = &settings.http {
-            let caller = settings.caller(address, "http://127.0.0.1:8080", &mut tls)?;
-            add("HTTP", Box::new(HttpGate::new(caller)?));
+        if let Some(address) = &options.http {
+            let target = options.target(address, "http://127.0.0.1:8080", &mut tls)?;
+            add("HTTP", Box::new(HttpGate::new(target)));
         }
-        if let Some(address) = &settings.resp {
-            let caller = settings.caller(address, "redis://127.0.0.1:6380", &mut tls)?;
-            add("the Redis protocol", Box::new(RespGate::new(caller)?));
+        if let Some(address) = &options.resp {
+            let target = options.target(address, "redis://127.0.0.1:6380", &mut tls)?;
+            add("the Redis protocol", Box::new(RespGate::new(target)?));
         }
         if transports.is_empty() {
-            let text = "the settings name no broker; give them a grpc, an http or a resp address";
+            let text = "the options name no broker; give them a grpc, an http or a resp address";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        Ok(Self { transports, clock: Arc::clone(&settings.clock) })
+        Ok(Self { transports, clock: Arc::clone(&options.clock) })
     }
 
     /// The answer by the first transport that is served; the last one is always tried.
-    async fn either<'a, T>(
-        &'a self,
-        call: impl Fn(&'a dyn Gate) -> BoxFuture<'a, Result<T, Error>>,
-    ) -> Result<T, Error> {
+    async fn either(&self, operation: Operation<'_>) -> Result<Outcome, Error> {
         let now = self.clock.monotonic();
-        let mut last = Error::new(ErrorKind::Invalid, "the settings name no broker");
+        let mut last = Error::new(ErrorKind::Invalid, "the options name no broker");
         for (place, Transport { name, gate, away }) in self.transports.iter().enumerate() {
             let is_last = place + 1 == self.transports.len();
             if !is_last && now.as_micros() < away.load(Ordering::Relaxed) {
                 continue;
             }
-            match call(&**gate).await {
+            match gate.run(operation).await {
                 Err(error) if !is_last && is_not_served(&error) => {
                     tracing::warn!(%error, "{name} is not served; the next is used for {AWAY}");
                     away.store(now.plus(AWAY).as_micros(), Ordering::Relaxed);
@@ -99,52 +94,11 @@ impl Client {
 }
 
 impl Gate for Client {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.either(move |gate| gate.acquire(ask)))
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(self.either(operation))
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.either(move |gate| gate.settle(permit, actual)))
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.either(move |gate| gate.release(permit)))
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(self.either(move |gate| gate.renew(permit)))
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(self.either(move |gate| gate.charge(ask)))
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.either(move |gate| gate.close_until(ask, limit, until)))
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(self.either(move |gate| gate.standing(policy, subject)))
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.either(move |gate| gate.reset(policy, subject)))
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

@@ -1,53 +1,31 @@
-//! The broker over HTTP: the same calls in JSON, on a pool of connections.
+//! The broker over HTTP: the operations of a gate as calls of its JSON API.
 
 use std::fmt;
-use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Method, Request};
-use hyper_util::client::legacy::Client as Hyper;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tollgate::{
-    Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
-};
-use tollgate_server::wire::{
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Policy};
+use tollgate_protocol::json::{
     self, AcquireRequest, Admitted, Changed, ChargeRequest, CloseRequest, Denied, PermitRequest,
-    Problem, Renewed, SettleRequest, StandingResponse,
+    Renewed, SettleRequest, StandingResponse,
 };
+use tollgate_transport::http::SendError;
 
-use crate::call::{ANSWER_BYTES_MAX, Caller, Connector, seal_of};
-use crate::convert::{self, json, odd};
+use crate::api::{ApiClient, ApiError, ApiResponse, percent_encode};
+use crate::convert::{self, unexpected};
 use crate::grpc::{id_ttl_ms, named};
-
-/// How long a connection is kept that nothing goes over: less than the 75 s after which the broker closes it, so that
-/// no request crosses with that.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+use crate::target::{Target, seal_of};
 
 /// The broker over HTTP.
 pub struct HttpGate {
-    caller: Caller,
-    hyper: Hyper<Connector, Full<Bytes>>,
-}
-
-/// What came back.
-struct Answer {
-    status: u16,
-    body: Bytes,
+    api: ApiClient,
 }
 
 impl HttpGate {
-    pub(crate) fn new(caller: Caller) -> Result<Self, Error> {
-        let mut builder = Hyper::builder(TokioExecutor::new());
-        let hyper = builder
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .build(caller.connector(false)?);
-        Ok(Self { caller, hyper })
+    pub(crate) fn new(target: Target) -> Self {
+        Self { api: ApiClient::for_target(target) }
     }
 
     async fn post<A: DeserializeOwned>(
@@ -55,97 +33,70 @@ impl HttpGate {
         path: &str,
         body: &impl Serialize,
     ) -> Result<A, Error> {
-        self.read(&self.send(Method::POST, path, body).await?)
+        self.read(&self.send(Method::POST, path, Some(body)).await?)
+    }
+
+    /// Posts `body` to `path`, which answers whether it changed anything.
+    async fn change(&self, path: &str, body: &impl Serialize) -> Result<Outcome, Error> {
+        Ok(Outcome::Changed(self.post::<Changed>(path, body).await?.changed))
     }
 
     async fn send(
         &self,
         method: Method,
         path: &str,
-        body: &impl Serialize,
-    ) -> Result<Answer, Error> {
-        let body = serde_json::to_vec(body).map_err(|error| unsendable(&error))?;
-        self.exchange(method, path, body.into()).await
+        body: Option<&impl Serialize>,
+    ) -> Result<ApiResponse, Error> {
+        let target = self.api.target();
+        let sent = self.api.send(method, path, body, target.deadline).await;
+        sent.map_err(|error| match error {
+            ApiError::TimedOut(_) => target.timed_out(),
+            ApiError::Tls(fault) => target.tls_fault(fault),
+            ApiError::Send(error @ SendError::NotConnected(_)) => target.not_reached(error),
+            ApiError::Send(error) => target.lost(error),
+            ApiError::Unsendable(reason) => {
+                Error::new(ErrorKind::Invalid, format!("the request cannot be sent: {reason}"))
+            }
+        })
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
-        let address = self.caller.address.to_string();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", address.trim_end_matches('/')))
-            .header(CONTENT_TYPE, "application/json");
-        if let Some(value) = &self.caller.authorization {
-            request = request.header(AUTHORIZATION, value);
-        }
-        let request = request.body(Full::new(body)).map_err(|error| unsendable(&error))?;
-        let call = async {
-            let response = self.hyper.request(request).await.map_err(|error| {
-                if error.is_connect() {
-                    self.caller.not_reached(error)
-                } else {
-                    self.caller.lost(error)
-                }
-            })?;
-            self.caller.answered();
-            let status = response.status().as_u16();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| {
-                let text =
-                    format!("lost the answer of the broker at {}: {error}", self.caller.address);
-                Error::new(ErrorKind::Unavailable, text)
-            })?;
-            Ok(Answer { status, body: body.to_bytes() })
-        };
-        self.caller.within(call).await
+    async fn named(
+        &self,
+        method: Method,
+        policy: &Policy,
+        subject: &str,
+    ) -> Result<ApiResponse, Error> {
+        let (policy, subject) = (percent_encode(policy.name()), percent_encode(subject));
+        let path = format!("/v1/standing?policy={policy}&subject={subject}");
+        self.send(method, &path, None::<&()>).await
     }
 
-    async fn named(&self, method: Method, policy: &Policy, subject: &str) -> Result<Answer, Error> {
-        let query = format!("policy={}&subject={}", escaped(policy.name()), escaped(subject));
-        self.exchange(method, &format!("/v1/standing?{query}"), Bytes::new()).await
-    }
-
-    fn read<A: DeserializeOwned>(&self, answer: &Answer) -> Result<A, Error> {
-        match answer.status {
-            401 => Err(self.caller.unauthenticated(&answer.error().to_string())),
-            403 => Err(self.caller.forbidden(&answer.error().to_string())),
-            421 => Err(self.caller.misdirected(&answer.error().to_string())),
-            400.. => Err(answer.error()),
-            _ => answer.parse(),
+    fn read<A: DeserializeOwned>(&self, response: &ApiResponse) -> Result<A, Error> {
+        let (target, error) = (self.api.target(), || error_in(response));
+        match response.status {
+            401 => Err(target.unauthenticated(&error().to_string())),
+            403 => Err(target.forbidden(&error().to_string())),
+            421 => Err(target.misdirected(&error().to_string())),
+            400.. => Err(error()),
+            _ => parse(response),
         }
     }
 }
 
-impl Answer {
-    fn parse<A: DeserializeOwned>(&self) -> Result<A, Error> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| odd("the broker's answer does not parse").caused_by(error))
-    }
-
-    /// The problem document; without one, whatever answered is no broker.
-    fn error(&self) -> Error {
-        let kind = match self.status {
-            400..=499 => ErrorKind::Invalid,
-            _ => ErrorKind::Unavailable,
-        };
-        match serde_json::from_slice::<Problem>(&self.body) {
-            Ok(problem) => Error::new(wire::kind_of(&problem.kind).unwrap_or(kind), problem.detail),
-            Err(_) => Error::new(kind, format!("the broker answered with status {}", self.status)),
-        }
-    }
+fn parse<A: DeserializeOwned>(response: &ApiResponse) -> Result<A, Error> {
+    response.parse().map_err(|error| unexpected("the response does not parse").caused_by(error))
 }
 
-fn unsendable(why: &impl fmt::Display) -> Error {
-    Error::new(ErrorKind::Invalid, format!("the request cannot be sent: {why}"))
-}
-
-/// `text` for a query.
-fn escaped(text: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    let one = |byte: u8| match Some(byte).filter(is_plain) {
-        Some(byte) => char::from(byte).to_string(),
-        None => format!("%{byte:02X}"),
+/// Returns the problem of `response` as an error. A response without a problem document is not a broker's.
+fn error_in(response: &ApiResponse) -> Error {
+    let kind = match response.status {
+        400..=499 => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
     };
-    text.bytes().map(one).collect()
+    match response.problem() {
+        Some(problem) => Error::new(json::kind_of(&problem.kind).unwrap_or(kind), problem.detail),
+        None => Error::new(kind, format!("the broker responded with status {}", response.status)),
+    }
 }
 
 fn request_of(ask: &Ask<'_>) -> AcquireRequest {
@@ -162,94 +113,69 @@ fn request_of(ask: &Ask<'_>) -> AcquireRequest {
 
 impl fmt::Debug for HttpGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpGate").field("caller", &self.caller).finish_non_exhaustive()
+        f.debug_struct("HttpGate").field("api", &self.api).finish()
     }
 }
 
 impl Gate for HttpGate {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            ask.check()?;
-            let answer = self.send(Method::POST, "/v1/acquire", &request_of(ask)).await?;
-            if answer.status == 429 {
-                return json::denial(answer.parse::<Denied>()?).map(Decision::Denied);
+            match operation {
+                Operation::Acquire(ask) => {
+                    ask.check()?;
+                    let answer =
+                        self.send(Method::POST, "/v1/acquire", Some(&request_of(ask))).await?;
+                    if answer.status == 429 {
+                        let denial = parse::<Denied>(&answer)?.try_into()?;
+                        return Ok(Outcome::Decided(Decision::Denied(denial)));
+                    }
+                    let permit = self.read::<Admitted>(&answer)?.into_permit(ask.policy())?;
+                    Ok(Outcome::Decided(Decision::Admitted(permit)))
+                }
+                Operation::Charge(ask) => {
+                    ask.check()?;
+                    let AcquireRequest { policy, subject, costs, id, id_ttl_ms, .. } =
+                        request_of(ask);
+                    let body = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
+                    let admitted = self.post::<Admitted>("/v1/charge", &body).await?;
+                    admitted.into_permit(ask.policy()).map(Outcome::Permitted)
+                }
+                Operation::Settle(permit, actual) => {
+                    let (permit, actual) = (seal_of(permit)?.to_owned(), actual.clone());
+                    self.change("/v1/settle", &SettleRequest { permit, actual }).await
+                }
+                Operation::Release(permit) => {
+                    let permit = seal_of(permit)?.to_owned();
+                    self.change("/v1/release", &PermitRequest { permit }).await
+                }
+                Operation::Renew(permit) => {
+                    let body = PermitRequest { permit: seal_of(permit)?.to_owned() };
+                    let renewed = self.post::<Renewed>("/v1/renew", &body).await?;
+                    convert::renewed(permit, &renewed.permit).map(Outcome::Permitted)
+                }
+                Operation::Close { policy, subject, limit, until } => {
+                    let body = CloseRequest {
+                        policy: policy.name().to_owned(),
+                        subject: subject.to_owned(),
+                        limit: limit.to_owned(),
+                        until,
+                    };
+                    self.change("/v1/close", &body).await
+                }
+                Operation::Standing { policy, subject } => {
+                    let answer = self.named(Method::GET, policy, subject).await?;
+                    let limits = self.read::<StandingResponse>(&answer)?.limits;
+                    Ok(Outcome::Standings(limits.into_iter().map(Into::into).collect()))
+                }
+                Operation::Reset { policy, subject } => {
+                    let answer = self.named(Method::DELETE, policy, subject).await?;
+                    Ok(Outcome::Changed(self.read::<Changed>(&answer)?.changed))
+                }
             }
-            json::permit_of(self.read::<Admitted>(&answer)?, ask.policy()).map(Decision::Admitted)
         })
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let body =
-                SettleRequest { permit: seal_of(permit)?.to_owned(), actual: actual.clone() };
-            Ok(self.post::<Changed>("/v1/settle", &body).await?.changed)
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let body = PermitRequest { permit: seal_of(permit)?.to_owned() };
-            Ok(self.post::<Changed>("/v1/release", &body).await?.changed)
-        })
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            let body = PermitRequest { permit: seal_of(permit)?.to_owned() };
-            let renewed = self.post::<Renewed>("/v1/renew", &body).await?;
-            convert::renewed(permit, &renewed.permit)
-        })
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            ask.check()?;
-            let AcquireRequest { policy, subject, costs, id, id_ttl_ms, .. } = request_of(ask);
-            let body = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-            json::permit_of(self.post::<Admitted>("/v1/charge", &body).await?, ask.policy())
-        })
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let body = CloseRequest {
-                policy: ask.policy().name().to_owned(),
-                subject: ask.subject().to_owned(),
-                limit: limit.to_owned(),
-                until,
-            };
-            Ok(self.post::<Changed>("/v1/close", &body).await?.changed)
-        })
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(async move {
-            let answer = self.named(Method::GET, policy, subject).await?;
-            Ok(json::standings(self.read::<StandingResponse>(&answer)?.limits))
-        })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let answer = self.named(Method::DELETE, policy, subject).await?;
-            Ok(self.read::<Changed>(&answer)?.changed)
-        })
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

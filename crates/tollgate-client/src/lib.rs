@@ -1,17 +1,19 @@
 #![doc = include_str!("../README.md")]
 
-mod call;
+mod api;
 mod client;
 mod convert;
 mod grpc;
 mod http;
+mod options;
 mod resp;
-mod settings;
-mod tls;
+mod target;
 
-pub use call::{ANSWER_BYTES_MAX, DEADLINE_DEFAULT};
+pub use api::{ApiClient, ApiError, ApiResponse, percent_encode};
 pub use client::{AWAY, Client};
 pub use grpc::GrpcGate;
 pub use http::HttpGate;
-pub use resp::{LINKS_MAX, RespGate};
-pub use settings::Settings;
+pub use hyper::Method;
+pub use options::ClientOptions;
+pub use resp::{CONNECTIONS_MAX, RespGate};
+pub use target::{DEADLINE_DEFAULT, RESPONSE_BYTES_MAX};

@@ -1,5 +1,6 @@
 //! Answers that leave a gate: permits, denials, decisions.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::ask::Ask;
@@ -23,7 +24,7 @@ pub enum Decision {
 impl Decision {
     /// The permit, if admitted.
     #[must_use]
-    pub fn permit(self) -> Option<Permit> {
+    pub fn into_permit(self) -> Option<Permit> {
         match self {
             Self::Admitted(permit) => Some(permit),
             Self::Denied(_) => None,
@@ -32,7 +33,7 @@ impl Decision {
 
     /// The denial, if denied.
     #[must_use]
-    pub fn denial(self) -> Option<Denial> {
+    pub fn into_denial(self) -> Option<Denial> {
         match self {
             Self::Admitted(_) => None,
             Self::Denied(denial) => Some(denial),
@@ -55,7 +56,7 @@ pub struct Permit {
     grant: Grant,
     same_numbers: bool,
     carried: Option<Box<Carried>>,
-    /// Where the subject stood right after the decision.
+    /// The standing right after the decision.
     pub limits: Vec<Standing>,
     /// The denial that a policy in shadow mode did not enforce. Such a permit charged nothing.
     pub shadow_denied: Option<Box<Denial>>,
@@ -159,13 +160,13 @@ impl Permit {
         &self.policy
     }
 
-    /// For whom.
+    /// The subject.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// What was charged.
+    /// The charged amounts.
     #[must_use]
     pub fn costs(&self) -> Costs {
         self.policy.costs(&self.amounts)
@@ -196,7 +197,7 @@ impl Permit {
         self.shadow_denied.is_none() && self.grant.stamp != 0 && !self.is_local()
     }
 
-    /// Whether a strategy gave it by itself, out of tokens it had taken in advance or to be posted afterwards. Only the
+    /// Returns whether a strategy gave it without the store, from tokens leased in advance or to be posted later. Only the
     /// gate that gave it can settle it; to any store it is a permit that charged nothing.
     #[must_use]
     pub const fn is_local(&self) -> bool {
@@ -234,7 +235,7 @@ pub struct Denial {
     pub waiting_ahead: usize,
     /// When it was decided, on the clock that decided.
     pub decided_at: Timestamp,
-    /// Where the subject stands.
+    /// The standing of the subject on each limit.
     pub limits: Vec<Standing>,
     /// Whether the decision was made without the store.
     pub degraded: bool,
@@ -325,6 +326,21 @@ impl Denial {
     pub fn wait_for_people(&self) -> Option<String> {
         let latest = self.expires_at.map(|at| at.since(self.decided_at));
         self.retry_after().map(|wait| wait_for_people(wait, latest))
+    }
+}
+
+/// The limit that binds and the wait, in one sentence.
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, policy, asked, most, .. } = self;
+        write!(f, "denied by limit {limit:?} of policy {policy:?}")?;
+        let Some(wait) = self.wait_for_people() else {
+            return write!(f, ": asked {asked}, at most {most} ever fit");
+        };
+        if 0 < self.waiting_ahead {
+            write!(f, "; {}", ahead_for_people(self.waiting_ahead))?;
+        }
+        write!(f, "; try again in {wait}")
     }
 }
 

@@ -27,11 +27,49 @@ use crate::time::Span;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
+    /// Inline, so that an ask of one charge allocates nothing.
+    charge: Charge<'a>,
+    refundable: bool,
+    rare: Option<Box<Rare<'a>>>,
+}
+
+/// One part of an ask: what is charged to one subject under one policy.
+#[derive(Clone, Debug)]
+pub struct Charge<'a> {
     policy: Cow<'a, Policy>,
     subject: Cow<'a, str>,
     amounts: Amounts,
-    refundable: bool,
-    rare: Option<Box<Rare<'a>>>,
+}
+
+impl Charge<'_> {
+    /// Returns the policy, with the subject's override applied.
+    #[inline]
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the subject.
+    #[inline]
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Returns the cost of each unit, by the unit's index in the policy.
+    #[inline]
+    #[must_use]
+    pub const fn amounts(&self) -> &Amounts {
+        &self.amounts
+    }
+
+    fn into_owned(self) -> Charge<'static> {
+        Charge {
+            policy: Cow::Owned(self.policy.into_owned()),
+            subject: Cow::Owned(self.subject.into_owned()),
+            amounts: self.amounts,
+        }
+    }
 }
 
 /// What most asks do not have, so that the others stay small.
@@ -51,13 +89,10 @@ impl<'a> Ask<'a> {
     pub fn new(policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
         let subject = subject.into();
         let policy = policy.for_subject(&subject);
-        Self {
-            amounts: *policy.default_amounts(),
-            policy: Cow::Borrowed(policy),
-            subject,
-            refundable: true,
-            rare: None,
-        }
+        let rare = check_subject(&subject).err().map(Rare::with_fault);
+        let amounts = *policy.default_amounts();
+        let charge = Charge { policy: Cow::Borrowed(policy), subject, amounts };
+        Self { charge, refundable: true, rare }
     }
 
     /// The same ask, costing `amount` of `unit`. An unknown unit or too large an amount is reported when the ask is
@@ -65,12 +100,12 @@ impl<'a> Ask<'a> {
     #[inline]
     #[must_use]
     pub fn cost(mut self, unit: &str, amount: u64) -> Self {
-        match self.policy.place(unit) {
+        match self.charge.policy.place(unit) {
             Ok(_) if NUMBER_MAX < amount => {
                 let text = format!("cost {unit}={amount} must be at most {NUMBER_MAX}");
                 self.rare().fault.get_or_insert_with(|| Error::invalid(text));
             }
-            Ok(place) => self.amounts.set(place, amount),
+            Ok(place) => self.charge.amounts.set(place, amount),
             Err(error) => {
                 self.rare().fault.get_or_insert(error);
             }
@@ -134,7 +169,9 @@ impl<'a> Ask<'a> {
 
     /// The same ask under `policy`, which has the same units.
     pub(crate) fn under(&self, policy: &'a Policy) -> Self {
-        Self { policy: Cow::Borrowed(policy), ..self.clone() }
+        let mut ask = self.clone();
+        ask.charge.policy = Cow::Borrowed(policy);
+        ask
     }
 
     fn rare(&mut self) -> &mut Rare<'a> {
@@ -145,9 +182,7 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn into_owned(self) -> Ask<'static> {
         Ask {
-            policy: Cow::Owned(self.policy.into_owned()),
-            subject: Cow::Owned(self.subject.into_owned()),
-            amounts: self.amounts,
+            charge: self.charge.into_owned(),
             refundable: self.refundable,
             rare: self.rare.map(|rare| {
                 let Rare { id, id_ttl, behind, arrears, fault } = *rare;
@@ -157,31 +192,37 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// The policy, with the subject's override applied.
+    /// Returns what is charged where, in the order of the ask. There is exactly one charge today.
+    #[inline]
+    pub fn charges(&self) -> impl ExactSizeIterator<Item = &Charge<'a>> {
+        std::iter::once(&self.charge)
+    }
+
+    /// Returns the policy of the first charge, with the subject's override applied.
     #[inline]
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        self.charge.policy()
     }
 
-    /// For whom.
+    /// Returns the subject of the first charge.
     #[inline]
     #[must_use]
     pub fn subject(&self) -> &str {
-        &self.subject
+        self.charge.subject()
     }
 
-    /// The cost of each unit of the policy.
+    /// Returns the costs of the first charge, for each unit of its policy.
     #[must_use]
     pub fn costs(&self) -> Costs {
-        self.policy.costs(&self.amounts)
+        self.policy().costs(self.amounts())
     }
 
-    /// The cost by the place of each unit.
+    /// Returns the costs of the first charge, by the unit's index in its policy.
     #[inline]
     #[must_use]
     pub const fn amounts(&self) -> &Amounts {
-        &self.amounts
+        self.charge.amounts()
     }
 
     /// The id, if the ask has one.
@@ -217,25 +258,24 @@ impl<'a> Ask<'a> {
         fnv_1a(&bytes) & NUMBER_MAX
     }
 
-    /// Whether the ask has no id and stands behind nobody.
+    /// Returns whether the ask has no id and no asks in front.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.rare.is_none()
     }
 
-    /// Those that the ask stands behind, in their order.
+    /// Returns the asks in front of this one, in their order.
     #[must_use]
     pub fn in_front(&self) -> &[Amounts] {
         self.rare.as_ref().map_or(&[], |rare| &rare.behind)
     }
 
-    /// Reports what is wrong with the ask, if anything is.
+    /// Validates the ask.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with what would be right.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the expected value.
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
-        check_subject(&self.subject)?;
         match &self.rare {
             Some(rare) => rare.check(),
             None => Ok(()),
@@ -245,14 +285,17 @@ impl<'a> Ask<'a> {
 
 impl Rare<'_> {
     #[cold]
+    fn with_fault(fault: Error) -> Box<Self> {
+        Box::new(Self { id_ttl: ID_HORIZON, fault: Some(fault), ..Self::default() })
+    }
+
+    #[cold]
     fn check(&self) -> Result<(), Error> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
         if BEHIND_MAX < self.behind.len() {
-            return Err(Error::invalid(format!(
-                "an ask stands behind at most {BEHIND_MAX} others"
-            )));
+            return Err(Error::invalid(format!("an ask has at most {BEHIND_MAX} others in front")));
         }
         match self.id.as_deref() {
             Some(id) if id.is_empty() || ID_BYTES_MAX < id.len() => Err(Error::invalid(format!(

@@ -12,7 +12,7 @@ pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// [`NUMBER_MAX`], so that a full bucket still has as much room again for debt.
 pub const FINE_CAPACITY_MAX: u64 = 1 << 52;
 
-/// Stamps from here on mark permits that a strategy gave by itself: out of tokens it had taken in advance, or to be posted
+/// Stamps from here on mark permits that a strategy gave without the store: out of tokens it had taken in advance, or to be posted
 /// afterwards. No store makes such a stamp or settles one: it is above [`NUMBER_MAX`].
 pub const LOCAL_STAMPS: u64 = 1 << 63;
 
@@ -83,7 +83,7 @@ pub const SLOT_WAIT_MIN: Span = Span::from_millis(50);
 /// The longest window, period or time to live: ten years.
 pub const SPAN_MAX: Span = Span::from_secs(10 * 366 * 86_400);
 
-/// The most asks that may stand in front of one ask when its wait is forecast.
+/// The most asks in front of one ask when its wait is forecast.
 pub const BEHIND_MAX: usize = 1_024;
 
 /// The most subjects of one policy that may have an override.

@@ -25,9 +25,9 @@ pub enum Wait {
     Never,
 }
 
-/// A charge that was made: when, and under which number.
+/// The record of a charge that was made: when, and its number within its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Charge {
+pub struct ChargeRecord {
     /// When it was charged, in the store's time.
     pub at: Timestamp,
     /// The number of the charge within its entry.
@@ -107,9 +107,9 @@ impl Shortage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every limit has room.
-    Admitted(Charge),
+    Admitted(ChargeRecord),
     /// The ask was admitted before under the same id; nothing is charged again.
-    Repeated(Charge),
+    Repeated(ChargeRecord),
     /// At least one limit has no room; nothing is charged.
     Denied(Refusal),
 }
@@ -135,14 +135,14 @@ pub fn decide(
     decide_rare(entry, now, ask, known)
 }
 
-/// What is left of the decision when the ask has no id and stands behind nobody.
+/// Decides an ask that has no id and no asks in front.
 #[inline(always)]
 fn verdict(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Result<Verdict, Error> {
     Ok(match binding::<true>(entry, now, ask.amounts()) {
         Some(refusal) => Verdict::Denied(refusal),
         None => {
             check_in_flight(entry, now, ask)?;
-            Verdict::Admitted(Charge { at: now, stamp: entry.next_stamp() })
+            Verdict::Admitted(ChargeRecord { at: now, stamp: entry.next_stamp() })
         }
     })
 }
@@ -213,42 +213,56 @@ pub(crate) fn acquire_as(
     refundable: bool,
 ) -> Result<Verdict, Error> {
     if entry.adopt(ask.policy()) {
-        ask.check()?;
-        let now = entry.effective(now);
-        let verdict = if ask.is_plain() {
-            if let Some(taken) = entry.take_from_bucket(ask.amounts(), now, refundable) {
-                return Ok(match taken {
-                    Ok(charge) => Verdict::Admitted(charge),
-                    Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
-                });
-            }
-            verdict(entry, now, ask)?
-        } else {
-            decide_rare(entry, now, ask, known)?
-        };
-        if let Verdict::Admitted(charge) = verdict {
-            entry.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
-        }
-        return Ok(verdict);
+        return acquire_adopted(entry, now, ask, known, refundable);
     }
-    acquire_carried(entry, now, ask, known, refundable)
+    carry_over(entry, ask.policy(), |carried| {
+        let verdict = acquire_adopted(carried, now, ask, known, refundable)?;
+        Ok((verdict, matches!(verdict, Verdict::Admitted(_))))
+    })
 }
 
-#[cold]
-fn acquire_carried(
+/// Acquires on an entry that is in the numbers of the ask's policy.
+#[inline(always)]
+fn acquire_adopted(
     entry: &mut Entry,
     now: Timestamp,
     ask: &Ask<'_>,
     known: Known,
     refundable: bool,
 ) -> Result<Verdict, Error> {
-    let mut carried = entry.carried_to(ask.policy());
-    let verdict = decide(&carried, now, ask, known)?;
+    ask.check()?;
+    let now = entry.effective(now);
+    let verdict = if ask.is_plain() {
+        if let Some(taken) = entry.take_from_bucket(ask.amounts(), now, refundable) {
+            return Ok(match taken {
+                Ok(charge) => Verdict::Admitted(charge),
+                Err(ready) => Verdict::Denied(Refusal { limit: 0, wait: Wait::Until(ready) }),
+            });
+        }
+        verdict(entry, now, ask)?
+    } else {
+        decide_rare(entry, now, ask, known)?
+    };
     if let Verdict::Admitted(charge) = verdict {
-        carried.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
-        *entry = carried;
+        entry.charge(ask.amounts(), charge.at, Slotted::Taken, refundable);
     }
     Ok(verdict)
+}
+
+/// Runs `work` on `entry` carried over to the numbers of `policy`. The carried entry replaces the old one if `work`
+/// returns that it changed it.
+#[cold]
+pub(crate) fn carry_over<T>(
+    entry: &mut Entry,
+    policy: &Policy,
+    work: impl FnOnce(&mut Entry) -> Result<(T, bool), Error>,
+) -> Result<T, Error> {
+    let mut carried = entry.carried_to(policy);
+    let (done, changed) = work(&mut carried)?;
+    if changed {
+        *entry = carried;
+    }
+    Ok(done)
 }
 
 /// Charges an ask that [`decide`] admitted at `now`.
@@ -268,7 +282,7 @@ pub(crate) fn recognise(
     now: Timestamp,
     ask: &Ask<'_>,
     known: Known,
-) -> Result<Option<Charge>, Error> {
+) -> Result<Option<ChargeRecord>, Error> {
     let (Some(id), Some(given)) = (ask.id_text(), known.before(now)) else { return Ok(None) };
     if entry.extra().is_some_and(|extra| extra.settled.was_reset(given.charge.stamp)) {
         return Ok(None);
@@ -282,8 +296,8 @@ pub(crate) fn recognise(
     Ok(Some(given.charge))
 }
 
-/// Whether a repeat can have what it was given: a permit that took slots is worth nothing once they are gone.
-fn still_stands(entry: &Entry, now: Timestamp, charge: Charge, amounts: &Amounts) -> bool {
+/// Returns whether a repeat gets its first permit: a permit that took slots is worthless once they are gone.
+fn still_stands(entry: &Entry, now: Timestamp, charge: ChargeRecord, amounts: &Amounts) -> bool {
     let takes_slot = |limit: &Metered| limit.gauge.is_slots() && 0 < amounts.at(limit.place);
     !entry.policy().metered().iter().any(takes_slot)
         || entry.limits().any(|(_, state)| state.holds_slot(charge.stamp, now))
@@ -330,7 +344,7 @@ fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) 
 }
 
 /// When the ask would go through if those in front of it went first, each as soon as it can; nothing if all of them and
-/// the ask have room now, so that nobody is held up.
+/// the ask have room now.
 #[cold]
 fn forecast<const SLOTS: bool>(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> Option<Refusal> {
     if ask.in_front().is_empty() {
@@ -351,7 +365,7 @@ fn forecast<const SLOTS: bool>(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> 
     own.or_else(|| (now < at).then_some(waits))
 }
 
-/// The asks that wait ahead of `ask`. Those that never fit will not go through, so they hold up nobody.
+/// Returns the asks ahead of `ask`. Asks that never fit are left out: they delay nobody.
 pub(crate) fn ahead<'a>(ask: &'a Ask<'_>) -> impl Iterator<Item = &'a Amounts> {
     ask.in_front().iter().filter(|amounts| never_fits(ask.policy(), amounts).is_none())
 }
@@ -396,8 +410,8 @@ pub(crate) fn slot_wait(
 impl Grant {
     /// The grant of a charge of `amounts` under `policy`.
     #[must_use]
-    pub fn of(charge: Charge, policy: &Policy, amounts: &Amounts) -> Self {
-        let Charge { at, stamp } = charge;
+    pub fn of(charge: ChargeRecord, policy: &Policy, amounts: &Amounts) -> Self {
+        let ChargeRecord { at, stamp } = charge;
         let charged = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
         let expires_at = charged.filter_map(|limit| limit.gauge.slot_expiry(at)).min();
         Self { at, stamp, use_by: policy.use_within().map(|within| at + within), expires_at }

@@ -5,7 +5,7 @@
 //! [change](IdChange) that comes back together with that of the entry.
 
 use crate::ask::Ask;
-use crate::decide::{Charge, Verdict};
+use crate::decide::{ChargeRecord, Verdict};
 use crate::entry::Entry;
 use crate::operation::Operation;
 use crate::time::Timestamp;
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
     /// The charge that was made.
-    pub charge: Charge,
+    pub charge: ChargeRecord,
     /// The [digest](crate::Ask::digest) of the ask: the same id with another ask is a conflict.
     pub digest: u64,
     /// When the id is forgotten.

@@ -21,11 +21,11 @@ mod time;
 mod time_text;
 
 pub use answer::{Decision, Denial, Permit, ahead_for_people, wait_for_people};
-pub use ask::Ask;
+pub use ask::{Ask, Charge};
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
 pub use decide::{
-    Charge, Grant, Refusal, Shortage, SlotWait, Verdict, Wait, acquire, commit, decide,
+    ChargeRecord, Grant, Refusal, Shortage, SlotWait, Verdict, Wait, acquire, commit, decide,
 };
 pub use entry::{Arrears, Entry, LocalSpending, Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};

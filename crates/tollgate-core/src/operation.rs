@@ -11,13 +11,13 @@ use crate::decide::{self, Grant, Verdict};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::id::{IdChange, Known};
-use crate::policy::{Policy, check_subject};
+use crate::policy::Policy;
 use crate::rule::Refunds;
 use crate::settle;
 use crate::standing::{Standing, standings};
 use crate::time::Timestamp;
 
-/// What to do with the entry of one policy and subject.
+/// An operation on the entry of one policy and subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Decide, and charge if admitted.
@@ -34,25 +34,25 @@ pub enum Operation<'a> {
     Close {
         /// The policy, with the subject's override applied.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
         /// The name of the limit.
         limit: &'a str,
         /// Until when.
         until: Timestamp,
     },
-    /// Say where the subject stands.
+    /// Read the standing of the subject.
     Standing {
         /// The policy, with the subject's override applied.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
     },
-    /// Forget everything about the subject.
+    /// Delete the entry of the subject.
     Reset {
         /// The policy.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
     },
 }
@@ -97,31 +97,44 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// What an operation answered.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The answer to an ask.
     Decided(Decision),
-    /// A permit was settled or released; false if it had been before.
-    Settled(bool),
     /// A permit was renewed, or an ask was charged.
     Permitted(Permit),
-    /// A limit was closed, or an entry was forgotten; false if there was nothing to do.
-    Done(bool),
-    /// Where the subject stands.
-    Stands(Vec<Standing>),
+    /// A permit was settled or released, a limit was closed or an entry was reset; false if that changed nothing.
+    Changed(bool),
+    /// The standing of the subject on each limit.
+    Standings(Vec<Standing>),
 }
 
-/// What a store has to write.
+impl Outcome {
+    /// Takes the ask id off the permit, so that releasing the permit leaves the id remembered.
+    #[must_use]
+    pub fn without_id(self) -> Self {
+        let plain = |permit: Permit| permit.with_id(None::<&str>);
+        match self {
+            Self::Decided(Decision::Admitted(permit)) => {
+                Self::Decided(Decision::Admitted(plain(permit)))
+            }
+            Self::Permitted(permit) => Self::Permitted(plain(permit)),
+            other => other,
+        }
+    }
+}
+
+/// What a store must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing: a refusal, a reading, a repeat.
+    /// Nothing: the operation was denied, only read, or repeated.
     Nothing,
     /// The entry as it is now.
     Entry,
 }
 
-/// What came of an operation.
+/// The result of [`apply`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The answer.
@@ -154,26 +167,23 @@ pub(crate) fn apply_by(
     now: Timestamp,
     refunds: Refunds,
 ) -> Result<Applied, Error> {
-    check_subject(operation.subject())?;
-    match operation {
-        // Permits may be older than the numbers in force, so what follows an admission never changes the numbers.
+    // Permits may be older than the numbers in force, so what follows an admission never changes the numbers.
+    let keeps_numbers = matches!(
+        operation,
         Operation::Settle(..)
-        | Operation::Release(_)
-        | Operation::Renew(_)
-        | Operation::Reset { .. } => {}
-        _ => {
-            let policy = operation.policy();
-            if !entry.adopt(policy) {
-                let mut carried = entry.carried_to(policy);
-                let answer = run(operation, &mut carried, known, now, refunds)?;
-                if answer.change == Change::Entry {
-                    *entry = carried;
-                }
-                return Ok(answer);
-            }
-        }
+            | Operation::Release(_)
+            | Operation::Renew(_)
+            | Operation::Reset { .. }
+    );
+    let policy = operation.policy();
+    if keeps_numbers || entry.adopt(policy) {
+        return run(operation, entry, known, now, refunds);
     }
-    run(operation, entry, known, now, refunds)
+    decide::carry_over(entry, policy, |carried| {
+        let applied = run(operation, carried, known, now, refunds)?;
+        let changed = applied.change == Change::Entry;
+        Ok((applied, changed))
+    })
 }
 
 fn run(
@@ -204,11 +214,11 @@ fn run(
             }
         }
         Operation::Settle(permit, _) | Operation::Release(permit) if !permit.is_charged() => {
-            (Outcome::Settled(false), false)
+            (Outcome::Changed(false), false)
         }
         Operation::Settle(permit, actual) => {
             let done = settle::settle_by(entry, now, &permit.charged(), actual, refunds)?;
-            (Outcome::Settled(done), done)
+            (Outcome::Changed(done), done)
         }
         Operation::Release(permit) => {
             let done = settle::release_by(entry, now, &permit.charged(), refunds)?;
@@ -218,7 +228,7 @@ fn run(
             if done && is_own {
                 id = IdChange::Forget;
             }
-            (Outcome::Settled(done), done)
+            (Outcome::Changed(done), done)
         }
         Operation::Renew(permit) => {
             let grant = settle::renew(entry, now, &permit.charged())?;
@@ -227,15 +237,15 @@ fn run(
         }
         Operation::Close { limit, until, .. } => {
             let done = settle::close_until(entry, now, limit, *until)?;
-            (Outcome::Done(done), done)
+            (Outcome::Changed(done), done)
         }
-        Operation::Standing { .. } => (Outcome::Stands(standings(entry, now)), false),
+        Operation::Standing { .. } => (Outcome::Standings(standings(entry, now)), false),
         Operation::Reset { .. } => {
             let done = !entry.is_empty(now);
             if done {
                 *entry = entry.forgotten(now);
             }
-            (Outcome::Done(done), done)
+            (Outcome::Changed(done), done)
         }
     };
     let change = if changed { Change::Entry } else { Change::Nothing };

@@ -6,7 +6,7 @@
 use crate::ask::Ask;
 use crate::bounds::{NUMBER_MAX, PERMIT_TTL};
 use crate::costs::{Amounts, Costs};
-use crate::decide::{self, Charge, Grant, Verdict};
+use crate::decide::{self, ChargeRecord, Grant, Verdict};
 use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
 use crate::id::Known;
@@ -14,12 +14,12 @@ use crate::policy::{Metered, Policy};
 use crate::rule::{Refunds, Taken};
 use crate::time::Timestamp;
 
-/// What was charged, to be settled, released or renewed.
+/// A charge that is to be settled, released or renewed.
 #[derive(Clone, Copy, Debug)]
 pub struct Charged<'a> {
     /// The policy that the amounts are in the units of.
     pub policy: &'a Policy,
-    /// What was charged.
+    /// The charged amounts.
     pub amounts: &'a Amounts,
     /// When and under which number.
     pub grant: &'a Grant,
@@ -129,7 +129,7 @@ fn replace(
         let mut limits = charged.policy.metered().iter();
         limits.any(|limit| charged.amounts.at(limit.place) < wanted.at(limit.place))
     };
-    // What the call cost beyond its estimate is charged, however late it is told.
+    // Cost beyond the estimate is charged however late it is reported.
     if expired || (too_old_to_refund && !costs_more(wanted)) {
         // A slot that was renewed outlives its permit's costs: it can always be handed back.
         if free_slots(entry, now, grant.stamp) {
@@ -146,7 +146,7 @@ fn replace(
         && changed.is_none_or(|changed| changed.stamp <= grant.stamp);
     // Extra cost is charged after every permit there is.
     let taken = Taken { stamp: entry.next_stamp(), refundable: false };
-    let charge = Charge { at: grant.at, stamp: grant.stamp };
+    let charge = ChargeRecord { at: grant.at, stamp: grant.stamp };
     entry.extra_mut();
     entry.change_limits(|limit, state| {
         let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
@@ -185,7 +185,7 @@ fn can_give_back(policy: &Policy, limit: &Metered) -> bool {
 /// Keeps the slots of a permit for another time to live. A permit without slots is returned as it is.
 ///
 /// # Errors
-/// [`ErrorKind::Expired`] if any of its slots expired or was freed: somebody else may have it.
+/// [`ErrorKind::Expired`] if any of its slots expired or was freed: another permit may hold it.
 pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result<Grant, Error> {
     let mut grant = *charged.grant;
     if grant.expires_at.is_none() {
@@ -240,7 +240,7 @@ pub fn charge(
         Some(arrears) => entry.charge_arrears(arrears, ask.amounts(), now),
         None => entry.charge(ask.amounts(), now, Slotted::Not, ask.is_refundable()),
     };
-    Ok(Verdict::Admitted(Charge { at: now, stamp }))
+    Ok(Verdict::Admitted(ChargeRecord { at: now, stamp }))
 }
 
 /// Closes the limit called `limit` until `until`, because the provider said no. A limit that is closed for longer

@@ -1,11 +1,11 @@
-//! Where a subject stands on each limit, consuming nothing.
+//! The standing of a subject on each limit. Reading it consumes nothing.
 
 use std::sync::Arc;
 
 use crate::entry::Entry;
 use crate::time::Timestamp;
 
-/// Where a subject stands on one limit.
+/// The standing of a subject on one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The name of the limit.
@@ -26,7 +26,7 @@ pub struct Standing {
     pub refilled_at: Option<Timestamp>,
 }
 
-/// Where `entry` stands at `now` on every limit of its policy, in order.
+/// Returns the standing of `entry` at `now` on every limit of its policy, in order.
 #[must_use]
 pub fn standings(entry: &Entry, now: Timestamp) -> Vec<Standing> {
     let now = entry.effective(now);

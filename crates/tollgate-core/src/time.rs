@@ -136,7 +136,7 @@ impl Span {
         self.0
     }
 
-    /// Milliseconds, rounded up: a wait that is shown to somebody is never too short.
+    /// Milliseconds, rounded up, so that a displayed wait is never too short.
     #[must_use]
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)

@@ -1,47 +1,46 @@
-//! The two ways to change an item: an expression over absolute numbers, and a compare-and-swap of what was seen.
+//! Changes of an item: by conditional update, or by compare-and-swap.
 
 use std::slice;
 use std::sync::Arc;
 
 use tokio::sync::oneshot::error::TryRecvError;
-use tollgate::core::{Change, Charge, Entry, Grant, IdChange, Known, Remembered, standings};
-use tollgate::edge::random;
+use tollgate::core::{Change, ChargeRecord, Entry, Grant, IdChange, Known, Remembered, standings};
 use tollgate::entries::Rewrite;
-use tollgate::repair;
-use tollgate::{
-    Ask, Decision, Error, ErrorKind, Operation, Outcome, Permit, Policy, Span, Timestamp, Tried,
-};
+use tollgate::gate::{Operation, Outcome};
+use tollgate::internal::edge::random;
+use tollgate::observe::AttemptResult;
+use tollgate::{Ask, Decision, Error, ErrorKind, Permit, Policy, Span, Timestamp, repair};
 
-use crate::fast;
+use crate::attempts::Attempts;
+use crate::client::{Written, pause};
+use crate::conditional_update;
 use crate::format::Format;
+use crate::format_1_ids::{self, IdChanges};
 use crate::id::{self, IdWrite};
 use crate::item::{Item, STAMP};
-use crate::lanes::{Answers, Batch, Combined, Place, Sent};
 use crate::layout::Layout;
-use crate::old_ids::{self, IdChanges};
 use crate::run::{Ran, Seen, run, run_all};
-use crate::send::{Written, pause};
 use crate::store::DynamoDb;
-use crate::swap::{Marks, swap};
-use crate::token::{TOKEN_TTL, Tokens};
-use crate::tries::Tries;
+use crate::swap::{SwapExtras, swap};
+use crate::swap_queue::{Batch, Combinable, Outcomes, QueueHandle, Sent};
+use crate::write_token::{TOKEN_TTL, Tokens};
 
-/// How often an acquire is written anew because its guess was wrong. Each time one more limit can turn busy or idle.
+/// The most attempts of an acquire whose hint was wrong. Each time one more limit can turn busy or idle.
 pub const GUESSES_MAX: u32 = 24;
 
-/// How often a swap is tried anew because somebody else was faster.
+/// The most attempts of a swap under contention.
 pub const SWAPS_MAX: u32 = 100;
 
-/// How long one operation is tried at most: a write that may be sent again is known for twice as long.
+/// The longest duration of one operation; tokens live twice as long.
 pub const TRYING_MAX: Span = Span::from_secs(30);
 
 const _: () = assert!(2 * TRYING_MAX.as_micros() <= TOKEN_TTL.as_micros());
 
 impl DynamoDb {
-    /// Charges `ask` by expression, as often as the guess was wrong.
-    pub(crate) async fn acquire_fast(
+    /// Charges `ask` by conditional update, and retries after a wrong hint.
+    pub(crate) async fn acquire_by_update(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         ask: &Ask<'_>,
         layout: &Layout,
         key: &str,
@@ -49,7 +48,7 @@ impl DynamoDb {
         let operation = Operation::Acquire(ask);
         let mut seen = self.hints.seen(key);
         if seen.as_ref().is_some_and(|item| !item.has_shape_of(ask.policy())) {
-            return self.swap(tries, &operation, key, None).await;
+            return self.swap(attempts, &operation, key, None).await;
         }
         let give_up_at = self.clock.now() + TRYING_MAX;
         let mut is_fresh = false;
@@ -59,12 +58,12 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
-            seen = self.mended(tries, ask.policy(), key, seen).await?;
+            seen = self.mended(attempts, ask.policy(), key, seen).await?;
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
-            let mut plan = fast::plan(ask, layout, seen.as_deref(), at);
+            let mut plan = conditional_update::plan(ask, layout, seen.as_deref(), at);
             if plan.needs_swap || (is_fresh && !plan.fits) {
-                // The core admits what the expression cannot say, so it takes a swap.
-                return self.swap(tries, &operation, key, is_fresh.then_some(seen)).await;
+                // The expression cannot decide this, so it is a swap.
+                return self.swap(attempts, &operation, key, is_fresh.then_some(seen)).await;
             }
             let token = tokens.next(at);
             plan.stamp_into(&token, at);
@@ -75,17 +74,17 @@ impl DynamoDb {
             for name in &finished {
                 plan.expression.remove_once(name);
             }
-            let delivered = self.wire.update(tries, key, &plan.expression).await?;
+            let delivered = self.table.update(attempts, key, &plan.expression).await?;
             let item = match delivered.written {
                 Written::Applied(item) => {
-                    tries.ended(delivered.took, Tried::Answered);
+                    attempts.ended(delivered.took, AttemptResult::Answered);
                     let item = item.ok_or_else(nothing_returned)?;
                     self.hints.see(key, &item);
                     if delivered.is_clean {
                         self.hints.finish(key, token);
                     }
                     let stamp = item.small(STAMP).unwrap_or(1).saturating_sub(1);
-                    return admitted(ask, &item, Charge { at, stamp }, now);
+                    return admitted(ask, &item, ChargeRecord { at, stamp }, now);
                 }
                 Written::Refused(item) | Written::IdRefused(item) => item,
             };
@@ -96,84 +95,85 @@ impl DynamoDb {
             if let Some(item) = &item
                 && let Some((_, at, stamp)) = tokens.applied_in(item)
             {
-                tries.ended(delivered.took, Tried::Answered);
-                return admitted(ask, item, Charge { at, stamp }, now);
+                attempts.ended(delivered.took, AttemptResult::Answered);
+                return admitted(ask, item, ChargeRecord { at, stamp }, now);
             }
-            let item = self.mended(tries, ask.policy(), key, item).await?;
+            let item = self.mended(attempts, ask.policy(), key, item).await?;
             let seen_now = Seen::new(item.as_deref(), self.format);
             let answer = run(&operation, seen_now, Known::New, now);
             if !matches!(&answer, Ok((applied, _)) if applied.change == Change::Entry) {
-                tries.ended(delivered.took, Tried::Answered);
+                attempts.ended(delivered.took, AttemptResult::Answered);
                 return answer.map(|(applied, _)| applied.outcome);
             }
-            tries.ended(delivered.took, Tried::Raced);
+            attempts.ended(delivered.took, AttemptResult::Raced);
             (seen, is_fresh) = (item, true);
         }
         Err(contended(key))
     }
 
-    /// Runs `operation` on the entry and swaps the item. Operations that wait for the same item are written together, except
-    /// those with an id. `fresh` is what there was under `key` if it was seen just now.
+    /// Runs `operation` on the entry and swaps the item, in a batch with other operations on it unless they have ids. `fresh`
+    /// is the item if it was just read.
     pub(crate) async fn swap(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         operation: &Operation<'_>,
         key: &str,
         fresh: Option<Option<Arc<Item>>>,
     ) -> Result<Outcome, Error> {
-        let lane = self.lanes.of(key);
-        if let Some(operation) = Combined::of(operation) {
-            return self.swap_combined(tries, operation, &lane, key, fresh).await;
+        let queue = self.queues.join(key);
+        if let Some(operation) = Combinable::from_operation(operation) {
+            return self.swap_combined(attempts, operation, &queue, key, fresh).await;
         }
-        let _turn = lane.turn().await;
+        let _lock = queue.lock().await;
         let mut id = IdState::new(operation);
         let mut sent = Sent::default();
         let operations = slice::from_ref(operation);
-        let mut answers = self.swap_all(tries, operations, &mut id, &mut sent, key, fresh).await?;
+        let mut answers =
+            self.swap_all(attempts, operations, &mut id, &mut sent, key, fresh).await?;
         answers.pop().unwrap_or_else(|| Err(nothing_returned()))
     }
 
-    /// Queues `operation`. Once it has the turn, it is either answered already or it leads the next batch.
+    /// Queues `operation`. When it gets the lock, it is either done already or it leads the next batch.
     async fn swap_combined(
         &self,
-        tries: &mut Tries<'_>,
-        operation: Combined,
-        lane: &Place<'_>,
+        attempts: &mut Attempts<'_>,
+        operation: Combinable,
+        queue: &QueueHandle<'_>,
         key: &str,
         mut fresh: Option<Option<Arc<Item>>>,
     ) -> Result<Outcome, Error> {
-        let mut answer = lane.join(operation);
-        let mut batch = lane.turn().await;
+        let mut answer = queue.join(operation);
+        let mut batch = queue.lock().await;
         loop {
             match answer.try_recv() {
                 Ok(answer) => return answer,
                 Err(TryRecvError::Closed) => return Err(nothing_returned()),
                 Err(TryRecvError::Empty) => {}
             }
-            lane.fill(&mut batch);
+            queue.fill(&mut batch);
             let Batch { waiting, sent } = &mut *batch;
             let operations: Vec<Operation<'_>> =
                 waiting.iter().map(|waiting| waiting.operation.as_operation()).collect();
-            // What was seen before other operations were queued cannot answer them.
+            // An item that was read before other operations were queued cannot decide them.
             let fresh = fresh.take().filter(|_| operations.len() == 1);
             let mut id = IdState::none();
-            let answers = self.swap_all(tries, &operations, &mut id, sent, key, fresh).await;
+            let answers = self.swap_all(attempts, &operations, &mut id, sent, key, fresh).await;
             batch.answer(answers);
         }
     }
 
-    /// Runs `operations` on the entry, one after another, and swaps the item, as often as another writer is faster.
-    /// Returns an answer for each. `id` is that of the first. A swap that was cancelled goes on with what it `sent`.
+    /// Runs `operations` in sequence on the entry and swaps the item, with retries under contention. Returns their outcomes.
+    /// `id` is that of the first. A cancelled swap continues with what it `sent`.
     async fn swap_all(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         operations: &[Operation<'_>],
         id: &mut IdState,
         sent: &mut Sent,
         key: &str,
         fresh: Option<Option<Arc<Item>>>,
-    ) -> Result<Answers, Error> {
-        let Some(first) = operations.first() else { return Ok(Answers::new()) };
+    ) -> Result<Outcomes, Error> {
+        let Some(first) = operations.first() else { return Ok(Outcomes::new()) };
         let mut is_fresh = fresh.is_some();
         let mut seen = fresh.unwrap_or_else(|| self.hints.seen(key));
         let give_up_at = self.clock.now() + TRYING_MAX;
@@ -182,15 +182,16 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
-            seen = self.mended(tries, first.policy(), key, seen).await?;
-            let sights = self.hints.sights(key);
-            let found = Seen { sights: &sights, ..Seen::new(seen.as_deref(), self.format) };
+            seen = self.mended(attempts, first.policy(), key, seen).await?;
+            let observations = self.hints.observations(key);
+            let found =
+                Seen { observations: &observations, ..Seen::new(seen.as_deref(), self.format) };
             let known = match found.format {
-                Format::Old => old_ids::known(first, found.item, now)?,
+                Format::Old => format_1_ids::known(first, found.item, now)?,
                 Format::New => id.known(),
             };
             let ran = run_all(operations, found, known, now);
-            // Only what was just seen may be answered from.
+            // An outcome without a write needs a fresh item.
             let is_known = is_fresh && (found.format == Format::Old || id.is_read());
             let (ran, entry) = match ran {
                 Ok(Ran { entry: Some(entry), answers, id }) => ((answers, id), entry),
@@ -198,21 +199,21 @@ impl DynamoDb {
                 Err(error) if is_known => return Err(error),
                 _ => {
                     if let (Format::New, Some(key)) = (found.format, id.unread_key()) {
-                        id.see(self.wire.read(tries, key).await?.as_deref())?;
+                        id.see(self.table.read(attempts, key).await?.as_deref())?;
                     }
                     if !is_fresh {
-                        seen = self.read(tries, key).await?;
+                        seen = self.read(attempts, key).await?;
                         is_fresh = true;
                     }
                     continue;
                 }
             };
             let (answers, id_change) = ran;
-            let ids = IdChanges::of(operations, &answers, id_change);
+            let ids = IdChanges::from_outcomes(operations, &answers, id_change);
             let token = sent.push(entry.at(), answers);
             let names: Vec<String> = sent.tokens.names().map(str::to_owned).collect();
             let finished = self.hints.take_finished(key);
-            let marks = Marks { tokens: &names, finished: &finished, ids };
+            let marks = SwapExtras { tokens: &names, finished: &finished, ids };
             let swap = swap(&entry, found.item, found.format, &marks);
             let id_write = match found.format {
                 Format::Old => None,
@@ -220,10 +221,10 @@ impl DynamoDb {
             };
             let delivered = match (id_write, &swap.update) {
                 (Some(id), _) => {
-                    self.wire.transact(tries, key, swap.item, &swap.condition, &id).await?
+                    self.table.transact(attempts, key, swap.item, &swap.condition, &id).await?
                 }
-                (None, Some(update)) => self.wire.update(tries, key, update).await?,
-                (None, None) => self.wire.put(tries, key, swap.item, &swap.condition).await?,
+                (None, Some(update)) => self.table.update(attempts, key, update).await?,
+                (None, None) => self.table.put(attempts, key, swap.item, &swap.condition).await?,
             };
             if !matches!(delivered.written, Written::Applied(_)) {
                 for name in finished {
@@ -232,7 +233,7 @@ impl DynamoDb {
             }
             match delivered.written {
                 Written::Applied(item) => {
-                    tries.ended(delivered.took, Tried::Answered);
+                    attempts.ended(delivered.took, AttemptResult::Answered);
                     self.saw(key, item.as_ref());
                     if delivered.is_clean {
                         self.hints.finish(key, token);
@@ -244,22 +245,22 @@ impl DynamoDb {
                     if let Some(item) = &item
                         && let Some((place, ..)) = sent.tokens.applied_in(item)
                     {
-                        tries.ended(delivered.took, Tried::Answered);
+                        attempts.ended(delivered.took, AttemptResult::Answered);
                         return Ok(sent.answers.swap_remove(place));
                     }
-                    tries.ended(delivered.took, Tried::Raced);
+                    attempts.ended(delivered.took, AttemptResult::Raced);
                     (seen, is_fresh) = (item, true);
                 }
                 Written::IdRefused(item) => {
-                    tries.ended(delivered.took, Tried::Raced);
+                    attempts.ended(delivered.took, AttemptResult::Raced);
                     let item = match (item, &id.key) {
-                        (None, Some(key)) => self.wire.read(tries, key).await?,
+                        (None, Some(key)) => self.table.read(attempts, key).await?,
                         (item, _) => item,
                     };
                     id.see(item.as_deref())?;
                 }
             }
-            // The first loser goes again at once; those who keep losing spread out.
+            // Retries at once first, then with backoff.
             if 1 < attempt {
                 pause(attempt.min(3)).await;
             }
@@ -269,11 +270,11 @@ impl DynamoDb {
 }
 
 impl DynamoDb {
-    /// The item as it is after one from the future was replaced: a wrong clock wrote it, and to decide at its time would
-    /// lock the subject until then.
+    /// Replaces an item from the future, which a wrong clock wrote: deciding at its time would lock the subject until then.
+    /// Returns the current item.
     pub(crate) async fn mended(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         policy: &Policy,
         key: &str,
         item: Option<Arc<Item>>,
@@ -286,19 +287,18 @@ impl DynamoDb {
             return Ok(item);
         }
         let mend = |entry: Option<&Entry>, now| repair::mended(entry, now, ahead_max);
-        let (item, is_mended) = self.rewritten(tries, policy.name(), key, item, &mend).await?;
+        let (item, is_mended) = self.rewritten(attempts, policy.name(), key, item, &mend).await?;
         if is_mended {
             let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
-            tries.mended(subject, ahead);
+            attempts.mended(subject, ahead);
         }
         Ok(item)
     }
 
-    /// Replaces `item` by what `rewrite` makes of it, until that is nothing. Returns what is there now, and whether anything
-    /// was written.
+    /// Replaces `item` by the result of `rewrite`. Returns the current item, and whether it was written.
     pub(crate) async fn rewritten(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         policy: &str,
         key: &str,
         item: Option<Arc<Item>>,
@@ -311,35 +311,37 @@ impl DynamoDb {
                 return Ok((item, is_written));
             };
             let format = self.format.after(item.as_deref());
-            let swap = swap(&entry, item.as_deref(), format, &Marks::default());
+            let swap = swap(&entry, item.as_deref(), format, &SwapExtras::default());
             let delivered = match &swap.update {
-                Some(update) => self.wire.update(tries, key, update).await?,
-                None => self.wire.put(tries, key, swap.item, &swap.condition).await?,
+                Some(update) => self.table.update(attempts, key, update).await?,
+                None => self.table.put(attempts, key, swap.item, &swap.condition).await?,
             };
             let (written, result) = match delivered.written {
-                Written::Applied(written) => (written, Tried::Answered),
-                Written::Refused(found) | Written::IdRefused(found) => (found, Tried::Raced),
+                Written::Applied(written) => (written, AttemptResult::Answered),
+                Written::Refused(found) | Written::IdRefused(found) => {
+                    (found, AttemptResult::Raced)
+                }
             };
-            tries.ended(delivered.took, result);
+            attempts.ended(delivered.took, result);
             self.saw(key, written.as_ref());
             item = written;
-            if result == Tried::Answered {
+            if result == AttemptResult::Answered {
                 return Ok((item, true));
             }
-            // Of a write that was sent twice, the second is refused.
+            // The second attempt of an applied write is refused.
             is_written |= !delivered.is_clean;
         }
         Err(contended(key))
     }
 }
 
-/// The id of an operation, and what is known of it.
+/// The id of an operation and its record.
 #[derive(Debug)]
 struct IdState {
     key: Option<String>,
-    /// Whether what is remembered matters to the answer. A release only forgets it.
+    /// Whether the record affects the outcome. A release only removes it.
     decides: bool,
-    /// The stamp of the permit that is released.
+    /// The stamp of the released permit.
     released: Option<u64>,
     /// What its item says; nothing if it was not read.
     read: Option<Option<Remembered>>,
@@ -363,7 +365,7 @@ impl IdState {
         match (self.read, self.released) {
             // Not read: the write forgets the id only if it still is that of the permit.
             (None, Some(stamp)) => Known::Before(Remembered {
-                charge: Charge { at: Timestamp::EPOCH, stamp },
+                charge: ChargeRecord { at: Timestamp::EPOCH, stamp },
                 digest: 0,
                 expires_at: Timestamp::MAX,
             }),
@@ -406,7 +408,12 @@ impl IdState {
     }
 }
 
-fn admitted(ask: &Ask<'_>, item: &Item, charge: Charge, now: Timestamp) -> Result<Outcome, Error> {
+fn admitted(
+    ask: &Ask<'_>,
+    item: &Item,
+    charge: ChargeRecord,
+    now: Timestamp,
+) -> Result<Outcome, Error> {
     let entry = item.entry_with(ask.policy(), None, &[])?;
     let grant = Grant::of(charge, ask.policy(), ask.amounts());
     let permit = Permit::of(ask, grant, standings(&entry, now));

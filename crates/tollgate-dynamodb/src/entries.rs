@@ -1,15 +1,13 @@
-//! All items one after the other.
-
-use std::ops::ControlFlow;
+//! Lists and rewrites the items of a table.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use tollgate::entries::{EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited, Visitor};
-use tollgate::{BoxFuture, Error, Policy, Span, Timestamp};
+use tollgate::entries::{EntryPage, EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, Policy, Span, Timestamp};
 
 use crate::expression::to_number;
-use crate::fault::Trouble;
-use crate::item::{AT, Item, KEY, SHAPE};
-use crate::key::{SHARED, stored_key};
+use crate::item::{AT, Attributes, Item, KEY, SHAPE};
+use crate::permit_key::{SHARED, stored_key};
 use crate::store::DynamoDb;
 
 impl EntryStore for DynamoDb {
@@ -24,20 +22,23 @@ impl EntryStore for DynamoDb {
         Self::check(policy)
     }
 
-    /// Scans the whole table, which is paid for by its size. Needs the permission `dynamodb:Scan`.
-    fn visit<'a>(
+    /// Scans the whole table, which is billed by its size. Needs the permission `dynamodb:Scan`.
+    fn page<'a>(
         &'a self,
+        cursor: &'a [u8],
         ahead_min: Option<Span>,
-        visitor: &'a mut Visitor<'a>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<EntryPage, Error>> {
         Box::pin(async move {
             let started = EntryStore::now(self).await?;
+            let start = String::from_utf8_lossy(cursor).into_owned();
+            let start = (!start.is_empty()).then(|| (KEY.to_owned(), AttributeValue::S(start)));
             let scan = self
-                .wire
+                .table
                 .client
                 .scan()
-                .table_name(&self.wire.target.table)
+                .table_name(&self.table.target.table)
                 .consistent_read(true)
+                .set_exclusive_start_key(start.map(|start| [start].into()))
                 .expression_attribute_names("#s", SHAPE);
             let scan = match ahead_min {
                 Some(ahead) => scan
@@ -49,24 +50,21 @@ impl EntryStore for DynamoDb {
                     ),
                 None => scan.filter_expression("attribute_exists(#s)"),
             };
-            let mut pages = scan.into_paginator().items().send();
-            while let Some(item) = pages.next().await {
-                let item = item.map_err(|error| self.wire.target.trouble("Scan", error));
-                let item = Item { attributes: item.map_err(Trouble::into_error)? };
-                let key = item.attributes.get(KEY).and_then(|key| AttributeValue::as_s(key).ok());
-                let Some((policy, subject)) = key.and_then(|key| key.split_once('/')) else {
-                    continue;
-                };
-                if policy.is_empty() {
-                    continue;
-                }
+            let output = scan.send().await;
+            let output =
+                output.map_err(|error| self.table.target.classify("Scan", error).into_error())?;
+            let key = |attributes: &Attributes| {
+                attributes.get(KEY).and_then(|key| key.as_s().ok()).cloned()
+            };
+            let next = output.last_evaluated_key.as_ref().and_then(key).map(String::into_bytes);
+            let entries = output.items.unwrap_or_default().into_iter().filter_map(|attributes| {
+                let key = key(&attributes)?;
+                let (policy, subject) = key.split_once('/').filter(|key| !key.0.is_empty())?;
+                let entry = Item { attributes }.any_entry(policy);
                 let (policy, subject) = (policy.to_owned(), subject.to_owned());
-                let (entry, now) = (item.any_entry(&policy), self.clock.now());
-                if visitor(Visited { policy, subject, entry, now })? == ControlFlow::Break(()) {
-                    return Ok(());
-                }
-            }
-            Ok(())
+                Some(Visited { policy, subject, entry, now: self.clock.now() })
+            });
+            Ok(EntryPage { entries: entries.collect(), next })
         })
     }
 
@@ -79,15 +77,15 @@ impl EntryStore for DynamoDb {
         Box::pin(async move {
             self.await_evidence().await?;
             let key = format!("{policy}/{subject}");
-            let mut tries = self.wire.watch.call(None);
-            let item = self.read(&mut tries, &key).await?;
-            Ok(self.rewritten(&mut tries, policy, &key, item, rewrite).await?.1)
+            let mut attempts = self.table.requests.call(None);
+            let item = self.read(&mut attempts, &key).await?;
+            Ok(self.rewritten(&mut attempts, policy, &key, item, rewrite).await?.1)
         })
     }
 
     fn permit_key(&self) -> BoxFuture<'_, Result<Option<[u8; PERMIT_KEY_BYTES]>, Error>> {
         Box::pin(async move {
-            let item = self.read(&mut self.wire.watch.call(None), SHARED).await?;
+            let item = self.read(&mut self.table.requests.call(None), SHARED).await?;
             item.as_deref().and_then(stored_key).transpose()
         })
     }

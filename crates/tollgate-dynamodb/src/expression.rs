@@ -1,14 +1,12 @@
-//! One write as the service wants it: clauses over placeholders, with the names and values behind them.
-//!
-//! Every attribute goes through a placeholder, so that no name can be a reserved word and no text of a caller is ever
-//! part of an expression.
+//! Builder of expressions with placeholders for names and values, so that neither reserved words nor text of callers are part
+//! of an expression.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-/// The clauses of one `UpdateItem` in the making.
+/// The clauses of one write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expression {
     names: HashMap<String, String>,
@@ -21,7 +19,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// The placeholder of the attribute `name`.
+    /// Returns the placeholder of the attribute `name`.
     pub(crate) fn name(&mut self, name: &str) -> String {
         if let Some(known) = self.placeholders.get(name) {
             return known.clone();
@@ -32,14 +30,14 @@ impl Expression {
         placeholder
     }
 
-    /// The placeholder of `value`.
+    /// Returns the placeholder of `value`.
     pub(crate) fn value(&mut self, value: AttributeValue) -> String {
         let placeholder = format!(":{}", self.values.len());
         self.values.insert(placeholder.clone(), value);
         placeholder
     }
 
-    /// The placeholder of a number.
+    /// Returns the placeholder of a number.
     pub(crate) fn number(&mut self, number: u128) -> String {
         self.value(to_number(number))
     }
@@ -50,56 +48,56 @@ impl Expression {
         self.sets.push(format!("{name}={value}"));
     }
 
-    /// Sets `name` to what `right` says of placeholders.
+    /// Sets `name` to the expression `right`.
     pub(crate) fn set_to(&mut self, name: &str, right: &str) {
         let name = self.name(name);
         self.sets.push(format!("{name}={right}"));
     }
 
-    /// Adds `amount` to the number `name`, which counts as zero where it is missing.
+    /// Adds `amount` to the number `name`, which defaults to zero.
     pub(crate) fn add(&mut self, name: &str, amount: i128) {
         let amount = AttributeValue::N(amount.to_string());
         let (name, amount) = (self.name(name), self.value(amount));
         self.adds.push(format!("{name} {amount}"));
     }
 
-    /// Removes `name`, if it is there.
+    /// Removes `name`.
     pub(crate) fn remove(&mut self, name: &str) {
         let name = self.name(name);
         self.removes.push(name);
     }
 
-    /// Removes `name` unless something is done to it already.
+    /// Removes `name` unless it is used already.
     pub(crate) fn remove_once(&mut self, name: &str) {
         if !self.placeholders.contains_key(name) {
             self.remove(name);
         }
     }
 
-    /// Only if this holds, too.
+    /// Adds a condition.
     pub(crate) fn only_if(&mut self, condition: String) {
         self.conditions.push(condition);
     }
 
-    /// Only if `name` is missing or at most `most`.
+    /// Requires that `name` is missing or at most `most`.
     pub(crate) fn only_if_at_most(&mut self, name: &str, most: u128) {
         let (name, most) = (self.name(name), self.number(most));
         self.only_if(format!("(attribute_not_exists({name}) OR {name}<={most})"));
     }
 
-    /// Only if `name` is this number.
+    /// Requires that `name` is this number.
     pub(crate) fn only_if_is(&mut self, name: &str, number: u128) {
         let (name, number) = (self.name(name), self.number(number));
         self.only_if(format!("{name}={number}"));
     }
 
-    /// Only if there is no `name`.
+    /// Requires that `name` is missing.
     pub(crate) fn only_if_missing(&mut self, name: &str) {
         let name = self.name(name);
         self.only_if(format!("attribute_not_exists({name})"));
     }
 
-    /// The update clauses.
+    /// Returns the update expression.
     pub(crate) fn update(&self) -> String {
         let clauses = [("SET", &self.sets), ("ADD", &self.adds), ("REMOVE", &self.removes)];
         let written = clauses.iter().filter(|(_, clauses)| !clauses.is_empty());
@@ -109,28 +107,28 @@ impl Expression {
             .join(" ")
     }
 
-    /// The condition.
+    /// Returns the condition expression.
     pub(crate) fn condition(&self) -> String {
         self.conditions.join(" AND ")
     }
 
-    /// How many attributes it writes.
+    /// Returns the number of attributes written.
     pub(crate) fn writes(&self) -> usize {
         self.sets.len() + self.adds.len() + self.removes.len()
     }
 
-    /// The names and values behind the placeholders.
+    /// Returns the names and values of the placeholders.
     pub(crate) fn into_parts(self) -> (HashMap<String, String>, HashMap<String, AttributeValue>) {
         (self.names, self.values)
     }
 }
 
-/// A number as an attribute.
+/// Converts a number to an attribute.
 pub(crate) fn to_number(number: u128) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// Bytes as an attribute.
+/// Converts bytes to an attribute.
 pub(crate) fn to_bytes(bytes: Vec<u8>) -> AttributeValue {
     AttributeValue::B(Blob::new(bytes))
 }

@@ -1,20 +1,20 @@
-//! The formats of items, and which of them is written.
+//! The formats of items.
 //!
-//! Format 2 is this program's own. Format 1 is that of the program before, which refuses any other; a store that is
-//! [told](crate::Options::format) to write it shares its table with such programs. It then changes items only by
-//! compare-and-swap: the core decides as it does for [older entries](apply_older), and the item is written as programs of format 1
-//! write it. What format 1 cannot hold is lost on the strict side:
+//! Format 2 is the current one. Format 1 is that of the version before, which refuses any other; a store with this
+//! [option](crate::Options::format) shares its table with such programs. It then changes items only by compare-and-swap, and
+//! decides as for [older entries](apply_older). What format 1 cannot hold is lost on the strict side:
 //! - No lows of buckets. A credit is what has not refilled since the charge.
-//! - No grid that is not configured. Such a rolling window keeps its exact log, of at most 1,024 amounts.
-//! - At most [`RUNS_MAX_OLD`] runs of settled permits. Beyond it the oldest permits get nothing back.
-//! - [Ids](crate::old_ids) are in the item. An item that gets format 2 forgets them.
+//! - No default grid. Such a rolling window has its exact log, of at most 1,024 amounts.
+//! - At most [`RUNS_MAX_OLD`] runs of settled permits. Beyond it the oldest permits credit nothing.
+//! - [Ids](crate::format_1_ids) are in the item. An upgrade to format 2 drops them.
 //!
-//! An item of format 2 stays one, whoever writes it: a program that wrote it is proof that no older program is left.
+//! An item of format 2 stays one: it proves that no older program is left.
 
 use std::fmt;
 
 use tollgate::core::{Applied, Entry, Known, SettledPart, apply, apply_older};
-use tollgate::{Error, ErrorKind, Operation, Policy, Timestamp};
+use tollgate::gate::Operation;
+use tollgate::{Error, ErrorKind, Policy, Timestamp};
 
 use crate::item::Item;
 use crate::packed::Width;
@@ -28,15 +28,15 @@ pub(crate) const RUNS_MAX_OLD: usize = 256;
 /// A format of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Format {
-    /// The one before.
+    /// Format 1.
     Old,
-    /// The newest.
+    /// Format 2.
     #[default]
     New,
 }
 
 impl Format {
-    /// The byte in front of the shape.
+    /// Returns the byte before the shape.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Old => FORMATS[0],
@@ -48,7 +48,7 @@ impl Format {
         [Self::Old, Self::New].into_iter().find(|format| format.number() == number)
     }
 
-    /// The format that a setting asks for.
+    /// Parses the setting.
     pub(crate) fn parse(number: u8) -> Result<Self, Error> {
         Self::from_number(number).ok_or_else(|| {
             let known = FORMATS.map(|format| format.to_string()).join(", ");
@@ -59,12 +59,12 @@ impl Format {
         })
     }
 
-    /// The format in which the next version of `seen` is written.
+    /// Returns the format of the next version of `seen`.
     pub(crate) fn after(self, seen: Option<&Item>) -> Self {
         seen.and_then(Item::format).map_or(self, |found| found.max(self))
     }
 
-    /// The numbers in which entries of `policy` are kept.
+    /// Returns the numbers of entries of `policy`.
     pub(crate) fn numbers(self, policy: &Policy) -> &Policy {
         match self {
             Self::Old => policy.with_exact_logs(),
@@ -72,7 +72,7 @@ impl Format {
         }
     }
 
-    /// Runs `operation` on `entry`, which is in the [numbers](Self::numbers) of this format, at `now`.
+    /// Runs `operation` on `entry`, in the [numbers](Self::numbers) of this format, at `now`.
     pub(crate) fn apply(
         self,
         operation: &Operation<'_>,
@@ -102,8 +102,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Drops the oldest runs beyond those that a program of format 1 reads. The run of a reset stays, because it says which ids
-/// are void.
+/// Drops the oldest runs beyond the most that format 1 reads. The run of a reset stays, since it voids ids.
 pub(crate) fn trim_settled_old(settled: &mut SettledPart) {
     let resets = usize::from(settled.runs.first().is_some_and(|(first, ..)| *first == 0));
     let excess = settled.runs.len().saturating_sub(RUNS_MAX_OLD);

@@ -1,19 +1,18 @@
-//! What was last seen of each item.
+//! The last known state of each item.
 //!
-//! A hint is only a guess at the next write: the condition of that write is what decides, so a hint may be old, lost or
-//! wrong without harm.
+//! A hint only predicts the next write, whose condition decides, so a stale, lost or wrong hint is harmless.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
 use crate::item::Item;
-use crate::refund::Sight;
+use crate::refund::Observation;
 
-/// The most items that are remembered; beyond it the older half is forgotten.
+/// The most hints; beyond it the older half is dropped.
 pub const HINTS_MAX: usize = 10_000;
 
-/// The most finished writes of one item whose attributes wait to be removed.
+/// The most tokens of finished writes of one item that wait for removal.
 const FINISHED_MAX: usize = 16;
 
 type Map<T> = HashMap<String, T, foldhash::fast::RandomState>;
@@ -22,10 +21,10 @@ type Map<T> = HashMap<String, T, foldhash::fast::RandomState>;
 struct Hint {
     item: Option<Arc<Item>>,
     finished: Vec<String>,
-    sights: Vec<Sight>,
+    observations: Vec<Observation>,
 }
 
-/// Hints of the younger and of the older half.
+/// Hints in two generations.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     halves: Mutex<[Map<Hint>; 2]>,
@@ -36,39 +35,39 @@ impl Hints {
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was last seen of `key`.
+    /// Returns the last known item of `key`.
     pub(crate) fn seen(&self, key: &str) -> Option<Arc<Item>> {
         let halves = self.halves();
         halves.iter().find_map(|half| half.get(key)).and_then(|hint| hint.item.clone())
     }
 
-    /// `item` was seen under `key`, unless something newer was.
+    /// Records `item` under `key`, unless a newer one is known.
     pub(crate) fn see(&self, key: &str, item: &Arc<Item>) {
         self.change(key, |hint| {
             let newer = hint.item.as_ref().is_some_and(|known| item.version() < known.version());
             if !newer {
                 hint.item = Some(Arc::clone(item));
-                item.sight().add_to(&mut hint.sights);
+                item.observation().add_to(&mut hint.observations);
             }
         });
     }
 
-    /// What was seen of the buckets of `key`, in order of stamps.
-    pub(crate) fn sights(&self, key: &str) -> Vec<Sight> {
+    /// Returns the observations of the buckets of `key`, in the order of stamps.
+    pub(crate) fn observations(&self, key: &str) -> Vec<Observation> {
         let halves = self.halves();
         let hint = halves.iter().find_map(|half| half.get(key));
-        hint.map(|hint| hint.sights.clone()).unwrap_or_default()
+        hint.map(|hint| hint.observations.clone()).unwrap_or_default()
     }
 
-    /// There is no item under `key`.
+    /// Records that there is no item under `key`.
     pub(crate) fn miss(&self, key: &str) {
         self.change(key, |hint| {
             hint.item = None;
-            hint.sights.clear();
+            hint.observations.clear();
         });
     }
 
-    /// The write marked `token` was answered, so that its mark can go.
+    /// Records that the write with `token` is finished, so that its token can be removed.
     pub(crate) fn finish(&self, key: &str, token: String) {
         self.change(key, |hint| {
             if hint.finished.len() < FINISHED_MAX {
@@ -77,7 +76,7 @@ impl Hints {
         });
     }
 
-    /// The marks that can go with the next write.
+    /// Takes the tokens to remove with the next write.
     pub(crate) fn take_finished(&self, key: &str) -> Vec<String> {
         let mut halves = self.halves();
         let hint = halves.iter_mut().find_map(|half| half.get_mut(key));

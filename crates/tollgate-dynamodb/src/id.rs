@@ -7,39 +7,39 @@
 //! ttl  when it may be deleted, s
 //! ```
 //!
-//! Asks without an id stay a single write. An ask with one is a compare-and-swap of the entry together with the item of
-//! the id, which must be missing or expired: whichever of two repeats comes second is cancelled by that condition, reads the item,
-//! and is answered from it. Releasing a permit deletes the item in the same transaction, so that no repeat is ever answered with
-//! a permit that was given back.
+//! An ask without an id is a single write. An ask with one is a compare-and-swap of the entry together with the item of the
+//! id, which must be missing or expired: the second of two repeats fails that condition, reads the item, and returns its
+//! permit. A release deletes the item in the same transaction, so that no repeat returns a released permit.
 
-use tollgate::core::{Charge, Remembered, Timestamp};
-use tollgate::{Error, Operation};
+use tollgate::Error;
+use tollgate::core::{ChargeRecord, Remembered, Timestamp};
+use tollgate::gate::Operation;
 
+use crate::conditional_update::PRUNE_SLACK;
 use crate::expression::{Expression, to_number};
-use crate::fast::PRUNE_SLACK;
 use crate::item::{AT, Attributes, Item, KEY, TTL, corrupt};
 
 const EXPIRES: &str = "x";
 const STAMP: &str = "s";
 const DIGEST: &str = "d";
 
-/// The key of the item of the id of `operation`, if it has one. No policy has an empty name, so no entry is there.
+/// Returns the key of the item of the operation's id. No policy has an empty name, so no entry is there.
 pub(crate) fn key_of(operation: &Operation<'_>) -> Option<String> {
     let (id, subject) = (operation.id()?, operation.subject());
     Some(format!("/{}/{}/{subject}/{id}", operation.policy().name(), subject.len()))
 }
 
-/// What happens to the item of an id together with a swap.
+/// The write of an id, in the transaction of a swap.
 #[derive(Debug)]
 pub(crate) struct IdWrite {
     pub(crate) key: String,
-    /// The whole item, but for its key; nothing deletes it.
+    /// The whole item without its key; `None` deletes it.
     pub(crate) item: Option<Attributes>,
     pub(crate) condition: Expression,
 }
 
 impl IdWrite {
-    /// Remembers `given`, if the id is still as `known` at `now`.
+    /// Stores `given`, if the id is still as `known` at `now`.
     pub(crate) fn remember(
         key: String,
         given: &Remembered,
@@ -63,7 +63,7 @@ impl IdWrite {
         Self { key, item: Some(Attributes::from(item)), condition }
     }
 
-    /// Forgets the id, if it still is that of the charge `stamp`.
+    /// Deletes the id, if it still is that of the charge `stamp`.
     pub(crate) fn forget(key: String, stamp: u64) -> Self {
         let mut condition = Expression::default();
         condition.only_if_is(STAMP, stamp.into());
@@ -71,13 +71,13 @@ impl IdWrite {
     }
 }
 
-/// What the item of an id says.
+/// Parses the item of an id.
 pub(crate) fn remembered(item: &Item) -> Result<Remembered, Error> {
     let number = |name: &str| {
         item.small(name).ok_or_else(|| corrupt(&format!("the id {:?} has no {name:?}", key(item))))
     };
     Ok(Remembered {
-        charge: Charge { at: Timestamp::from_micros(number(AT)?), stamp: number(STAMP)? },
+        charge: ChargeRecord { at: Timestamp::from_micros(number(AT)?), stamp: number(STAMP)? },
         digest: number(DIGEST)?,
         expires_at: Timestamp::from_micros(number(EXPIRES)?),
     })

@@ -1,19 +1,19 @@
-//! What the service keeps for one (policy, subject): an item, read into an entry of the core and written from one.
+//! The item of one (policy, subject), and its conversion to an entry.
 //!
 //! ```text
 //! pk   policy/subject              v    version: every write adds one
 //! sh   format and shape            n    the stamp of the next charge
 //! ttl  when it may be deleted, s   a    when it was last written, µs
-//! t, q, j, f, c, g, h              what each limit remembers (see the layout)
-//! b<place>                         what a continuous bucket records for giving back (see the refunds)
+//! t, q, j, f, c, g, h              the state of each limit (see `layout`)
+//! b<place>                         the refund record of a continuous bucket (see `refund`)
 //! k<place>                         until when a limit is closed, µs
-//! o<time>.<token>                  a write that may be sent again, and its stamp
-//! z                                which permits are settled
-//! u                                until when no permit is given because too many are not settled, µs
+//! o<time>.<token>                  the token of a write that may be retried, and its stamp
+//! z                                the settled permits
+//! u                                until when asks are refused because too many permits are not settled, µs
 //! y                                the last change of numbers: the next stamp and the time of the last write before it
 //! ```
 //!
-//! Ask ids have [items of their own](crate::id). [Format 1](crate::format) has them [in the item](crate::old_ids), overlapping
+//! Ask ids have [items of their own](crate::id). [Format 1](crate::format) has them [in the item](crate::format_1_ids), overlapping
 //! counters (`w`) instead of `q`, `j` and `f`, no `b` and no `u`, and lists of fixed width.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use crate::layout::{
     log_name, refunds_name, slot_in, slot_name, slots_name,
 };
 use crate::packed::{Width, read_changed, read_log, read_settled, read_slots};
-use crate::refund::{Left, Sight, refine, unrecorded_lows};
+use crate::refund::{Observation, SwapRecord, refine, unrecorded_lows};
 
 pub(crate) const KEY: &str = "pk";
 pub(crate) const SHAPE: &str = "sh";
@@ -43,7 +43,7 @@ pub(crate) const CHANGED: &str = "y";
 
 pub(crate) type Attributes = HashMap<String, AttributeValue>;
 
-/// An item as the service returned it.
+/// An item of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) attributes: Attributes,
@@ -54,7 +54,7 @@ impl Item {
         self.attributes.get(name)?.as_n().ok()?.parse().ok()
     }
 
-    /// The number `name` where only 64 bits make sense; too large a number is the largest.
+    /// Returns the number `name`, saturated to 64 bits.
     pub(crate) fn small(&self, name: &str) -> Option<u64> {
         self.number(name).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
     }
@@ -75,38 +75,38 @@ impl Item {
         self.time(AT).unwrap_or_default()
     }
 
-    /// Its format and the shape of the policy that its numbers are in, if the format is read here.
+    /// Returns its format and shape, if the format is known.
     fn form(&self) -> Option<(Format, &[u8])> {
         let (format, shape) = self.bytes(SHAPE)?.split_first()?;
         Some((Format::from_number(*format)?, shape))
     }
 
-    /// Its format, if it is read here.
+    /// Returns its format, if it is known.
     pub(crate) fn format(&self) -> Option<Format> {
         self.form().map(|(format, _)| format)
     }
 
-    /// Whether no permit is given at `now`, because too many are not settled.
+    /// Whether too many permits are not settled at `now` to give another one.
     pub(crate) fn is_full_at(&self, now: Timestamp) -> bool {
         self.time(FULL_UNTIL).is_some_and(|until| now.max(self.at()) < until)
     }
 
-    /// Whether its numbers are those of `policy`, in any format.
+    /// Whether it has the numbers of `policy`, in any format.
     fn has_numbers_of(&self, policy: &Policy) -> bool {
         self.form().is_some_and(|(_, shape)| shape == policy.shape_bytes())
     }
 
-    /// Whether it has the attributes that `policy` has in `format`.
+    /// Whether it has the attributes of `policy` in `format`.
     pub(crate) fn has_layout_of(&self, policy: &Policy, format: Format) -> bool {
         self.format() == Some(format) && self.has_numbers_of(policy)
     }
 
-    /// Whether a charge by expression under `policy` can be added to it.
+    /// Whether a conditional update under `policy` can charge it.
     pub(crate) fn has_shape_of(&self, policy: &Policy) -> bool {
         self.has_layout_of(policy, Format::New)
     }
 
-    /// The policy that the item's numbers are in: `policy` itself, or an older one of the same name.
+    /// Returns the policy of the item's numbers: `policy`, or an older one of the same name.
     pub(crate) fn policy(&self, policy: &Policy) -> Result<Policy, Error> {
         match (self.form(), self.bytes(SHAPE)) {
             (Some((_, shape)), _) if shape == policy.shape_bytes() => Ok(policy.clone()),
@@ -119,39 +119,39 @@ impl Item {
         }
     }
 
-    /// The entry that the item says, under the policy called `name` that it was written with.
+    /// Returns the entry, under the policy `name` that it was written with.
     pub(crate) fn any_entry(&self, name: &str) -> Result<Entry, Error> {
         let form = self.form();
         let (_, shape) = form.ok_or_else(|| corrupt("it has no shape that is known here"))?;
         self.entry_with(&Policy::from_shape_bytes(name, shape)?, None, &[])
     }
 
-    /// The buckets of the item.
-    pub(crate) fn sight(&self) -> Sight {
+    /// Returns an observation of the buckets.
+    pub(crate) fn observation(&self) -> Observation {
         let full_at = self.attributes.keys().filter_map(|name| {
             let place = name.strip_prefix('t')?.parse().ok()?;
             Some((place, self.number(name)?))
         });
-        Sight {
+        Observation {
             next_stamp: self.small(STAMP).unwrap_or(1),
             at: self.at(),
             full_at: full_at.collect(),
         }
     }
 
-    /// The entry that the item says, for an operation in the numbers of `policy`. A `permit` that it gives back proves
-    /// something about its bucket, and so do earlier `sights` of the item.
+    /// Returns the entry for an operation under `policy`. A `permit` to give back, and earlier `observations` of the item, improve the
+    /// bounds of its buckets.
     pub(crate) fn entry_with(
         &self,
         policy: &Policy,
         permit: Option<&Permit>,
-        sights: &[Sight],
+        observations: &[Observation],
     ) -> Result<Entry, Error> {
         let permit = permit.filter(|_| self.has_numbers_of(policy));
         let policy = self.policy(policy)?;
-        let (layout, at) = (Layout::of(&policy), self.at());
+        let (layout, at) = (Layout::for_policy(&policy), self.at());
         let width = self.format().unwrap_or_default().width();
-        let now = self.sight();
+        let now = self.observation();
         let next_stamp = now.next_stamp;
         let mut windows = policy.windows_at(at);
         let states = layout.kinds.iter().zip(policy.places()).enumerate();
@@ -166,8 +166,8 @@ impl Item {
                             Width::Fixed => unrecorded_lows(used, next_stamp),
                             Width::Packed => {
                                 let left = self.bytes(&refunds_name(place));
-                                let left = left.map(Left::read).transpose()?;
-                                Left::lows_at(left.as_ref(), level, place, sights, &now)
+                                let left = left.map(SwapRecord::read).transpose()?;
+                                SwapRecord::lows_at(left.as_ref(), level, place, observations, &now)
                             }
                         };
                         if let Some(permit) = permit {
@@ -214,10 +214,10 @@ impl Item {
 
     fn level(&self, place: usize, level: &Level, at: Timestamp) -> u64 {
         let full_at = self.number(&level_name(place)).unwrap_or(0);
-        u64::try_from(full_at.saturating_sub(level.of(at))).unwrap_or(u64::MAX)
+        u64::try_from(full_at.saturating_sub(level.at(at))).unwrap_or(u64::MAX)
     }
 
-    /// The slots of a grid that hold something, in order.
+    /// Returns the slots of a grid, in order.
     pub(crate) fn slots(&self, place: usize) -> Vec<(u64, u64)> {
         let known = self.attributes.keys().filter_map(|name| slot_in(name, place));
         let amount = |slot: u64| self.small(&slot_name(place, slot)).unwrap_or(0);
@@ -231,8 +231,8 @@ impl Item {
         slots.map(|(slot, amount)| (grid.end_of(slot), amount)).collect()
     }
 
-    /// What was charged in each slot by overlapping counters, each of which counts what was charged from its slot on for one
-    /// window: the difference of neighbours, as far back as the newest one reaches.
+    /// Returns the charges of each slot from overlapping counters: the differences of neighbours, as far back as the newest one
+    /// reaches.
     fn overlapping_used(&self, place: usize, grid: &Grid) -> Vec<(Timestamp, u64)> {
         let known = self.attributes.keys().filter_map(|name| index_of(name, 'w', place));
         let Some(newest) = known.max() else { return Vec::new() };
@@ -244,7 +244,7 @@ impl Item {
     }
 }
 
-/// The permit that `operation` settles or releases.
+/// Returns the permit that `operation` settles or releases.
 pub(crate) fn given_back<'a>(operation: &Operation<'a>) -> Option<&'a Permit> {
     match operation {
         Operation::Settle(permit, _) | Operation::Release(permit) => Some(permit),
@@ -252,10 +252,9 @@ pub(crate) fn given_back<'a>(operation: &Operation<'a>) -> Option<&'a Permit> {
     }
 }
 
-/// `entry` with what giving `permit` back proves about its buckets, as an [`Item`] that is written from it and read again
-/// would have it.
+/// Improves the bounds of the buckets of `entry` by `permit`, as if the entry was written and read as an [`Item`].
 pub(crate) fn refined(entry: Entry, permit: &Permit) -> Result<Entry, Error> {
-    let layout = Layout::of(entry.policy());
+    let layout = Layout::for_policy(entry.policy());
     let is_continuous = |kind: &Kind| matches!(kind, Kind::Level(level) if level.is_continuous);
     if !entry.policy().has_shape_of(permit.policy()) || !layout.kinds.iter().any(is_continuous) {
         return Ok(entry);
@@ -275,7 +274,7 @@ pub(crate) fn refined(entry: Entry, permit: &Permit) -> Result<Entry, Error> {
     Ok(parts.into_entry(entry.policy())?)
 }
 
-/// The shape of `policy` as an item of `format` has it.
+/// Returns the shape of `policy` in an item of `format`.
 pub(crate) fn shape_of(policy: &Policy, format: Format) -> AttributeValue {
     to_bytes([&[format.number()], policy.shape_bytes()].concat())
 }

@@ -1,40 +1,39 @@
-//! Which attributes a policy's limits have, and what a charge does to them.
+//! The attributes of a policy's limits, and how a charge changes them.
 //!
-//! The layout follows from the numbers of the policy alone, so every instance with the same numbers reads and writes the
-//! same attributes.
+//! The layout follows from the numbers of the policy alone, so instances with the same numbers use the same attributes.
 //!
 //! | rule | attributes | a charge |
 //! |---|---|---|
 //! | token bucket | `t<place>`: when it is full again, in fine units | adds to it, or starts from now |
-//! | rolling window with a grid | `q<place>`: the sum; `j<place>.<slot>`: what was charged in this slot; `f<place>`: the first slot that is in the sum | adds to the sum and to the present slot, and takes expired slots off the sum |
-//! | calendar window | `c<place>.<end>`: what is used in the window with this end | adds to it |
+//! | rolling window with a grid | `q<place>`: the sum; `j<place>.<slot>`: the charges of this slot; `f<place>`: the first slot in the sum | adds to the sum and to the present slot, and subtracts expired slots |
+//! | calendar window | `c<place>.<end>`: the usage of the window with this end | adds to it |
 //! | rolling window, exact | `g<place>`: the log | rewrites it |
-//! | concurrency | `h<place>`: who holds a slot | rewrites it |
+//! | concurrency | `h<place>`: the held slots | rewrites it |
 //!
-//! The first three are additions: two charges in any order are the same, so writers do not disturb each other.
+//! The first three are additions, which commute, so writers do not conflict.
 //!
 //! The slots of a grid keep three invariants, whatever the order of writes: the sum is the total of the slots; no slot
-//! below `f` exists; nothing is ever added to a slot below `f`. An expired slot that nobody has subtracted yet makes the sum
-//! too large, never too small, so a charge within the sum is always within the limit.
+//! below `f` exists; nothing is ever added to a slot below `f`. An expired slot that is not subtracted yet makes the sum too
+//! large, never too small, so a charge within the sum is within the limit.
 //!
-//! Items of [format 1](crate::format) have overlapping counters instead, `w<place>.<slot>`: what was charged from this slot
-//! on for one window.
+//! Items of [format 1](crate::format) have overlapping counters instead, `w<place>.<slot>`: the charges from this slot on for one
+//! window.
 
 use tollgate::core::bounds::{LOG_ENTRIES_MAX, LOWS_MAX};
 use tollgate::core::{Derived, Policy, Timestamp};
 use tollgate::{Error, ErrorKind};
 
-/// The most slots that a rolling window may be cut into on this store.
+/// The most slots of a rolling window on this store.
 pub const SLOTS_PER_WINDOW_MAX: u64 = 64;
 
-/// The most bytes that the states of one policy may take in an item, at worst. The service takes 400 KB, of which the
-/// settled permits take at most `packed::SETTLED_BYTES_MAX`.
+/// The most bytes of the states of one policy in an item. The service allows 400 KB, of which settled permits take at most
+/// `packed::SETTLED_BYTES_MAX`.
 const STATE_BYTES_MAX: u64 = 288 * 1_024;
 
-/// How one limit is kept.
+/// The representation of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A bucket, by the time at which it is full again.
+    /// A bucket, by the time when it is full again.
     Level(Level),
     /// A sum and a counter for each slot.
     Grid(Grid),
@@ -42,12 +41,12 @@ pub(crate) enum Kind {
     Calendar { limit: u64, margin: u64 },
     /// A log.
     Log,
-    /// A list of slots, at most so many.
+    /// A list of at most `limit` slots.
     Slots { limit: u64 },
 }
 
 impl Kind {
-    /// The most bytes that the attributes of such a limit take.
+    /// Returns the most bytes of the attributes.
     const fn bytes_max(&self) -> u64 {
         match self {
             // A level of 38 digits, three numbers, and pairs of packed numbers.
@@ -75,17 +74,17 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// The present as a level: what the bucket would stand at if it became full now.
-    pub(crate) fn of(&self, at: Timestamp) -> u128 {
+    /// Returns the level of a bucket that becomes full at `at`.
+    pub(crate) fn at(&self, at: Timestamp) -> u128 {
         u128::from(at.as_micros() / self.period) * u128::from(self.rate)
     }
 
-    /// What `cost` adds.
+    /// Returns the level of `cost`.
     pub(crate) fn cost(&self, cost: u64) -> u128 {
         u128::from(cost) * u128::from(self.token)
     }
 
-    /// How long a full charge takes to come back, in microseconds.
+    /// Returns how long a full charge takes to refill, in microseconds.
     fn micros_to_full(&self) -> u64 {
         (self.capacity.div_ceil(self.rate)).saturating_add(1).saturating_mul(self.period)
     }
@@ -100,22 +99,22 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The slot that `at` is in.
+    /// Returns the slot of `at`.
     pub(crate) const fn slot_of(&self, at: Timestamp) -> u64 {
         at.as_micros() / self.slot
     }
 
-    /// The first slot that counts at `at`: the first whose end plus the window is after it.
+    /// Returns the first slot that counts at `at`.
     pub(crate) const fn first_at(&self, at: Timestamp) -> u64 {
         at.as_micros().saturating_sub(self.window) / self.slot
     }
 
-    /// The end of `slot`, under which the core files its amount.
+    /// Returns the end of `slot`, under which the core files its amount.
     pub(crate) const fn end_of(&self, slot: u64) -> Timestamp {
         Timestamp::from_micros((slot + 1).saturating_mul(self.slot))
     }
 
-    /// The number of slots in a window.
+    /// Returns the number of slots in a window.
     pub(crate) const fn span(&self) -> u64 {
         self.window.div_ceil(self.slot)
     }
@@ -128,7 +127,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn of(policy: &Policy) -> Self {
+    pub(crate) fn for_policy(policy: &Policy) -> Self {
         let kinds = policy.derived().map(|derived| match derived {
             Derived::Continuous { capacity, token, rate } => {
                 Kind::Level(Level { capacity, token, rate, period: 1, is_continuous: true })
@@ -148,13 +147,13 @@ impl Layout {
                 Kind::Calendar { limit, margin: margin.as_micros() }
             }
             Derived::Slots { limit, .. } => Kind::Slots { limit },
-            // The exact log, and whatever a later version of the core may add.
+            // The exact log, and rules of later versions of the core.
             _ => Kind::Log,
         });
         Self { kinds: kinds.collect() }
     }
 
-    /// Reports what this store cannot keep of `policy`, whose layout this is.
+    /// Checks that this store supports `policy`, whose layout this is.
     pub(crate) fn check(&self, policy: &Policy) -> Result<(), Error> {
         for (kind, limit) in self.kinds.iter().zip(policy.limits()) {
             if let Kind::Grid(grid) = kind
@@ -163,7 +162,7 @@ impl Layout {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "dynamodb: limit {:?} of policy {:?} cuts its window into {} slots, and this store takes at most \
+                        "dynamodb: limit {:?} of policy {:?} has {} slots per window, and this store supports at most \
                          {SLOTS_PER_WINDOW_MAX}; set resolution = {SLOTS_PER_WINDOW_MAX} or less",
                         limit.name(),
                         policy.name(),
@@ -186,7 +185,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The longest time, in microseconds, for which a charge that fits matters to a limit without a calendar.
+    /// Returns how long a charge matters to a limit without a calendar, in microseconds.
     pub(crate) fn memory_micros(&self) -> u64 {
         let memory = |kind: &Kind| match kind {
             Kind::Level(level) => level.micros_to_full(),
@@ -201,7 +200,7 @@ pub(crate) fn level_name(place: usize) -> String {
     format!("t{place}")
 }
 
-/// What a continuous bucket records for giving back.
+/// The refund record of a continuous bucket.
 pub(crate) fn refunds_name(place: usize) -> String {
     format!("b{place}")
 }
@@ -214,7 +213,7 @@ pub(crate) fn first_name(place: usize) -> String {
     format!("f{place}")
 }
 
-/// The digits of slots in names, six bits each: a full grid then stays below 1 KB, which is one write unit.
+/// The digits of slots in names, six bits each, so that a full grid stays below one write unit of 1 KB.
 const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-";
 
 pub(crate) fn slot_name(place: usize, slot: u64) -> String {
@@ -224,7 +223,7 @@ pub(crate) fn slot_name(place: usize, slot: u64) -> String {
     format!("j{place}.{}", (0..digits).rev().map(digit).collect::<String>())
 }
 
-/// The slot in `name`, if it is one of the limit at `place`.
+/// Parses the slot in `name`, if it belongs to the limit at `place`.
 pub(crate) fn slot_in(name: &str, place: usize) -> Option<u64> {
     let (head, digits) = name.strip_prefix('j')?.split_once('.')?;
     if head.parse() != Ok(place) {
@@ -257,7 +256,7 @@ pub(crate) fn closed_name(place: usize) -> String {
     format!("k{place}")
 }
 
-/// The number after the dot, if `name` belongs to the limit at `place` of the kind with this `letter`.
+/// Parses the number after the dot, if `name` belongs to the limit at `place` and has this `letter`.
 pub(crate) fn index_of(name: &str, letter: char, place: usize) -> Option<u64> {
     let (head, index) = name.strip_prefix(letter)?.split_once('.')?;
     (head.parse() == Ok(place)).then(|| index.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! How to get to a table.
+//! Options of a table.
 
 use std::sync::Arc;
 
@@ -11,28 +11,30 @@ use aws_sdk_dynamodb::config::{
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use tollgate::{Clock, Error, ErrorKind, Observer, Span, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::observe::Observer;
+use tollgate::{Clock, Error, ErrorKind, Span};
 
-use crate::fault::Target;
+use crate::attempts::RequestObserver;
+use crate::client::TableClient;
+use crate::clock::{CheckedClock, DateReader};
+use crate::error::Target;
 use crate::format::Format;
-use crate::send::Wire;
-use crate::skew::{DateReader, Guarded};
-use crate::tries::Watch;
 
-/// How long one attempt may take, unless set otherwise.
+/// Default timeout of one attempt.
 pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_millis(500);
 
-/// The longest that one attempt may be given: every resend must end while its mark is still kept.
+/// The longest timeout of one attempt: every retry must end while its token lives.
 pub const ATTEMPT_TIMEOUT_MAX: Span = Span::from_secs(5);
 
-/// How long it may take to open a connection.
+/// Timeout of a connection attempt.
 pub const CONNECT_TIMEOUT: Span = Span::from_secs(2);
 
-/// How far the machine's clock may be from the service's, unless set otherwise.
+/// Default of [`Options::skew_max`].
 pub const SKEW_MAX_DEFAULT: Span = Span::from_millis(1_500);
 
-/// Settings of [`DynamoDb`](crate::DynamoDb). Region and credentials come from where AWS tools find them (environment,
-/// profile, container, instance), unless set here.
+/// Options of [`DynamoDb`](crate::DynamoDb). Region and credentials default to those of AWS tools (environment, profile,
+/// container, instance).
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) table: String,
@@ -47,7 +49,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The settings for `table`, everything else as AWS tools have it.
+    /// Returns the defaults for `table`.
     #[must_use]
     pub fn new(table: impl Into<String>) -> Self {
         Self {
@@ -63,58 +65,58 @@ impl Options {
         }
     }
 
-    /// The region, as in `eu-central-1`.
+    /// Sets the region, as in `eu-central-1`.
     #[must_use]
     pub fn region(mut self, region: impl Into<String>) -> Self {
         self.region = Some(region.into());
         self
     }
 
-    /// Another address than the region's own, as in `http://127.0.0.1:8000`.
+    /// Sets the endpoint, as in `http://127.0.0.1:8000`.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = Some(endpoint.into());
         self
     }
 
-    /// Fixed credentials, for servers on this machine. They are never shown or logged.
+    /// Sets fixed credentials, which are never shown or logged.
     #[must_use]
     pub fn credentials(mut self, key: impl Into<String>, secret: impl Into<String>) -> Self {
         self.credentials = Some((key.into(), secret.into()));
         self
     }
 
-    /// How long one attempt may take, at most [`ATTEMPT_TIMEOUT_MAX`].
+    /// Sets the timeout of one attempt, at most [`ATTEMPT_TIMEOUT_MAX`].
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Span) -> Self {
         self.attempt_timeout = timeout.min(ATTEMPT_TIMEOUT_MAX);
         self
     }
 
-    /// How far the clock may be from the service's before an answer is not trusted and the clock is corrected; nothing
-    /// turns the comparison off.
+    /// Sets how far the clock may be from the service's before an operation fails and the clock is corrected; `None` turns the
+    /// comparison off.
     #[must_use]
     pub const fn skew_max(mut self, skew_max: Option<Span>) -> Self {
         self.skew_max = skew_max;
         self
     }
 
-    /// The clock that decides, instead of the machine's.
+    /// Sets the deciding clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Tells `observer` of every request ([`Event::Tried`](tollgate::Event::Tried)), those that lost a race included.
+    /// Sends [`Event::Tried`](tollgate::observe::Event::Tried) to `observer` for every request.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The format in which items are written: 2, the newest, or 1, to share the table with programs that know only that. Both
-    /// are read, and an item of format 2 stays one. With 1 every operation is a compare-and-swap of the whole entry.
+    /// Sets the format of written items: 2, or 1 to share the table with programs of the version before. Both are read, and an
+    /// item of format 2 stays one. With 1 every operation is a compare-and-swap of the whole entry.
     ///
     /// ```
     /// use tollgate_dynamodb::Options;
@@ -132,14 +134,14 @@ impl Options {
         Ok(self)
     }
 
-    /// A way to the table and the clock that goes with it.
-    pub(crate) async fn open(self) -> Result<(Wire, Arc<Guarded>), Error> {
+    /// Connects to the table, with its clock.
+    pub(crate) async fn open(self) -> Result<(TableClient, Arc<CheckedClock>), Error> {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT_TIMEOUT.into())
             .operation_attempt_timeout(self.attempt_timeout.into())
             .build();
-        let guarded =
-            Arc::new(Guarded::new(self.clock.clone(), self.skew_max, self.attempt_timeout));
+        let clock =
+            Arc::new(CheckedClock::new(self.clock.clone(), self.skew_max, self.attempt_timeout));
         let (region, credentials) = self.identity().await?;
         let place = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
@@ -151,16 +153,16 @@ impl Options {
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
             .region(region)
-            .interceptor(DateReader(Arc::clone(&guarded)));
+            .interceptor(DateReader(Arc::clone(&clock)));
         config.set_credentials_provider(credentials);
         config.set_endpoint_url(self.endpoint);
         let client = Client::from_conf(config.build());
         let target = Target { table: self.table, place };
-        let watch = Watch { observer: self.observer, clock: self.clock };
-        Ok((Wire { client, target, watch }, guarded))
+        let requests = RequestObserver { observer: self.observer, clock: self.clock };
+        Ok((TableClient { client, target, requests }, clock))
     }
 
-    /// Region and credentials: those that are set, else those that AWS tools find.
+    /// Returns region and credentials: those that are set, else those of AWS tools.
     async fn identity(&self) -> Result<(Region, Option<SharedCredentialsProvider>), Error> {
         let fixed = self.credentials.as_ref().map(|(key, secret)| {
             let credentials = Credentials::new(key, secret, None, None, "tollgate options");

@@ -1,15 +1,16 @@
-//! The overrides on a table: one item, under a key that no subject has.
+//! The overrides: one item, under a key that no subject has.
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, OverrideStore};
-use tollgate::{BoxFuture, Error, ErrorKind};
+use tollgate::{Error, ErrorKind};
 
+use crate::client::Written;
 use crate::expression::{Expression, to_number};
 use crate::item::Item;
-use crate::send::Written;
 use crate::store::DynamoDb;
 
-/// Where they are kept; no policy has an empty name, so no subject's item is here.
+/// The key of their item; no policy has an empty name, so no entry is here.
 const OVERRIDES: &str = "/overrides";
 
 const VERSION: &str = "version";
@@ -18,8 +19,8 @@ const TEXT: &str = "document";
 impl OverrideStore for DynamoDb {
     fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
         Box::pin(async move {
-            let mut tries = self.wire.watch.call(None);
-            let document = match self.wire.read(&mut tries, OVERRIDES).await? {
+            let mut attempts = self.table.requests.call(None);
+            let document = match self.table.read(&mut attempts, OVERRIDES).await? {
                 Some(item) => document(&item)?,
                 None => Document::default(),
             };
@@ -38,10 +39,10 @@ impl OverrideStore for DynamoDb {
                 let (name, known) = (expression.name(VERSION), expression.number(known.into()));
                 expression.only_if(format!("{name}={known}"));
             }
-            let mut tries = self.wire.watch.call(None);
-            match self.wire.update(&mut tries, OVERRIDES, &expression).await?.written {
+            let mut attempts = self.table.requests.call(None);
+            match self.table.update(&mut attempts, OVERRIDES, &expression).await?.written {
                 Written::Applied(_) => Ok(true),
-                // A repeat of a write whose answer was lost finds itself there.
+                // A retry of an applied write finds its own document.
                 Written::Refused(Some(item)) => Ok(document(&item)? == *next),
                 _ => Ok(false),
             }

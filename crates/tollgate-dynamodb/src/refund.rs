@@ -1,7 +1,7 @@
-//! How low a continuous bucket has been since each of its charges, on a store that charges without reading.
+//! Lower bounds for refunds of continuous buckets, on a store that charges without reading.
 //!
-//! Giving back must not make room twice, so the core credits at most the lowest `used` since the charge, taken just before
-//! every later charge (its *lows*). A charge by expression adds to the full-at level `t` and cannot record what it found. A
+//! A refund must not make room twice, so the core credits at most the lowest `used` since the charge, taken just before every
+//! later charge (its *lows*). A charge by expression adds to the full-at level `t` and cannot record what it found. A
 //! swap can: it stores the lows with the next stamp `n` and the level `t` that it leaves behind, and so does the write that creates
 //! an item. From those two numbers a lower bound follows for every charge since.
 //!
@@ -13,9 +13,9 @@
 //! the last one is bound by the present level alone. If the bucket was empty in between, then `t0 <= a`, and the low is 0:
 //! earlier permits get nothing, as they must.
 //!
-//! An instance also remembers what it saw of the item after each of its own charges ([`Sight`]). A sight with a stamp above `n0`
-//! is from after the swap, so that nothing but charges came between: it cuts the charges `n0..n` into shorter stretches, each
-//! with a bound of its own. One instance that charges and settles alone is as exact as the core.
+//! An instance also keeps an observation of the item after each of its own charges ([`Observation`]). One with a stamp above `n0` is
+//! from after the swap, with only charges in between: it cuts the charges `n0..n` into shorter stretches with their own bounds.
+//! An instance that charges and settles alone is as exact as the core.
 //!
 //! A bound below the true low credits less, never more, so the store is never looser than the core. How much it loses depends
 //! on what was charged by expression between two swaps. Two facts about the permit itself narrow that:
@@ -33,20 +33,20 @@ use crate::item::corrupt;
 use crate::layout::Level;
 use crate::packed::{Packer, unpack};
 
-/// What a swap left behind.
+/// The record of a bucket that a swap leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct SwapRecord {
     /// The stamp of the next charge.
     pub(crate) next_stamp: u64,
-    /// When.
+    /// The time of the swap.
     pub(crate) at: Timestamp,
-    /// What was used then.
+    /// The usage at that time.
     pub(crate) used: u64,
-    /// Stamps, and a lower bound of what was used just before the charge with that stamp; both rising.
+    /// Stamps, with a lower bound of the usage just before the charge with that stamp; both rising.
     pub(crate) lows: Vec<(u64, u64)>,
 }
 
-impl Left {
+impl SwapRecord {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut packer = Packer::default();
         for number in [self.next_stamp, self.at.as_micros(), self.used] {
@@ -75,15 +75,15 @@ impl Left {
         Ok(Self { next_stamp: *next_stamp, at, used: *used, lows })
     }
 
-    /// The lows of the bucket at `place` as `now` has it, after a swap that left this; `sights` are of the same item.
+    /// Returns the lows of the bucket at `place` in `now`, after a swap that left this; `observations` are of the same item.
     pub(crate) fn lows_at(
         left: Option<&Self>,
         level: &Level,
         place: usize,
-        sights: &[Sight],
-        now: &Sight,
+        observations: &[Observation],
+        now: &Observation,
     ) -> Vec<(u64, u64)> {
-        if now.full_at(place) <= level.of(now.at) {
+        if now.full_at(place) <= level.at(now.at) {
             return Vec::new();
         }
         let Some(left) = left.filter(|left| left.next_stamp <= now.next_stamp) else {
@@ -94,15 +94,15 @@ impl Left {
             return lows;
         }
         let mut last = left.next_stamp;
-        let mut full_at = level.of(left.at) + u128::from(left.used);
+        let mut full_at = level.at(left.at) + u128::from(left.used);
         if lows.is_empty() {
             // What was charged before the swap gets nothing back.
             lows.push((last, 0));
         }
-        let between = sights.iter().filter(|sight| sight.next_stamp < now.next_stamp);
+        let between = observations.iter().filter(|sight| sight.next_stamp < now.next_stamp);
         for sight in between.chain([now]) {
             if last < sight.next_stamp {
-                let lowest = full_at.saturating_sub(level.of(sight.at));
+                let lowest = full_at.saturating_sub(level.at(sight.at));
                 record(&mut lows, sight.next_stamp - 1, u64::try_from(lowest).unwrap_or(u64::MAX));
                 (last, full_at) = (sight.next_stamp, sight.full_at(place));
             }
@@ -113,7 +113,7 @@ impl Left {
 
 /// The buckets of an item as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct Observation {
     pub(crate) next_stamp: u64,
     /// When the item was written.
     pub(crate) at: Timestamp,
@@ -121,27 +121,27 @@ pub(crate) struct Sight {
     pub(crate) full_at: Vec<(usize, u128)>,
 }
 
-impl Sight {
+impl Observation {
     fn full_at(&self, place: usize) -> u128 {
         self.full_at.iter().find(|(other, _)| *other == place).map_or(0, |(_, full_at)| *full_at)
     }
 
-    /// Adds `sight` to the `sights` of an item, in order of stamps. Of too many every second one goes, which only makes the
+    /// Adds `sight` to the `observations` of an item, in order of stamps. Of too many every second one goes, which only makes the
     /// stretches between them longer.
-    pub(crate) fn add_to(self, sights: &mut Vec<Self>) {
+    pub(crate) fn add_to(self, observations: &mut Vec<Self>) {
         if self.full_at.is_empty()
-            || sights.last().is_some_and(|last| self.next_stamp <= last.next_stamp)
+            || observations.last().is_some_and(|last| self.next_stamp <= last.next_stamp)
         {
             return;
         }
-        if LOWS_MAX <= sights.len() {
+        if LOWS_MAX <= observations.len() {
             let mut index = 0;
-            sights.retain(|_| {
+            observations.retain(|_| {
                 index += 1;
                 index % 2 == 0
             });
         }
-        sights.push(self);
+        observations.push(self);
     }
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn refine(
     // Room for what is added: to merge afterwards could take the raised bound away again.
     merge(lows, LOWS_MAX - 2);
     let grant = permit.grant();
-    let gone = level.of(at).saturating_sub(level.of(grant.at));
+    let gone = level.at(at).saturating_sub(level.at(grant.at));
     let proven = u64::try_from(level.cost(cost).saturating_sub(gone)).unwrap_or(u64::MAX);
     let after = lows.partition_point(|low| low.0 <= grant.stamp);
     let above = lows.partition_point(|low| low.1 < proven);

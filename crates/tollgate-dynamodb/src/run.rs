@@ -1,41 +1,42 @@
-//! Operations on the entry that an item says. The core decides; what it leaves is then written as the service can.
+//! Applies operations to the entry of an item.
 
 use tollgate::core::bounds::SETTLED_RUNS_MAX_SHARED;
 use tollgate::core::{Applied, Change, Entry, IdChange, Known};
-use tollgate::{Error, ErrorKind, Operation, Timestamp};
+use tollgate::gate::Operation;
+use tollgate::{Error, ErrorKind, Timestamp};
 
 use crate::format::Format;
 use crate::item::{Item, given_back, refined};
-use crate::lanes::Answers;
-use crate::refund::Sight;
+use crate::refund::Observation;
+use crate::swap_queue::Outcomes;
 
-/// What is known of an item when operations are run on it.
+/// The known state of an item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) item: Option<&'a Item>,
-    /// Earlier sights of it.
-    pub(crate) sights: &'a [Sight],
-    /// The format in which it is written next.
+    /// Earlier observations.
+    pub(crate) observations: &'a [Observation],
+    /// The format of the next write.
     pub(crate) format: Format,
 }
 
 impl<'a> Seen<'a> {
-    /// `item` as a store sees it that writes `format`.
+    /// The state for a store that writes `format`.
     pub(crate) fn new(item: Option<&'a Item>, format: Format) -> Self {
-        Self { item, sights: &[], format: format.after(item) }
+        Self { item, observations: &[], format: format.after(item) }
     }
 
-    /// The entry for `operation`: a fresh one if there is no item.
+    /// Returns the entry for `operation`; a fresh one without an item.
     fn entry(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Entry, Error> {
         let numbers = self.format.numbers(operation.policy());
         match self.item {
-            Some(item) => item.entry_with(numbers, given_back(operation), self.sights),
+            Some(item) => item.entry_with(numbers, given_back(operation), self.observations),
             None => Ok(Entry::fresh(numbers, now)),
         }
     }
 }
 
-/// Runs `operation` at `now` on the entry of what was `seen`.
+/// Runs `operation` at `now` on the entry of `seen`.
 pub(crate) fn run(
     operation: &Operation<'_>,
     seen: Seen<'_>,
@@ -47,17 +48,17 @@ pub(crate) fn run(
     Ok((applied, entry))
 }
 
-/// What came of operations that were run one after another.
+/// The result of a sequence of operations.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    pub(crate) answers: Answers,
+    pub(crate) answers: Outcomes,
     /// The change of the first operation's id.
     pub(crate) id: IdChange,
-    /// The entry afterwards; nothing if no operation changed it.
+    /// The entry afterwards; `None` if nothing changed.
     pub(crate) entry: Option<Entry>,
 }
 
-/// As [`run`], with several operations, each on what the one before left. One that fails changes nothing.
+/// As [`run`], for a sequence of operations. A failed operation changes nothing.
 pub(crate) fn run_all(
     operations: &[Operation<'_>],
     seen: Seen<'_>,
@@ -65,10 +66,10 @@ pub(crate) fn run_all(
     now: Timestamp,
 ) -> Result<Ran, Error> {
     let Some((first, rest)) = operations.split_first() else {
-        return Ok(Ran { answers: Answers::new(), id: IdChange::Nothing, entry: None });
+        return Ok(Ran { answers: Outcomes::new(), id: IdChange::Nothing, entry: None });
     };
     let mut entry = seen.entry(first, now)?;
-    let (mut answers, mut changed) = (Answers::with_capacity(operations.len()), false);
+    let (mut answers, mut changed) = (Outcomes::with_capacity(operations.len()), false);
     let mut add = |applied: Result<Applied, Error>| {
         let id = applied.as_ref().map_or(IdChange::Nothing, |applied| applied.id);
         changed |= applied.as_ref().is_ok_and(|applied| applied.change == Change::Entry);
@@ -87,7 +88,7 @@ pub(crate) fn run_all(
     Ok(Ran { answers, id, entry: changed.then_some(entry) })
 }
 
-/// Runs `operation` on `entry`, which stays as it is if the operation fails.
+/// Runs `operation` on `entry`, which a failure does not change.
 fn run_on(
     entry: &mut Entry,
     operation: &Operation<'_>,
@@ -105,8 +106,8 @@ fn run_on(
         return Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject wait to be settled; settle or release \
-                 them, or ask again later"
+                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject are not settled; settle or release \
+                 them, or retry later"
             ),
         ));
     }

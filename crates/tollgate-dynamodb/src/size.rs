@@ -1,4 +1,4 @@
-//! How large items are, as the service bills them.
+//! Sizes of items, as the service bills them.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tollgate::core::bounds::{LOG_ENTRIES_MAX, SLOTS_MAX};
@@ -12,8 +12,8 @@ use crate::store::DynamoDb;
 use crate::write::attributes_of;
 
 impl DynamoDb {
-    /// The bytes that the service bills for the item of a subject of `policy` that uses all of its limits, spread evenly over
-    /// their windows. A write unit is 1 KB of them, a read unit 4 KB.
+    /// Returns the billed bytes of the item of a subject that uses all limits of `policy`, spread evenly over their windows. A
+    /// write unit is 1 KB, a read unit 4 KB.
     ///
     /// ```
     /// use tollgate::{Limit, Policy, RollingWindow, Span};
@@ -26,10 +26,10 @@ impl DynamoDb {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](tollgate::ErrorKind::Invalid) if this store cannot keep the policy.
+    /// [`Invalid`](tollgate::ErrorKind::Invalid) if this store does not support the policy.
     pub fn item_bytes(policy: &Policy, subject: &str) -> Result<usize, Error> {
         Self::check(policy)?;
-        // Any time of today's length.
+        // Any time with as many digits as today.
         let at = Timestamp::from_secs(1_800_000_000);
         let borders = policy.windows_at(at);
         let states = policy.derived().zip(borders).map(|(derived, borders)| match derived {
@@ -64,7 +64,7 @@ impl DynamoDb {
     }
 }
 
-/// `limit` over every slot of a window, or over its log, as of `at`.
+/// Spreads `limit` over every slot of a window, or over its log, at `at`.
 fn spread(limit: u64, window: Span, slot: Span, at: Timestamp) -> Vec<(Timestamp, u64)> {
     let (count, apart) = if slot.is_zero() {
         let count = limit.min(LOG_ENTRIES_MAX as u64);
@@ -77,7 +77,7 @@ fn spread(limit: u64, window: Span, slot: Span, at: Timestamp) -> Vec<(Timestamp
     (0..count).rev().map(|ago| (Timestamp::from_micros(last - ago * apart), each)).collect()
 }
 
-/// The bytes of names and values.
+/// Returns the bytes of names and values.
 fn billed(item: &Attributes) -> usize {
     let value = |value: &AttributeValue| match value {
         AttributeValue::N(number) => 1 + number.len().div_ceil(2),

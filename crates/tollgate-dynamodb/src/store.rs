@@ -1,31 +1,32 @@
-//! The store: which way each operation goes, and what is seen on the way.
+//! The store: how each operation is carried out.
 
 use std::sync::Arc;
 
 use tollgate::core::Known;
-use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Policy, Store};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Error, ErrorKind, Gate, Policy};
 
-use crate::fast;
+use crate::attempts::Attempts;
+use crate::client::TableClient;
+use crate::clock::CheckedClock;
+use crate::conditional_update;
 use crate::format::Format;
 use crate::hints::Hints;
 use crate::item::Item;
-use crate::key::SHARED;
-use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::options::Options;
+use crate::permit_key::SHARED;
 use crate::run::{Seen, run};
-use crate::send::Wire;
-use crate::skew::Guarded;
-use crate::tries::Tries;
+use crate::swap_queue::SwapQueues;
 
-/// How often the service's time is read for one operation, if the clock is set again meanwhile.
+/// The most reads of the service's time for one operation, if the clock is set repeatedly.
 const EVIDENCE_READS_MAX: u32 = 3;
 
-/// tollgate on a DynamoDB table. [`Atomic`](tollgate::Atomic) makes a gate of it.
+/// A gate that keeps its entries in a DynamoDB table.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::{Ask, Atomic, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+/// use tollgate::{Ask, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 /// use tollgate_dynamodb::{DynamoDb, Options};
 ///
 /// let minute = Span::from_mins(1);
@@ -33,52 +34,51 @@ const EVIDENCE_READS_MAX: u32 = 3;
 ///     Limit::new("rpm", "requests", RollingWindow::new(5, minute).resolution(12)),
 ///     Limit::new("tpm", "tokens", TokenBucket::per_minute(250_000)),
 /// ])?;
-/// let gate = Atomic::new(DynamoDb::connect(Options::new("tollgate").region("eu-central-1")).await?);
+/// let gate = DynamoDb::open(Options::new("tollgate").region("eu-central-1")).await?;
 /// let decision = gate.acquire(&Ask::new(&gemini, "project-7").cost("tokens", 3_750)).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct DynamoDb {
-    pub(crate) wire: Wire,
-    pub(crate) clock: Arc<Guarded>,
+    pub(crate) table: TableClient,
+    pub(crate) clock: Arc<CheckedClock>,
     pub(crate) hints: Hints,
-    pub(crate) lanes: Lanes,
+    pub(crate) queues: SwapQueues,
     pub(crate) format: Format,
 }
 
 impl DynamoDb {
-    /// A store on the table of `options`. Reads once, so that the connection is warm, the clock is compared, and what is
-    /// missing is said now.
+    /// Opens a store on the table of `options`. Reads once to warm the connection, compare clocks and report a missing table.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) or [`Invalid`](ErrorKind::Invalid) with what is missing: the table, a
-    /// permission, credentials, a region, a service at the endpoint.
-    pub async fn connect(options: Options) -> Result<Self, Error> {
+    /// [`Unavailable`](ErrorKind::Unavailable) or [`Invalid`](ErrorKind::Invalid) if the table, a permission, credentials, a
+    /// region or the service at the endpoint is missing.
+    pub async fn open(options: Options) -> Result<Self, Error> {
         let store = Self::new(options).await?;
-        store.read(&mut store.wire.watch.call(None), SHARED).await?;
+        store.read(&mut store.table.requests.call(None), SHARED).await?;
         Ok(store)
     }
 
-    /// A store on the table of `options` that has not been tried yet.
+    /// Creates a store on the table of `options` without a request.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there is no region.
     pub async fn new(options: Options) -> Result<Self, Error> {
         let format = options.format;
-        let (wire, clock) = options.open().await?;
-        Ok(Self { wire, clock, hints: Hints::default(), lanes: Lanes::default(), format })
+        let (table, clock) = options.open().await?;
+        Ok(Self { table, clock, hints: Hints::default(), queues: SwapQueues::default(), format })
     }
 
-    /// Reports what this store cannot keep of `policy`: a rolling window of more than
-    /// [`SLOTS_PER_WINDOW_MAX`](crate::SLOTS_PER_WINDOW_MAX) slots, or limits that do not fit into one item.
+    /// Checks that this store supports `policy`: rolling windows of at most [`SLOTS_PER_WINDOW_MAX`](crate::SLOTS_PER_WINDOW_MAX)
+    /// slots, and limits that fit into one item.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) with what would be right. Every operation under such a policy gets the same answer.
+    /// [`Invalid`](ErrorKind::Invalid), as every operation under such a policy.
     pub fn check(policy: &Policy) -> Result<(), Error> {
-        Layout::of(policy).check(policy)
+        Layout::for_policy(policy).check(policy)
     }
 
-    /// What is added to the machine's clock because the service's says otherwise, in microseconds.
+    /// Returns the correction of the system clock by the service's, in microseconds.
     #[must_use]
     pub fn clock_offset_micros(&self) -> i64 {
         self.clock.offset_micros()
@@ -86,50 +86,50 @@ impl DynamoDb {
 
     async fn answer(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         operation: &Operation<'_>,
     ) -> Result<Outcome, Error> {
-        let layout = Layout::of(operation.policy());
+        let layout = Layout::for_policy(operation.policy());
         layout.check(operation.policy())?;
         let key = format!("{}/{}", operation.policy().name(), operation.subject());
         match operation {
-            Operation::Standing { .. } => self.look(tries, operation, &key).await,
+            Operation::Standing { .. } => self.look(attempts, operation, &key).await,
             Operation::Acquire(ask) => {
                 ask.check()?;
                 let never = ask.policy().effective().zip(ask.policy().places());
                 let never = never.into_iter().any(|(most, place)| most < ask.amounts().at(place));
                 if never {
-                    return self.look(tries, operation, &key).await;
+                    return self.look(attempts, operation, &key).await;
                 }
                 if !ask.in_front().is_empty() {
-                    // It is mostly denied, so the item is read first. An expression cannot weigh those in front, so it
-                    // takes a swap if all of them have room.
-                    let item = self.read(tries, &key).await?;
-                    return self.swap(tries, operation, &key, Some(item)).await;
+                    // Usually denied, so the item is read first. An expression cannot consider the asks in front, so it
+                    // is a swap if all of them have room.
+                    let item = self.read(attempts, &key).await?;
+                    return self.swap(attempts, operation, &key, Some(item)).await;
                 }
-                if self.format == Format::New && fast::is_fast(&layout, ask) {
-                    return self.acquire_fast(tries, ask, &layout, &key).await;
+                if self.format == Format::New && conditional_update::is_additive(&layout, ask) {
+                    return self.acquire_by_update(attempts, ask, &layout, &key).await;
                 }
-                self.swap(tries, operation, &key, None).await
+                self.swap(attempts, operation, &key, None).await
             }
-            _ => self.swap(tries, operation, &key, None).await,
+            _ => self.swap(attempts, operation, &key, None).await,
         }
     }
 
-    /// Answers what changes nothing, from the item as it is.
+    /// Runs a read-only operation on the current item.
     async fn look(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         operation: &Operation<'_>,
         key: &str,
     ) -> Result<Outcome, Error> {
-        let item = self.read(tries, key).await?;
+        let item = self.read(attempts, key).await?;
         let now = self.clock.now();
         let future = item.as_ref().map(|item| item.at().since(now)).unwrap_or_default();
         if self.clock.apart_max().is_some_and(|most| most < future)
             && let Some(item) = &item
         {
-            // What the next write will replace it by.
+            // Shows the item as the next write will replace it.
             let mut entry = item.entry_with(operation.policy(), None, &[])?.mended(now);
             let format = self.format.after(Some(item));
             return Ok(format.apply(operation, &mut entry, Known::New, now)?.outcome);
@@ -138,14 +138,14 @@ impl DynamoDb {
         Ok(run(operation, seen, Known::New, now)?.0.outcome)
     }
 
-    /// Waits for evidence if the machine's clock is suspect: a reply with a `Date`.
+    /// Reads the service's time from a `Date` header if the system clock is suspect.
     pub(crate) async fn await_evidence(&self) -> Result<(), Error> {
         for _ in 0..EVIDENCE_READS_MAX {
             if !self.clock.is_suspect() {
                 return Ok(());
             }
             let dates = self.clock.dates();
-            let read = self.wire.read(&mut self.wire.watch.call(None), SHARED).await;
+            let read = self.table.read(&mut self.table.requests.call(None), SHARED).await;
             if self.clock.dates() == dates {
                 read?;
                 if self.clock.do_without_evidence() {
@@ -159,17 +159,17 @@ impl DynamoDb {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            "dynamodb: the clock of this machine was set, and no Date header of a reply confirms its time; set the clock \
-             right, or restart",
+            "dynamodb: the clock of this machine was set, and no Date header of a reply confirms its time; correct the \
+             clock, or restart",
         ))
     }
 
     pub(crate) async fn read(
         &self,
-        tries: &mut Tries<'_>,
+        attempts: &mut Attempts<'_>,
         key: &str,
     ) -> Result<Option<Arc<Item>>, Error> {
-        let item = self.wire.read(tries, key).await?;
+        let item = self.table.read(attempts, key).await?;
         self.saw(key, item.as_ref());
         Ok(item)
     }
@@ -182,22 +182,26 @@ impl DynamoDb {
     }
 }
 
-impl Store for DynamoDb {
-    /// Runs `operation` once the clock is checked, and does not trust the answer if it turned out to be wrong.
+impl Gate for DynamoDb {
+    /// Runs `operation` after the clock is checked, and fails if the clock turned out to be wrong meanwhile.
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             self.await_evidence().await?;
             let corrections = self.clock.corrections();
-            let mut tries = self.wire.watch.call(Some(operation.policy()));
-            let outcome = self.answer(&mut tries, &operation).await?;
+            let mut attempts = self.table.requests.call(Some(operation.policy()));
+            let outcome = self.answer(&mut attempts, &operation).await?;
             if self.clock.corrections() == corrections {
                 return Ok(outcome);
             }
             Err(Error::new(
                 ErrorKind::Unavailable,
-                "dynamodb: the clock of this machine was too far from the service's, so its answer does not count; it \
-                 is corrected now, ask again, and set the clock",
+                "dynamodb: the clock of this machine was too far from the service's, so the outcome is void; it is \
+                 corrected now: retry, and set the clock",
             ))
         })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

@@ -1,47 +1,52 @@
-//! Any change of an entry as one write, under the condition that the item is still the one that was seen.
+//! Compare-and-swap of an item.
 //!
-//! Everything that is not an absolute number goes this way: exact logs, slots, settling, renewing, closing, numbers that
-//! changed. Every write adds one to the version, so a swap that comes too late is refused and returns the new item.
+//! Used for everything that is not an addition: exact logs, slots, settling, renewing, closing, changed numbers. Every write
+//! increments the version, so a late swap is refused and returns the new item.
 
 use tollgate::core::{Entry, Span, Timestamp, bounds::PERMIT_TTL, standings};
 
+use crate::conditional_update::{PRUNE_SLACK, is_dead, ttl_of};
 use crate::expression::{Expression, to_number};
-use crate::fast::{PRUNE_SLACK, is_dead, ttl_of};
 use crate::format::Format;
+use crate::format_1_ids::IdChanges;
 use crate::item::{Attributes, Item, KEY, TTL, VERSION};
 use crate::layout::Layout;
-use crate::old_ids::IdChanges;
-use crate::token;
 use crate::write::attributes_of;
+use crate::write_token;
 
-/// The most attributes that one expression changes; beyond it the whole item is written at once.
+/// The most attributes changed by one expression; beyond it the whole item is written.
 const CHANGES_MAX: usize = 150;
 
-/// A swap, in both of the ways in which it can be written.
+/// A swap, as an update and as a whole item.
 #[derive(Debug)]
 pub(crate) struct Swap {
-    /// What differs, if that is little enough for one expression.
+    /// The differences, if one expression can hold them.
     pub(crate) update: Option<Expression>,
-    /// The whole item, but for its key.
+    /// The whole item, without its key.
     pub(crate) item: Attributes,
-    /// The condition under which the whole item is written.
+    /// The condition of the whole item.
     pub(crate) condition: Expression,
 }
 
-/// What a swap writes beside the entry.
+/// What a swap writes besides the entry.
 #[derive(Debug, Default)]
-pub(crate) struct Marks<'a> {
-    /// The marks of writes that must not be there yet; the last is that of this one.
+pub(crate) struct SwapExtras<'a> {
+    /// Tokens that must be missing; the last is that of this write.
     pub(crate) tokens: &'a [String],
-    /// The marks that can go.
+    /// Tokens to remove.
     pub(crate) finished: &'a [String],
-    /// What changes about ids, where the item has them.
+    /// The changes of ids, if the item has them.
     pub(crate) ids: IdChanges,
 }
 
-/// The write that turns `seen` into `entry` in `format`.
-pub(crate) fn swap(entry: &Entry, seen: Option<&Item>, format: Format, marks: &Marks<'_>) -> Swap {
-    let Marks { tokens, finished, ids } = marks;
+/// Returns the write from `seen` to `entry` in `format`.
+pub(crate) fn swap(
+    entry: &Entry,
+    seen: Option<&Item>,
+    format: Format,
+    marks: &SwapExtras<'_>,
+) -> Swap {
+    let SwapExtras { tokens, finished, ids } = marks;
     let mut wanted = attributes_of(entry, format);
     let version = seen.map_or(entry.at().as_micros().max(1), Item::version);
     wanted.insert(VERSION.to_owned(), to_number(u128::from(version) + 1));
@@ -80,8 +85,8 @@ pub(crate) fn swap(entry: &Entry, seen: Option<&Item>, format: Format, marks: &M
     Swap { update, item: wanted, condition }
 }
 
-/// Keeps attributes of `seen` that the entry does not speak of: writes that may be sent again, and counters of windows that
-/// are over for us but perhaps not for an instance whose clock is behind.
+/// Keeps attributes of `seen` that are not in the entry: tokens of writes that may be retried, and counters of windows that
+/// may not be over for an instance whose clock is behind.
 fn keep_what_others_need(
     wanted: &mut Attributes,
     seen: &Item,
@@ -89,12 +94,12 @@ fn keep_what_others_need(
     format: Format,
     finished: &[String],
 ) {
-    let layout = Layout::of(entry.policy());
+    let layout = Layout::for_policy(entry.policy());
     let same_layout = seen.has_layout_of(entry.policy(), format);
     let at = entry.at();
     for (name, value) in &seen.attributes {
-        let kept = if token::is_token(name) {
-            !token::is_dead(name, at) && !finished.contains(name)
+        let kept = if write_token::is_token(name) {
+            !write_token::is_dead(name, at) && !finished.contains(name)
         } else {
             same_layout && is_over(&layout, name, at) && !is_dead(&layout, name, at)
         };

@@ -8,9 +8,9 @@ use aws_sdk_dynamodb::types::{
 };
 use tollgate::{Error, ErrorKind};
 
+use crate::client::{TableClient, pause};
 use crate::item::{KEY, TTL};
 use crate::options::Options;
-use crate::send::{Wire, pause};
 
 /// How often a new table is looked at before giving up.
 const LOOKS_MAX: u32 = 120;
@@ -21,14 +21,14 @@ const LOOKS_MAX: u32 = 120;
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) with what is missing, [`Invalid`](ErrorKind::Invalid) for a wrong name.
 pub async fn create_table(options: Options) -> Result<bool, Error> {
-    let (wire, _) = options.open().await?;
-    let made = create(&wire).await?;
-    wait_until_active(&wire).await?;
-    switch_ttl_on(&wire).await?;
+    let (client, _) = options.open().await?;
+    let made = create(&client).await?;
+    wait_until_active(&client).await?;
+    switch_ttl_on(&client).await?;
     Ok(made)
 }
 
-async fn create(wire: &Wire) -> Result<bool, Error> {
+async fn create(client: &TableClient) -> Result<bool, Error> {
     let key = AttributeDefinition::builder()
         .attribute_name(KEY)
         .attribute_type(ScalarAttributeType::S)
@@ -39,10 +39,10 @@ async fn create(wire: &Wire) -> Result<bool, Error> {
         .key_type(KeyType::Hash)
         .build()
         .map_err(build_failed)?;
-    let request = wire
+    let request = client
         .client
         .create_table()
-        .table_name(&wire.target.table)
+        .table_name(&client.target.table)
         .billing_mode(BillingMode::PayPerRequest)
         .attribute_definitions(key)
         .key_schema(schema);
@@ -50,16 +50,17 @@ async fn create(wire: &Wire) -> Result<bool, Error> {
         Ok(_) => Ok(true),
         Err(error) => match error.as_service_error() {
             Some(CreateTableError::ResourceInUseException(_)) => Ok(false),
-            _ => Err(wire.target.trouble("CreateTable", error).into_error()),
+            _ => Err(client.target.classify("CreateTable", error).into_error()),
         },
     }
 }
 
-async fn wait_until_active(wire: &Wire) -> Result<(), Error> {
+async fn wait_until_active(client: &TableClient) -> Result<(), Error> {
     for look in 0..LOOKS_MAX {
-        let described = wire.client.describe_table().table_name(&wire.target.table).send().await;
         let described =
-            described.map_err(|error| wire.target.trouble("DescribeTable", error).into_error())?;
+            client.client.describe_table().table_name(&client.target.table).send().await;
+        let described = described
+            .map_err(|error| client.target.classify("DescribeTable", error).into_error())?;
         let table = described.table();
         if table.and_then(|table| table.table_status()) == Some(&TableStatus::Active) {
             let keys = table.map(TableDescription::key_schema).unwrap_or_default();
@@ -69,7 +70,7 @@ async fn wait_until_active(wire: &Wire) -> Result<(), Error> {
                     ErrorKind::Invalid,
                     format!(
                         "dynamodb: table {:?} has another key than `pk`; name another table",
-                        wire.target.table
+                        client.target.table
                     ),
                 )),
             };
@@ -78,20 +79,20 @@ async fn wait_until_active(wire: &Wire) -> Result<(), Error> {
     }
     Err(Error::new(
         ErrorKind::Unavailable,
-        format!("dynamodb: table {:?} is not active yet; try again later", wire.target.table),
+        format!("dynamodb: table {:?} is not active yet; try again later", client.target.table),
     ))
 }
 
-async fn switch_ttl_on(wire: &Wire) -> Result<(), Error> {
+async fn switch_ttl_on(client: &TableClient) -> Result<(), Error> {
     let setting = TimeToLiveSpecification::builder()
         .enabled(true)
         .attribute_name(TTL)
         .build()
         .map_err(build_failed)?;
-    let request = wire
+    let request = client
         .client
         .update_time_to_live()
-        .table_name(&wire.target.table)
+        .table_name(&client.target.table)
         .time_to_live_specification(setting);
     match request.send().await {
         Ok(_) => Ok(()),
@@ -100,7 +101,7 @@ async fn switch_ttl_on(wire: &Wire) -> Result<(), Error> {
             if said.is_some_and(|said| said.contains("already enabled")) {
                 return Ok(());
             }
-            Err(wire.target.trouble("UpdateTimeToLive", error).into_error())
+            Err(client.target.classify("UpdateTimeToLive", error).into_error())
         }
     }
 }

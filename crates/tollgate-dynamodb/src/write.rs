@@ -1,34 +1,34 @@
-//! An entry of the core as the attributes of an item.
+//! Encodes an entry as the attributes of an item.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tollgate::core::{Entry, Part, SettledPart, Timestamp};
 
 use crate::expression::{to_bytes, to_number};
 use crate::format::{Format, trim_settled_old};
+use crate::format_1_counters::Counters;
 use crate::item::{AT, Attributes, CHANGED, FULL_UNTIL, SETTLED, SHAPE, STAMP, shape_of};
 use crate::layout::{
     Grid, Kind, Layout, calendar_name, closed_name, first_name, level_name, log_name, refunds_name,
     slot_name, slots_name, sum_name,
 };
-use crate::overlapping::Counters;
 use crate::packed::{
     full_until, trim_settled, write_changed, write_log, write_settled, write_slots,
 };
-use crate::refund::Left;
+use crate::refund::SwapRecord;
 
-/// The attributes of `entry` in `format`, without key, version and time to live.
+/// Encodes `entry` in `format`, without key, version and TTL.
 pub(crate) fn attributes_of(entry: &Entry, format: Format) -> Attributes {
     let (policy, mut parts) = (entry.policy(), entry.parts());
     let mut item = Writer { attributes: Attributes::new(), entry, format };
     item.insert(SHAPE, shape_of(policy, format));
     item.insert(STAMP, to_number(parts.next_stamp.into()));
     item.insert(AT, to_number(parts.at.as_micros().into()));
-    let layout = Layout::of(policy);
+    let layout = Layout::for_policy(policy);
     let mut counters = Counters::default();
     for (place, (kind, part)) in layout.kinds.iter().zip(&parts.states).enumerate() {
         match (format, kind, part) {
             (Format::Old, Kind::Grid(grid), Part::Window(log)) => {
-                match counters.of(place, grid, log) {
+                match counters.for_window(place, grid, log) {
                     Some(counters) => item.attributes.extend(counters),
                     None => item.insert_log(place, log),
                 }
@@ -57,7 +57,7 @@ pub(crate) fn attributes_of(entry: &Entry, format: Format) -> Attributes {
     item.attributes
 }
 
-/// An item in the making.
+/// Collects the attributes of an item.
 struct Writer<'a> {
     attributes: Attributes,
     entry: &'a Entry,
@@ -80,11 +80,11 @@ impl Writer<'_> {
         match (kind, part) {
             (Kind::Level(level), Part::Bucket { used, lows }) => {
                 if 0 < *used {
-                    let full_at = level.of(at) + u128::from(*used);
+                    let full_at = level.at(at) + u128::from(*used);
                     self.insert(level_name(place), to_number(full_at));
                 }
                 if level.is_continuous && self.format == Format::New {
-                    let left = Left { next_stamp, at, used: *used, lows: lows.clone() };
+                    let left = SwapRecord { next_stamp, at, used: *used, lows: lows.clone() };
                     self.insert(refunds_name(place), to_bytes(left.write()));
                 }
             }
@@ -117,7 +117,7 @@ impl Writer<'_> {
     }
 }
 
-/// The log by the number of its slots; nothing if an entry is not at the end of a slot.
+/// Converts a log to slots; `None` if an entry is not at the end of a slot.
 pub(crate) fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64, u64)>> {
     log.iter()
         .map(|(end, amount)| {
@@ -131,7 +131,7 @@ pub(crate) fn by_slot(grid: &Grid, log: &[(Timestamp, u64)]) -> Option<Vec<(u64,
 #[cfg(test)]
 mod tests {
     use tollgate::core::bounds::{ABANDONED_AFTER, PERMIT_TTL, SETTLED_RUNS_MAX_SHARED};
-    use tollgate::core::{Charge, Grant, Known, Operation, Permit, Policy, apply};
+    use tollgate::core::{ChargeRecord, Grant, Known, Operation, Permit, Policy, apply};
     use tollgate::{Ask, Costs, Limit, RollingWindow, Span};
 
     use super::*;
@@ -153,7 +153,7 @@ mod tests {
             let now = start + Span::from_micros(100 * number);
             let stamp = entry.parts().next_stamp;
             apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
-            let grant = Grant::of(Charge { at: now, stamp }, policy, ask.amounts());
+            let grant = Grant::of(ChargeRecord { at: now, stamp }, policy, ask.amounts());
             Permit::of(&ask, grant, Vec::new())
         };
         let permits: Vec<Permit> = (0..permits).map(admit).collect();
@@ -193,12 +193,12 @@ mod tests {
                 }
                 let release = Operation::Release(&permits[number / 2]);
                 let again = run(&release, seen(&item), Known::New, now);
-                let settled = again.unwrap().0.outcome == tollgate::Outcome::Settled(false);
+                let settled = again.unwrap().0.outcome == tollgate::gate::Outcome::Changed(false);
                 assert_eq!(settled, 0 < number);
             }
             let operation = Operation::Settle(permit, &nothing);
             let outcome = apply(&operation, &mut entry, Known::New, now).unwrap().outcome;
-            assert_eq!(outcome, tollgate::Outcome::Settled(true));
+            assert_eq!(outcome, tollgate::gate::Outcome::Changed(true));
         }
         assert_eq!(tollgate::core::standings(&entry, now)[0].used, 0);
         assert!(largest < 32 * 1_024, "{largest} bytes");

@@ -1,7 +1,7 @@
-//! The audit of a data folder: a database of its own beside the entries, written by a thread of its own.
+//! The audit of a data folder: a separate database with a thread of its own.
 //!
-//! Nothing of a decision depends on it, so it syncs when the system does: a power cut may forget the newest records, and a
-//! damaged file is an error of the audit alone.
+//! Decisions do not depend on it, so commits are not synced: a power failure may lose the newest records, and a damaged file
+//! only affects the audit.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -12,17 +12,18 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params, params_from_iter};
 use tokio::sync::oneshot;
 use tollgate::audit::{AuditLog, Binding, Keep, Page, Query, Record};
-use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, ErrorKind, Span, Timestamp};
 
 use crate::database::fault;
 use crate::folder::{unusable, writable};
 
 const FILE: &str = "audit.sqlite";
 
-/// Other programs (a backup, a shell) may hold the file for this long before a write fails.
+/// How long a write waits for other programs, such as a backup.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Says in the file's header that it is ours: "tola" in ASCII.
+/// The application id in the header: "tola" in ASCII.
 const APPLICATION_ID: u32 = 0x746f_6c61;
 
 const TABLES: &str = "
@@ -37,7 +38,7 @@ const TABLES: &str = "
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// Records in a data folder.
+/// The audit log of a data folder.
 #[derive(Debug)]
 pub struct EmbeddedAudit {
     path: PathBuf,
@@ -45,19 +46,19 @@ pub struct EmbeddedAudit {
 }
 
 impl EmbeddedAudit {
-    /// Opens the audit of the data folder at `folder`, which must be there, and makes its file if it is missing.
+    /// Opens the audit of the existing data folder at `folder`, and creates its file if it is missing.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the file cannot be made or written, [`Invalid`](ErrorKind::Invalid) if it
-    /// is another program's, [`Corrupt`](ErrorKind::Corrupt) if it is damaged.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the file cannot be created or written, [`Invalid`](ErrorKind::Invalid) if
+    /// it belongs to another program, [`Corrupt`](ErrorKind::Corrupt) if it is damaged.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(FILE);
-        // It names subjects. SQLite makes the files beside it with the same mode.
+        // It names subjects. SQLite creates the other files with the same mode.
         writable(&path).map_err(|error| unusable("create", &path, error))?;
         let mut connection = open(&path)?;
         let (jobs, next) = mpsc::channel::<Job>();
         let work = move || {
-            // It ends with the last sender.
+            // Ends with the last sender.
             for job in next {
                 job(&mut connection);
             }
@@ -70,7 +71,7 @@ impl EmbeddedAudit {
         Ok(Self { path, jobs })
     }
 
-    /// Runs `job` on the thread of the audit.
+    /// Runs `job` on the audit thread.
     async fn run<T: Send + 'static>(
         &self,
         act: &str,
@@ -78,7 +79,7 @@ impl EmbeddedAudit {
     ) -> Result<T, Error> {
         let (done, answer) = oneshot::channel();
         let job = Box::new(move |connection: &mut Connection| {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = done.send(job(connection));
         });
         let ended = || Error::new(ErrorKind::Unavailable, "the thread of the audit has ended");
@@ -110,7 +111,7 @@ fn open(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Adds the column to a file of an earlier version.
+/// Adds the column `by_key` to a file of an earlier version.
 fn add_by_key(connection: &Connection) -> rusqlite::Result<()> {
     let sql = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'by_key'";
     match connection.query_row(sql, [], |row| row.get::<_, u32>(0))? {

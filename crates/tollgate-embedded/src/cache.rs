@@ -1,8 +1,7 @@
-//! Entries in memory: where decisions are taken.
+//! Cached entries, on which decisions are made.
 //!
-//! A shard is a table behind one lock. An item is *unwritten* from the moment its entry changes until the batch that
-//! contains the change is durable, and only a written item may be forgotten: so what is not here is in the database
-//! as it was last changed.
+//! A shard is a table behind one lock. An item is *unwritten* until the batch of its last change is durable, and only a
+//! written item may be evicted: an entry that is not cached is up to date in the database.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -13,7 +12,7 @@ use crate::ids::RecentIds;
 use crate::row::Key;
 use crate::sync::lock;
 
-/// How many entries are kept in memory, besides those that are not written yet.
+/// The most cached entries, besides unwritten ones.
 pub const ENTRIES_CACHED_MAX: usize = 65_536;
 
 const SHARDS: usize = 64;
@@ -24,29 +23,28 @@ pub(crate) struct Cache {
     shards: Box<[Padded]>,
 }
 
-/// A shard on cache lines of its own, so that two cores on two shards do not disturb each other.
+/// A shard on cache lines of its own, against false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// Some of the entries.
 #[derive(Debug)]
 pub(crate) struct Shard {
     items: HashTable<Item>,
     items_max: usize,
 }
 
-/// One key and what is known about it.
+/// One key and its entry.
 #[derive(Debug)]
 pub(crate) struct Item {
     hash: u64,
     key: Key,
-    /// The entry; nothing if the database is known to have none, or soon will.
+    /// The entry; `None` if the database has none, or soon will.
     pub(crate) entry: Option<Entry>,
-    /// The batch that contains the last change; zero if it was only read.
+    /// The batch of the last change; zero if it was only read.
     pub(crate) changed_in: u64,
     pub(crate) ids: RecentIds,
-    /// Whether somebody asked for it since the shard was last full.
+    /// Whether it was used since the last eviction.
     used: bool,
 }
 
@@ -57,38 +55,37 @@ impl Cache {
         Self { shards: (0..SHARDS).map(|_| shard()).collect() }
     }
 
-    /// The shard that `hash` belongs to.
+    /// Locks the shard of `hash`.
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[Self::place(hash)].0)
     }
 
-    /// The number of the shard that `hash` belongs to. The table uses the lowest and the highest bits of a hash; the
-    /// shard takes some from between.
+    /// Returns the shard of `hash`, by bits that the hash table does not use.
     pub(crate) fn place(hash: u64) -> usize {
         usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % SHARDS
     }
 
-    /// How many keys are in memory now.
+    /// Returns the number of cached keys.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(&shard.0).items.len()).sum()
     }
 }
 
 impl Shard {
-    /// The item of `policy` and `subject`, if it is in memory.
+    /// Finds the item of `policy` and `subject`.
     pub(crate) fn find(&mut self, hash: u64, policy: &str, subject: &str) -> Option<&mut Item> {
         let item = self.items.find_mut(hash, |item| item.key.is(policy, subject))?;
         item.used = true;
         Some(item)
     }
 
-    /// The item with `key`, if it is in memory.
+    /// Finds the item of `key`.
     pub(crate) fn find_key(&mut self, hash: u64, key: &Key) -> Option<&mut Item> {
         self.items.find_mut(hash, |item| item.key == *key)
     }
 
-    /// Adds an item for a key that is not in memory. Makes room first if there is none, among those whose last change
-    /// is in a batch up to `durable`.
+    /// Adds an item for a key that is not cached. A full shard first evicts items whose last change is in a batch up to
+    /// `durable`.
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -103,7 +100,7 @@ impl Shard {
         self.items.insert_unique(hash, item, |item| item.hash).into_mut()
     }
 
-    /// Forgets what nobody asked for since the last time, or if there is nothing such, all that may be forgotten.
+    /// Evicts written items that were not used since the last eviction; if there are none, all written items.
     fn make_room(&mut self, durable: u64) {
         let before = self.items.len();
         self.items.retain(|item| durable < item.changed_in || std::mem::take(&mut item.used));

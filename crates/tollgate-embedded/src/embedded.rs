@@ -1,4 +1,4 @@
-//! The store: a data folder that is open.
+//! The store: an open data folder.
 
 use std::fmt;
 use std::path::Path;
@@ -6,25 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use tollgate::{BoxFuture, Clock, Error, ErrorKind, Operation, Outcome, Store, Timestamp};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Clock, Error, ErrorKind, Gate, Timestamp};
 
 use crate::cache::ENTRIES_CACHED_MAX;
+use crate::commit_counter::CommitCounter;
 use crate::database::{self, Writes};
 use crate::folder;
-use crate::keeper::Walk;
+use crate::maintenance::IdleSweep;
 use crate::options::{Holder, Options};
 use crate::shared::{Shared, Stats};
 use crate::sync::lock;
-use crate::tally::Tally;
 use crate::time::{AHEAD_MAX, Time};
 use crate::writer;
 
-/// Entries on one machine's disk. Behind [`Atomic`](tollgate::Atomic) it is a gate.
+/// A durable gate on one machine's disk.
 ///
-/// One process at a time has the folder open; see [`Embedded::open`]. Decisions are taken in memory in the caller's
-/// thread, and one thread commits what has changed, many decisions per sync. Needs no runtime of its own.
+/// One process at a time has the folder open; see [`Embedded::open`]. The caller's thread decides in memory, and a writer
+/// thread commits changes, many decisions per sync. Needs no async runtime.
 ///
-/// A caller that drops the future of an answer may have been admitted all the same: give the ask an id and ask again.
+/// An ask whose future is dropped may have been admitted; repeat it with the same id.
 pub struct Embedded {
     pub(crate) shared: Arc<Shared>,
     pub(crate) permit_key: RwLock<[u8; 32]>,
@@ -34,22 +35,21 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the data folder at `path`, which is made if there is none. Blocks while other commands have it open, at
-    /// most as long as [`Options::lock_wait`].
+    /// Opens the data folder at `path`, and creates it if it is missing. Blocks while other commands have it open, at most
+    /// for [`Options::lock_wait`].
     ///
     /// # Errors
     /// - [`Contended`](tollgate::ErrorKind::Contended) if a broker has the folder open (at once, naming its URL), or if
     ///   other commands have it for longer than `lock_wait`.
-    /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing, or if commits are missing. Nothing is
-    ///   made anew.
+    /// - [`Corrupt`](tollgate::ErrorKind::Corrupt) if a file is damaged or missing, or if commits are missing.
     /// - [`Invalid`](tollgate::ErrorKind::Invalid) if the database is another program's or of a newer format.
-    /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be made, read or written, or if its
+    /// - [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be created, read or written, or if its
     ///   entries are more than [`AHEAD_MAX`](crate::AHEAD_MAX) ahead of the clock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Ask, Atomic, Gate, Limit, Policy, RollingWindow, Span};
+    /// use tollgate::{Ask, GateExt, Limit, Policy, RollingWindow, Span};
     /// use tollgate_embedded::{Embedded, Options};
     ///
     /// # let folder = tempfile::tempdir()?;
@@ -58,11 +58,11 @@ impl Embedded {
     /// let policy = Policy::new("video-requests", [Limit::new("daily", "requests", day)])?;
     /// let ask = Ask::new(&policy, "u1");
     ///
-    /// let gate = Atomic::new(Embedded::open(&path, Options::new())?);
+    /// let gate = Embedded::open(&path, Options::new())?;
     /// assert!(gate.acquire(&ask).await?.is_admitted());
-    /// gate.store().close().await?;
+    /// gate.close().await?;
     ///
-    /// let gate = Atomic::new(Embedded::open(&path, Options::new())?);
+    /// let gate = Embedded::open(&path, Options::new())?;
     /// assert_eq!(gate.standing(&policy, "u1").await?[0].used, 1);
     /// # Ok(()) }
     /// ```
@@ -78,7 +78,7 @@ impl Embedded {
         Self::open_with_time(path, options, entries_max, false)
     }
 
-    /// As [`open_with`](Self::open_with); for a repair, entries may be ahead of the clock.
+    /// For a repair, entries may be ahead of the clock.
     pub(crate) fn open_with_time(
         path: &Path,
         options: Options,
@@ -86,9 +86,9 @@ impl Embedded {
         is_repair: bool,
     ) -> Result<Self, Error> {
         let Options { durability, holder, lock_wait, clock, check_clock, observer } = options;
-        let turn = folder::enter(path, &holder, lock_wait)?;
+        let lock = folder::lock(path, &holder, lock_wait)?;
         let (connection, permit_key) = database::ensure(path)?;
-        let tally = Tally::open(path, &connection)?;
+        let counter = CommitCounter::open(path, &connection)?;
         if matches!(holder, Holder::Server { .. }) {
             database::quick_check(&connection, path)?;
         }
@@ -105,15 +105,15 @@ impl Embedded {
         let path = database::path(path);
         let shared = Shared::new(path, time, observer, durability, entries_max);
         let shared = Arc::new(shared);
-        let writer = writer::spawn(Arc::clone(&shared), connection, tally, turn, &holder)?;
+        let writer = writer::spawn(Arc::clone(&shared), connection, counter, lock, &holder)?;
         let (permit_key, writer) = (RwLock::new(permit_key), Mutex::new(Some(writer)));
         Ok(Self { shared, permit_key, disputed_time, writer })
     }
 
-    /// Whether there is a store at `path`, even a damaged one. Nothing is made.
+    /// Returns whether there is a store at `path`, even a damaged one.
     ///
     /// # Errors
-    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be looked into.
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the folder cannot be read.
     ///
     /// ```
     /// use tollgate_embedded::{Embedded, Options};
@@ -129,62 +129,62 @@ impl Embedded {
         database::is_there(path)
     }
 
-    /// The URL of the running broker that holds the data folder at `path`; nothing if no broker does.
+    /// Returns the URL of the running broker that holds the data folder at `path`.
     #[must_use]
     pub fn served_at(path: &Path) -> Option<String> {
         folder::served_at(path).filter(|url| !url.is_empty())
     }
 
-    /// The key that authenticates permits of this folder when they cross a wire; made at random with the folder.
+    /// Returns the random key that authenticates permits of this folder on the wire.
     #[must_use]
     pub fn permit_key(&self) -> [u8; 32] {
         *self.permit_key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the store has done since it was opened.
+    /// Returns counters since the store was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// Removes every entry that equals an absent one and was not changed for [`IDLE_MAX`](crate::IDLE_MAX), and says
-    /// how many there were. The store does this by itself, a little at a time; call it to give room back sooner.
+    /// Removes every entry that equals an absent one and did not change for [`IDLE_MAX`](crate::IDLE_MAX), and returns how
+    /// many there were. The store does this in the background; call it to free space sooner.
     ///
     /// # Errors
     /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the store is closed or cannot write.
     pub async fn clean_up(&self) -> Result<u64, Error> {
-        let mut walk = Walk::default();
+        let mut sweep = IdleSweep::default();
         loop {
-            self.shared.pipeline.check_open()?;
-            walk.step(&self.shared, self.shared.time.now())?;
-            if 0 < walk.batch {
-                self.shared.pipeline.hurry();
-                self.shared.pipeline.durable_through(walk.batch).await?;
+            self.shared.group_commit.check_open()?;
+            sweep.step(&self.shared, self.shared.time.now())?;
+            if 0 < sweep.batch {
+                self.shared.group_commit.hurry();
+                self.shared.group_commit.durable_through(sweep.batch).await?;
             }
-            if walk.is_over() {
-                return Ok(walk.removed);
+            if sweep.is_over() {
+                return Ok(sweep.removed);
             }
         }
     }
 
-    /// Writes what is not written yet and lets the folder go. Operations afterwards answer
-    /// [`Unavailable`](tollgate::ErrorKind::Unavailable). Closing twice is closing once.
+    /// Flushes pending changes and unlocks the folder. Later operations fail with
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable). Idempotent.
     ///
     /// # Errors
-    /// Why something could not be written, now or before.
+    /// The write error, of this flush or an earlier one.
     pub async fn close(&self) -> Result<(), Error> {
-        self.shared.pipeline.close();
-        self.shared.pipeline.finished().await
+        self.shared.group_commit.close();
+        self.shared.group_commit.finished().await
     }
 }
 
 impl Embedded {
-    /// Why the store has stopped, if something could not be written or read.
+    /// Returns why the store has stopped after a failed read or write.
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.shared.pipeline.failure()
+        self.shared.group_commit.failure()
     }
 
-    /// The same store, if its file takes writes.
+    /// Returns the store if its file is writable.
     pub(crate) fn written(self) -> Result<Self, Error> {
         let path = &self.shared.path;
         let connection = database::connect(path)?;
@@ -194,7 +194,7 @@ impl Embedded {
         Ok(self)
     }
 
-    /// Waits until the writer of a store that stopped has let the folder go.
+    /// Waits for the writer of a stopped store to unlock the folder.
     pub(crate) fn join(&self) {
         let writer = lock(&self.writer).take();
         if let Some(writer) = writer {
@@ -203,7 +203,7 @@ impl Embedded {
     }
 }
 
-/// The time of the store in `folder`.
+/// Opens the clock of the store in `folder`.
 fn time_of(
     folder: &Path,
     connection: &Connection,
@@ -217,7 +217,7 @@ fn time_of(
     if !is_checked {
         return Ok(Time::new(clock, false, saved));
     }
-    // A folder of an older version has kept no reading.
+    // A folder of an older version has no reading.
     let seems_ahead = saved.is_none_or(|saved| wall + AHEAD_MAX < saved.good.wall);
     let latest = if seems_ahead { database::latest(connection).map_err(fault)? } else { wall };
     if wall + AHEAD_MAX < latest {
@@ -233,7 +233,7 @@ fn time_of(
         ));
     }
     let time = Time::new(clock, true, saved);
-    // Commands that change nothing else must not forget since when the clock is ahead.
+    // A command that changes nothing else must still save since when the clock is ahead.
     if let (_, true) = time.check()
         && let Some(saved) = time.saved()
     {
@@ -244,24 +244,27 @@ fn time_of(
     Ok(time)
 }
 
-impl Store for Embedded {
+impl Gate for Embedded {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             let now = self.shared.time.now();
             let answer = self.shared.decide(&operation, now)?;
             if 0 < answer.batch {
-                self.shared.pipeline.durable_enough(answer.batch, now).await?;
+                self.shared.group_commit.durable_enough(answer.batch, now).await?;
             }
             Ok(answer.outcome)
         })
     }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }
 
 impl Drop for Embedded {
-    /// Writes what is not written yet, and waits for it: at most a few commits. [`Embedded::close`] does the same
-    /// without blocking, and reports errors.
+    /// Flushes pending changes and blocks for at most a few commits. [`Embedded::close`] does not block, and reports errors.
     fn drop(&mut self) {
-        self.shared.pipeline.close();
+        self.shared.group_commit.close();
         self.join();
     }
 }

@@ -1,22 +1,22 @@
-//! All entries of a data folder.
+//! Lists and rewrites the entries of a data folder.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use tollgate::entries::{EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited, Visitor};
-use tollgate::{BoxFuture, Error, Span, Timestamp};
+use tollgate::entries::{EntryPage, EntryStore, PERMIT_KEY_BYTES, Rewrite, Visited};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, Span, Timestamp};
 
 use crate::database;
 use crate::embedded::Embedded;
 use crate::options::Options;
 use crate::row::{self, Key};
 
-/// How many rows are read at once.
+/// Rows per page.
 const ROWS_MAX: usize = 256;
 
 impl Embedded {
-    /// Opens the data folder at `path` although its entries may be ahead of the clock, which is taken as it is.
+    /// Opens the data folder at `path` even if its entries are ahead of the clock, which is trusted.
     ///
     /// # Errors
     /// As [`open`](Self::open), except for entries that are ahead.
@@ -34,31 +34,25 @@ impl EntryStore for Embedded {
         Box::pin(std::future::ready(Ok(self.shared.time.now())))
     }
 
-    /// Shows what is in the database: what was durable before the call.
-    fn visit<'a>(
+    /// Shows the entries that were durable before the call.
+    fn page<'a>(
         &'a self,
+        cursor: &'a [u8],
         ahead_min: Option<Span>,
-        visitor: &'a mut Visitor<'a>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<EntryPage, Error>> {
         Box::pin(async move {
-            let mut behind = Vec::new();
-            loop {
-                let now = self.shared.time.now();
-                let after = ahead_min.map(|ahead| now + ahead);
-                let read = |connection: &_| database::rows(connection, &behind, after, ROWS_MAX);
-                let rows = self.shared.read(0, read)?;
-                let Some((last, _)) = rows.last() else { return Ok(()) };
-                behind.clone_from(last);
-                for (key, value) in rows {
-                    let Some(key) = Key::from_bytes(&key) else { continue };
-                    let entry = row::decode(&key, &value, None)
-                        .map_err(|error| self.shared.damaged_by(error));
-                    let (policy, subject) = (key.policy().to_owned(), key.subject().to_owned());
-                    if visitor(Visited { policy, subject, entry, now })? == ControlFlow::Break(()) {
-                        return Ok(());
-                    }
-                }
-            }
+            let now = self.shared.time.now();
+            let after = ahead_min.map(|ahead| now + ahead);
+            let read = |connection: &_| database::rows(connection, cursor, after, ROWS_MAX);
+            let rows = self.shared.read(0, read)?;
+            let entries = rows.iter().filter_map(|(key, value)| {
+                let key = Key::from_bytes(key)?;
+                let entry =
+                    row::decode(&key, value, None).map_err(|error| self.shared.damaged_by(error));
+                let (policy, subject) = (key.policy().to_owned(), key.subject().to_owned());
+                Some(Visited { policy, subject, entry, now })
+            });
+            Ok(EntryPage { entries: entries.collect(), next: rows.last().map(|row| row.0.clone()) })
         })
     }
 
@@ -71,8 +65,8 @@ impl EntryStore for Embedded {
         Box::pin(async move {
             let batch = self.shared.rewrite(policy, subject, rewrite)?;
             if let Some(batch) = batch {
-                self.shared.pipeline.hurry();
-                self.shared.pipeline.durable_through(batch).await?;
+                self.shared.group_commit.hurry();
+                self.shared.group_commit.durable_through(batch).await?;
             }
             Ok(batch.is_some())
         })

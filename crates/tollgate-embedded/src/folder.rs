@@ -1,15 +1,15 @@
-//! The data folder, and whose turn it is.
+//! The data folder and its locks.
 //!
 //! ```text
-//! lock            locked by whoever has the folder open; says who, for people
-//! server          locked by a broker besides; says where it answers
-//! format          says that the database was made
-//! commits         says how many commits the database has at least
+//! lock            locked by the process that has the folder open, with its description
+//! server          also locked by a broker, with its URL
+//! format          exists if the database was created
+//! commits         the number of commits that the database has at least
 //! entries.sqlite  the database, with -wal and -shm next to it
-//! overrides       what was overridden at run time, with a lock of its own
+//! overrides       overrides at run time, with a lock of their own
 //! ```
-//! Locks are the operating system's and go with the process, so a crash leaves none behind, and the broker is known
-//! by its lock and not by what a crashed one left in a file. Whoever waits sleeps in the kernel until it is its turn.
+//! File locks end with their process, so a crash leaves none behind, and a crashed broker is not mistaken for a running one.
+//! Waiting processes sleep in the kernel.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -24,21 +24,21 @@ use crate::options::Holder;
 const LOCK: &str = "lock";
 const SERVER: &str = "server";
 
-/// How often a waiting command looks whether a broker has come before it.
+/// How often a waiting command checks whether a broker took the lock.
 const SERVER_RECHECK: Span = Span::from_secs(1);
 
-/// The most that is read from the file that says where a broker answers.
+/// The longest URL that is read.
 const URL_BYTES_MAX: u64 = 2_048;
 
-/// The turn of this process; dropping it ends the turn.
+/// The locks of this process, until they are dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct FolderLock {
     _lock: File,
     _server: Option<File>,
 }
 
-/// Makes the folder if there is none and waits until it is this process's turn, at most `lock_wait`.
-pub(crate) fn enter(folder: &Path, holder: &Holder, lock_wait: Span) -> Result<Turn, Error> {
+/// Creates the folder if it is missing, and locks it within `lock_wait`.
+pub(crate) fn lock(folder: &Path, holder: &Holder, lock_wait: Span) -> Result<FolderLock, Error> {
     make(folder)?;
     let path = folder.join(LOCK);
     let file = writable(&path).map_err(|error| unusable("open", &path, error))?;
@@ -57,10 +57,10 @@ pub(crate) fn enter(folder: &Path, holder: &Holder, lock_wait: Span) -> Result<T
         }
     };
     rewrite(&mut lock, &who).map_err(|error| unusable("write", &path, error))?;
-    Ok(Turn { _lock: lock, _server: server })
+    Ok(FolderLock { _lock: lock, _server: server })
 }
 
-/// Makes the folder for its owner alone, if there is none.
+/// Creates the folder if it is missing, accessible to its owner alone.
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -69,12 +69,12 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     builder.create(folder).map_err(|error| unusable("create", folder, error))
 }
 
-/// Waits in the kernel on a thread of its own, since a lock cannot be waited for with a bound.
+/// Waits for the lock on a thread, since file locks have no timeout.
 fn wait(folder: &Path, file: File, lock_wait: Span) -> Result<File, Error> {
     refuse_if_served(folder)?;
     let path = folder.join(LOCK);
     let (sender, receiver) = mpsc::sync_channel(0);
-    // If nobody waits any more the lock is let go as soon as it is had.
+    // After a timeout the thread releases the lock as soon as it gets it.
     let spawned = thread::Builder::new().name("tollgate-lock".to_owned()).spawn(move || {
         let mut locked = file.lock();
         while matches!(&locked, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
@@ -109,10 +109,10 @@ fn wait(folder: &Path, file: File, lock_wait: Span) -> Result<File, Error> {
     }
 }
 
-/// Where the running broker that holds the folder answers; nothing if there is none.
+/// Returns the URL of the running broker that holds the folder.
 pub(crate) fn served_at(folder: &Path) -> Option<String> {
     let mut server = File::open(folder.join(SERVER)).ok()?;
-    // A broker that ended, however it ended, has let go of its lock.
+    // The lock ends with the broker.
     if !matches!(server.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return None;
     }
@@ -135,7 +135,7 @@ fn refuse_if_served(folder: &Path) -> Result<(), Error> {
 
 fn serve(path: &Path, url: &str) -> io::Result<File> {
     let mut file = writable(path)?;
-    // At most for the moment in which a command looks who is there.
+    // Waits at most while a command reads the file.
     file.lock()?;
     rewrite(&mut file, url)?;
     Ok(file)
@@ -147,7 +147,7 @@ fn rewrite(file: &mut File, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Opens the file at `path`, which is made for its owner alone if there is none.
+/// Opens the file at `path`, and creates it for its owner alone if it is missing.
 pub(crate) fn writable(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -156,7 +156,7 @@ pub(crate) fn writable(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// The error for a file or folder at `path` that we could not `act` on.
+/// Describes a failure to `act` on the file or folder at `path`.
 pub(crate) fn unusable(act: &str, path: &Path, error: io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

@@ -1,8 +1,7 @@
 //! Ask ids, in rows of their own.
 //!
-//! An id is remembered or forgotten together with a change of its entry. Both are made under the shard's lock, and the
-//! writer encodes both under that lock, so that one commit has both. Until that commit is durable an id is looked up here,
-//! and afterwards in the database.
+//! An id is recorded or removed together with a change of its entry, under the shard's lock, and the writer encodes both
+//! under that lock, so that one commit has both. Until that commit is durable an id is looked up here, then in the database.
 //!
 //! ```text
 //! key    [length of the entry's key, 4 bytes][the entry's key][id]
@@ -11,34 +10,35 @@
 
 use std::collections::HashMap;
 
-use tollgate::core::{Charge, IdChange, Known, Remembered};
-use tollgate::{Operation, Timestamp};
+use tollgate::Timestamp;
+use tollgate::core::{ChargeRecord, IdChange, Known, Remembered};
+use tollgate::gate::Operation;
 
 use crate::row::{Key, checksum};
 
-/// From this many on, those that are durable are dropped.
+/// From this many on, durable ids are dropped.
 const IDS_MIN: usize = 64;
 
-/// The ids of one entry that may not be in the database yet.
+/// The ids of one entry that may not be durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct RecentIds(HashMap<Box<str>, Recent>);
 
 #[derive(Debug)]
 struct Recent {
-    /// What was given for the id; nothing if it is forgotten.
+    /// The record of the id; `None` if it is removed.
     given: Option<Remembered>,
-    /// The batch that writes it, once that is known.
+    /// The batch of the write, once it is known.
     batch: Option<u64>,
 }
 
 impl RecentIds {
-    /// What is known of `id`, if it changed lately.
+    /// Looks up `id` among the recent changes.
     pub(crate) fn known(&self, id: &str) -> Option<Known> {
         let recent = self.0.get(id)?;
         Some(recent.given.map_or(Known::New, Known::Before))
     }
 
-    /// Keeps the change of the operation's id; every batch up to `durable` is in the database.
+    /// Records the change of the operation's id; batches up to `durable` are in the database.
     pub(crate) fn change(&mut self, operation: &Operation<'_>, change: IdChange, durable: u64) {
         let given = match change {
             IdChange::Nothing => return,
@@ -53,7 +53,7 @@ impl RecentIds {
         }
     }
 
-    /// The changes that no batch has written; from now on `batch` has.
+    /// Takes the changes that no batch has written, for `batch`.
     pub(crate) fn take_unwritten(
         &mut self,
         batch: u64,
@@ -66,21 +66,21 @@ impl RecentIds {
     }
 }
 
-/// The key of the row of `id`.
+/// Returns the key of the row of `id`.
 pub(crate) fn key(entry: &Key, id: &str) -> Vec<u8> {
     let length = u32::try_from(entry.bytes().len()).unwrap_or(u32::MAX);
     [&length.to_le_bytes(), entry.bytes(), id.as_bytes()].concat()
 }
 
-/// The value of the row under `key`.
+/// Encodes the value of the row under `key`.
 pub(crate) fn encode(key: &[u8], given: &Remembered) -> Vec<u8> {
-    let Charge { at, stamp } = given.charge;
+    let ChargeRecord { at, stamp } = given.charge;
     let numbers = [at.as_micros(), stamp, given.digest, given.expires_at.as_micros()];
     let body = numbers.map(u64::to_le_bytes).concat();
     [&checksum(key, &body).to_le_bytes(), body.as_slice()].concat()
 }
 
-/// What was given for the id of the row under `key`; nothing if the row is damaged.
+/// Decodes the row under `key`; `None` if it is damaged.
 pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<Remembered> {
     let (sum, body) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*sum) != checksum(key, body) {
@@ -90,7 +90,7 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<Remembered> {
     let [at, stamp, digest, expires_at] =
         <[[u8; 8]; 4]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
     Some(Remembered {
-        charge: Charge { at: Timestamp::from_micros(at), stamp },
+        charge: ChargeRecord { at: Timestamp::from_micros(at), stamp },
         digest,
         expires_at: Timestamp::from_micros(expires_at),
     })

@@ -1,38 +1,40 @@
-//! How a data folder is opened.
+//! Options of a data folder.
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Observer, Span, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::observe::Observer;
+use tollgate::{Clock, Span};
 
-/// How long [`Embedded::open`](crate::Embedded::open) waits for its turn unless told otherwise.
+/// Default of [`Options::lock_wait`].
 pub const LOCK_WAIT_DEFAULT: Span = Span::from_secs(30);
 
-/// What an answer promises about a crash of the process or the machine.
+/// What a crash of the process or the machine may lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// The answer waits until its change is on the disk, so a crash forgets nothing that was answered.
+    /// A decision waits until its change is on disk, so a crash loses nothing that was answered.
     #[default]
     Strict,
-    /// The answer does not wait. A crash forgets at most what was admitted within
-    /// [`RELAXED_LOSS_MAX`](crate::RELAXED_LOSS_MAX); if the disk is slower than that, answers wait for it.
+    /// A decision does not wait. A crash loses at most the admissions of [`RELAXED_LOSS_MAX`](crate::RELAXED_LOSS_MAX); if the
+    /// disk is slower than that, decisions wait for it.
     Relaxed,
 }
 
-/// Who holds the folder, which is what another process is told.
+/// The kind of process that holds the folder, shown to other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Holder {
-    /// A command, or any program that others may wait for.
+    /// A short-lived command; others wait for it.
     #[default]
     Command,
-    /// A broker that runs until it is stopped, so others are sent to it and do not wait.
+    /// A broker; others are redirected to its URL.
     Server {
-        /// Where it answers.
+        /// Its URL.
         url: String,
     },
 }
 
-/// How a data folder is opened: strict, as a command, waiting up to 30 s for its turn, on the machine's clock, unless
-/// told otherwise.
+/// Options of a data folder. The defaults are strict durability, a command, 30 s of waiting for the lock, and the system
+/// clock.
 ///
 /// ```
 /// use tollgate_embedded::{Durability, Holder, Options};
@@ -44,22 +46,22 @@ pub enum Holder {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What an answer promises about a crash.
+    /// What a crash may lose.
     pub durability: Durability,
-    /// Who holds the folder.
+    /// The kind of process that holds the folder.
     pub holder: Holder,
-    /// How long to wait while other commands hold the folder.
+    /// How long to wait for the lock while other commands hold it.
     pub lock_wait: Span,
-    /// The store's time.
+    /// The deciding clock.
     pub clock: Arc<dyn Clock>,
-    /// Whether steps of the clock are noticed; see [`check_clock`](Self::check_clock).
+    /// Whether clock steps are detected; see [`check_clock`](Self::check_clock).
     pub check_clock: bool,
-    /// Hears of entries from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    /// Receives [`Event::Mended`](tollgate::observe::Event::Mended) for rewritten entries from the future.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
-    /// Strict, a command, 30 s, the machine's clock.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -72,44 +74,43 @@ impl Options {
         }
     }
 
-    /// The same with another durability.
+    /// Sets the durability.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The same with another holder.
+    /// Sets the kind of holder.
     #[must_use]
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = holder;
         self
     }
 
-    /// The same, waiting up to `lock_wait` while other commands hold the folder.
+    /// Sets how long to wait for the lock while other commands hold it.
     #[must_use]
     pub fn lock_wait(mut self, lock_wait: Span) -> Self {
         self.lock_wait = lock_wait;
         self
     }
 
-    /// The same, but with `false` every reading of the clock is taken as it is, for tests that set it to any time. By
-    /// default a clock that was set counts only after a minute, and stored times that are more than
-    /// [`AHEAD_MAX`](crate::AHEAD_MAX) ahead of it keep the folder from being opened.
+    /// With `false`, trusts every reading of the clock, for tests. By default a clock step is accepted only after a minute, and
+    /// stored times more than [`AHEAD_MAX`](crate::AHEAD_MAX) ahead of the clock make opening fail.
     #[must_use]
     pub fn check_clock(mut self, check_clock: bool) -> Self {
         self.check_clock = check_clock;
         self
     }
 
-    /// The same with an observer.
+    /// Sets the observer.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The same on another clock.
+    /// Sets the deciding clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -1,11 +1,11 @@
-//! The overrides of a data folder: a small file of its own beside the entries.
+//! The overrides of a data folder: a small file of their own.
 //!
-//! It is replaced whole, by a rename under a lock of its own, so that a command can change it while a broker has the folder
-//! open, and reading needs no lock at all.
+//! The file is replaced by a rename under its own lock, so a command can change it while a broker has the folder open, and
+//! reading needs no lock.
 //!
 //! ```text
 //! overrides       checksum and version in a line, then the document
-//! overrides.lock  locked while somebody replaces it
+//! overrides.lock  locked while the file is replaced
 //! ```
 
 use std::fs::{self, File};
@@ -13,8 +13,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use tokio::sync::oneshot;
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, OverrideStore};
-use tollgate::{BoxFuture, Error, ErrorKind};
+use tollgate::{Error, ErrorKind};
 
 use crate::database::damaged;
 use crate::folder::{make, unusable, writable};
@@ -24,14 +25,14 @@ const FILE: &str = "overrides";
 const LOCK: &str = "overrides.lock";
 const NEXT: &str = "overrides.next";
 
-/// Overrides in a data folder.
+/// The overrides of a data folder.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOverrides {
     folder: PathBuf,
 }
 
 impl EmbeddedOverrides {
-    /// The overrides of the data folder at `folder`, which is made by the first change if there is none.
+    /// Names the data folder, which the first change creates if it is missing.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
@@ -54,7 +55,7 @@ impl EmbeddedOverrides {
         make(&self.folder)?;
         let lock = self.folder.join(LOCK);
         let locked = writable(&lock).map_err(|error| unusable("open", &lock, error))?;
-        // Whoever has it writes one small file.
+        // Held only while one small file is written.
         locked.lock().map_err(|error| unusable("lock", &lock, error))?;
         if self.document()?.version != known {
             return Ok(false);
@@ -73,7 +74,7 @@ impl EmbeddedOverrides {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Runs `job` on a thread of its own, because it waits for a disk.
+    /// Runs `job` on a thread, because it blocks on the disk.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
@@ -81,7 +82,7 @@ impl EmbeddedOverrides {
         let (done, answer) = oneshot::channel();
         let own = self.clone();
         let work = move || {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = done.send(job(&own));
         };
         let thread = std::thread::Builder::new().name("tollgate-overrides".to_owned());

@@ -1,24 +1,26 @@
-//! A store that opens its folder again after it had to stop: a disk that was full has room again.
+//! Reopens a store after a failed write, such as on a full disk.
 //!
-//! A store stops at the first write that fails, because what it has in memory is then ahead of the disk. Opening it again
-//! reads what the disk has, so nothing that was answered is forgotten and nothing that failed counts.
+//! A store stops at the first failed write, because its memory is then ahead of the disk. Reopening reads the state on disk:
+//! nothing that was answered is lost, and nothing that failed counts.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use tollgate::{BoxFuture, Error, ErrorKind, Operation, Outcome, Span, Store};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Error, ErrorKind, Gate, Span};
 
 use crate::embedded::Embedded;
 use crate::options::Options;
 use crate::sync::lock;
 
-/// How often a folder that had to be closed is opened again.
+/// Interval between two attempts to reopen a folder.
 pub const REOPEN_EVERY: Span = Span::from_secs(1);
 
-/// An [`Embedded`] that opens its folder again after a failed write, for a process that is to outlive a full disk.
+/// An [`Embedded`] that reopens its folder after a failed write, for a process that must outlive a full disk.
 ///
-/// Until then every answer is [`Unavailable`](ErrorKind::Unavailable) with what happened. A damaged folder stays closed.
+/// Until then every operation fails with [`Unavailable`](ErrorKind::Unavailable) and the cause. A damaged folder stays
+/// closed.
 #[derive(Debug)]
 pub struct Reopening(Arc<Inner>);
 
@@ -57,7 +59,7 @@ impl Reopening {
         self.0.permit_key
     }
 
-    /// As [`Embedded::close`]; the folder is not opened again.
+    /// As [`Embedded::close`]; the folder is not reopened.
     ///
     /// # Errors
     /// As [`Embedded::close`].
@@ -73,7 +75,7 @@ impl Reopening {
 }
 
 impl Inner {
-    /// Starts to open the folder again if `store` stopped, unless somebody does already.
+    /// Starts to reopen the folder if `store` has stopped, unless another call does so already.
     fn look_after(self: &Arc<Self>, store: &Arc<Embedded>) {
         let Some(why) = store.failure() else { return };
         let mut state = lock(&self.state);
@@ -83,7 +85,7 @@ impl Inner {
         }
         state.is_reopening = true;
         drop(state);
-        tracing::error!(error = %why, "the store stopped; it is opened again as soon as it can be written");
+        tracing::error!(error = %why, "the store stopped; it is reopened as soon as its disk is writable");
         let (inner, stopped) = (Arc::clone(self), Arc::clone(store));
         let spawned = thread::Builder::new()
             .name("tollgate-reopen".to_owned())
@@ -94,7 +96,7 @@ impl Inner {
     }
 
     fn reopen(&self, stopped: &Embedded) {
-        // It holds the folder until its thread has ended.
+        // The writer thread holds the lock until it ends.
         stopped.join();
         while !self.pause() {
             match Embedded::open(&self.path, self.options.clone()).and_then(Embedded::written) {
@@ -102,12 +104,12 @@ impl Inner {
                     let mut state = lock(&self.state);
                     (state.store, state.is_reopening) = (Arc::new(store), false);
                     drop(state);
-                    tracing::warn!("the store is open again, with everything that it had answered");
+                    tracing::warn!("the store is open again, without any loss");
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    // Nobody but the operator can help, so it stays marked as being reopened.
-                    tracing::error!(%error, "the store cannot be opened again");
+                    // Only the operator can help, so it stays marked as being reopened.
+                    tracing::error!(%error, "the store cannot be reopened");
                     return;
                 }
                 Err(error) => tracing::debug!(%error, "the store cannot be opened yet"),
@@ -115,7 +117,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the next attempt. Says whether the store was closed meanwhile.
+    /// Waits for the next attempt. Returns whether the store was closed meanwhile.
     fn pause(&self) -> bool {
         let state = lock(&self.state);
         let waited =
@@ -124,7 +126,7 @@ impl Inner {
     }
 }
 
-impl Store for Reopening {
+impl Gate for Reopening {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             let store = Arc::clone(&lock(&self.0.state).store);
@@ -134,6 +136,10 @@ impl Store for Reopening {
             }
             answer
         })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }
 

@@ -4,8 +4,7 @@
 //! key    policy name, a zero byte, subject            (a policy name has no zero byte)
 //! value  [CRC-32 of key and body, 4 bytes][body: an entry as tollgate-core encodes it]
 //! ```
-//! SQLite has no checksum in its data pages, so a flipped bit in a value would go unnoticed without ours. The key is
-//! part of the sum, so a value that ends up under another key is found too.
+//! SQLite has no checksums in its data pages. The sum includes the key, so that a value under another key is detected too.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ impl Key {
         Self { bytes: bytes.into(), policy_bytes: policy.len() }
     }
 
-    /// A key as it was stored, or nothing if it is none.
+    /// Parses a stored key.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let policy_bytes = bytes.iter().position(|byte| *byte == 0)?;
         std::str::from_utf8(bytes).ok()?;
@@ -55,7 +54,7 @@ impl Key {
     }
 }
 
-/// Replaces what is in `value` by the row's value for `entry`.
+/// Encodes `entry` into `value`, replacing its content.
 pub(crate) fn encode(key: &Key, entry: &Entry, value: &mut Vec<u8>) {
     value.clear();
     value.extend_from_slice(&[0; CHECKSUM_BYTES]);
@@ -64,7 +63,7 @@ pub(crate) fn encode(key: &Key, entry: &Entry, value: &mut Vec<u8>) {
     value[..CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The entry in `value`, in the numbers it was written with; `policy` is the one now in force, if it is known.
+/// Decodes the entry in `value`, in the numbers it was written with; `policy` is the current one, if it is known.
 pub(crate) fn decode(key: &Key, value: &[u8], policy: Option<&Policy>) -> Result<Entry, Error> {
     let corrupt = |why: &str| {
         let (policy, subject) = (key.policy(), key.subject());

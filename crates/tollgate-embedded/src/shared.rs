@@ -1,4 +1,4 @@
-//! What callers, the writer and the keeper share, and the decision itself.
+//! State shared by callers, the writer and the maintenance thread, and the decision itself.
 
 use std::hash::BuildHasher;
 use std::path::PathBuf;
@@ -8,34 +8,34 @@ use std::sync::{Arc, Mutex};
 use rusqlite::Connection;
 use tollgate::core::{Applied, Change, Entry, Known, apply};
 use tollgate::entries::Rewrite;
-use tollgate::{
-    Decision, Error, ErrorKind, Event, Observer, Operation, Outcome, Policy, Span, Timestamp,
-};
+use tollgate::gate::{Operation, Outcome};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Decision, Error, ErrorKind, Policy, Span, Timestamp};
 
 use crate::cache::{Cache, Item, Shard};
 use crate::database::{self, DAMAGED, fault};
-use crate::keeper::Requests;
+use crate::group_commit::{Changed, GroupCommit, closed};
+use crate::maintenance::Requests;
 use crate::options::Durability;
-use crate::pipeline::{Changed, Pipeline, closed};
 use crate::row::Key;
 use crate::sync::lock;
 use crate::time::Time;
 
-/// How many connections read at once.
+/// Read connections.
 const READERS: usize = 4;
 
-/// What a store has done since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Entries in memory now.
     pub entries_cached: usize,
-    /// Entries that were looked for in the database.
+    /// Lookups of entries in the database.
     pub loads: u64,
-    /// Transactions that were committed.
+    /// Committed transactions.
     pub commits: u64,
-    /// Rows that were written or removed by them.
+    /// Rows written or removed by them.
     pub rows: u64,
-    /// Idle entries that were cleaned up.
+    /// Idle entries removed.
     pub cleaned_up: u64,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) cache: Cache,
-    pub(crate) pipeline: Pipeline,
+    pub(crate) group_commit: GroupCommit,
     pub(crate) requests: Requests,
-    /// Held during a commit, and by the keeper for the end of a checkpoint.
+    /// Held during a commit, and by maintenance for the end of a checkpoint.
     pub(crate) commit_gate: Mutex<()>,
     pub(crate) counters: Counters,
     hasher: foldhash::fast::RandomState,
@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     pub(crate) cleaned_up: AtomicU64,
 }
 
-/// A connection for reading, made when it is first needed.
+/// A read connection, opened on first use.
 #[derive(Debug, Default)]
 enum Reader {
     #[default]
@@ -72,8 +72,8 @@ enum Reader {
     Closed,
 }
 
-/// An answer, and the batch it relies on; zero if it relies on none.
-pub(crate) struct Answer {
+/// An outcome, and the batch that must be durable first; zero for none.
+pub(crate) struct Decided {
     pub(crate) outcome: Outcome,
     pub(crate) batch: u64,
 }
@@ -91,7 +91,7 @@ impl Shared {
             time,
             observer,
             cache: Cache::new(entries_max),
-            pipeline: Pipeline::new(durability),
+            group_commit: GroupCommit::new(durability),
             requests: Requests::default(),
             commit_gate: Mutex::default(),
             counters: Counters::default(),
@@ -115,13 +115,13 @@ impl Shared {
         }
     }
 
-    /// Decides `operation` at `now` on the entry in memory, which is loaded if it is not there.
+    /// Decides `operation` at `now` on the cached entry, and loads it first if necessary.
     pub(crate) fn decide(
         &self,
         operation: &Operation<'_>,
         now: Timestamp,
-    ) -> Result<Answer, Error> {
-        self.pipeline.check_open()?;
+    ) -> Result<Decided, Error> {
+        self.group_commit.check_open()?;
         let (policy, subject) = (operation.policy(), operation.subject());
         let hash = self.hash(policy.name(), subject);
         let mut shard = self.cache.shard(hash);
@@ -139,12 +139,12 @@ impl Shared {
         let batch = match applied.change {
             Change::Entry => {
                 let item = self.insert(&mut shard, hash, key, Some(entry));
-                item.ids.change(operation, applied.id, self.pipeline.durable());
+                item.ids.change(operation, applied.id, self.group_commit.durable());
                 self.changed(item, hash, now)?
             }
             Change::Nothing => 0,
         };
-        Ok(Answer { outcome: applied.outcome, batch })
+        Ok(Decided { outcome: applied.outcome, batch })
     }
 
     fn decide_on(
@@ -153,13 +153,13 @@ impl Shared {
         hash: u64,
         operation: &Operation<'_>,
         now: Timestamp,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Decided, Error> {
         let ahead = item.entry.as_ref().and_then(|entry| self.time.beyond(entry.at(), now));
         if let Some(ahead) = ahead {
             if let (Operation::Standing { .. }, Some(entry)) = (operation, &item.entry) {
-                // Shown as the next write will replace it.
+                // Shows the entry as the next write will replace it.
                 let outcome = apply(operation, &mut entry.mended(now), Known::New, now)?.outcome;
-                return Ok(Answer { outcome, batch: 0 });
+                return Ok(Decided { outcome, batch: 0 });
             }
             self.mend(item, hash, operation, now, ahead)?;
         }
@@ -169,7 +169,7 @@ impl Shared {
         };
         let Applied { outcome, change, id } = match &mut item.entry {
             Some(entry) => apply(operation, entry, known, now)?,
-            // It was cleaned up a moment ago.
+            // It was just cleaned up.
             none => {
                 let mut entry = Entry::fresh(operation.policy(), now);
                 let applied = apply(operation, &mut entry, known, now)?;
@@ -179,17 +179,16 @@ impl Shared {
                 applied
             }
         };
-        item.ids.change(operation, id, self.pipeline.durable());
+        item.ids.change(operation, id, self.group_commit.durable());
         let batch = match change {
-            Change::Nothing if stands_alone(&outcome) => 0,
+            Change::Nothing if is_independent(&outcome) => 0,
             Change::Nothing => item.changed_in,
             Change::Entry => self.changed(item, hash, now)?,
         };
-        Ok(Answer { outcome, batch })
+        Ok(Decided { outcome, batch })
     }
 
-    /// Replaces an entry that is `ahead` of `now`, since a wrong clock wrote it: to decide at its time would lock the
-    /// subject until then.
+    /// Replaces an entry from the future, which a wrong clock wrote: deciding at its time would lock the subject until then.
     #[cold]
     fn mend(
         &self,
@@ -215,8 +214,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Replaces the entry of `policy` and `subject` by what `rewrite` makes of it, and returns the batch in which that is
-    /// written.
+    /// Replaces the entry of `policy` and `subject` by the result of `rewrite`, and returns the batch of the write.
     pub(crate) fn rewrite(
         &self,
         policy: &str,
@@ -237,7 +235,7 @@ impl Shared {
         self.changed(item, hash, now).map(Some)
     }
 
-    /// What the database knows of the id of `operation`.
+    /// Looks up the id of `operation` in the database.
     fn stored_id(&self, hash: u64, key: &Key, operation: &Operation<'_>) -> Result<Known, Error> {
         let Some(id) = operation.id() else { return Ok(Known::New) };
         match self.read(hash, |connection| database::id(connection, key, id))? {
@@ -250,11 +248,11 @@ impl Shared {
         }
     }
 
-    /// Hands the change of `item` to the writer and says in which batch it is. Under the shard's lock.
+    /// Queues the change of `item` for the writer, and returns its batch. Requires the shard's lock.
     pub(crate) fn changed(&self, item: &mut Item, hash: u64, now: Timestamp) -> Result<u64, Error> {
-        if !self.pipeline.is_gathering(item.changed_in) {
+        if !self.group_commit.is_gathering(item.changed_in) {
             let changed = Changed { hash, key: item.key().clone() };
-            item.changed_in = self.pipeline.push(now, changed)?;
+            item.changed_in = self.group_commit.push(now, changed)?;
         }
         Ok(item.changed_in)
     }
@@ -266,11 +264,10 @@ impl Shared {
         key: Key,
         entry: Option<Entry>,
     ) -> &'a mut Item {
-        shard.insert(hash, key, entry, self.pipeline.durable())
+        shard.insert(hash, key, entry, self.group_commit.durable())
     }
 
-    /// The entry of `key` in the database. Under the shard's lock, so that it is the newest: what is not in memory has
-    /// been written.
+    /// Loads the entry of `key` from the database. Requires the shard's lock: an entry that is not cached has been written.
     pub(crate) fn load(
         &self,
         hash: u64,
@@ -282,14 +279,14 @@ impl Shared {
         found.transpose().map_err(|error| self.damaged_by(error))
     }
 
-    /// The error of a row that does not decode.
+    /// Describes a row that does not decode.
     pub(crate) fn damaged_by(&self, error: Error) -> Error {
         let path = self.path.display();
         Error::new(ErrorKind::Corrupt, format!("{path} is damaged: {error}; {DAMAGED}"))
             .caused_by(error)
     }
 
-    /// Runs `read` on a connection for reading, one of several by `hash`.
+    /// Runs `read` on one of the read connections, chosen by `hash`.
     pub(crate) fn read<T>(
         &self,
         hash: u64,
@@ -307,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Closes every connection for reading.
+    /// Closes every read connection.
     pub(crate) fn close_readers(&self) {
         for reader in &self.readers {
             *lock(reader) = Reader::Closed;
@@ -315,12 +312,12 @@ impl Shared {
     }
 }
 
-/// Whether an answer that changed nothing promises nothing either, so that it need not wait for earlier changes: a
-/// refusal, or a reading. A repeated ask and a permit that was settled before do rely on those.
-fn stands_alone(outcome: &Outcome) -> bool {
+/// Whether an outcome without a change need not wait for earlier changes: a denial or a read. A repeated ask, and a permit
+/// that was settled before, rely on those.
+fn is_independent(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Decided(Decision::Denied(_)) | Outcome::Stands(_) => true,
+        Outcome::Decided(Decision::Denied(_)) | Outcome::Standings(_) => true,
         Outcome::Decided(Decision::Admitted(permit)) => permit.shadow_denied.is_some(),
-        Outcome::Settled(_) | Outcome::Permitted(_) | Outcome::Done(_) => false,
+        Outcome::Changed(_) | Outcome::Permitted(_) => false,
     }
 }

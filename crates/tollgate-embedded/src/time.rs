@@ -1,31 +1,30 @@
-//! The store's time: the machine's wall clock while it runs steadily, else the last good time plus boot time.
+//! The store's time: the wall clock while it is steady, else the last good time plus boot time.
 //!
-//! A wall clock that is set for a moment must not leave times in entries that lock their subjects for as long as it was
-//! ahead. There is no server to ask for the true time, so a step counts only after [`STEP_STABLE_AFTER`]; until then
-//! decisions go on at the time before the step plus what passed since on the boot-time clock. The readings are kept with
-//! every commit, so that short commands see a step that happened between two of them.
+//! A temporarily wrong wall clock must not write future times, which would lock their subjects. There is no server to ask, so
+//! a clock step is accepted only after [`STEP_STABLE_AFTER`]; until then time continues from before the step by the
+//! boot-time clock. Every commit saves the readings, so that short commands detect a step between two of them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use tollgate::steps::{Checked, Reading, STEP_STABLE_AFTER, StepDetector};
+use tollgate::internal::steps::{Checked, Reading, STEP_STABLE_AFTER, StepDetector};
 use tollgate::{Clock, Span, Timestamp};
 
 use crate::sync::lock;
 
-/// How far a stored time may be ahead of the clock. Below it the entry decides at its own time; beyond it a wrong clock
-/// wrote it.
+/// How far a stored time may be ahead of the clock. Within it, decisions use the entry's time; beyond it, a wrong clock wrote
+/// the entry.
 pub const AHEAD_MAX: Span = Span::from_mins(5);
 
-/// The clock that decides.
+/// The deciding clock.
 #[derive(Debug)]
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,
-    /// Nothing if the clock is trusted whatever it shows.
+    /// `None` if every reading is trusted.
     detector: Option<Mutex<StepDetector>>,
 }
 
-/// The readings of a clock as the database keeps them: boot id, last good reading, reading after a step.
+/// Saved readings of a clock: boot id, last good reading, reading after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
     boot_id: u128,
@@ -34,7 +33,7 @@ pub(crate) struct Saved {
 }
 
 impl Time {
-    /// The time of a store that last saved `saved`.
+    /// Resumes the clock of a store that last saved `saved`.
     pub(crate) fn new(clock: Arc<dyn Clock>, is_checked: bool, saved: Option<Saved>) -> Self {
         let detector = is_checked.then(|| {
             let detector = StepDetector::new().stable_after(STEP_STABLE_AFTER);
@@ -49,12 +48,12 @@ impl Time {
         Self { clock, detector }
     }
 
-    /// The time to decide at.
+    /// Returns the deciding time.
     pub(crate) fn now(&self) -> Timestamp {
         self.check().0
     }
 
-    /// The time to decide at, and whether a step was noticed or accepted just now.
+    /// Returns the deciding time, and whether a step was just detected or accepted.
     pub(crate) fn check(&self) -> (Timestamp, bool) {
         let reading = Reading::take(&*self.clock);
         let Some(detector) = &self.detector else { return (reading.wall, false) };
@@ -79,14 +78,14 @@ impl Time {
         }
     }
 
-    /// How far `at` is ahead of `now`, if only a wrong clock can have written it.
+    /// Returns how far `at` is ahead of `now`, if a wrong clock wrote it.
     #[inline]
     pub(crate) fn beyond(&self, at: Timestamp, now: Timestamp) -> Option<Span> {
         let ahead = at.since(now);
         (AHEAD_MAX < ahead && self.detector.is_some()).then_some(ahead)
     }
 
-    /// What to keep with a commit; nothing where boots cannot be told apart.
+    /// Returns the readings to save; `None` if the system has no boot id.
     pub(crate) fn saved(&self) -> Option<Saved> {
         let detector = lock(self.detector.as_ref()?);
         let (boot_id, pending) = (self.clock.boot_id()?, detector.pending());
@@ -105,7 +104,7 @@ impl fmt::Display for Saved {
 }
 
 impl Saved {
-    /// The earliest time it can be, if the last good reading was right.
+    /// Returns the earliest possible time, if the last good reading was right.
     pub(crate) fn earliest(&self, clock: &dyn Clock) -> Timestamp {
         if clock.boot_id() == Some(self.boot_id) {
             self.good.wall_at(clock.boot_time())
@@ -114,7 +113,7 @@ impl Saved {
         }
     }
 
-    /// The readings that `text` says, or nothing if it says none: they are only a means to notice a step.
+    /// Parses saved readings.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let boot_id = u128::from_str_radix(words.next()?, 16).ok()?;

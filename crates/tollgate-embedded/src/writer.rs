@@ -1,4 +1,4 @@
-//! The one thread that writes: a batch, a transaction, a sync.
+//! The writer thread: one transaction and one sync per batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,38 +8,38 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 use tollgate::{Error, ErrorKind};
 
+use crate::commit_counter::CommitCounter;
 use crate::database::{Writes, empty_log, fault};
-use crate::folder::Turn;
+use crate::folder::FolderLock;
+use crate::group_commit::Batch;
 use crate::ids;
-use crate::keeper;
+use crate::maintenance;
 use crate::options::Holder;
-use crate::pipeline::Batch;
 use crate::row;
 use crate::shared::Shared;
 use crate::sync::lock;
-use crate::tally::Tally;
 
-/// From this many pages in the log on, it is copied into the database file: 8 MiB.
+/// A log of more pages is copied into the database file: 8 MiB.
 const LOG_PAGES_MAX: u32 = 2_048;
 
-/// What the thread owns. It goes in this order when it ends: no connection outlives the turn.
+/// The state of the thread, dropped in this order: no connection outlives the lock.
 struct Writer {
     shared: Arc<Shared>,
     connection: Connection,
-    tally: Tally,
+    counter: CommitCounter,
     /// Pages in the log after the last commit.
     log_pages: Arc<AtomicU32>,
     is_server: bool,
     value: Vec<u8>,
-    _turn: Turn,
+    _lock: FolderLock,
 }
 
-/// Starts the thread. It ends when the pipeline is closed and empty, or when a commit fails.
+/// Starts the thread. It ends when the queue is closed and empty, or when a commit fails.
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     mut connection: Connection,
-    tally: Tally,
-    turn: Turn,
+    counter: CommitCounter,
+    lock: FolderLock,
     holder: &Holder,
 ) -> Result<JoinHandle<()>, Error> {
     let log_pages = Arc::new(AtomicU32::new(0));
@@ -50,8 +50,15 @@ pub(crate) fn spawn(
     };
     connection.wal_hook(Some(count)).map_err(|error| fault("open", &shared.path, error))?;
     let is_server = matches!(holder, Holder::Server { .. });
-    let writer =
-        Writer { shared, connection, tally, log_pages, is_server, value: Vec::new(), _turn: turn };
+    let writer = Writer {
+        shared,
+        connection,
+        counter,
+        log_pages,
+        is_server,
+        value: Vec::new(),
+        _lock: lock,
+    };
     let spawned =
         thread::Builder::new().name("tollgate-writer".to_owned()).spawn(move || writer.run());
     spawned.map_err(|error| {
@@ -63,18 +70,18 @@ pub(crate) fn spawn(
 impl Writer {
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        // Also when this thread panics nobody waits for ever, and nothing is admitted.
+        // Even if this thread panics, no caller waits for ever and nothing is admitted.
         let _ended = Ended(Arc::clone(&shared));
-        let keeper = keeper::spawn(&shared);
-        while let Some(batch) = shared.pipeline.take() {
+        let keeper = maintenance::spawn(&shared);
+        while let Some(batch) = shared.group_commit.take() {
             if let Err(error) = self.commit(&batch) {
-                shared.pipeline.fail(&fault("write", &shared.path, error));
+                shared.group_commit.fail(&fault("write", &shared.path, error));
                 break;
             }
             shared.counters.commits.fetch_add(1, Ordering::Relaxed);
             let rows = u64::try_from(batch.changed.len()).unwrap_or(u64::MAX);
             shared.counters.rows.fetch_add(rows, Ordering::Relaxed);
-            shared.pipeline.complete(batch.number);
+            shared.group_commit.complete(batch.number);
             if LOG_PAGES_MAX <= self.log_pages.load(Ordering::Relaxed) {
                 shared.requests.checkpoint();
             }
@@ -115,41 +122,41 @@ impl Writer {
         if !ids.is_empty() {
             writes.forget_ids(self.shared.time.now(), 2 * ids.len())?;
         }
-        writes.count(self.tally.next())?;
+        writes.count(self.counter.next())?;
         if let Some(clock) = self.shared.time.saved() {
             writes.clock(clock)?;
         }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
-        // Before anyone is answered, so that no answer is lost unnoticed.
-        self.tally.committed();
+        // Before callers are woken, so that no decision is lost unnoticed.
+        self.counter.committed();
         Ok(())
     }
 
-    /// Everything is written and nobody else uses the database.
+    /// Tidies up after the last batch, when no other thread uses the database.
     fn leave(self) {
-        if self.shared.pipeline.check().is_err() {
+        if self.shared.group_commit.check().is_err() {
             return;
         }
-        // A short command leaves the log as it is: emptying it takes three syncs. What cannot be tidied now stays in
-        // the log, where it is just as durable, and is tidied by whoever comes next.
+        // A short command leaves the log as it is: emptying it takes three syncs. On an error the log stays, just as
+        // durable, for the next process.
         let log_pages = self.log_pages.load(Ordering::Relaxed);
         let _ = if self.is_server || LOG_PAGES_MAX <= log_pages {
             empty_log(&self.connection)
         } else {
-            keeper::clean_up_sometimes(&self.connection, &self.shared)
+            maintenance::clean_up_sometimes(&self.connection, &self.shared)
         };
         let shared = Arc::clone(&self.shared);
         drop(self);
-        shared.pipeline.finish();
+        shared.group_commit.finish();
     }
 }
 
-/// Tells everyone that the thread is gone, however it went.
+/// Fails all waiting callers when the thread ends, however it ends.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
         let text = "the thread that writes ended; open the store again";
-        self.0.pipeline.fail(&Error::new(ErrorKind::Unavailable, text));
+        self.0.group_commit.fail(&Error::new(ErrorKind::Unavailable, text));
     }
 }

@@ -4,7 +4,8 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate::audit::{AuditLog, Binding, Keep, Outcome, Page, Query, Record};
-use tollgate::{BoxFuture, Error, Span, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, Span, Timestamp};
 
 use crate::migrate;
 use crate::options::Options;

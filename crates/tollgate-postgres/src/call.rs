@@ -1,42 +1,42 @@
-//! The questions that a gate asks, and their parameters.
+//! The statements of a gate, and their parameters.
 
 use std::borrow::Cow;
 
 use tokio_postgres::types::Type;
-use tollgate::core::Derived;
-use tollgate::{Amounts, Ask, Policy, Timestamp};
+use tollgate::core::{Amounts, Derived};
+use tollgate::{Ask, Policy, Timestamp};
 
-use crate::pool::{Parameter, Question};
+use crate::pool::{Parameter, Query};
 use crate::row::integer;
 
-/// Every statement, with its schema written in.
+/// Every statement, for one schema.
 #[derive(Debug)]
-pub(crate) struct Questions {
-    pub(crate) look: Question,
-    pub(crate) spend: Question,
-    pub(crate) spend_all: Question,
-    pub(crate) settle: Question,
-    pub(crate) renew: Question,
-    pub(crate) close: Question,
-    pub(crate) reset: Question,
-    pub(crate) swap: Question,
-    pub(crate) clean_up: Question,
-    pub(crate) clean_up_ids: Question,
-    pub(crate) look_3: Question,
-    pub(crate) look_locked_3: Question,
-    pub(crate) swap_3: Question,
+pub(crate) struct Statements {
+    pub(crate) look: Query,
+    pub(crate) spend: Query,
+    pub(crate) spend_all: Query,
+    pub(crate) settle: Query,
+    pub(crate) renew: Query,
+    pub(crate) close: Query,
+    pub(crate) reset: Query,
+    pub(crate) swap: Query,
+    pub(crate) clean_up: Query,
+    pub(crate) clean_up_ids: Query,
+    pub(crate) look_3: Query,
+    pub(crate) look_locked_3: Query,
+    pub(crate) swap_3: Query,
 }
 
-impl Questions {
+impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
         let call = |number: usize, name: &str, parameters: usize| {
             let places: Vec<String> = (1..=parameters).map(|place| format!("${place}")).collect();
             let sql = format!("SELECT * FROM {schema}.{name}({})", places.join(", "));
-            Question { number, sql }
+            Query { number, sql }
         };
         Self {
             look: call(0, "look", 4),
-            spend: Question {
+            spend: Query {
                 number: 1,
                 sql: format!(
                     "SELECT {schema}.spend($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
@@ -51,8 +51,8 @@ impl Questions {
             clean_up: call(4, "clean_up", 4),
             clean_up_ids: call(9, "clean_up_ids", 5),
             look_3: call(10, "look", 3),
-            // The function is called for the answer of the subquery, so after the row is locked.
-            look_locked_3: Question {
+            // The function depends on the subquery, so it runs after the row is locked.
+            look_locked_3: Query {
                 number: 11,
                 sql: format!(
                     "SELECT l.* FROM (SELECT count(*) AS rows FROM (
@@ -65,7 +65,7 @@ impl Questions {
     }
 }
 
-/// What the function `spend` is asked.
+/// The arguments of the function `spend`.
 #[derive(Debug)]
 pub(crate) struct Spend {
     pub(crate) policy: String,
@@ -83,7 +83,7 @@ pub(crate) struct Spend {
 }
 
 impl Spend {
-    /// `ask`, where the caller believes the server's clock to stand at `at`; `now` is the time to decide by, if not that.
+    /// `at` is the estimated time of the server; `now` overrides the deciding time.
     pub(crate) fn new(ask: &Ask<'_>, decide: bool, at: Timestamp, now: Option<i64>) -> Self {
         let policy = ask.policy();
         Self {
@@ -101,7 +101,7 @@ impl Spend {
         }
     }
 
-    /// Which row it is about.
+    /// Returns the key of the row.
     pub(crate) fn row(&self) -> (&str, &str) {
         (&self.policy, &self.subject)
     }
@@ -127,8 +127,7 @@ impl Spend {
     }
 }
 
-/// Eight numbers for each limit of `policy`, as the function `take` wants them; `at` is where the caller believes the
-/// server's clock to stand.
+/// Returns eight numbers per limit of `policy`, for the function `take`; `at` is the estimated time of the server.
 pub(crate) fn numbers(policy: &Policy, at: Timestamp) -> Vec<i64> {
     let limits = policy.derived().zip(policy.places()).zip(policy.windows_at(at));
     let mut all = Vec::with_capacity(8 * policy.limits().len());
@@ -143,7 +142,7 @@ pub(crate) fn numbers(policy: &Policy, at: Timestamp) -> Vec<i64> {
             }
             Derived::Calendar { limit, margin } => (4, [limit, margin.as_micros(), 0]),
             Derived::Slots { limit, ttl } => (5, [limit, ttl.as_micros(), 0]),
-            // A rule that the functions do not know has no kind, and they refuse to decide.
+            // The functions refuse an unknown rule.
             _ => (0, [0; 3]),
         };
         let place = i64::try_from(place + 1).unwrap_or(i64::MAX);
@@ -156,23 +155,23 @@ pub(crate) fn numbers(policy: &Policy, at: Timestamp) -> Vec<i64> {
     all
 }
 
-/// For each limit, where the calendar window of `at` ends; zero for other rules.
+/// Returns the end of the calendar window of `at` per limit; zero for other rules.
 pub(crate) fn window_ends(policy: &Policy, at: Timestamp) -> Vec<i64> {
     let ends = policy.windows_at(at);
     ends.map(|borders| borders.map_or(0, |[open, _]| integer(open.end.as_micros()))).collect()
 }
 
-/// The amount of each unit of `policy`.
+/// Returns the amount per unit of `policy`.
 pub(crate) fn amounts(policy: &Policy, amounts: &Amounts) -> Vec<i64> {
     (0..policy.units().len()).map(|place| integer(amounts.at(place))).collect()
 }
 
-/// No amount of any unit of `policy`.
+/// Returns zero per unit of `policy`.
 pub(crate) fn no_amounts(policy: &Policy) -> Vec<i64> {
     vec![0; policy.units().len()]
 }
 
-/// A subject or id as it is stored.
+/// Encodes a subject or an id for storage.
 pub(crate) fn stored(text: &str) -> Cow<'_, str> {
     if text.contains(['\\', '\0']) {
         Cow::Owned(crate::quote::store(text))

@@ -1,4 +1,4 @@
-//! What went wrong on the way to the server or inside it, and what the reader can do.
+//! Maps errors of PostgreSQL to error kinds, with the next step.
 
 use std::error::Error as _;
 use std::io;
@@ -6,18 +6,18 @@ use std::io;
 use tokio_postgres::error::{DbError, SqlState};
 use tollgate::{Error, ErrorKind};
 
-/// The server's refusal that `error` is about, if it undid the statement.
+/// Returns the server's error behind `error`, if it rolled back the statement.
 pub(crate) fn refusal(error: &Error) -> Option<&DbError> {
     let source = error.source()?.downcast_ref::<tokio_postgres::Error>()?;
     source.as_db_error().filter(|refusal| refusal.severity() == "ERROR")
 }
 
-/// Whether `error` says that a row was locked for too long.
+/// Whether a lock timed out.
 pub(crate) fn is_locked(error: &Error) -> bool {
     refusal(error).is_some_and(|refusal| *refusal.code() == SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// The error for a failed connection or statement on the server at `place`.
+/// Describes a failed connection or statement on the server at `place`.
 pub(crate) fn explain(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
     let (kind, why) = match error.as_db_error() {
         Some(answer) => refused(answer.code(), answer.message()),
@@ -53,17 +53,17 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
         }
         SqlState::LOCK_NOT_AVAILABLE => (
             ErrorKind::Contended,
-            "another transaction holds the row longer than lock_timeout; ask again, and look for a transaction that stays open"
+            "another transaction holds the row longer than lock_timeout; retry, and look for a transaction that stays open"
                 .to_owned(),
         ),
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            (ErrorKind::Contended, format!("{message}; ask again"))
+            (ErrorKind::Contended, format!("{message}; retry"))
         }
         SqlState::TOO_MANY_CONNECTIONS => (
             unavailable,
             format!("{message}; lower connections_max, or raise max_connections of the server"),
         ),
-        // What a session prepared is gone in the next transaction, or was prepared there by somebody else.
+        // A statement of this session is missing in the next transaction, or another client prepared it there.
         SqlState::INVALID_SQL_STATEMENT_NAME
         | SqlState::DUPLICATE_PSTATEMENT
         | SqlState::PROTOCOL_VIOLATION => (
@@ -78,9 +78,9 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
             format!("{message}; this is a standby: name the primary in the url"),
         ),
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW => {
-            (unavailable, format!("{message}; ask again when the server is back"))
+            (unavailable, format!("{message}; retry when the server is back"))
         }
-        // A statement_timeout ran out, or somebody cancelled this one.
+        // A statement_timeout, or the statement was cancelled.
         SqlState::QUERY_CANCELED => {
             (ErrorKind::TimedOut, format!("{message}; the server gave up on the statement"))
         }
@@ -93,7 +93,7 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
 fn unreachable(error: &tokio_postgres::Error) -> (ErrorKind, String) {
     let unavailable = ErrorKind::Unavailable;
     if error.is_closed() {
-        return (unavailable, "the server closed the connection; ask again".to_owned());
+        return (unavailable, "the server closed the connection; retry".to_owned());
     }
     let mut cause = error.source();
     while let Some(inner) = cause {

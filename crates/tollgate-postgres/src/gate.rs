@@ -1,83 +1,78 @@
-//! The gate: one statement for each decision.
+//! The gate: one statement per decision.
 //!
 //! ```text
-//! acquire ──▶ spend() ──┬─ charged: permit and standings from the row as it is now
-//!                       └─ read: nothing was written; the core explains why from the row that decided
+//! acquire ──▶ spend() ──┬─ charged: permit and standings from the new row
+//!                       └─ read only: the core derives the denial from the row
 //!                                 └─ the core would write (other numbers, clock far off) ──▶ look(), core, swap()
 //! ```
-//! The functions in the database only have to know whether every limit has room and how to charge it. Which limit binds,
-//! until when, what an id conflicts with and what was carried over from other numbers is said by the core, from the row
-//! and the time that the function decided by.
+//! The functions in the database only check whether every limit has room, and charge. The core derives everything else from
+//! the row and the time of the decision: the binding limit, the wait, conflicts of ids and carried-over numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tollgate::core::{Applied, Change, apply, bounds, standings};
-use tollgate::steps::ServerTime;
-use tollgate::{
-    Ask, BoxFuture, Charge, Costs, Decision, Error, ErrorKind, Grant, Operation, Outcome, Permit,
-    Store, Timestamp,
-};
+use tollgate::core::{Applied, Change, ChargeRecord, Grant, apply, bounds, standings};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::internal::steps::ServerTime;
+use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Timestamp};
 
-use crate::answer::{Answer, Did};
-use crate::call::{self, Questions};
+use crate::batcher::Batcher;
+use crate::call::{self, Statements};
 use crate::migrate;
 use crate::options::{FORMAT_NEWEST, Options};
 use crate::pool::Pool;
+use crate::reply::{Effect, Reply};
 use crate::row::integer;
-use crate::together::Together;
-use crate::turns::{Turns, per_row};
+use crate::row_limiter::{RowLimiter, per_row};
 use crate::version::Version;
 
-/// How often a row that the core works out is written again because somebody was faster.
+/// The most compare-and-swap attempts on a row.
 pub const SWAPS_MAX: usize = 16;
 
-/// The length of the key that permits are sealed with.
+/// The length of the key of permits.
 pub const PERMIT_KEY_BYTES: usize = 32;
 
-/// A gate on PostgreSQL with tables of its own.
+/// A gate on PostgreSQL, with its own tables.
 #[derive(Debug)]
 pub struct Postgres {
     pub(crate) pool: Arc<Pool>,
     /// The schema, quoted.
     pub(crate) schema: String,
-    pub(crate) questions: Questions,
-    pub(crate) together: Arc<Together>,
-    pub(crate) turns: Turns,
-    /// One call on each row at a time, in a schema of version 3.
-    pub(crate) alone: Turns,
+    pub(crate) statements: Statements,
+    pub(crate) batcher: Arc<Batcher>,
+    pub(crate) turns: RowLimiter,
+    /// Serialises the calls on each row, in a schema of version 3.
+    pub(crate) alone: RowLimiter,
     pub(crate) version: Version,
-    /// Said with each call where a session may be another each time; otherwise the session knows it.
+    /// Sent with each call if sessions change between transactions; otherwise it is set on the session.
     pub(crate) lock_timeout: Option<String>,
-    /// How far the server's clock is ahead of ours, in microseconds. Only the borders of calendar windows need it, and
-    /// where it is wrong the server notices.
+    /// The server's clock minus ours, in microseconds, for the borders of calendar windows. The server detects a wrong one.
     pub(crate) ahead: AtomicI64,
-    /// The server's time, as replies show it.
+    /// The server's time, learned from replies.
     pub(crate) time: ServerTime,
 }
 
 impl Postgres {
-    /// Opens a gate: makes the tables and functions if they are missing or older, once, under a lock.
-    /// [`Options::format`] leaves older ones as they are.
+    /// Opens a gate. Creates or upgrades the tables and functions under a lock, unless [`Options::format`] keeps older ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the server cannot be reached or refuses, with what to do about it;
-    /// [`ErrorKind::Misconfigured`] if the schema is of a version that cannot be worked on.
+    /// [`ErrorKind::Unavailable`] if the server is unreachable or refuses; [`ErrorKind::Misconfigured`] if the version of the
+    /// schema is not supported.
     pub async fn open(options: Options) -> Result<Self, Error> {
         let schema = options.quoted_schema()?;
         let (options, lock_timeout) = options.with_lock_timeout();
         let pool = Arc::new(Pool::new(options)?);
         let version = Version::new(migrate::check(&pool, &schema).await?);
-        let questions = Questions::new(&schema);
-        let (one, all) = (questions.spend.clone(), questions.spend_all.clone());
-        let together = Arc::new(Together::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
-        let turns = Turns::new(per_row(pool.options().connections_max));
-        let (alone, ahead, time) = (Turns::new(1), AtomicI64::new(0), ServerTime::new());
+        let statements = Statements::new(&schema);
+        let (one, all) = (statements.spend.clone(), statements.spend_all.clone());
+        let batcher = Arc::new(Batcher::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
+        let turns = RowLimiter::new(per_row(pool.options().connections_max));
+        let (alone, ahead, time) = (RowLimiter::new(1), AtomicI64::new(0), ServerTime::new());
         Ok(Self {
             pool,
             schema,
-            questions,
-            together,
+            statements,
+            batcher,
             turns,
             alone,
             version,
@@ -87,14 +82,14 @@ impl Postgres {
         })
     }
 
-    /// The version of the schema that the gate works on. It grows when another program upgrades a schema that this one was
-    /// told to [leave as it is](Options::format), and the gate notices.
+    /// Returns the version of the schema. It grows when the gate detects that another program upgraded a schema that this one
+    /// [keeps](Options::format).
     #[must_use]
     pub fn format(&self) -> u8 {
         self.version.number()
     }
 
-    /// The key that everybody on this database seals permits with.
+    /// Returns the key with which all programs on this database seal permits.
     ///
     /// # Errors
     /// As every call; [`ErrorKind::Corrupt`] if there is none.
@@ -113,8 +108,8 @@ impl Postgres {
                 ask.check()?;
                 let decide = matches!(operation, Operation::Acquire(_));
                 if !decide && ask.arrears().is_some() {
-                    // The function charges by unit, so the core works out the row. Where others change it too fast,
-                    // charging by unit errs on the strict side.
+                    // The function charges by unit, so the core computes the row. Under contention, charging by unit
+                    // errs on the strict side.
                     match self.exchange(&operation).await {
                         Err(error) if error.kind() == ErrorKind::Contended => {}
                         answer => return answer,
@@ -127,23 +122,23 @@ impl Postgres {
                     if applied.change == Change::Nothing {
                         return Ok(applied.outcome);
                     }
-                    // There is room for everybody in front too, so it is asked like any other.
+                    // There is room for everyone in front too, so it is decided like any other ask.
                 }
                 let answer = self.spend(ask, decide).await?;
-                if answer.did == Did::Wrote {
+                if answer.effect == Effect::Wrote {
                     return charged(ask, &answer, decide);
                 }
                 answer
             }
             Operation::Settle(permit, _) | Operation::Release(permit) if !permit.is_charged() => {
-                return Ok(Outcome::Settled(false));
+                return Ok(Outcome::Changed(false));
             }
             Operation::Renew(permit) if permit.expires_at().is_none() => {
                 return Ok(Outcome::Permitted(permit.clone()));
             }
             Operation::Renew(permit) => {
                 let answer = self.renew_slots(permit).await?;
-                if answer.did == Did::Wrote {
+                if answer.effect == Effect::Wrote {
                     let expires_at = Some(Timestamp::from_micros(answer.stamp));
                     let grant = Grant { expires_at, ..*permit.grant() };
                     return Ok(Outcome::Permitted(permit.clone().with_grant(grant)));
@@ -153,7 +148,7 @@ impl Postgres {
             Operation::Settle(permit, actual) => {
                 match wanted(permit, Some(actual)) {
                     Some(wanted) => self.settle_as(permit, &wanted, None).await?,
-                    // The core says what is wrong with it.
+                    // The core reports the error.
                     None => self.look(&operation).await?,
                 }
             }
@@ -165,32 +160,23 @@ impl Postgres {
                 self.settle_as(permit, &nothing, permit.id()).await?
             }
             Operation::Close { policy, subject, limit, until } => {
-                Ask::new(policy, subject).check()?;
                 match policy.limits().position(|one| one.name() == limit) {
                     Some(place) => self.close((policy, subject), place, until).await?,
-                    // The core says which limits there are.
+                    // The core reports the error.
                     None => self.look(&operation).await?,
                 }
             }
-            Operation::Reset { policy, subject } => {
-                Ask::new(policy, subject).check()?;
-                self.forget(policy, subject).await?
-            }
+            Operation::Reset { policy, subject } => self.forget(policy, subject).await?,
             Operation::Standing { .. } => return self.show(&operation).await,
         };
-        match answer.did {
-            Did::Wrote => {
-                return Ok(match operation {
-                    Operation::Close { .. } | Operation::Reset { .. } => Outcome::Done(true),
-                    _ => Outcome::Settled(true),
-                });
-            }
-            Did::Contended => {
+        match answer.effect {
+            Effect::Wrote => return Ok(Outcome::Changed(true)),
+            Effect::Contended => {
                 return Err(contended(operation.policy().name(), operation.subject()));
             }
-            Did::Full => return Err(too_many_in_flight(operation.subject())),
-            Did::Unsure => return self.exchange(&operation).await,
-            Did::Read => {}
+            Effect::Full => return Err(too_many_in_flight(operation.subject())),
+            Effect::Unsure => return self.exchange(&operation).await,
+            Effect::Read => {}
         }
         let mut entry = answer.entry(operation.policy())?;
         let applied = apply(&operation, &mut entry, answer.known, answer.now)?;
@@ -200,7 +186,7 @@ impl Postgres {
         }
     }
 
-    /// Reads the row, lets the core change it, and writes it if nobody else has.
+    /// Reads the row, changes it in the core, and writes it by compare-and-swap.
     async fn exchange(&self, operation: &Operation<'_>) -> Result<Outcome, Error> {
         for _ in 0..SWAPS_MAX {
             let answer = self.look(operation).await?;
@@ -223,7 +209,7 @@ impl Postgres {
     }
 }
 
-impl Store for Postgres {
+impl Gate for Postgres {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         if self.version.is_old() {
             return Box::pin(async move {
@@ -235,12 +221,16 @@ impl Store for Postgres {
         }
         Box::pin(self.decide(operation))
     }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }
 
-/// The permit of a charge that the database made.
-fn charged(ask: &Ask<'_>, answer: &Answer, decided: bool) -> Result<Outcome, Error> {
+/// Returns the permit of a charge that the database made.
+fn charged(ask: &Ask<'_>, answer: &Reply, decided: bool) -> Result<Outcome, Error> {
     let entry = answer.entry(ask.policy())?;
-    let charge = Charge { at: entry.at(), stamp: answer.stamp };
+    let charge = ChargeRecord { at: entry.at(), stamp: answer.stamp };
     let grant = Grant::of(charge, ask.policy(), ask.amounts());
     let limits = standings(&entry, answer.now);
     Ok(if decided {
@@ -250,8 +240,7 @@ fn charged(ask: &Ask<'_>, answer: &Answer, decided: bool) -> Result<Outcome, Err
     })
 }
 
-/// What the permit shall have cost in the end: `actual`, and the estimate where it names no amount; nothing at all for a
-/// release. None if `actual` is wrong.
+/// Returns the final cost of a permit by unit: `actual`, else the estimate; zero for a release. `None` if `actual` is invalid.
 fn wanted(permit: &Permit, actual: Option<&Costs>) -> Option<Vec<i64>> {
     let (policy, charged) = (permit.policy(), permit.charged());
     let Some(actual) = actual else { return Some(call::no_amounts(policy)) };
@@ -267,7 +256,7 @@ pub(crate) fn contended(policy: &str, subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!(
-            "postgres: too many callers change subject {subject:?} under policy {policy:?} at once; ask again later"
+            "postgres: too many concurrent changes of subject {subject:?} under policy {policy:?}; retry later"
         ),
     )
 }
@@ -276,7 +265,7 @@ fn too_many_in_flight(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!(
-            "postgres: more than {} permits of {subject:?} wait to be settled; settle or release them, or ask again later",
+            "postgres: more than {} permits of {subject:?} are not settled; settle or release them, or retry later",
             bounds::SETTLED_RUNS_MAX_SHARED
         ),
     )

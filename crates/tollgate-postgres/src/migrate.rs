@@ -1,7 +1,7 @@
-//! The tables and functions, made once and brought to this version under a lock.
+//! Migrations of the tables and functions.
 //!
-//! Each migration runs in one transaction that holds an advisory lock on the schema's name, so of many processes that
-//! start together one works and the others find it done. A schema that is already of this version is only read.
+//! All migrations run in one transaction that holds an advisory lock on the schema's name, so of several processes that start
+//! together one migrates. An up-to-date schema is only read.
 
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind};
@@ -10,9 +10,9 @@ use crate::options::FORMAT_NEWEST;
 use crate::pool::Pool;
 use crate::quote;
 
-/// What brings the schema from each version to the next. Tables of a released version are never changed here, only by the
-/// next one. The functions belong to the last migration alone: it drops those of earlier versions, and gives what a broker
-/// calls another name or other parameters, so that a broker of an earlier version gets an error instead of another layout.
+/// The migrations from each version to the next. Released migrations never change. The functions belong to the last one: it
+/// drops those of earlier versions, and renames functions or changes their parameters, so that a broker of an earlier version
+/// fails instead of using another layout.
 const MIGRATIONS: [&str; FORMAT_NEWEST as usize] = [
     include_str!("sql/1_tables.sql"),
     include_str!("sql/6_audit.sql"),
@@ -28,14 +28,14 @@ const MIGRATIONS: [&str; FORMAT_NEWEST as usize] = [
 
 const DOING: &str = "could not make the tables";
 
-/// Makes sure that the schema is of the newest version, or of an older one that the options name. Returns its version.
+/// Upgrades the schema to the newest version, unless the options keep an older one. Returns its version.
 pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
     let version = version(pool, schema).await?;
     let Some(known) = u8::try_from(version).ok().filter(|version| *version <= FORMAT_NEWEST) else {
         return Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "postgres: the schema {schema} is of version {version}, and this program knows {FORMAT_NEWEST}; use a newer program"
+                "postgres: the schema {schema} has version {version}, and this program supports {FORMAT_NEWEST}; use a newer program"
             ),
         ));
     };
@@ -51,8 +51,8 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
         return Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "postgres: the schema {schema} {found}, and format = {format} shares one that programs of the version before \
-                 made; remove format from [store]"
+                "postgres: the schema {schema} {found}, and format = {format} is for a schema of the version before; \
+                 remove format from [store]"
             ),
         ));
     }
@@ -69,7 +69,7 @@ pub(crate) async fn check(pool: &Pool, schema: &str) -> Result<u8, Error> {
     Ok(FORMAT_NEWEST)
 }
 
-/// The version of the schema; 0 if there is none.
+/// Reads the version of the schema; 0 if there is none.
 pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u32, Error> {
     let table = format!("{schema}.migrations");
     let found =
@@ -83,15 +83,15 @@ pub(crate) async fn version(pool: &Pool, schema: &str) -> Result<u32, Error> {
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
-/// The script that makes the tables and functions of a store in `schema`, or upgrades them; what `tollgate postgres install` runs.
+/// Returns the script that creates or upgrades the tables and functions in `schema`; `tollgate postgres install` runs it.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for a schema that cannot be a name.
+/// [`ErrorKind::Invalid`] for an invalid name.
 pub fn install_sql(schema: &str) -> Result<String, Error> {
     quote::name(schema).map(|schema| script(&schema))
 }
 
-/// Everything that is missing, whatever is there already.
+/// Returns the script of all missing migrations.
 fn script(schema: &str) -> String {
     let mut sql = format!(
         "BEGIN;\n\
@@ -105,7 +105,7 @@ fn script(schema: &str) -> String {
     for (place, migration) in MIGRATIONS.iter().enumerate() {
         let version = place + 1;
         let body = migration.replace("@schema@", schema);
-        // A statement of its own, after the lock, sees what the winner of the race committed.
+        // A separate statement after the lock sees the commit of the process that migrated.
         sql.push_str(&format!(
             "DO $migration$ BEGIN\n\
              IF NOT EXISTS (SELECT FROM {schema}.migrations WHERE version = {version}) THEN\n\

@@ -1,35 +1,37 @@
-//! How a gate reaches its server, and what it does when the server is slow.
+//! Options of a connection.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio_postgres::Config;
-use tollgate::{Clock, Error, ErrorKind, Observer, Span, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::observe::Observer;
+use tollgate::{Clock, Error, ErrorKind, Span};
 
 use crate::quote;
 
-/// The schema that the tables and functions are in.
+/// Default schema of the tables and functions.
 pub const SCHEMA_DEFAULT: &str = "tollgate";
 
-/// The most connections that one gate opens.
+/// Default of [`Options::connections_max`].
 pub const CONNECTIONS_DEFAULT: usize = 8;
 
-/// How long a call may take from asking for a connection to the last byte of the answer.
+/// Default of [`Options::reply_timeout`].
 pub const REPLY_TIMEOUT_DEFAULT: Span = Span::from_secs(5);
 
-/// How long a statement waits for a row that somebody else holds.
+/// Default of [`Options::lock_timeout`].
 pub const LOCK_TIMEOUT_DEFAULT: Span = Span::from_secs(2);
 
-/// The [formats](Options::format) that a gate works with: versions of the schema, the newest last.
+/// The supported [formats](Options::format): versions of the schema, the newest last.
 pub const FORMATS: [u8; 2] = [FORMAT_OLD, FORMAT_NEWEST];
 
-/// The version of the schema that programs of the version before know.
+/// The version of the schema of the program version before.
 pub(crate) const FORMAT_OLD: u8 = 3;
 
-/// The version of the schema that [`crate::migrate`] makes.
+/// The version of the schema that [`crate::migrate`] creates.
 pub(crate) const FORMAT_NEWEST: u8 = 4;
 
-/// How to reach the server.
+/// Address of the server, and behaviour of the gate.
 ///
 /// ```
 /// use tollgate_postgres::Options;
@@ -48,26 +50,26 @@ pub struct Options {
     pub(crate) pooling: Pooling,
     pub(crate) migrate: bool,
     pub(crate) format: u8,
-    pub(crate) decides_by: Option<Arc<dyn Clock>>,
+    pub(crate) test_clock: Option<Arc<dyn Clock>>,
     pub(crate) timer: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) authority: Option<Vec<u8>>,
 }
 
-/// Whether a connection stays with one session of the server.
+/// Whether a connection keeps its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pooling {
-    /// It does, so statements are prepared once.
+    /// Yes, so statements are prepared once.
     Session,
-    /// A pooler such as pgbouncer gives each transaction another one, so nothing is kept between them.
+    /// No: a pooler such as pgbouncer assigns a session per transaction, so nothing is kept between them.
     Transaction,
 }
 
 impl Options {
-    /// The server that `url` names, as in `postgresql://user:password@host:5432/database?sslmode=require`.
+    /// Names the server, as in `postgresql://user:password@host:5432/database?sslmode=require`.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it cannot be read. The text does not repeat the URL, which may hold a password.
+    /// [`ErrorKind::Invalid`] for an invalid URL, which the message does not repeat, since it may hold a password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             Error::new(
@@ -93,60 +95,59 @@ impl Options {
             pooling: Pooling::Session,
             migrate: true,
             format: FORMAT_NEWEST,
-            decides_by: None,
+            test_clock: None,
             timer: Arc::new(SystemClock),
             observer: None,
             authority: None,
         })
     }
 
-    /// The same server with the tables in another schema.
+    /// Sets the schema.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// The same server with at most so many connections, and at least one.
+    /// Sets the most connections, at least one.
     #[must_use]
     pub fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections.max(1);
         self
     }
 
-    /// The same server, given up on when a call takes longer than this.
+    /// Sets the timeout of a call, from waiting for a connection to the last byte of the reply.
     #[must_use]
     pub const fn reply_timeout(mut self, timeout: Span) -> Self {
         self.reply_timeout = timeout;
         self
     }
 
-    /// The same server, where a statement waits for a row at most this long and is then answered
-    /// [`Contended`](ErrorKind::Contended).
+    /// Sets how long a statement waits for a locked row before it fails with [`Contended`](ErrorKind::Contended).
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Span) -> Self {
         self.lock_timeout = timeout;
         self
     }
 
-    /// The same server behind a pooler that gives each transaction another session, such as pgbouncer in transaction
-    /// mode: no statement is prepared beforehand.
+    /// Works behind a pooler that assigns a session per transaction, such as pgbouncer in transaction mode: statements are
+    /// not prepared.
     #[must_use]
     pub const fn transaction_pooling(mut self) -> Self {
         self.pooling = Pooling::Transaction;
         self
     }
 
-    /// The same server, whose tables somebody else makes: the gate needs no right to create anything.
+    /// Does not create or upgrade tables, so that the gate needs no right to.
     #[must_use]
     pub const fn without_migrations(mut self) -> Self {
         self.migrate = false;
         self
     }
 
-    /// The same server, whose schema is left as it is if it is of version `format` or newer. With 3, the gate shares a schema of
-    /// version 3 with programs that know no other, at two round trips for each call; once another program has upgraded
-    /// the schema, it goes on with the new one. The default is the newest, 4, to which older schemas are upgraded.
+    /// Keeps a schema of version `format` or newer. With 3, the gate shares a schema of version 3 with programs of the version
+    /// before, at two round trips per call, and follows an upgrade by another program. The default is the newest, 4, to which
+    /// older schemas are upgraded.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for any other number.
@@ -162,33 +163,33 @@ impl Options {
         Ok(self)
     }
 
-    /// Tells `observer` of rows from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    /// Sends [`Event::Mended`](tollgate::observe::Event::Mended) to `observer` for rewritten rows from the future.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Decides by this clock instead of the server's, for tests.
+    /// Decides by `clock` instead of the server's clock, for tests.
     #[must_use]
-    pub fn decide_by(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.decides_by = Some(clock);
+    pub fn test_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.test_clock = Some(clock);
         self
     }
 
-    /// Trusts the certificates in `pem` instead of the machine's own.
+    /// Trusts the certificates in `pem` instead of the system's.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
-    /// The schema, quoted.
+    /// Returns the schema, quoted.
     pub(crate) fn quoted_schema(&self) -> Result<String, Error> {
         quote::name(&self.schema)
     }
 
-    /// The same options with the session told how long to wait for a lock, or what to tell each call instead.
+    /// Sets the lock timeout of the session, or returns it to be sent with each call.
     pub(crate) fn with_lock_timeout(mut self) -> (Self, Option<String>) {
         let millis = self.lock_timeout.as_millis_ceil().max(1);
         if self.pooling == Pooling::Transaction {
@@ -199,7 +200,7 @@ impl Options {
         (self, None)
     }
 
-    /// Where the server is, for people: host, port and database, no user and no password.
+    /// Returns host, port and database for messages, without credentials.
     pub(crate) fn place(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             tokio_postgres::config::Host::Tcp(host) => host.clone(),
@@ -214,7 +215,7 @@ impl Options {
 }
 
 impl fmt::Debug for Options {
-    /// Everything but the user, the password and the certificates.
+    /// Without credentials and certificates.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("server", &self.place())

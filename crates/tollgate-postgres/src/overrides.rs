@@ -1,8 +1,9 @@
-//! The overrides in PostgreSQL: one row in a table of its own.
+//! The overrides: one row of a table.
 
 use tokio_postgres::types::Type;
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, OverrideStore};
-use tollgate::{BoxFuture, Error};
 
 use crate::gate::Postgres;
 use crate::pool::Parameter;
@@ -14,7 +15,7 @@ const WRITING: &str = "could not write the overrides";
 impl OverrideStore for Postgres {
     fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
         Box::pin(async move {
-            // The text comes only where it is another.
+            // The text is sent only if the version differs.
             let sql = format!(
                 "SELECT version, CASE WHEN version <> $1 THEN document END FROM {}.overrides",
                 self.schema

@@ -1,7 +1,7 @@
-//! A few connections, each used by one call at a time.
+//! A connection pool.
 //!
-//! A call takes an idle connection or opens one, asks one question, and puts it back. A connection whose answer did not
-//! come in time is thrown away, so that a late answer never meets another question.
+//! A call takes an idle connection or opens one, runs one statement, and returns it. After a timeout the connection is
+//! closed, so that a late reply never meets another statement.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,19 +34,19 @@ struct Connection {
     prepared: HashMap<usize, Statement>,
 }
 
-/// A transaction on a connection of its own. Dropping it closes the connection, and with it ends the transaction.
+/// A transaction on its own connection. Dropping it closes the connection, which rolls back.
 pub(crate) struct Transaction<'a> {
     pool: &'a Pool,
     connection: Connection,
     _room: Room<'a>,
 }
 
-/// The right to use one connection.
+/// A slot of the pool.
 pub(crate) type Room<'a> = SemaphorePermit<'a>;
 
-/// A statement, and the number it is prepared under.
+/// A statement, and the number under which it is prepared.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct Query {
     pub(crate) number: usize,
     pub(crate) sql: String,
 }
@@ -72,54 +72,54 @@ impl Pool {
         &self.options
     }
 
-    /// Asks `question` and returns the one row that answers it.
+    /// Runs `query`, and returns its only row.
     pub(crate) async fn ask(
         &self,
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
         let rows = self.in_time(async {
             let room = self.room().await?;
-            self.send(&room, question, parameters).await
+            self.send(&room, query, parameters).await
         });
         only(rows.await?)
     }
 
-    /// Asks `question` in a room that the caller has, and returns the rows that answer it.
-    pub(crate) async fn ask_in(
+    /// Runs `query` with a slot that the caller holds.
+    pub(crate) async fn run_in(
         &self,
         room: &Room<'_>,
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
-        self.in_time(self.send(room, question, parameters)).await
+        self.in_time(self.send(room, query, parameters)).await
     }
 
     async fn send(
         &self,
         _room: &Room<'_>,
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
         let mut connection = self.connection().await?;
-        let answer = connection.ask(question, parameters, self.options.pooling).await;
+        let answer = connection.ask(query, parameters, self.options.pooling).await;
         self.keep(connection, &answer);
         answer.map_err(|error| explain(&self.place, "could not decide", error))
     }
 
-    /// Runs every statement in `sql`, one after the other, in one transaction if it says so.
+    /// Runs every statement in `sql`.
     pub(crate) async fn run(&self, sql: &str, doing: &str) -> Result<(), Error> {
         let _room = self.room().await?;
         let connection = self.connection().await?;
         let answer = connection.client.batch_execute(sql).await;
-        // A transaction that failed half way is over with its connection.
+        // Closing the connection ends a failed transaction.
         if answer.is_ok() {
             self.keep(connection, &answer);
         }
         answer.map_err(|error| explain(&self.place, doing, error))
     }
 
-    /// Begins a transaction in which statements wait for a row at most `lock_timeout`, or as long as the session says.
+    /// Begins a transaction with `lock_timeout`, or that of the session.
     pub(crate) async fn begin(&self, lock_timeout: Option<&str>) -> Result<Transaction<'_>, Error> {
         let mut sql = "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned();
         if let Some(timeout) = lock_timeout {
@@ -135,7 +135,7 @@ impl Pool {
         .await
     }
 
-    /// Asks one statement that is not worth preparing.
+    /// Runs a statement without preparing it.
     pub(crate) async fn query(
         &self,
         sql: &str,
@@ -152,7 +152,7 @@ impl Pool {
         .await
     }
 
-    /// Waits for the right to use a connection.
+    /// Waits for a slot of the pool.
     pub(crate) async fn room(&self) -> Result<Room<'_>, Error> {
         self.room
             .acquire()
@@ -160,7 +160,7 @@ impl Pool {
             .map_err(|_| Error::new(ErrorKind::Unavailable, "the pool is closed"))
     }
 
-    /// The right to use a connection, if one is free.
+    /// Takes a slot of the pool, if one is free.
     pub(crate) fn free_room(&self) -> Option<Room<'_>> {
         self.room.try_acquire().ok()
     }
@@ -186,7 +186,7 @@ impl Pool {
         Ok(Connection { client, prepared: HashMap::new() })
     }
 
-    /// Keeps a connection unless its last answer says that it is at its end.
+    /// Returns a connection to the pool unless its last error ended it.
     fn keep<T>(&self, connection: Connection, answer: &Result<T, tokio_postgres::Error>) {
         let lives = match answer {
             Ok(_) => true,
@@ -201,17 +201,17 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Dropping `answer` drops the connection that it waits on.
+    /// Bounds `answer` by the reply timeout. Dropping it closes its connection.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let Options { timer, reply_timeout, .. } = &self.options;
-        tollgate::within(&**timer, *reply_timeout, answer).await.unwrap_or_else(|| {
+        tollgate::internal::timeout(&**timer, *reply_timeout, answer).await.unwrap_or_else(|| {
             Err(Error::new(
                 ErrorKind::TimedOut,
                 format!(
-                    "postgres at {}: no answer within {reply_timeout}; the server is slow, or every connection is in use",
+                    "postgres at {}: no reply within {reply_timeout}; the server is slow, or every connection is in use",
                     self.place
                 ),
             ))
@@ -220,15 +220,15 @@ impl Pool {
 }
 
 impl Transaction<'_> {
-    /// Asks `question` and returns the one row that answers it.
+    /// Runs `query`, and returns its only row.
     pub(crate) async fn ask(
         &mut self,
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
         let Self { pool, connection, .. } = self;
         let rows = pool.in_time(async {
-            let answer = connection.ask(question, parameters, pool.options.pooling).await;
+            let answer = connection.ask(query, parameters, pool.options.pooling).await;
             answer.map_err(|error| explain(&pool.place, "could not decide", error))
         });
         only(rows.await?)
@@ -246,27 +246,27 @@ impl Transaction<'_> {
 }
 
 fn only(mut rows: Vec<Row>) -> Result<Row, Error> {
-    let none = || Error::new(ErrorKind::Corrupt, "postgres: a statement answered no row");
+    let none = || Error::new(ErrorKind::Corrupt, "postgres: a statement returned no row");
     rows.pop().ok_or_else(none)
 }
 
 impl Connection {
     async fn ask(
         &mut self,
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
         pooling: Pooling,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if pooling == Pooling::Transaction {
-            // Parse, bind and execute travel together, under no name: still one round trip.
-            return self.client.query_typed(&question.sql, parameters).await;
+            // Parse, bind and execute of an unnamed statement are one round trip.
+            return self.client.query_typed(&query.sql, parameters).await;
         }
-        let statement = match self.prepared.get(&question.number) {
+        let statement = match self.prepared.get(&query.number) {
             Some(statement) => statement.clone(),
             None => {
                 let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-                let statement = self.client.prepare_typed(&question.sql, &types).await?;
-                self.prepared.insert(question.number, statement.clone());
+                let statement = self.client.prepare_typed(&query.sql, &types).await?;
+                self.prepared.insert(query.number, statement.clone());
                 statement
             }
         };

@@ -76,7 +76,7 @@ pub(crate) fn text(text: &str) -> String {
     format!("E'{text}'")
 }
 
-/// A subject or id as it is stored. PostgreSQL keeps no zero byte in a text, so it is written `\0`, and `\` doubled.
+/// Encodes a subject or an id for storage. PostgreSQL keeps no zero byte in a text, so it is written `\0`, and `\` doubled.
 pub(crate) fn store(text: &str) -> String {
     if text.contains(['\\', '\0']) {
         text.replace('\\', "\\\\").replace('\0', "\\0")

@@ -1,12 +1,12 @@
-//! A row of the table as an entry of the core, and back.
+//! Converts between rows and entries of the core.
 //!
-//! The functions in the database compute on plain numbers. Every number goes through [`Parts`], which checks that they
-//! belong together; otherwise the row is `Corrupt`, not a wrong decision.
+//! The functions in the database compute on plain numbers. [`Parts`] checks that they are consistent, so that a damaged row is
+//! `Corrupt` and not a wrong decision.
 
 use tollgate::core::{Entry, Part, Parts, SettledPart, SlotPart, bounds, standings};
 use tollgate::{Error, ErrorKind, Policy, Timestamp};
 
-/// The columns of a row, with its settled permits.
+/// The columns of a row, and its settled permits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
     pub(crate) revision: i64,
@@ -22,7 +22,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The entry of `policy`, in the numbers it was written with.
+    /// Returns the entry in the numbers it was written with.
     pub(crate) fn to_entry(&self, policy: &Policy) -> Result<Entry, Error> {
         let parts = Parts {
             at: time(self.at),
@@ -42,27 +42,27 @@ impl Stored {
                 _ => return Err(corrupt("its change of numbers is not a stamp and a time")),
             },
         };
-        // An answer of `spend` has the shape of the policy that was asked for.
+        // A reply of `spend` has the shape of the current policy.
         if self.shape.is_empty() || self.shape == policy.shape_bytes() {
             return Ok(parts.into_entry(policy)?);
         }
         Ok(parts.into_entry(&Policy::from_shape_bytes(policy.name(), &self.shape)?)?)
     }
 
-    /// Whether another permit could not be settled exactly at `now`, because too many others are not settled yet.
+    /// Whether too many permits are not settled at `now` to settle another one exactly.
     pub(crate) fn is_full(&self, now: Timestamp) -> bool {
         let runs = self.settled.as_chunks::<3>().0;
         let young = |[_, _, admitted]: &[i64; 3]| now < time(*admitted) + bounds::ABANDONED_AFTER;
         bounds::SETTLED_RUNS_MAX_SHARED <= runs.len() && runs.first().is_some_and(young)
     }
 
-    /// The columns of `entry`; the revision is left to the caller.
-    pub(crate) fn of(entry: &Entry) -> Self {
-        Self::of_parts(entry, &entry.parts())
+    /// Returns the columns of `entry`, without the revision.
+    pub(crate) fn from_entry(entry: &Entry) -> Self {
+        Self::from_parts(entry, &entry.parts())
     }
 
-    /// The columns of `parts`, which are those of `entry` as far as they are stored.
-    pub(crate) fn of_parts(entry: &Entry, parts: &Parts) -> Self {
+    /// Returns the columns of `parts`, the stored parts of `entry`.
+    pub(crate) fn from_parts(entry: &Entry, parts: &Parts) -> Self {
         let absent_at = absent_at(entry, parts);
         let runs = parts.settled.runs.iter();
         let closed = parts.closed.iter();
@@ -89,19 +89,19 @@ impl Stored {
     }
 }
 
-/// From when on the entry says what an absent one says.
+/// Returns from when on the entry equals an absent one.
 fn absent_at(entry: &Entry, parts: &Parts) -> Timestamp {
     let full = standings(entry, entry.at()).into_iter().filter_map(|standing| standing.full_at);
     let closed = parts.closed.iter().map(|(_, until)| *until);
     let written = [parts.at, Timestamp::from_micros(parts.next_stamp)];
-    // Permits can be settled until they are too old: those that were, and those that give nothing back.
+    // Settled permits, and permits from before a change of numbers, count until they expire.
     let settled = parts.settled.runs.iter().map(|run| run.2);
     let permits = settled.chain(parts.changed.map(|(_, at)| at));
     let too_old = permits.map(|at| at + bounds::PERMIT_TTL);
     full.chain(closed).chain(written).chain(too_old).max().unwrap_or(Timestamp::MAX)
 }
 
-/// The numbers of a limit's state: its kind, how many follow, and those.
+/// Encodes the state of a limit: its kind, a length, and numbers.
 fn numbers_of(part: &Part) -> Vec<i64> {
     let (kind, numbers): (i64, Vec<u64>) = match part {
         Part::Bucket { used, lows } => {
@@ -110,7 +110,7 @@ fn numbers_of(part: &Part) -> Vec<i64> {
                 let rise = low.saturating_sub(std::mem::replace(&mut before, *low));
                 [*stamp, rise]
             });
-            // No bound on the rises is known, so the next charge looks at all of them.
+            // The bound on the rises is unknown, so the next charge scans all of them.
             let last = lows.last().into_iter().flat_map(|(_, low)| [*low, 0]);
             (0, std::iter::once(*used).chain(last).chain(rises).collect())
         }

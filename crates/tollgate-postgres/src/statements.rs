@@ -1,172 +1,145 @@
-//! The statements of a gate, with the parameters of each; one call is one round trip.
+//! The calls of a gate, one round trip each.
 
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tollgate::core::{Entry, IdChange, Known};
-use tollgate::{Ask, Error, Operation, Permit, Policy, Span, Timestamp};
+use tollgate::gate::Operation;
+use tollgate::{Ask, Error, Permit, Policy, Span, Timestamp};
 
-use crate::answer::Answer;
 use crate::call::{self, Spend};
 use crate::gate::Postgres;
-use crate::pool::{Parameter, Question};
+use crate::pool::{Parameter, Query};
+use crate::reply::Reply;
 use crate::row::{Stored, integer, micros};
 
 impl Postgres {
-    pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
+    pub(crate) async fn look(&self, operation: &Operation<'_>) -> Result<Reply, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
         let answer = self.read(policy.name(), subject, operation.id()).await?;
         self.learn(policy, subject, answer).await
     }
 
-    /// Reads the row of `policy` and `subject`, and what is known of `id`.
+    /// Reads the row of `policy` and `subject`, and the record of `id`.
     pub(crate) async fn read(
         &self,
         policy: &str,
         subject: &str,
         id: Option<&str>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Reply, Error> {
         let (subject, id, now) = (call::stored(subject), id.map(call::stored), self.test_now());
         let (subject, id) = (&*subject, id.as_deref());
         let mut parameters: Vec<Parameter<'_>> =
             vec![(&policy, Type::TEXT), (&subject, Type::TEXT)];
-        let question = if self.version.is_old() {
-            &self.questions.look_3
+        let query = if self.version.is_old() {
+            &self.statements.look_3
         } else {
             parameters.push((&id, Type::TEXT));
-            &self.questions.look
+            &self.statements.look
         };
         parameters.push((&now, Type::INT8));
-        let row = self.pool.ask(question, &parameters).await?;
-        Answer::read(&row)
+        let row = self.pool.ask(query, &parameters).await?;
+        Reply::read(&row)
     }
 
     /// Decides and charges, or only charges.
-    pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Answer, Error> {
+    pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Reply, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
-        let numbers = self.together.spend(spend).await?;
-        let answer = Answer::of_spend(&numbers)?;
+        let numbers = self.batcher.spend(spend).await?;
+        let answer = Reply::from_spend(&numbers)?;
         self.learn(ask.policy(), ask.subject(), answer).await
     }
 
-    /// Settles `permit` for `wanted`, and forgets `id`.
+    /// Settles `permit` for `wanted`, and removes `id`.
     pub(crate) async fn settle_as(
         &self,
         permit: &Permit,
         wanted: &[i64],
         id: Option<&str>,
-    ) -> Result<Answer, Error> {
-        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
-        let (charged, grant) = (permit.charged(), permit.grant());
-        let row = self
-            .ask_on(
-                (policy.name(), &subject),
-                &self.questions.settle,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::amounts(policy, charged.amounts), Type::INT8_ARRAY),
-                    (&wanted, Type::INT8_ARRAY),
-                    (&integer(grant.stamp), Type::INT8),
-                    (&micros(grant.at), Type::INT8),
-                    (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
-                    (&charged.same_numbers, Type::BOOL),
-                    (&id.map(call::stored).as_deref(), Type::TEXT),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        self.learn(policy, permit.subject(), Answer::read(&row)?).await
+    ) -> Result<Reply, Error> {
+        let (policy, charged, grant) = (permit.policy(), permit.charged(), permit.grant());
+        let amounts = call::amounts(policy, charged.amounts);
+        self.change(
+            (policy, permit.subject()),
+            &self.statements.settle,
+            &amounts,
+            &[
+                (&wanted, Type::INT8_ARRAY),
+                (&integer(grant.stamp), Type::INT8),
+                (&micros(grant.at), Type::INT8),
+                (&call::window_ends(policy, grant.at), Type::INT8_ARRAY),
+                (&charged.same_numbers, Type::BOOL),
+                (&id.map(call::stored).as_deref(), Type::TEXT),
+            ],
+        )
+        .await
     }
 
-    pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Answer, Error> {
-        let (policy, subject) = (permit.policy(), call::stored(permit.subject()));
-        let row = self
-            .ask_on(
-                (policy.name(), &subject),
-                &self.questions.renew,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::amounts(policy, permit.charged().amounts), Type::INT8_ARRAY),
-                    (&integer(permit.grant().stamp), Type::INT8),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        self.learn(policy, permit.subject(), Answer::read(&row)?).await
+    pub(crate) async fn renew_slots(&self, permit: &Permit) -> Result<Reply, Error> {
+        let amounts = call::amounts(permit.policy(), permit.charged().amounts);
+        let stamp = integer(permit.grant().stamp);
+        let key = (permit.policy(), permit.subject());
+        self.change(key, &self.statements.renew, &amounts, &[(&stamp, Type::INT8)]).await
     }
 
     /// Closes the limit at `place` until `until`.
     pub(crate) async fn close(
         &self,
-        (policy, subject): (&Policy, &str),
+        key: (&Policy, &str),
         place: usize,
         until: Timestamp,
-    ) -> Result<Answer, Error> {
-        let stored = call::stored(subject);
-        let row = self
-            .ask_on(
-                (policy.name(), &stored),
-                &self.questions.close,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*stored, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::no_amounts(policy), Type::INT8_ARRAY),
-                    (&i64::try_from(place).unwrap_or(i64::MAX), Type::INT8),
-                    (&micros(until), Type::INT8),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        self.learn(policy, subject, Answer::read(&row)?).await
+    ) -> Result<Reply, Error> {
+        let (place, until) = (i64::try_from(place).unwrap_or(i64::MAX), micros(until));
+        let parameters: [Parameter<'_>; 2] = [(&place, Type::INT8), (&until, Type::INT8)];
+        self.change(key, &self.statements.close, &call::no_amounts(key.0), &parameters).await
     }
 
-    /// Forgets the row.
-    pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Answer, Error> {
-        let stored = call::stored(subject);
-        let row = self
-            .ask_on(
-                (policy.name(), &stored),
-                &self.questions.reset,
-                &[
-                    (&policy.name(), Type::TEXT),
-                    (&&*stored, Type::TEXT),
-                    (&policy.shape_bytes(), Type::BYTEA),
-                    (&call::numbers(policy, self.now()), Type::INT8_ARRAY),
-                    (&call::no_amounts(policy), Type::INT8_ARRAY),
-                    (&self.test_now(), Type::INT8),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
-        self.learn(policy, subject, Answer::read(&row)?).await
+    /// Removes the row.
+    pub(crate) async fn forget(&self, policy: &Policy, subject: &str) -> Result<Reply, Error> {
+        let none = call::no_amounts(policy);
+        self.change((policy, subject), &self.statements.reset, &none, &[]).await
     }
 
-    /// Writes `entry` in place of what `seen` says, and carries out the change of the operation's id with it; false if
-    /// the row is another by now.
+    /// Calls a function that changes one row, with the parameters that all of them have around `parameters`.
+    async fn change(
+        &self,
+        (policy, subject): (&Policy, &str),
+        query: &Query,
+        amounts: &[i64],
+        parameters: &[Parameter<'_>],
+    ) -> Result<Reply, Error> {
+        let (stored, now) = (call::stored(subject), self.test_now());
+        let (name, shape) = (policy.name(), policy.shape_bytes());
+        let (text, numbers) = (&*stored, call::numbers(policy, self.now()));
+        let mut all: Vec<Parameter<'_>> = vec![
+            (&name, Type::TEXT),
+            (&text, Type::TEXT),
+            (&shape, Type::BYTEA),
+            (&numbers, Type::INT8_ARRAY),
+            (&amounts, Type::INT8_ARRAY),
+        ];
+        all.extend_from_slice(parameters);
+        all.push((&now, Type::INT8));
+        all.push((&self.lock_timeout, Type::TEXT));
+        let row = self.run_on((name, text), query, &all).await?;
+        self.learn(policy, subject, Reply::read(&row)?).await
+    }
+
+    /// Replaces the row in `seen` by `entry`, with the change of the operation's id, by compare-and-swap. Returns whether it
+    /// did.
     pub(crate) async fn swap(
         &self,
         (policy, subject): (&str, &str),
         entry: &Entry,
         (operation, change): (Option<&Operation<'_>>, IdChange),
-        seen: Answer,
+        seen: Reply,
     ) -> Result<bool, Error> {
         if seen.ids.is_some() {
             return Box::pin(self.swap_3((policy, subject), entry, seen)).await;
         }
         let subject = call::stored(subject);
-        let new = Stored::of(entry);
+        let new = Stored::from_entry(entry);
         let revision = seen.stored.map(|stored| stored.revision);
         let id = operation.and_then(Operation::id).filter(|_| change != IdChange::Nothing);
         let id = id.map(call::stored);
@@ -185,9 +158,9 @@ impl Postgres {
             _ => None,
         };
         let row = self
-            .ask_on(
+            .run_on(
                 (policy, &subject),
-                &self.questions.swap,
+                &self.statements.swap,
                 &[
                     (&policy, Type::TEXT),
                     (&&*subject, Type::TEXT),
@@ -211,31 +184,31 @@ impl Postgres {
         Ok(row.get(0))
     }
 
-    /// Asks `question`, which may wait for the lock of `row`.
-    pub(crate) async fn ask_on(
+    /// Runs `query`, which may wait for the lock of `row`.
+    pub(crate) async fn run_on(
         &self,
         row: (&str, &str),
-        question: &Question,
+        query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
         self.pool
             .in_time(async {
                 let _turn = self.turns.take(row).await;
-                self.pool.ask(question, parameters).await
+                self.pool.ask(query, parameters).await
             })
             .await
     }
 
-    /// The time to decide by, if the test has one.
+    /// Returns the time of the test clock.
     pub(crate) fn test_now(&self) -> Option<i64> {
-        let clock = self.pool.options().decides_by.as_ref()?;
+        let clock = self.pool.options().test_clock.as_ref()?;
         Some(micros(clock.now()))
     }
 
-    /// Where the deciding clock stands, as far as we know.
+    /// Returns the estimated time of the deciding clock.
     fn now(&self) -> Timestamp {
         let options = self.pool.options();
-        if let Some(clock) = &options.decides_by {
+        if let Some(clock) = &options.test_clock {
             return clock.now();
         }
         let ahead = self.ahead.load(Ordering::Relaxed);

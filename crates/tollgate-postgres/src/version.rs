@@ -1,4 +1,4 @@
-//! The version of the schema that a gate works on. Another program may upgrade it at any time.
+//! The version of the schema, which another program may upgrade at any time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ use crate::migrate;
 use crate::options::FORMAT_NEWEST;
 use crate::pool::Pool;
 
-/// The version as it was last read. It never goes back.
+/// The last known version. It never decreases.
 #[derive(Debug)]
 pub(crate) struct Version(AtomicU8);
 
@@ -25,7 +25,7 @@ impl Version {
         self.number() < FORMAT_NEWEST
     }
 
-    /// Reads the version again if it was an old one. Returns whether it still is.
+    /// Reads the version again if it was old. Returns whether it still is.
     pub(crate) async fn is_still_old(&self, pool: &Pool, schema: &str) -> Result<bool, Error> {
         if !self.is_old() {
             return Ok(false);
@@ -35,7 +35,7 @@ impl Version {
             return Ok(true);
         }
         if self.0.swap(FORMAT_NEWEST, Ordering::Relaxed) != FORMAT_NEWEST {
-            tracing::info!(schema, version, "the schema was upgraded; working on it from now on");
+            tracing::info!(schema, version, "the schema was upgraded; using the new version");
         }
         Ok(false)
     }

@@ -1,22 +1,22 @@
-//! What a script is given: numbers of seven bytes each, which it reads without making a table of them.
+//! Arguments of scripts: words of seven bytes, which a script reads without a table.
 //!
-//! Lua hashes every byte of every string it is handed, so that the eighth, which is always nought, would cost time.
+//! Lua hashes every byte of its strings, so the eighth byte, which is always zero, would cost time.
 
 use tollgate::core::{Amounts, Derived};
 use tollgate::{Policy, Timestamp};
 
-/// How many bytes a number has.
+/// The bytes of a word.
 pub(crate) const WORD: usize = 7;
 
-/// Where the limits begin in the first argument: behind the time and four numbers of the verb.
+/// The offset of the limits in the first argument: after the time and four numbers of the script.
 pub(crate) const LIMITS_AT: usize = 5 * WORD;
 
-/// How many bytes a limit of this kind has in the first argument.
+/// Returns the bytes of a limit in the first argument.
 pub(crate) const fn width(kind: u8) -> usize {
     1 + WORD * if kind == 4 { 9 } else { 4 }
 }
 
-/// The rule of a limit, in one byte.
+/// Returns the code of a rule.
 pub(crate) const fn kind(derived: &Derived) -> u8 {
     match derived {
         Derived::Continuous { .. } => 1,
@@ -24,13 +24,13 @@ pub(crate) const fn kind(derived: &Derived) -> u8 {
         Derived::Window { .. } => 3,
         Derived::Calendar { .. } => 4,
         Derived::Slots { .. } => 5,
-        // A rule that this crate does not know yet; scripts refuse it.
+        // An unknown rule, which scripts refuse.
         _ => 0,
     }
 }
 
-/// Stands for the layout `version` of entries and the shape of `policy`, so that a script compares one number: never
-/// nought, and below 2^53. Programs of all machines and times must agree on it.
+/// Hashes the layout `version` and the shape of `policy` to one number for scripts: not zero, and below 2^53. All programs
+/// must agree on it.
 pub(crate) fn digest(policy: &Policy, version: u8) -> u64 {
     let mixed = policy.shape_bytes().chunks(8).fold(u64::from(version), |hash, chunk| {
         let mut bytes = [0; 8];
@@ -41,18 +41,18 @@ pub(crate) fn digest(policy: &Policy, version: u8) -> u64 {
     (mixed >> 11).max(1)
 }
 
-/// When a script decides, and the windows it is sent.
+/// The times that a script gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// The time to decide at; nothing means the server's.
-    pub(crate) told: Option<Timestamp>,
-    /// Whose calendar windows are sent: our best guess of the server's time.
+    /// The deciding time; `None` for the server's.
+    pub(crate) test: Option<Timestamp>,
+    /// The estimated server time, for calendar windows.
     pub(crate) windows_at: Timestamp,
-    /// When the permit was given that is to be settled.
+    /// The time of the permit to settle.
     pub(crate) given_at: Option<Timestamp>,
 }
 
-/// The first argument: the time, four numbers of the verb, and the limits of `policy`, each with what it costs.
+/// Encodes the first argument: the time, four numbers of the script, and the limits of `policy` with their costs.
 pub(crate) fn limits(
     policy: &Policy,
     amounts: &Amounts,
@@ -60,7 +60,7 @@ pub(crate) fn limits(
     numbers: [u64; 4],
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(LIMITS_AT + width(4) * policy.limits().len());
-    put(&mut bytes, &[times.told.map_or(0, Timestamp::as_micros)]);
+    put(&mut bytes, &[times.test.map_or(0, Timestamp::as_micros)]);
     put(&mut bytes, &numbers);
     let mut windows = policy.windows_at(times.windows_at);
     let mut given = times.given_at.map(|given_at| policy.windows_at(given_at));
@@ -96,19 +96,19 @@ pub(crate) fn limits(
     bytes
 }
 
-/// The first argument for a script that does not look at limits.
+/// Encodes the first argument of a script without limits.
 pub(crate) fn bare(times: Times, numbers: [u64; 4]) -> Vec<u8> {
-    words([times.told.map_or(0, Timestamp::as_micros)].into_iter().chain(numbers))
+    words([times.test.map_or(0, Timestamp::as_micros)].into_iter().chain(numbers))
 }
 
-/// Numbers as a script reads them.
+/// Encodes numbers as words.
 pub(crate) fn words(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     numbers.into_iter().for_each(|number| put(&mut bytes, &[number]));
     bytes
 }
 
-/// Appends numbers, all of them below 2^53.
+/// Appends words below 2^53.
 fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
         let [low @ .., _] = number.to_le_bytes();
@@ -116,7 +116,7 @@ fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// The number that begins `bytes`, and what comes after it.
+/// Reads a word, and returns the rest.
 pub(crate) fn first_word(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let ([b0, b1, b2, b3, b4, b5, b6], rest) = bytes.split_first_chunk::<WORD>()?;
     Some((u64::from_le_bytes([*b0, *b1, *b2, *b3, *b4, *b5, *b6, 0]), rest))

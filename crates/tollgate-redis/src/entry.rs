@@ -1,54 +1,54 @@
-//! From what a script answers or keeps to an entry of the core, and back.
+//! Converts between stored fields and entries of the core.
 //!
-//! The layout is described in `lua/head.lua`. Everything that is answered comes from the core, on an entry put together
-//! here, so a script only has to decide what to write.
+//! The layout is described in `lua/head.lua`.
 
+use rmpv::Value;
 use tollgate::core::{
-    Charge, Derived, Entry, Known, Part, Parts, Remembered, SettledPart, SlotPart, bounds,
+    ChargeRecord, Derived, Entry, Known, Part, Parts, Remembered, SettledPart, SlotPart, bounds,
 };
 use tollgate::{Error, ErrorKind, Policy, Timestamp};
 
 use crate::args::{self, WORD, first_word, words};
-use crate::msgpack::{Value, read};
-use crate::older::{IdsBefore, settled_before};
+use crate::previous_format::{IdsBefore, settled_before};
 
-/// The version of the layout that is written. It is the first byte of an entry.
+/// The current version of the layout, the first byte of an entry.
 pub(crate) const VERSION: u8 = 4;
-/// The version before, which is read, and written by [`Options::format`](crate::Options::format): it has no lows, its
-/// settled permits in msgpack, and in fields of the entry the ids of programs that know no other version.
+/// The version before, written with [`Options::format`](crate::Options::format). It has no lows, settled permits in msgpack,
+/// and ids in fields of the entry.
 pub(crate) const VERSION_BEFORE: u8 = 3;
-/// The bytes of how often it was written and of when its key goes; other numbers are words.
+/// The bytes of the write counter and of the expiry; other numbers are words.
 const WRITES: usize = 4;
 const GOES: usize = 6;
-/// Where these begin: behind the version and two words, and until when the entry stays behind that.
+/// Offsets: after the version and two words, and after the write counter.
 const WRITES_AT: usize = 1 + 2 * WORD;
 pub(crate) const STAYS_AT: usize = WRITES_AT + WRITES;
-/// The bytes that version 3 has of ids, behind the writes: how many there are, from how many on they are looked through,
-/// and when the first and the last of them expire.
+/// The bytes of ids in version 3, after the write counter: their number, the number from which on they are scanned, and when
+/// the first and the last of them expire.
 pub(crate) const IDS_BEFORE: usize = 2 + 2 + 2 * WORD;
-/// From how many runs of settled permits on the older ones are in fields of their own, and how many each gets at first.
+/// With more runs of settled permits, older ones are in fields of their own, each with so many at first.
 const RUNS_SPLIT: usize = 128;
 const RUNS_MOVED: usize = RUNS_SPLIT / 2;
 
-/// What was stored for an entry, field by field.
+/// The fields of a stored entry.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Fields {
-    /// The fields of a hash, as it lists them.
-    pub(crate) fn of(listed: Value) -> Result<Self, Error> {
-        let Value::List(listed) = listed else { return Err(corrupt("it is not a list of fields")) };
-        let mut fields = Vec::with_capacity(listed.len() / 2);
-        let mut listed = listed.into_iter();
-        while let Some(name) = listed.next() {
-            let (Value::Bytes(name), Some(Value::Bytes(value))) = (name, listed.next()) else {
-                return Err(corrupt("a field is not text"));
-            };
-            fields.push((name, value));
-        }
-        Ok(Self { fields })
+    /// Parses the listed fields of a hash.
+    pub(crate) fn parse(listed: &[u8]) -> Result<Self, Error> {
+        let unreadable = || corrupt("its fields are unreadable");
+        let listed = match unpack(listed) {
+            Some(Value::Array(listed)) => listed,
+            // Lua has one empty table for lists and maps.
+            Some(Value::Map(map)) if map.is_empty() => Vec::new(),
+            _ => return Err(unreadable()),
+        };
+        let bytes = |value: &Value| value.as_slice().map(<[u8]>::to_vec).ok_or_else(unreadable);
+        let (pairs, []) = listed.as_chunks::<2>() else { return Err(unreadable()) };
+        let fields = pairs.iter().map(|[name, value]| Ok((bytes(name)?, bytes(value)?)));
+        Ok(Self { fields: fields.collect::<Result<_, Error>>()? })
     }
 
     pub(crate) fn get(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
@@ -56,17 +56,17 @@ impl Fields {
         found.map(|(_, value)| value.as_slice())
     }
 
-    /// What every write changes: nobody wrote in between as long as it is the same.
+    /// Returns the field `e`, which every write changes.
     pub(crate) fn hot(&self) -> &[u8] {
         self.get("e").unwrap_or_default()
     }
 
-    /// The policy called `name` that the entry was written under; nothing if there is no entry.
+    /// Returns the policy `name` as the entry was written under; `None` without an entry.
     pub(crate) fn policy(&self, name: &str) -> Result<Option<Policy>, Error> {
         Ok(self.get("p").map(|shape| Policy::from_shape_bytes(name, shape)).transpose()?)
     }
 
-    /// The entry in the numbers it was written with; nothing if there is none.
+    /// Returns the entry in the numbers it was written with.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Option<Entry>, Error> {
         let (Some(shape), Some(hot)) = (self.get("p"), self.get("e")) else { return Ok(None) };
         let known = if shape == policy.shape_bytes() {
@@ -79,12 +79,12 @@ impl Fields {
         Ok(Some(parts.into_entry(&known)?))
     }
 
-    /// What is known of the id that was asked for.
+    /// Returns the record of the requested id.
     pub(crate) fn known(&self) -> Result<Known, Error> {
         known(self.get("k").unwrap_or_default())
     }
 
-    /// The settled permits of an entry whose field `e` is `hot`.
+    /// Parses the settled permits of an entry whose field `e` is `hot`.
     fn settled(&self, hot: &[u8]) -> Result<SettledPart, Error> {
         let Some(settled) = self.get("s").filter(|settled| !settled.is_empty()) else {
             return Ok(SettledPart::default());
@@ -95,8 +95,7 @@ impl Fields {
             all.runs.push((first, last, Timestamp::from_micros(at)));
         };
         if hot.first() == Some(&VERSION_BEFORE) {
-            let numbers = read(settled).and_then(|settled| settled.numbers());
-            let numbers = numbers.ok_or_else(unreadable)?;
+            let numbers = unpack_numbers(settled).ok_or_else(unreadable)?;
             let (floor, runs) = numbers.split_first().unwrap_or((&0, &[]));
             runs.as_chunks().0.iter().copied().for_each(put);
             all.floor = *floor;
@@ -115,8 +114,8 @@ impl Fields {
         Ok(all)
     }
 
-    /// `entry` in place of `old`, in the layout `version`: its key expires in the millisecond `goes`,
-    /// and it stays until `stays` at least.
+    /// Encodes `entry` in place of `old` in the layout `version`. Its key expires in the millisecond `goes`, and not before
+    /// `stays`.
     pub(crate) fn from_entry(
         entry: &Entry,
         old: &Self,
@@ -187,18 +186,18 @@ impl Fields {
         self.fields.iter()
     }
 
-    /// The time of the entry; nothing if there is none.
+    /// Returns the time of the entry.
     pub(crate) fn at(&self) -> Option<Timestamp> {
         let (at, _) = first_word(self.hot().get(1..)?)?;
         Some(Timestamp::from_micros(at))
     }
 
-    /// The version of the layout; nothing if there is no entry.
+    /// Returns the version of the layout.
     pub(crate) fn version(&self) -> Option<u8> {
         self.hot().first().copied()
     }
 
-    /// The word at `place` in the field `e`, if that is of `version`.
+    /// Returns the word at `place` in the field `e`, if the entry has `version`.
     pub(crate) fn word_of(&self, version: u8, place: usize) -> Timestamp {
         let from = self.hot().get(place..).filter(|_| self.version() == Some(version));
         Timestamp::from_micros(from.and_then(first_word).map_or(0, |(word, _)| word))
@@ -220,12 +219,12 @@ impl Fields {
 /// The bytes of the number of runs.
 const COUNT: usize = 4;
 
-/// The name of a field with older runs.
+/// Returns the name of a field with older runs.
 fn older_runs(name: u64) -> Vec<u8> {
     [b"s".to_vec(), words([name])].concat()
 }
 
-/// The fields of settled permits.
+/// Encodes the settled permits.
 fn stored_runs(settled: &SettledPart) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Some(oldest) = settled.runs.first() else { return Vec::new() };
     let run = |run: &(u64, u64, Timestamp)| [run.0, run.1, run.2.as_micros()];
@@ -234,7 +233,7 @@ fn stored_runs(settled: &SettledPart) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (older, newest) = settled.runs.split_at(moved);
     let (mut fields, mut directory) = (Vec::new(), Vec::new());
     for (number, runs) in older.chunks(RUNS_MOVED).enumerate() {
-        // The scripts name theirs by how often the entry was written, which is less.
+        // Scripts use the write counter, which is smaller.
         let name = (1 << 32) + number as u64;
         directory.extend(words(runs.first().into_iter().flat_map(|first| [first.0, name])));
         fields.push((older_runs(name), words(runs.iter().flat_map(run))));
@@ -249,13 +248,13 @@ fn stored_runs(settled: &SettledPart) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields
 }
 
-/// A log behind its length.
+/// Prefixes a log with its length.
 fn measured(log: &[u8]) -> Vec<u8> {
     let length = u32::try_from(log.len()).unwrap_or(u32::MAX);
     [&length.to_le_bytes(), log].concat()
 }
 
-/// Numbers, taken one after another.
+/// A reader of words.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -267,7 +266,7 @@ impl Words<'_> {
         Ok(all)
     }
 
-    /// A number of two bytes.
+    /// Reads a number of two bytes.
     fn short(&mut self) -> Result<u16, Error> {
         let (short, rest) = self.0.split_first_chunk().ok_or_else(|| corrupt("it is cut"))?;
         self.0 = rest;
@@ -279,7 +278,7 @@ impl Words<'_> {
         Ok(())
     }
 
-    /// A log of entries of `N` numbers, behind its length.
+    /// Reads a length-prefixed log of entries of `N` words.
     fn log<const N: usize>(&mut self) -> Result<Vec<[u64; N]>, Error> {
         let cut = self.0.split_first_chunk().and_then(|(length, rest)| {
             let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -290,13 +289,13 @@ impl Words<'_> {
         Words(log).all()
     }
 
-    /// All that is left, as entries of `N` numbers.
+    /// Reads the rest as entries of `N` words.
     fn all<const N: usize>(mut self) -> Result<Vec<[u64; N]>, Error> {
         (0..self.0.len() / (WORD * N)).map(|_| self.take()).collect()
     }
 }
 
-/// The parts of an entry of `policy`, without settled permits, from its field `e`. An answer of a script leaves out the lows.
+/// Parses the field `e` of an entry of `policy`: everything but settled permits. A reply of a script has no lows.
 pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
     let (version, rest) = hot.split_first().ok_or_else(|| corrupt("it is empty"))?;
     let before = *version == VERSION_BEFORE;
@@ -360,20 +359,42 @@ pub(crate) fn parts(policy: &Policy, hot: &[u8]) -> Result<Parts, Error> {
     if hot.0.is_empty() { Ok(parts) } else { Err(corrupt("it is too long")) }
 }
 
-/// What is known of an id whose value is `record`; empty if it has none.
+/// The deepest nesting of lists in msgpack.
+const DEPTH_MAX: usize = 8;
+
+/// Decodes one msgpack value, as `cmsgpack` of Redis writes it.
+fn unpack(mut bytes: &[u8]) -> Option<Value> {
+    let value = rmpv::decode::read_value_with_max_depth(&mut bytes, DEPTH_MAX).ok()?;
+    bytes.is_empty().then_some(value)
+}
+
+/// Decodes a msgpack list of numbers.
+pub(crate) fn unpack_numbers(bytes: &[u8]) -> Option<Vec<u64>> {
+    unpack(bytes)?.as_array()?.iter().map(Value::as_u64).collect()
+}
+
+/// Encodes a msgpack list of numbers, each in as few bytes as possible.
+pub(crate) fn pack_numbers(numbers: &[u64]) -> Vec<u8> {
+    let list = Value::Array(numbers.iter().copied().map(Value::from).collect());
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, &list).expect("writing to memory");
+    bytes
+}
+
+/// Parses the record of an id; empty if it is unknown.
 pub(crate) fn known(record: &[u8]) -> Result<Known, Error> {
     if record.is_empty() {
         return Ok(Known::New);
     }
     let [stamp, at, expires_at, digest] = Words(record).take()?;
     Ok(Known::Before(Remembered {
-        charge: Charge { at: Timestamp::from_micros(at), stamp },
+        charge: ChargeRecord { at: Timestamp::from_micros(at), stamp },
         digest,
         expires_at: Timestamp::from_micros(expires_at),
     }))
 }
 
-/// The value of an id.
+/// Encodes the record of an id.
 pub(crate) fn record(given: &Remembered) -> Vec<u8> {
     let Remembered { charge, digest, expires_at } = given;
     words([charge.stamp, charge.at.as_micros(), expires_at.as_micros(), *digest])
@@ -387,4 +408,30 @@ pub(crate) fn unknown_version(version: u8) -> Error {
     corrupt(&format!(
         "its version is {version} and this program reads {VERSION}; a newer program may have written it"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_packed_as_cmsgpack_does() {
+        let all = [0, 127, 128, 255, 256, 65_535, 65_536, u64::from(u32::MAX), (1 << 53) - 1];
+        assert_eq!(unpack_numbers(&pack_numbers(&all)).unwrap(), all);
+        assert_eq!(pack_numbers(&[7, 200, 256]), [0x93, 7, 0xcc, 200, 0xcd, 1, 0]);
+        assert_eq!(pack_numbers(&(0..769).collect::<Vec<_>>())[..3], [0xdc, 3, 1]);
+        // Non-negative numbers may come as signed ones.
+        let signed = [0x91, 0xd3, 0, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(unpack_numbers(&signed).unwrap(), [(1 << 53) - 1]);
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for bytes in [&[][..], &[0xc0], &[0x91], &[0xdd, 0xff, 0xff, 0xff, 0xff], &[0x01, 0x02]] {
+            assert_eq!(unpack_numbers(bytes), None, "{bytes:?}");
+            assert!(Fields::parse(bytes).is_err(), "{bytes:?}");
+        }
+        assert_eq!(unpack_numbers(&[0x91, 0xd3, 0xff, 0, 0, 0, 0, 0, 0, 0]), None, "negative");
+        assert!(Fields::parse(&[0x80]).is_ok() && Fields::parse(&[0x90]).is_ok());
+    }
 }

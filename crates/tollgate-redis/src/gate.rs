@@ -1,38 +1,39 @@
-//! The gate: each verb is one call of one script.
+//! The gate: each operation is one call of one script.
 //!
-//! A script decides what to write, and answers with the state it decided on; what is said about it comes from the core.
-//! Where the numbers of a policy changed since an entry was written, the script answers with the whole entry, the core
-//! carries it over and decides, and the result replaces the entry if nobody wrote in between.
+//! A script decides what to write, and returns the state it decided on; the core derives the outcome from it. If the numbers
+//! of a policy changed since the entry was written, the script returns the whole entry, the core carries it over and
+//! decides, and the result replaces the entry by compare-and-swap.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use tollgate::clock::SystemClock;
 use tollgate::core::{
     Amounts, Change, Entry, IdChange, Known, Operation, Outcome, apply, apply_older, bounds,
     standings,
 };
-use tollgate::steps::ServerTime;
-use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
+use tollgate::internal::steps::ServerTime;
+use tollgate::{Clock, Error, ErrorKind, Policy, Timestamp};
 
-use crate::answer::{Answer, Status};
 use crate::args::{self, Times};
 use crate::entry::{Fields, corrupt, record, unknown_version};
 use crate::link::{Link, Repeat};
-use crate::older::{IdsBefore, Turns};
 use crate::options::{Options, WINDOW_TRIES_MAX};
+use crate::previous_format::{EntryLocks, IdsBefore};
+use crate::reply::{Reply, Status};
 use crate::script::{self, Script};
 
-/// A gate whose state is in Redis. Many tasks and programs may use one at the same time.
+/// A gate whose state is in Redis, for any number of concurrent tasks and programs.
 #[derive(Debug)]
 pub struct Redis {
     pub(crate) link: Link,
     pub(crate) options: Options,
-    /// By how many microseconds the server's clock was ahead of ours when it last answered.
+    /// The server's clock minus ours at its last reply, in microseconds.
     ahead: AtomicI64,
-    /// The server's time, as replies show it.
+    /// The server's time, learned from replies.
     pub(crate) time: ServerTime,
-    /// What marks the server's data; 0 before the first look.
+    /// The mark of the server's data; 0 before the first check.
     pub(crate) mark: AtomicU64,
-    pub(crate) turns: Turns,
+    pub(crate) locks: EntryLocks,
 }
 
 impl Redis {
@@ -40,31 +41,31 @@ impl Redis {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a wrong url, user or password, [`Unavailable`](ErrorKind::Unavailable) if
-    /// nobody answers there in time.
-    pub async fn connect(options: Options) -> Result<Self, Error> {
+    /// the server does not reply in time.
+    pub async fn open(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;
         let (ahead, time, mark) = (AtomicI64::new(0), ServerTime::new(), AtomicU64::new(0));
-        Ok(Self { link, options, ahead, time, mark, turns: Turns::default() })
+        Ok(Self { link, options, ahead, time, mark, locks: EntryLocks::default() })
     }
 
-    /// The key of a policy's entry for a subject. Programs that look at it must not write it.
+    /// Returns the key of a policy's entry for a subject. Other programs must not write it.
     #[must_use]
     pub fn key(&self, policy: &Policy, subject: &str) -> String {
         self.key_of(policy.name(), subject)
     }
 
     pub(crate) fn key_of(&self, policy: &str, subject: &str) -> String {
-        // A name has no slash, so that no two pairs share a key; what is in braces decides on the slot of a cluster.
+        // A name has no slash, so no two pairs share a key; the text in braces selects the slot of a cluster.
         format!("{}:{{{policy}/{subject}}}", self.options.prefix)
     }
 
-    /// Where the id of an ask is remembered.
+    /// Returns where the id of an ask is stored.
     fn place_of_id(&self, policy: &Policy, subject: &str, id: Option<&str>) -> IdPlace {
         match id {
             None => IdPlace::Nowhere,
             Some(id) if self.options.cluster => IdPlace::Field(format!("k{id}")),
-            // The length of the subject keeps two pairs of a subject and an id apart.
+            // The length of the subject keeps pairs of a subject and an id distinct.
             Some(id) => IdPlace::Key(format!(
                 "{}:id{}:{{{}/{subject}}}{id}",
                 self.options.prefix,
@@ -75,22 +76,22 @@ impl Redis {
     }
 
     pub(crate) fn times(&self, given_at: Option<Timestamp>) -> Times {
-        let told = self.options.told_time.as_ref().map(|clock| clock.now());
+        let test = self.options.test_clock.as_ref().map(|clock| clock.now());
         let ahead = self.ahead.load(Ordering::Relaxed);
         let guessed = || SystemClock.now().as_micros().saturating_add_signed(ahead);
-        let windows_at = told.unwrap_or_else(|| Timestamp::from_micros(guessed()));
-        Times { told, windows_at, given_at }
+        let windows_at = test.unwrap_or_else(|| Timestamp::from_micros(guessed()));
+        Times { test, windows_at, given_at }
     }
 
     fn learn_clock(&self, now: Timestamp) {
-        if self.options.told_time.is_none() {
+        if self.options.test_clock.is_none() {
             let (theirs, ours) = (now.as_micros(), SystemClock.now().as_micros());
             self.ahead.store(theirs.cast_signed() - ours.cast_signed(), Ordering::Relaxed);
         }
     }
 
-    /// Runs `script`, again with other windows while the server's clock is in another one.
-    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Answer, Error> {
+    /// Runs a script, and repeats it with other calendar windows while the server's clock is in another window.
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Reply, Error> {
         let (key, shape) = (self.key(call.policy, call.subject), call.policy.shape_bytes());
         let id = self.place_of_id(call.policy, call.subject, call.id);
         let mut times = self.times(call.given_at);
@@ -99,41 +100,41 @@ impl Redis {
             let mut all: Vec<&[u8]> = vec![&args, shape];
             all.extend(call.list.as_deref());
             all.extend(id.field());
-            let answer = self.link.run(call.script, &id.keys(&key), &all, call.repeat).await?;
-            let answer = Answer::read(answer)?;
-            self.check_time(call, &key, &answer).await?;
-            self.learn_clock(answer.now);
-            match answer.status {
+            let reply = self.link.run(call.script, &id.keys(&key), &all, call.repeat).await?;
+            let reply = Reply::read(reply)?;
+            self.check_time(call, &key, &reply).await?;
+            self.learn_clock(reply.now);
+            match reply.status {
                 Status::OtherWindow => {
-                    let at = answer.number().ok_or_else(|| corrupt("it has no time"))?;
+                    let at = reply.number().ok_or_else(|| corrupt("it has no time"))?;
                     times.windows_at = Timestamp::from_micros(at);
                 }
                 Status::Version => {
-                    return Err(unknown_version(answer.extra().first().copied().unwrap_or(0)));
+                    return Err(unknown_version(reply.extra().first().copied().unwrap_or(0)));
                 }
                 _ => {
-                    match answer.status {
+                    match reply.status {
                         Status::Done => self.link.replicated(&key).await?,
-                        Status::Same if call.is_repeat(&answer) => {
+                        Status::Same if call.is_repeat(&reply) => {
                             self.link.replicated_before(&key).await?;
                         }
                         _ => {}
                     }
-                    return Ok(answer);
+                    return Ok(reply);
                 }
             }
         }
         Err(Error::new(
             ErrorKind::Contended,
-            "redis: the server's clock jumped between calendar windows; ask again",
+            "redis: the server's clock jumped between calendar windows; retry",
         ))
     }
 
-    /// Lets the core decide `operation` on the whole entry, and replaces the entry if it changed.
+    /// Decides `operation` in the core on the whole entry, and replaces the entry by compare-and-swap.
     pub(crate) async fn carried(
         &self,
         operation: Operation<'_>,
-        first: Answer,
+        first: Reply,
     ) -> Result<Outcome, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
         let (key, id) = (self.key(policy, subject), self.place_of(&operation));
@@ -142,24 +143,24 @@ impl Redis {
             Operation::Reset { .. } => IdsBefore::ForgetAll,
             _ => IdsBefore::Stay,
         };
-        let mut answer = first;
+        let mut reply = first;
         for _ in 0..self.tries_max() {
-            let fields = answer.fields()?;
+            let fields = reply.fields()?;
             let older = self.writes_older(&fields);
             let policy = if older { policy.with_exact_logs() } else { policy };
             let apply = if older { apply_older } else { apply };
             let stored = fields.entry(policy)?;
-            let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, answer.now));
+            let mut entry = stored.unwrap_or_else(|| Entry::fresh(policy, reply.now));
             let known = fields.known()?;
             let known =
                 if self.is_older() { known.unless_settled(&operation, &entry) } else { known };
-            let applied = apply(&operation, &mut entry, known, answer.now)?;
+            let applied = apply(&operation, &mut entry, known, reply.now)?;
             if applied.change == Change::Nothing {
                 let decides = matches!(
                     operation,
                     Operation::Acquire(_) | Operation::Charge(_) | Operation::Standing { .. }
                 );
-                // Any other operation was done before.
+                // Any other operation was carried out before.
                 if !decides || matches!(known, Known::Before(_)) {
                     self.link.replicated_before(&key).await?;
                 }
@@ -168,31 +169,31 @@ impl Redis {
             if self.replace(&key, &id, &fields, &entry, applied.id, ids).await? {
                 return Ok(applied.outcome);
             }
-            answer = self.whole(&key, &id).await?;
+            reply = self.whole(&key, &id).await?;
         }
         Err(Error::new(
             ErrorKind::Contended,
             format!(
-                "redis: {} others changed {} while its policy or its format changed; ask again",
+                "redis: {} concurrent changes of {} while its policy or its format changed; retry",
                 self.tries_max(),
                 self.described(&key)
             ),
         ))
     }
 
-    /// Everything that is stored for an entry, and what is known of one id.
-    pub(crate) async fn whole(&self, key: &str, id: &IdPlace) -> Result<Answer, Error> {
+    /// Reads the whole entry, and the record of one id.
+    pub(crate) async fn whole(&self, key: &str, id: &IdPlace) -> Result<Reply, Error> {
         let args = args::bare(self.times(None), [0; 4]);
         let all = [&args, b"".as_slice(), b"", id.field().unwrap_or_default()];
-        let answer = self.link.run(&script::WHOLE, &id.keys(key), &all, Repeat::Safe).await?;
-        Answer::read(answer)
+        let reply = self.link.run(&script::WHOLE, &id.keys(key), &all, Repeat::Safe).await?;
+        Reply::read(reply)
     }
 
     pub(crate) fn place_of(&self, operation: &Operation<'_>) -> IdPlace {
         self.place_of_id(operation.policy(), operation.subject(), operation.id())
     }
 
-    /// Writes `entry` and what is to be done with its ids if what is stored is still `old`; whether it did.
+    /// Writes `entry` and the changes of its ids if the stored entry is still `old`. Returns whether it did.
     pub(crate) async fn replace(
         &self,
         key: &str,
@@ -208,12 +209,12 @@ impl Redis {
             IdChange::Remember(given) => (given.expires_at, record(given), 1),
             IdChange::Forget => (Timestamp::EPOCH, Vec::new(), 2),
         };
-        // A field of an id lives no longer than the entry.
+        // The field of an id lives no longer than the entry.
         let stays = if id.field().is_some() { remembered } else { Timestamp::EPOCH };
-        let [goes, id_goes] = if times.told.is_some() {
+        let [goes, id_goes] = if times.test.is_some() {
             [0; 2]
         } else {
-            // A carried entry stays a while longer than it has to; the next write sets its true end.
+            // The next write sets the exact expiry.
             let goes = self.stays_until(entry).max(old.stays()).max(stays);
             [goes, remembered].map(|end| end.as_micros().div_ceil(1_000))
         };
@@ -229,15 +230,15 @@ impl Redis {
         for (name, value) in new.iter() {
             all.extend([name.as_slice(), value.as_slice()]);
         }
-        let answer = self.link.run(&script::REPLACE, &id.keys(key), &all, Repeat::Unsafe).await?;
-        let done = Answer::read(answer)?.status == Status::Done;
+        let reply = self.link.run(&script::REPLACE, &id.keys(key), &all, Repeat::Unsafe).await?;
+        let done = Reply::read(reply)?.status == Status::Done;
         if done {
             self.link.replicated(key).await?;
         }
         Ok(done)
     }
 
-    /// A time from which on the entry says what an absent one says.
+    /// Returns a time from which on the entry equals an absent one.
     fn stays_until(&self, entry: &Entry) -> Timestamp {
         let standings = standings(entry, entry.at());
         let full = standings.iter().filter_map(|standing| standing.full_at);
@@ -245,7 +246,7 @@ impl Redis {
         let closed = parts.closed.iter().map(|(_, until)| *until);
         let settled = parts.settled.runs.iter().map(|run| run.2 + bounds::PERMIT_TTL);
         let changed = parts.changed.map(|(_, at)| at + bounds::PERMIT_TTL);
-        // A calendar's late part counts in its next window, and a slot or a window may end after its limit is full.
+        // The late part of a calendar counts in the next window, and slots and windows may end after the limit is full.
         let borders = entry.policy().windows_at(entry.at()).flatten().map(|[_, next]| next.end);
         let stamps = [Timestamp::from_micros(parts.next_stamp)];
         let all = full.chain(closed).chain(settled).chain(borders).chain(stamps).chain(changed);
@@ -253,7 +254,7 @@ impl Redis {
     }
 }
 
-/// Where an id is remembered: in a key of its own, or on a cluster in a field of its entry.
+/// Where an id is stored: in a key of its own, or on a cluster in a field of its entry.
 #[derive(Debug)]
 pub(crate) enum IdPlace {
     Nowhere,
@@ -269,7 +270,7 @@ impl IdPlace {
         }
     }
 
-    /// The keys of a script on the entry `key`.
+    /// Returns the keys of a script on the entry `key`.
     fn keys<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
         match self {
             Self::Key(id) => vec![key, id.as_str()],
@@ -278,14 +279,14 @@ impl IdPlace {
     }
 }
 
-/// What it means if a call changes nothing.
+/// The meaning of a call that changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
-    /// It never does.
+    /// It never changes anything.
     Reading,
-    /// It was refused, or its id is known.
+    /// It was denied, or its id is known.
     Decision,
-    /// It was done before.
+    /// It was carried out before.
     Repeat,
 }
 
@@ -295,14 +296,14 @@ pub(crate) struct Call<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) subject: &'a str,
     pub(crate) amounts: Amounts,
-    /// When the permit was given that is to be settled.
+    /// The time of the permit to settle.
     pub(crate) given_at: Option<Timestamp>,
-    /// The id that the call may remember, recognise or forget.
+    /// The id that the call may store, recognise or remove.
     pub(crate) id: Option<&'a str>,
     pub(crate) repeat: Repeat,
-    /// What it means if the call changes nothing.
+    /// The meaning of a call that changes nothing.
     pub(crate) unchanged: Unchanged,
-    /// Four numbers whose meaning is the verb's, and for some verbs one more per limit.
+    /// Four numbers of the script, and for some scripts one more per limit.
     pub(crate) numbers: [u64; 4],
     pub(crate) list: Option<Vec<u8>>,
 }
@@ -313,7 +314,7 @@ impl<'a> Call<'a> {
         std::ptr::eq(self.script, &*script::STANDING)
     }
 
-    /// A call without costs or further arguments that may be repeated.
+    /// Creates a repeatable call without costs or further arguments.
     pub(crate) fn new(script: &'a Script, policy: &'a Policy, subject: &'a str) -> Self {
         Self {
             script,
@@ -329,11 +330,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether `answer`, which changed nothing, says that an earlier call made the change.
-    fn is_repeat(&self, answer: &Answer) -> bool {
+    /// Whether an earlier call made the change, given a reply without one.
+    fn is_repeat(&self, reply: &Reply) -> bool {
         match self.unchanged {
             Unchanged::Reading => false,
-            Unchanged::Decision => matches!(answer.known(), Ok(Known::Before(_))),
+            Unchanged::Decision => matches!(reply.known(), Ok(Known::Before(_))),
             Unchanged::Repeat => true,
         }
     }

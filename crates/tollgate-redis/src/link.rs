@@ -1,4 +1,4 @@
-//! The way to the server: one connection that many callers share, and that comes back by itself.
+//! The shared connection to the server, which reconnects automatically.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,16 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, ServerErrorKind, TlsCertificates};
-use tollgate::{Error, ErrorKind, Span, SystemClock, within};
+use tollgate::clock::SystemClock;
+use tollgate::internal::timeout;
+use tollgate::{Error, ErrorKind, Span};
 
-use crate::fault;
+use crate::error;
 use crate::node::{Node, Reason, is_other_server};
 use crate::options::{Options, REPLICA_SHARE};
 use crate::script::Script;
 
-/// How often the client of a cluster follows a redirection or asks for the new map of slots.
+/// The most redirections and slot map refreshes per call of the cluster client.
 const REDIRECTIONS_MAX: u32 = 8;
 
 /// A connection to a server or a cluster.
@@ -34,12 +36,12 @@ enum Connection {
     Cluster(ClusterConnection),
 }
 
-/// Whether a call that may have been carried out can be sent again without harm.
+/// Whether a call without a reply may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// The second time changes nothing.
+    /// Idempotent.
     Safe,
-    /// It might be charged twice.
+    /// It may charge twice.
     Unsafe,
 }
 
@@ -47,27 +49,27 @@ impl Link {
     pub(crate) async fn connect(options: &Options) -> Result<Self, Error> {
         let is_tls = options.sentinel.as_ref().is_some_and(|sentinel| sentinel.tls);
         if is_tls || options.urls.iter().any(|url| url.starts_with("rediss://")) {
-            // A program that has chosen its own cryptography keeps it.
+            // Keeps a provider that the program has installed.
             drop(rustls::crypto::ring::default_provider().install_default());
         }
         let servers = options.shown();
-        fault::check_authority(options.authority.as_deref())?;
+        error::check_authority(options.authority.as_deref())?;
         let connect = async {
             if options.cluster {
-                cluster(options).await.map_err(|error| fault::fault(error, "connect", &servers))
+                cluster(options).await.map_err(|error| error::describe(error, "connect", &servers))
             } else {
                 Ok(Connection::Single(Arc::new(Node::connect(options).await?)))
             }
         };
-        let connection = within(&SystemClock, options.connect_timeout(), connect).await;
+        let connection = timeout(&SystemClock, options.connect_timeout(), connect).await;
         let connection = connection
-            .unwrap_or_else(|| Err(fault::no_connection(&servers, options.connect_timeout())))?;
+            .unwrap_or_else(|| Err(error::no_connection(&servers, options.connect_timeout())))?;
         let (timeout, wait_replicas) = (options.attempt_timeout, options.wait_replicas);
         let attempts_max = options.attempts_max;
         Ok(Self { connection, servers, timeout, attempts_max, wait_replicas })
     }
 
-    /// Runs `script` on `keys`, all of one slot, and returns what it answered.
+    /// Runs `script` on `keys` of one slot, and returns its reply.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -78,13 +80,13 @@ impl Link {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match within(&SystemClock, self.timeout, self.attempt(script, keys, args)).await {
-                Some(Ok(answer)) => return Ok(answer),
+            match timeout(&SystemClock, self.timeout, self.attempt(script, keys, args)).await {
+                Some(Ok(reply)) => return Ok(reply),
                 Some(Err(error))
                     if attempts < self.attempts_max
                         && repeat == Repeat::Safe
                         && error.is_connection_dropped() => {}
-                other => return self.answer(other, script.verb),
+                other => return self.reply(other, script.verb),
             }
         }
     }
@@ -96,7 +98,7 @@ impl Link {
         args: &[&[u8]],
     ) -> RedisResult<Vec<u8>> {
         match self.query(command("EVALSHA", &script.sha, keys, args)).await {
-            // After a start, a failover or SCRIPT FLUSH. It was not run, so sending it whole is no repeat.
+            // After a restart, a failover or SCRIPT FLUSH. The script did not run, so EVAL is not a repeat.
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.query(command("EVAL", &script.source, keys, args)).await
             }
@@ -104,7 +106,7 @@ impl Link {
         }
     }
 
-    /// Sends `command`. A server that is not the primary any more did not execute it, so it is sent to the primary.
+    /// Sends `command`, and sends it to the new primary if a demoted server refused it.
     async fn query<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<T> {
         let node = match &self.connection {
             Connection::Single(node) => node,
@@ -124,16 +126,16 @@ impl Link {
             Err(error) => {
                 if error.is_io_error() {
                     node.suspect();
-                } else if fault::is_refused(&error) {
+                } else if error::is_refused(&error) {
                     node.forget_login(generation);
                 }
                 Err(error)
             }
-            answer => answer,
+            reply => reply,
         }
     }
 
-    /// Fails unless the server is a primary, and connects to the primary if it is not. A cluster knows its primaries.
+    /// Connects to the primary if the server is not one. A cluster knows its primaries.
     pub(crate) async fn check_primary(&self) -> Result<(), Error> {
         let Connection::Single(node) = &self.connection else { return Ok(()) };
         let check = async {
@@ -142,32 +144,32 @@ impl Link {
                 Err(error) if is_other_server(&error) => {
                     if node.renew(generation, Reason::Refused).await { Ok(()) } else { Err(error) }
                 }
-                answer => answer,
+                reply => reply,
             }
         };
-        self.answer(within(&SystemClock, self.timeout, check).await, "read the role")
+        self.reply(timeout(&SystemClock, self.timeout, check).await, "read the role")
     }
 
-    /// The answer to a call that had the attempt's timeout.
-    fn answer<T>(&self, answer: Option<RedisResult<T>>, doing: &str) -> Result<T, Error> {
-        match answer {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(fault::fault(error, doing, &self.servers)),
+    /// Maps the result of a call with the attempt's timeout.
+    fn reply<T>(&self, reply: Option<RedisResult<T>>, doing: &str) -> Result<T, Error> {
+        match reply {
+            Some(Ok(reply)) => Ok(reply),
+            Some(Err(error)) => Err(error::describe(error, doing, &self.servers)),
             None => {
                 if let Connection::Single(node) = &self.connection {
                     node.suspect();
                 }
-                Err(fault::too_slow(doing, &self.servers, self.timeout))
+                Err(error::too_slow(doing, &self.servers, self.timeout))
             }
         }
     }
 
-    /// Waits until as many replicas as wanted have what was written to `key` on this connection.
+    /// Waits until enough replicas have the last write to `key` on this connection.
     pub(crate) async fn replicated(&self, key: &str) -> Result<(), Error> {
         self.wait_for_replicas(key, false).await
     }
 
-    /// As [`replicated`](Self::replicated), for what an earlier call wrote, perhaps on another connection.
+    /// As [`replicated`](Self::replicated), for a write of an earlier call, perhaps on another connection.
     pub(crate) async fn replicated_before(&self, key: &str) -> Result<(), Error> {
         self.wait_for_replicas(key, true).await
     }
@@ -176,16 +178,16 @@ impl Link {
         if self.wait_replicas == 0 {
             return Ok(());
         }
-        // The server answers before we give up on it.
+        // The server replies before the timeout.
         let patience = Span::from_micros(self.timeout.as_micros() / REPLICA_SHARE);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wait_replicas).arg(patience.as_millis_ceil());
-        // Newer servers wait for the last write of the connection alone, so one is made that comes after the earlier call's.
+        // Newer servers only wait for the last write of the connection, so one is made after the earlier call's.
         let mut touch = redis::cmd("SET");
         touch.arg(format!("{key}wait")).arg(1).arg("PX").arg(self.timeout.as_millis_ceil());
         let wait = self.wait(wait, before.then_some(touch), key);
-        let reached = within(&SystemClock, self.timeout, wait).await;
-        let reached = self.answer(reached, "wait for replicas")?;
+        let reached = timeout(&SystemClock, self.timeout, wait).await;
+        let reached = self.reply(reached, "wait for replicas")?;
         if reached < i64::from(self.wait_replicas) {
             return Err(Error::new(
                 ErrorKind::Unavailable,
@@ -214,43 +216,43 @@ impl Link {
                 if let Some(touch) = touch {
                     touch.query_async::<()>(&mut connection).await?;
                 }
-                // To the node that has the key.
+                // To the node of the key.
                 let route = Route::new(slot(key), SlotAddr::Master);
                 let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-                let answer = connection.route_command(wait, routing).await?;
-                redis::from_redis_value(answer).map_err(RedisError::from)
+                let reply = connection.route_command(wait, routing).await?;
+                redis::from_redis_value(reply).map_err(RedisError::from)
             }
         }
     }
 
-    /// Runs `command` on the node that has `slot`; any node where there is only one.
+    /// Runs `command` on the node of `slot`.
     pub(crate) async fn at_slot<T: FromRedisValue>(
         &self,
         command: Cmd,
         slot: u16,
         doing: &str,
     ) -> Result<T, Error> {
-        let answer = async {
+        let reply = async {
             match self.connection.clone() {
                 Connection::Single(_) => self.query(command).await,
                 Connection::Cluster(mut connection) => {
                     let route = Route::new(slot, SlotAddr::Master);
                     let routing =
                         RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-                    let answer = connection.route_command(command, routing).await?;
-                    redis::from_redis_value(answer).map_err(RedisError::from)
+                    let reply = connection.route_command(command, routing).await?;
+                    redis::from_redis_value(reply).map_err(RedisError::from)
                 }
             }
         };
-        self.answer(within(&SystemClock, self.timeout, answer).await, doing)
+        self.reply(timeout(&SystemClock, self.timeout, reply).await, doing)
     }
 
-    /// One slot of each node; any slot where there is only one node.
+    /// Returns one slot of each node.
     pub(crate) async fn slot_of_each_node(&self) -> Result<Vec<u16>, Error> {
         let Connection::Cluster(_) = self.connection else { return Ok(vec![0]) };
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        // Ranges of slots, each with its first and last slot and its nodes, the master first.
+        // Ranges of slots, each with its first slot, its last slot and its nodes, the master first.
         let ranges: Vec<(u16, u16, redis::Value)> = self
             .at_slot::<Vec<Vec<redis::Value>>>(command, 0, "list the nodes")
             .await?
@@ -274,7 +276,7 @@ impl Link {
         Ok(slots)
     }
 
-    /// Whether the server answers.
+    /// Checks that the server replies.
     pub(crate) async fn ping(&self) -> Result<(), Error> {
         let ping = async {
             let command = redis::cmd("PING");
@@ -285,9 +287,9 @@ impl Link {
                 }
             }
         };
-        let answer: Option<RedisResult<redis::Value>> =
-            within(&SystemClock, self.timeout, ping).await;
-        self.answer(answer, "ping").map(|_| ())
+        let reply: Option<RedisResult<redis::Value>> =
+            timeout(&SystemClock, self.timeout, ping).await;
+        self.reply(reply, "ping").map(|_| ())
     }
 }
 
@@ -306,7 +308,7 @@ fn command(name: &str, script: &str, keys: &[&str], args: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The slot of a cluster that has `key`: the CRC-16 (XMODEM) of what stands in its first braces.
+/// Returns the cluster slot of `key`: the CRC-16 (XMODEM) of the text in its first braces.
 pub(crate) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let crc = tag.filter(|tag| !tag.is_empty()).unwrap_or(key).bytes().fold(0_u16, |crc, byte| {
@@ -341,7 +343,7 @@ pub(crate) fn certificates(options: &Options) -> Option<TlsCertificates> {
 mod tests {
     use super::slot;
 
-    /// As CLUSTER KEYSLOT answers.
+    /// As CLUSTER KEYSLOT replies.
     #[test]
     fn slots_are_those_of_the_server() {
         assert_eq!(slot("123456789"), 0x31c3);

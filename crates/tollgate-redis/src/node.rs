@@ -1,11 +1,10 @@
-//! The connection to the primary: by one address, or by Sentinel, and found again after a failover.
+//! The connection to the primary, by address or by Sentinel, also after a failover.
 //!
-//! A connection to a server that was demoted stays open, and every write on it is refused. So a reply that says that the
-//! server is not a primary that takes commands drops the connection; the address is resolved again, or Sentinel is asked
-//! again, and the new server's role is checked before it is used.
+//! A connection to a demoted server stays open and refuses writes. On such a reply the connection is dropped, the address is
+//! resolved or Sentinel is queried again, and the role of the new server is checked.
 #![allow(
     clippy::disallowed_types,
-    reason = "the lock is held while a connection is made, so that one call makes it"
+    reason = "held across await, so that one call makes the connection"
 )]
 
 use std::fmt;
@@ -19,28 +18,29 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::Mutex;
-use tollgate::{Clock, Error, ErrorKind, Span, SystemClock, Timestamp, within};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock, Error, ErrorKind, Span, Timestamp};
 
-use crate::fault;
+use crate::error;
 use crate::link::certificates;
 use crate::options::{Login, Options, RENEW_PAUSE};
 
-/// How often the manager tries again to connect before it says that it could not; the next call tries again anyway.
+/// Retries of the manager; the next call reconnects anyway.
 const CONNECT_RETRIES_MAX: usize = 0;
-/// How many calls may wait to be written to one connection.
+/// The most queued calls per connection.
 const CALLS_QUEUED_MAX: usize = 1_024;
 
 /// A connection to the primary, which is replaced after a failover.
 pub(crate) struct Node {
     options: Options,
     current: RwLock<Arc<Current>>,
-    /// Locked while a connection is made; when the last attempt ended.
+    /// The end of the last reconnection; locked during one.
     renewing: Mutex<Timestamp>,
-    /// Whether the primary may be elsewhere by now.
+    /// Whether the primary may have changed.
     suspect: AtomicBool,
-    /// Whether the user may not call ROLE.
+    /// Whether ROLE is forbidden for the user.
     role_is_hidden: AtomicBool,
-    /// The sentinel that answered last.
+    /// The sentinel that replied last.
     sentinel: AtomicUsize,
 }
 
@@ -55,7 +55,8 @@ impl Node {
         let sentinel = AtomicUsize::new(0);
         let info = locate(options, &sentinel, options.connect_timeout()).await?;
         let manager = open(options, info.clone()).await;
-        let manager = manager.map_err(|error| fault::fault(error, "connect", &options.shown()))?;
+        let manager =
+            manager.map_err(|error| error::describe(error, "connect", &options.shown()))?;
         Ok(Self {
             options: options.clone(),
             current: RwLock::new(Arc::new(Current { generation: 0, info, manager })),
@@ -70,7 +71,7 @@ impl Node {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The connection and its generation. With Sentinel, a primary that did not answer the last time is looked up first.
+    /// Returns the connection and its generation. With Sentinel, looks up a primary that did not reply before.
     pub(crate) async fn connection(&self) -> (ConnectionManager, u64) {
         if self.suspect.load(Ordering::Relaxed) {
             self.renew(self.current().generation, Reason::Silent).await;
@@ -79,12 +80,12 @@ impl Node {
         (current.manager.clone(), current.generation)
     }
 
-    /// The primary did not answer. A connection by one address is made anew by its manager; Sentinel has to be asked.
+    /// Records that the primary did not reply. With Sentinel, the next call looks up the primary.
     pub(crate) fn suspect(&self) {
         self.suspect.store(self.options.sentinel.is_some(), Ordering::Relaxed);
     }
 
-    /// Replaces the connection of `generation`, unless another call did. Returns whether there is another one now.
+    /// Replaces the connection of `generation`, unless another call did. Returns whether it was replaced.
     pub(crate) async fn renew(&self, generation: u64, reason: Reason) -> bool {
         let mut tried_at = self.renewing.lock().await;
         let current = self.current();
@@ -103,7 +104,7 @@ impl Node {
                 let Some((info, manager)) = found else { return false };
                 tracing::warn!(
                     server = %info.addr(),
-                    "redis: the server is not the primary any more; connected to the primary again"
+                    "redis: the server is no longer the primary; reconnected to the primary"
                 );
                 self.replace(Current { generation: generation + 1, info, manager });
                 true
@@ -119,7 +120,7 @@ impl Node {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
-    /// The server refused the login of `generation`. Its manager keeps answering so; another one logs in with the next call.
+    /// Replaces the manager of `generation` after a refused login, so that the next call logs in again.
     pub(crate) fn forget_login(&self, generation: u64) {
         let current = self.current();
         if current.generation == generation
@@ -130,7 +131,7 @@ impl Node {
         }
     }
 
-    /// Connects to the primary; nothing if the connection that there is leads to it.
+    /// Connects to the primary; `None` if the current connection already leads to it.
     async fn find(
         &self,
         current: &Current,
@@ -142,14 +143,14 @@ impl Node {
         }
         let servers = self.options.shown();
         let manager = open(&self.options, info.clone()).await;
-        let manager = manager.map_err(|error| fault::fault(error, "connect", &servers))?;
+        let manager = manager.map_err(|error| error::describe(error, "connect", &servers))?;
         self.check_role(manager.clone())
             .await
-            .map_err(|error| fault::fault(error, "connect", &servers))?;
+            .map_err(|error| error::describe(error, "connect", &servers))?;
         Ok(Some((info, manager)))
     }
 
-    /// Fails unless the server is a primary. A user who may not call ROLE is not asked again.
+    /// Fails unless the server is a primary, or ROLE is forbidden for the user.
     pub(crate) async fn check_role(&self, mut connection: ConnectionManager) -> RedisResult<()> {
         if self.role_is_hidden.load(Ordering::Relaxed) {
             return Ok(());
@@ -186,13 +187,13 @@ impl fmt::Debug for Node {
 /// Why a connection is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The server said that it is not a primary that takes commands.
+    /// The server is not a writable primary.
     Refused,
-    /// The server did not answer.
+    /// The server did not reply.
     Silent,
 }
 
-/// Whether `error` says that the command was not executed because the server is not a primary that takes commands.
+/// Whether the command was not executed because the server is not a writable primary.
 pub(crate) fn is_other_server(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -206,7 +207,7 @@ async fn open(options: &Options, info: ConnectionInfo) -> RedisResult<Connection
     ConnectionManager::new_with_config(client_of(options, info)?, config(options)).await
 }
 
-/// The same, connected by the first call.
+/// As [`open`], but connects on the first call.
 fn open_lazily(options: &Options, info: ConnectionInfo) -> RedisResult<ConnectionManager> {
     ConnectionManager::new_lazy_with_config(client_of(options, info)?, config(options))
 }
@@ -231,13 +232,13 @@ fn client(options: &Options, info: ConnectionInfo, is_tls: bool) -> RedisResult<
     }
 }
 
-/// Where the primary is: at the url, or where Sentinel says.
+/// Locates the primary by URL or by Sentinel.
 async fn locate(
     options: &Options,
     last: &AtomicUsize,
     timeout: Span,
 ) -> Result<ConnectionInfo, Error> {
-    let invalid = |error| fault::fault(error, "connect", &options.shown());
+    let invalid = |error| error::describe(error, "connect", &options.shown());
     let Some(sentinel) = &options.sentinel else {
         let url = options.urls.first().map_or("", String::as_str);
         let info = url.into_connection_info().map_err(invalid)?;
@@ -246,13 +247,13 @@ async fn locate(
         return Ok(info.set_redis_settings(settings));
     };
     let count = options.urls.len().max(1);
-    // One sentinel that does not answer leaves time for the others.
+    // Leaves time for the other sentinels if one does not reply.
     let share = Span::from_micros(timeout.as_micros() / (count as u64 + 1));
     let first = last.load(Ordering::Relaxed);
     let (mut unknown, mut why) = (false, String::new());
     for place in (0..count).map(|step| (first + step) % count) {
         let Some(address) = options.urls.get(place) else { continue };
-        let asked = within(&SystemClock, share, ask(options, address)).await;
+        let asked = tollgate::internal::timeout(&SystemClock, share, ask(options, address)).await;
         match asked {
             Some(Ok(Some((host, port)))) => {
                 last.store(place, Ordering::Relaxed);
@@ -264,7 +265,7 @@ async fn locate(
             }
             Some(Ok(None)) => unknown = true,
             Some(Err(error)) => why = format!(" ({address}: {error})"),
-            None => why = format!(" ({address}: no answer within {share})"),
+            None => why = format!(" ({address}: no reply within {share})"),
         }
     }
     let (master, servers) = (&sentinel.master, options.shown());
@@ -285,7 +286,7 @@ async fn locate(
     })
 }
 
-/// The primary that the sentinel at `address` knows.
+/// Queries the sentinel at `address` for the primary.
 async fn ask(options: &Options, address: &str) -> RedisResult<Option<(String, u16)>> {
     let Some(sentinel) = &options.sentinel else { return Ok(None) };
     let (host, port) = split(address).ok_or_else(|| {
@@ -308,7 +309,7 @@ fn addr(host: String, port: u16, tls: bool) -> ConnectionAddr {
     }
 }
 
-/// Host and port of `host:port`; an address of IPv6 is in brackets.
+/// Splits `host:port`, where an IPv6 address is in brackets.
 pub(crate) fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -1,46 +1,44 @@
-//! How to reach Redis, and every bound of this crate by name.
+//! The options of the store, and every bound of this crate.
 
 use std::fmt;
 use std::sync::Arc;
 
 use redis::IntoConnectionInfo as _;
-use tollgate::{Clock, Error, ErrorKind, Observer, Span};
+use tollgate::observe::Observer;
+use tollgate::{Clock, Error, ErrorKind, Span};
 
 use crate::entry::{VERSION, VERSION_BEFORE};
 
-/// How long one attempt may take before the answer is [`Unavailable`](tollgate::ErrorKind::Unavailable). Short on
-/// purpose: a slow store is as bad as a dead one.
+/// Default timeout of one attempt, after which the error is [`TimedOut`](tollgate::ErrorKind::TimedOut).
 pub const ATTEMPT_TIMEOUT: Span = Span::from_millis(500);
 
-/// How long it may take to get a connection, if an attempt may not take longer still. Reading the certificates of the machine
-/// takes a while, and a call that waits for a connection gives up when its attempt is over.
+/// Timeout of a connection attempt, unless attempts may take longer. Reading the system's certificates takes a while; a call
+/// that waits for a connection gives up after its own timeout.
 pub const CONNECT_TIMEOUT: Span = Span::from_secs(10);
 
-/// How often a call that may be repeated safely is sent when its connection is lost, unless told otherwise.
+/// Default number of attempts of an idempotent call whose connection is lost.
 pub const ATTEMPTS_MAX: usize = 3;
 
-/// A write may take this part of the attempt's timeout to reach as many replicas as [`Options::wait_replicas`] asks
-/// for: a half.
+/// The divisor of the attempt's timeout that a write may take to reach [`Options::wait_replicas`]: a half.
 pub const REPLICA_SHARE: u64 = 2;
 
-/// How often an entry whose policy changed is decided again because somebody wrote in between. Then the answer is
+/// The most compare-and-swap attempts on an entry whose policy changed, after which the error is
 /// [`Contended`](tollgate::ErrorKind::Contended).
 pub const CARRIES_MAX: usize = 16;
 
-/// How many attempts long an id lives that this crate gives to an ask without one, because the client of a cluster sends
-/// what it has no answer to again, within one attempt.
+/// Lifetime, in attempts, of the id that an ask without one gets on a cluster, whose client repeats calls without a reply.
 pub const OWN_ID_ATTEMPTS: u64 = 2;
 
 /// The [formats](Options::format) that are written, the newest last.
 pub const FORMATS: [u8; 2] = [VERSION_BEFORE, VERSION];
 
-/// [`CARRIES_MAX`] while entries are written in an [older format](Options::format), where every change takes this way.
+/// [`CARRIES_MAX`] for entries in an [older format](Options::format), where every change is a compare-and-swap.
 pub const OLDER_TRIES_MAX: usize = 64;
 
-/// How often the calendar windows are sent again because the server's clock is in another one.
+/// The most attempts to match the calendar window of the server's clock.
 pub const WINDOW_TRIES_MAX: usize = 4;
 
-/// How long no other primary is looked for after the last look.
+/// The pause between two searches for the primary.
 pub const RENEW_PAUSE: Span = Span::from_millis(100);
 
 /// User and password.
@@ -50,7 +48,7 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
 }
 
-/// How the primary is found by Sentinel.
+/// The settings of Sentinel.
 #[derive(Clone, Default)]
 pub(crate) struct Sentinel {
     pub(crate) master: String,
@@ -60,7 +58,7 @@ pub(crate) struct Sentinel {
     pub(crate) database: i64,
 }
 
-/// Where Redis is and how it is used.
+/// Address and behaviour of a Redis store.
 #[derive(Clone)]
 pub struct Options {
     /// With [`sentinel`](Self::sentinel), the addresses of the sentinels.
@@ -73,7 +71,7 @@ pub struct Options {
     pub(crate) wait_replicas: u32,
     pub(crate) format: u8,
     pub(crate) authority: Option<Vec<u8>>,
-    pub(crate) told_time: Option<Arc<dyn Clock>>,
+    pub(crate) test_clock: Option<Arc<dyn Clock>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -91,7 +89,7 @@ impl Options {
             wait_replicas: 0,
             format: VERSION,
             authority: None,
-            told_time: None,
+            test_clock: None,
             observer: None,
         }
     }
@@ -103,8 +101,7 @@ impl Options {
         Self { urls, cluster: true, ..Self::single("") }
     }
 
-    /// The primary that the sentinels at these addresses (`host:port`) know as `master`. It is looked up again after a
-    /// failover.
+    /// The primary that the sentinels at these addresses (`host:port`) know as `master`, also after a failover.
     #[must_use]
     pub fn sentinel<A: Into<String>>(
         addresses: impl IntoIterator<Item = A>,
@@ -115,25 +112,25 @@ impl Options {
         Self { urls, sentinel, ..Self::single("") }
     }
 
-    /// The user and password of the servers behind Sentinel. Elsewhere they are in the url.
+    /// Sets the credentials of the servers behind Sentinel. Otherwise they are in the URL.
     #[must_use]
     pub fn login(self, user: Option<String>, password: Option<String>) -> Self {
         self.with_sentinel(|sentinel| sentinel.servers = Login { user, password })
     }
 
-    /// The user and password of the sentinels themselves.
+    /// Sets the credentials of the sentinels.
     #[must_use]
     pub fn sentinel_login(self, user: Option<String>, password: Option<String>) -> Self {
         self.with_sentinel(|sentinel| sentinel.sentinels = Login { user, password })
     }
 
-    /// The database of the servers behind Sentinel; 0 if nothing is set.
+    /// Sets the database of the servers behind Sentinel; the default is 0.
     #[must_use]
     pub fn database(self, database: u32) -> Self {
         self.with_sentinel(|sentinel| sentinel.database = database.into())
     }
 
-    /// Connects to sentinels and to the servers behind them by TLS.
+    /// Uses TLS for the sentinels and the servers behind them.
     #[must_use]
     pub fn tls(self) -> Self {
         self.with_sentinel(|sentinel| sentinel.tls = true)
@@ -146,43 +143,43 @@ impl Options {
         self
     }
 
-    /// What every key begins with; `tg` if nothing is set. Braces would break the spread over a cluster and are dropped.
+    /// Sets the prefix of every key; the default is `tg`. Braces are dropped, since they select the slot of a cluster.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.replace(['{', '}'], "");
         self
     }
 
-    /// How long one attempt may take; [`ATTEMPT_TIMEOUT`] if nothing is set.
+    /// Sets the timeout of one attempt; the default is [`ATTEMPT_TIMEOUT`].
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Span) -> Self {
         self.attempt_timeout = timeout;
         self
     }
 
-    /// Sends every call once, for a gate inside [`Resend`](tollgate::Resend), which sends it again.
+    /// Sends every call once, for a gate inside [`Resend`](tollgate::strategy::Resend), which retries.
     #[must_use]
     pub const fn once(mut self) -> Self {
         self.attempts_max = 1;
         self
     }
 
-    /// Answers an admission only after so many replicas have it, within half the attempt's timeout; otherwise the answer is
-    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) although the charge was made. This narrows what a failover may
-    /// forget, and does not close the gap: Redis may promote a replica that has not got it.
+    /// Waits until so many replicas have an admission, within half the attempt's timeout; otherwise the error is
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) although the charge was made. This reduces what a failover may lose,
+    /// but Redis may still promote a replica without it.
     #[must_use]
     pub const fn wait_replicas(mut self, replicas: u32) -> Self {
         self.wait_replicas = replicas;
         self
     }
 
-    /// Writes entries in this format: 4, or 3 to share them with programs that know no later one. Both are read in any case, and
-    /// an entry that is in format 4 already stays in it.
+    /// Writes entries in this format: 4, or 3 to share them with programs of the version before. Both are read in any case,
+    /// and an entry in format 4 stays in it.
     ///
-    /// In format 3 every change reads the entry, decides here and writes the entry back if nobody changed it meanwhile. It
-    /// says of an entry what its programs do: a rolling window without a configured resolution has an exact log, and a token
-    /// bucket gives back what has not refilled since the charge. Ids stay where this program keeps them, so an ask that is
-    /// repeated to a program of the other kind is charged again.
+    /// In format 3 every change is a read, a decision here and a compare-and-swap. Entries mean what they mean to programs of
+    /// that version: a rolling window without a configured resolution has an exact log, and a token bucket credits what has
+    /// not refilled since the charge. Ids are not shared, so an ask that is repeated to a program of the other version is
+    /// charged again.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for any other number.
@@ -203,24 +200,24 @@ impl Options {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Trusts the certificates in `pem` instead of the machine's own, for urls that begin with `rediss://`.
+    /// Trusts the certificates in `pem` instead of the system's, for URLs with `rediss://`.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
-    /// Tells `observer` of entries from the future that were rewritten ([`Event::Mended`](tollgate::Event::Mended)).
+    /// Sends [`Event::Mended`](tollgate::observe::Event::Mended) to `observer` for rewritten entries from the future.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Decides at the time of `clock` instead of the server's, and lets no key expire. For tests.
+    /// Decides by `clock` instead of the server's clock, without expiry of keys. For tests.
     #[must_use]
-    pub fn told_time(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.told_time = Some(clock);
+    pub fn test_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.test_clock = Some(clock);
         self
     }
 
@@ -228,7 +225,7 @@ impl Options {
         self.attempt_timeout.max(CONNECT_TIMEOUT)
     }
 
-    /// The servers without users and passwords, for messages.
+    /// Returns the servers without credentials, for messages.
     pub(crate) fn shown(&self) -> String {
         if self.sentinel.is_some() {
             return self.urls.join(", ");
@@ -237,10 +234,10 @@ impl Options {
     }
 }
 
-/// Checks that `url` names a Redis server, without connecting to it.
+/// Checks the syntax of `url`.
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid), with what would be right and without secrets.
+/// [`Invalid`](ErrorKind::Invalid), without secrets.
 pub fn check_url(url: &str) -> Result<(), Error> {
     url.into_connection_info().map(drop).map_err(|_| {
         let text = format!(
@@ -251,7 +248,7 @@ pub fn check_url(url: &str) -> Result<(), Error> {
     })
 }
 
-/// Never the password.
+/// Without credentials.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
@@ -265,7 +262,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// A url without what stands before its last `@` and without its query: both may hold secrets.
+/// Returns `url` without the part before its last `@` and without its query, which may hold secrets.
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "an unreadable url".to_owned() };
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);

@@ -1,38 +1,39 @@
-//! The overrides on a server: one hash that no entry shares, read and replaced by one script.
+//! The overrides: one hash, read and replaced by one script.
 
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, OverrideStore};
-use tollgate::{BoxFuture, Error};
 
-use crate::answer::{Answer, Status};
 use crate::args;
 use crate::entry::corrupt;
 use crate::gate::Redis;
 use crate::link::Repeat;
+use crate::reply::{Reply, Status};
 use crate::script;
 
 impl Redis {
-    /// Asks for another version than `known`, or replaces that one by `next`.
-    async fn overrides(&self, known: u64, next: &str) -> Result<Answer, Error> {
+    /// Reads a version other than `known`, or replaces that one by `next`.
+    async fn overrides(&self, known: u64, next: &str) -> Result<Reply, Error> {
         let key = format!("{}:{{overrides}}", self.options.prefix);
         let (args, known) = (args::bare(self.times(None), [0; 4]), known.to_string());
         let all: [&[u8]; 4] = [&args, b"", known.as_bytes(), next.as_bytes()];
-        let answer = self.link.run(&script::OVERRIDES, &[&key], &all, Repeat::Safe).await?;
-        let answer = Answer::read(answer)?;
-        if !next.is_empty() && answer.status == Status::Done {
+        let reply = self.link.run(&script::OVERRIDES, &[&key], &all, Repeat::Safe).await?;
+        let reply = Reply::read(reply)?;
+        if !next.is_empty() && reply.status == Status::Done {
             self.link.replicated(&key).await?;
         }
-        Ok(answer)
+        Ok(reply)
     }
 }
 
 impl OverrideStore for Redis {
     fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
         Box::pin(async move {
-            let answer = self.overrides(known, "").await?;
-            if answer.status == Status::Same {
+            let reply = self.overrides(known, "").await?;
+            if reply.status == Status::Same {
                 return Ok(None);
             }
-            let document = document(answer.extra());
+            let document = document(reply.extra());
             document.map(Some).ok_or_else(|| corrupt("the overrides are unreadable"))
         })
     }

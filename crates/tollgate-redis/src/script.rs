@@ -1,4 +1,4 @@
-//! The scripts, one per verb, put together from the files in `lua/`; that of acquire anew for each sequence of rules.
+//! The scripts, assembled from the files in `lua/`: one per operation, and one acquire script per sequence of rules.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use tollgate::core::bounds::LOWS_MAX;
 
 use crate::args::{self, LIMITS_AT};
 
-/// A script and the name under which the server knows it.
+/// A script and its SHA-1, by which the server caches it.
 pub(crate) struct Script {
-    /// The verb, for messages.
+    /// The operation, for messages.
     pub(crate) verb: &'static str,
     pub(crate) source: String,
     pub(crate) sha: String,
@@ -29,10 +29,10 @@ const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
 
-// The scripts have it as a number, and others that follow from it.
+// The scripts contain it, and numbers derived from it.
 const _: () = assert!(LOWS_MAX == 64);
 
-/// Merges lows; the loop over them is written out.
+/// Merges lows, with an unrolled loop.
 static MERGE_LOWS: LazyLock<String> = LazyLock::new(|| {
     let names: Vec<String> = (1..=LOWS_MAX).map(|number| format!("_, u{number}")).collect();
     let step = |number: usize| {
@@ -72,10 +72,10 @@ pub(crate) static OVERRIDES: LazyLock<Script> = LazyLock::new(|| {
     script("read or change the overrides", &[HEAD, include_str!("lua/overrides.lua")])
 });
 
-/// The scripts of acquire by the kinds of limits. There are as many as sequences of rules in use, whatever their numbers.
+/// The acquire scripts by sequence of rules.
 static ACQUIRE: LazyLock<RwLock<HashMap<Vec<u8>, Arc<Script>>>> = LazyLock::new(Default::default);
 
-/// The script that decides asks of `policy`.
+/// Returns the acquire script of `policy`.
 pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
     let kinds: Vec<u8> = policy.derived().map(|derived| args::kind(&derived)).collect();
     let known = ACQUIRE.read().unwrap_or_else(PoisonError::into_inner).get(&kinds).cloned();
@@ -86,21 +86,23 @@ pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
     })
 }
 
-/// How the state of a limit is kept: its locals, what they are at first, their layout, and what is packed.
-type Kept = [&'static str; 4];
+/// The state of a limit in Lua: locals, initial values, layout, packed values.
+type StateLayout = [&'static str; 4];
 
-const CONTINUOUS: Kept = ["used$, closed$, lows$", "0, 0, 0", "I7I7I2", "used$, closed$, lows$"];
-const INTERVAL: Kept = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
-const LOG: Kept = ["used$, closed$, log$", "0, 0, ''", "I7I7I4c0", "used$, closed$, #log$, log$"];
-const WINDOW: Kept =
+const CONTINUOUS: StateLayout =
+    ["used$, closed$, lows$", "0, 0, 0", "I7I7I2", "used$, closed$, lows$"];
+const INTERVAL: StateLayout = ["used$, closed$", "0, 0", "I7I7", "used$, closed$"];
+const LOG: StateLayout =
+    ["used$, closed$, log$", "0, 0, ''", "I7I7I4c0", "used$, closed$, #log$, log$"];
+const WINDOW: StateLayout =
     ["used$, closed$, ends$, late$", "0, 0, 0, 0", "I7I7I7I7", "used$, closed$, ends$, late$"];
 
 fn acquire_source(kinds: &[u8]) -> String {
-    let mut kept: [Vec<String>; 4] = Default::default();
+    let mut parts: [Vec<String>; 4] = Default::default();
     let (mut limits, mut held, mut place) = (String::new(), String::new(), LIMITS_AT);
     let (mut declared, mut tails) = (String::new(), String::new());
     for (number, kind) in kinds.iter().enumerate() {
-        let (rule, keeps) = match kind {
+        let (rule, layout_of) = match kind {
             1 => (include_str!("lua/acquire/continuous.lua"), CONTINUOUS),
             2 => (include_str!("lua/acquire/interval.lua"), INTERVAL),
             3 => (include_str!("lua/acquire/window.lua"), LOG),
@@ -108,11 +110,11 @@ fn acquire_source(kinds: &[u8]) -> String {
             5 => (include_str!("lua/acquire/slots.lua"), LOG),
             _ => (include_str!("lua/acquire/unknown.lua"), INTERVAL),
         };
-        // Lua counts from one, and the kind comes first.
+        // Lua indexes from one, and the kind comes first.
         let numbers = (place + 2).to_string();
         let own =
             |text: &str| text.replace("$place", &numbers).replace('$', &(number + 1).to_string());
-        kept.iter_mut().zip(keeps).for_each(|(all, text)| all.push(own(text)));
+        parts.iter_mut().zip(layout_of).for_each(|(all, text)| all.push(own(text)));
         limits += &own(&include_str!("lua/acquire/limit.lua").replace("$rule", rule));
         if *kind == 1 {
             declared += &own("local kept$, middle$, rest$, low$ = '', '', '', ''\n");
@@ -123,7 +125,7 @@ fn acquire_source(kinds: &[u8]) -> String {
         }
         place += args::width(*kind);
     }
-    let [names, zeros, layout, values] = kept;
+    let [names, zeros, layout, values] = parts;
     let all = [
         ("$names", names.join(", ")),
         ("$zeros", zeros.join(", ")),

@@ -1,35 +1,34 @@
-//! What a server's settings mean for limits, and whether it still has its data.
+//! Checks of the server's settings and data.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use tollgate::Error;
-use tollgate::edge::random;
+use tollgate::internal::edge::random;
 
-use crate::answer::{Answer, Status};
 use crate::args;
 use crate::entry::corrupt;
 use crate::gate::Redis;
 use crate::link::Repeat;
+use crate::reply::{Reply, Status};
 use crate::script;
 
-/// The oldest version that is tested.
+/// The oldest tested version.
 const VERSION_MIN: u32 = 7;
 
 const KEY_BYTES: usize = 32;
 
-/// What [`Redis::check_data`] found.
+/// The result of [`Redis::check_data`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The key of permits that the server has now.
+pub struct DataCheck {
+    /// The key of permits on the server.
     pub key: [u8; KEY_BYTES],
-    /// Whether the data is not that of the last look: it was flushed, or lost at a restart.
+    /// Whether the data was flushed or lost since the last check.
     pub is_lost: bool,
 }
 
 impl Redis {
-    /// Settings of the servers under which limits do not hold, each with what it means. What a server does not tell is
-    /// left out.
+    /// Returns warnings about settings under which limits do not hold. Skips settings that a server does not reveal.
     pub async fn check_server(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for node in self.link.slot_of_each_node().await.unwrap_or_default() {
@@ -49,44 +48,44 @@ impl Redis {
         warnings
     }
 
-    /// Where the key of permits is kept.
+    /// Returns the key under which the key of permits is stored.
     pub(crate) fn shared_key(&self) -> String {
         format!("{}:{{permit-key}}", self.options.prefix)
     }
 
-    /// Thirty-two bytes that every program on these servers shares, to seal permits with: `fresh` if there are none
-    /// yet. Whoever can read them can write quotas anyway.
+    /// Returns the key with which all programs on these servers seal permits; stores `fresh` if there is none. A client that
+    /// can read it can write quotas anyway.
     ///
     /// # Errors
-    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not answer.
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not reply.
     pub async fn permit_key(&self, fresh: [u8; KEY_BYTES]) -> Result<[u8; KEY_BYTES], Error> {
         Ok(self.check_data(fresh).await?.key)
     }
 
-    /// Looks whether the server has the data that it had at the last look, by a mark beside the key of permits. If the key is
-    /// gone, `own` is written back, so that permits outlive the data; if another program was faster, its key is returned.
+    /// Checks by a mark beside the key of permits whether the server still has its data. If the key is gone, writes `own`
+    /// back, so that permits outlive the data, or returns the key that another program wrote first.
     ///
     /// # Errors
-    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not answer.
-    pub async fn check_data(&self, own: [u8; KEY_BYTES]) -> Result<Kept, Error> {
+    /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the server does not reply.
+    pub async fn check_data(&self, own: [u8; KEY_BYTES]) -> Result<DataCheck, Error> {
         let key = self.shared_key();
         let args = args::bare(self.times(None), [0; 4]);
         let mark = (u64::from(random()) << 32 | u64::from(random())).to_le_bytes();
         let all: [&[u8]; 4] = [&args, b"", &own, &mark];
-        let answer = self.link.run(&script::PERMIT_KEY, &[&key], &all, Repeat::Safe).await?;
-        let answer = Answer::read(answer)?;
-        if answer.status == Status::Done {
+        let reply = self.link.run(&script::PERMIT_KEY, &[&key], &all, Repeat::Safe).await?;
+        let reply = Reply::read(reply)?;
+        if reply.status == Status::Done {
             self.link.replicated(&key).await?;
         }
         let unreadable = || corrupt("the key of permits is unreadable");
-        let (key, mark) = answer.extra().split_first_chunk().ok_or_else(unreadable)?;
+        let (key, mark) = reply.extra().split_first_chunk().ok_or_else(unreadable)?;
         let mark = u64::from_le_bytes(mark.try_into().map_err(|_| unreadable())?);
         let seen = self.mark.swap(mark, Ordering::Relaxed);
-        Ok(Kept { key: *key, is_lost: seen != 0 && seen != mark })
+        Ok(DataCheck { key: *key, is_lost: seen != 0 && seen != mark })
     }
 }
 
-/// What `info` and the setting `save` warn of.
+/// Returns the warnings for `info` and the setting `save`.
 fn warnings_of(info: &str, save: Option<&str>) -> Vec<String> {
     let field = |name: &str| {
         let mut lines = info.lines().filter_map(|line| line.trim_end().split_once(':'));
@@ -95,14 +94,14 @@ fn warnings_of(info: &str, save: Option<&str>) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(policy) = field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
         warnings.push(format!(
-            "redis: maxmemory-policy is {policy}: when memory is full, Redis deletes what subjects have used, and limits \
+            "redis: maxmemory-policy is {policy}: when memory is full, Redis evicts usage, and limits \
              are exceeded without an error. Set maxmemory-policy noeviction, or give tollgate a server of its own"
         ));
     }
     if field("aof_enabled") == Some("0") && save == Some("") {
         warnings.push(
-            "redis: nothing is kept on disk (no appendonly, no save): a restart forgets what every subject has used, and each \
-             starts with its full limit. Set appendonly yes"
+            "redis: nothing is kept on disk (no appendonly, no save): a restart loses all usage, and each \
+             subject starts with its full limit. Set appendonly yes"
                 .to_owned(),
         );
     }

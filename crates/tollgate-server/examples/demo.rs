@@ -5,9 +5,11 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use tollgate::clock::SystemClock;
+use tollgate::internal::edge;
+use tollgate::policy::{Period, Policies};
 use tollgate::{
-    Atomic, CalendarWindow, Clock, Concurrency, Limit, Memory, Period, Policies, Policy,
-    RollingWindow, Span, SystemClock, TokenBucket, edge,
+    CalendarWindow, Clock, Concurrency, Limit, Memory, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_server::{App, run};
 
@@ -32,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .shadow(true)
         .limit(Limit::new("rps", "requests", TokenBucket::per_second(1).burst(1)))
         .build()?;
-    let gate = Arc::new(Atomic::new(Memory::new()));
+    let gate = Arc::new(Memory::new());
     // A server that others share a store with takes its permit key from a secret.
     let app = App::new(gate, Policies::new([llm, api, trial])?, [7; 32], Arc::new(SystemClock))?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

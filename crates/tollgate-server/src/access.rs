@@ -1,7 +1,7 @@
-//! The keys in force, and what a connection may do under them.
+//! Access control: the accepted keys, and the caller that each call or connection was authenticated as.
 //!
-//! HTTP and gRPC carry the key with each call. A connection of the Redis protocol says it once, so it remembers the hash
-//! and looks it up again when the keys were replaced or its own has expired: a key that is taken away ends at once.
+//! HTTP and gRPC send the key with each call. A connection of the Redis protocol sends it once, so its [`Session`] stores the
+//! hash and looks it up again when keys were replaced or its own has expired: a revoked key ends at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -13,20 +13,20 @@ use tollgate::{Error, ErrorKind, Timestamp};
 
 use crate::keys::{Key, KeyHash, Keys, Refused, Scope};
 
-/// Who makes a call: the key it was authenticated with, or anybody on a server without keys.
+/// The caller of a request: the key it was authenticated with, or `None` where no key is required.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(Option<Arc<Key>>);
 
 impl Caller {
-    /// The caller of a server without keys.
-    pub(crate) const ANYBODY: Self = Self(None);
+    /// The caller where no key is required.
+    pub(crate) const ANONYMOUS: Self = Self(None);
 
-    /// The name of its key; empty on a server without keys.
+    /// Returns the name of its key; empty without one.
     pub(crate) fn name(&self) -> &str {
         self.0.as_ref().map_or("", |key| &key.name)
     }
 
-    /// Whether it was authenticated; nobody is on a server without keys.
+    /// Returns whether it was authenticated with a key.
     pub(crate) const fn has_key(&self) -> bool {
         self.0.is_some()
     }
@@ -52,7 +52,7 @@ impl Caller {
         }
     }
 
-    fn until(&self) -> Option<Timestamp> {
+    fn expires_at(&self) -> Option<Timestamp> {
         self.0.as_ref().and_then(|key| key.expires)
     }
 }
@@ -71,11 +71,11 @@ fn not_covered(key: &Key, policy: &str, subject: &str) -> Error {
     Error::new(ErrorKind::Forbidden, text)
 }
 
-/// The keys in force; without any, everybody may do everything.
+/// The accepted keys; `None` if no key is required.
 #[derive(Debug)]
 pub(crate) struct Access {
     keys: RwLock<Option<Arc<Keys>>>,
-    /// Counts replacements, so that a connection sees one without taking the lock.
+    /// Counts replacements, so that a session notices one without the lock.
     version: AtomicU64,
 }
 
@@ -89,12 +89,12 @@ impl Access {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether calls need a key.
+    /// Returns whether a key is required.
     pub(crate) fn is_guarded(&self) -> bool {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The caller with the key of `hash`; without one, that whose key `certificate` names.
+    /// Returns the caller with the key of `hash`, or with the key that `certificate` names.
     pub(crate) fn find(
         &self,
         hash: Option<&KeyHash>,
@@ -104,7 +104,7 @@ impl Access {
         let version = self.version.load(Ordering::Acquire);
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         match (keys, hash) {
-            (None, _) => Ok(Caller::ANYBODY),
+            (None, _) => Ok(Caller::ANONYMOUS),
             (Some(keys), None) => {
                 let key = certificate.and_then(|certificate| certificate.key(&keys, version));
                 let key = key.ok_or(Refused::Missing)?;
@@ -118,66 +118,66 @@ impl Access {
     }
 }
 
-/// The certificate that the client of a connection has shown.
+/// The client certificate of a connection.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     der: CertificateDer<'static>,
-    /// The key that it names, and the version of the keys that this is from.
-    found: Mutex<(u64, Option<Arc<Key>>)>,
+    /// The key that it names, and the version of the keys for that.
+    cached: Mutex<(u64, Option<Arc<Key>>)>,
 }
 
 impl Certificate {
-    /// That of the client of `stream`; nothing if it has shown none.
-    pub(crate) fn of(stream: &TlsStream<TcpStream>) -> Option<Arc<Self>> {
+    /// Returns the certificate that the client of `stream` presented, if any.
+    pub(crate) fn from_stream(stream: &TlsStream<TcpStream>) -> Option<Arc<Self>> {
         let der = stream.get_ref().1.peer_certificates()?.first()?.clone().into_owned();
-        Some(Arc::new(Self { der, found: Mutex::new((0, None)) }))
+        Some(Arc::new(Self { der, cached: Mutex::new((0, None)) }))
     }
 
     fn key(&self, keys: &Keys, version: u64) -> Option<Arc<Key>> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.0 != version {
-            *found = (version, keys.certified(&self.der).cloned());
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.0 != version {
+            *cached = (version, keys.certified(&self.der).cloned());
         }
-        found.1.clone()
+        cached.1.clone()
     }
 }
 
-/// What a connection said about itself.
+/// The authentication of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     hash: Option<KeyHash>,
     certificate: Option<Arc<Certificate>>,
     found: Result<Caller, Refused>,
-    /// The version of the keys that `found` is from.
+    /// The version of the keys for `found`.
     version: u64,
 }
 
 impl Session {
-    /// A connection that has said nothing yet.
+    /// Creates an unauthenticated session.
     pub(crate) const fn new(certificate: Option<Arc<Certificate>>) -> Self {
         Self { hash: None, certificate, found: Err(Refused::Missing), version: 0 }
     }
 
-    /// Forgets what the connection said.
+    /// Forgets the key.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.certificate.take());
     }
 
-    /// Takes `key` for the connection if it is right; a wrong one changes nothing.
-    pub(crate) fn take(
+    /// Authenticates with `key`; a wrong one changes nothing.
+    pub(crate) fn authenticate(
         &mut self,
         key: &str,
         access: &Access,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let hash = KeyHash::of(key);
+        let hash = KeyHash::from_key(key);
         let version = access.version.load(Ordering::Acquire);
         let caller = access.find(Some(&hash), None, now)?;
         (self.hash, self.found, self.version) = (Some(hash), Ok(caller), version);
         Ok(())
     }
 
-    /// The caller, if it may do something that needs `scope`, or any key at all.
+    /// Returns the caller, if it has `scope`; with `None`, if it has any valid key.
     pub(crate) fn check(
         &mut self,
         scope: Option<Scope>,
@@ -185,8 +185,9 @@ impl Session {
         now: impl Fn() -> Timestamp,
     ) -> Result<&Caller, Refused> {
         let version = access.version.load(Ordering::Acquire);
-        let is_over = |caller: &Caller| caller.until().is_some_and(|until| until <= now());
-        if self.version != version || self.found.as_ref().is_ok_and(is_over) {
+        let is_expired =
+            |caller: &Caller| caller.expires_at().is_some_and(|expires| expires <= now());
+        if self.version != version || self.found.as_ref().is_ok_and(is_expired) {
             self.found = access.find(self.hash.as_ref(), self.certificate.as_deref(), now());
             self.version = version;
         }

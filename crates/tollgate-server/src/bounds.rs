@@ -2,165 +2,158 @@
 
 use tollgate::Span;
 
-use crate::token::TOKEN_CHARS_MAX;
+pub use tollgate_protocol::bounds::{ARG_BYTES_MAX, OVERRIDES_SHOWN_MAX};
 
-/// The largest body of a request, in bytes: a full batch of long asks fits.
+/// The largest request body, in bytes: a full batch of long asks fits.
 pub const BODY_BYTES_MAX: usize = 256 * 1_024;
 
 /// The largest body of `POST /v1/translations`, in bytes.
 pub const TRANSLATION_BYTES_MAX: usize = 16 << 20;
 
-/// The longest that such a body may take to arrive.
+/// How long such a body may take to arrive.
 pub const TRANSLATION_WAIT_MAX: Span = Span::from_mins(5);
 
-/// The most such bodies at once, which bounds the memory that they take.
+/// The most such bodies at once, which bounds their memory.
 pub const TRANSLATIONS_AT_ONCE: usize = 4;
 
-/// The longest `x-request-id` that is taken over from a caller, in bytes.
+/// The longest `x-request-id` that is accepted, in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The most asks in one batch.
 pub const BATCH_ASKS_MAX: usize = 100;
 
-/// The longest that an ask may wait for room.
+/// How long an ask may wait for room.
 pub const WAIT_MAX: Span = Span::from_secs(300);
 
-/// The most overrides that are made by API, for all policies of a store together.
+/// The most overrides by API in one store, of all policies together.
 pub const OVERRIDES_MAX: usize = 1_000;
 
-/// How often a broker looks whether another changed the overrides: what one takes, all have after so long and a read.
+/// How often a broker polls the store for changed overrides.
 pub const OVERRIDES_EVERY: Span = Span::from_secs(2);
 
-/// How often a change of the overrides is tried again because somebody else was faster.
+/// How often a change of the overrides is retried after a lost race.
 pub const OVERRIDE_TRIES_MAX: usize = 16;
 
-/// The most overrides of one policy that are listed.
-pub const OVERRIDES_SHOWN_MAX: usize = 1_000;
-
-/// The most connections at once on all listeners together, if [`Listeners::connections`](crate::Listeners::connections)
-/// says no less; further ones wait in the backlog.
+/// The most connections of all listeners together, unless
+/// [`Listeners::connections`](crate::Listeners::connections) sets fewer; further ones wait in the backlog.
 pub const CONNECTIONS_MAX: usize = 49_152;
 
-/// Each listener keeps one of so many connections for itself, whatever comes to the others.
+/// Each listener reserves one in this many connections for itself.
 pub const CONNECTIONS_SHARE: usize = 8;
 
-/// The longest that a connection may be idle, or take to send the head of a request; in the Redis protocol, to send a
-/// request that it began.
+/// How long a connection may be idle, or take to send a request head; in the Redis protocol, to send a whole request.
 pub const HEAD_WAIT_MAX: Span = Span::from_secs(75);
 
-/// The largest head of a request, in bytes.
+/// The largest request head, in bytes.
 pub const HEAD_BYTES_MAX: usize = 32 * 1_024;
 
-/// The most requests at once on one connection of HTTP/2.
+/// The most concurrent requests on one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 128;
 
-/// The most proxies that one in front of the server may stand behind.
+/// The largest `hops` of forward-auth.
 pub const HOPS_MAX: usize = 16;
 
-/// The longest that a handshake of TLS may take.
+/// How long a TLS handshake may take.
 pub const HANDSHAKE_WAIT_MAX: Span = Span::from_secs(10);
 
-/// The longest that the body of a request may take to arrive.
+/// How long a request body may take to arrive.
 pub const BODY_WAIT_MAX: Span = Span::from_secs(30);
 
-/// How long an answer about readiness counts; the store is asked at most this often.
+/// How long a readiness result is cached.
 pub const READY_EVERY: Span = Span::from_secs(1);
 
-/// The most watchers of the health over gRPC.
+/// The most watchers of health over gRPC.
 pub const WATCHERS_MAX: usize = 256;
 
-/// How old a connection of gRPC becomes, unless the settings say otherwise.
+/// The default maximum age of a gRPC connection.
 pub const CONNECTION_AGE_MAX: Span = Span::from_hours(1);
 
-/// How many bits of an IPv4 address make a subject, unless the settings say otherwise.
+/// The default prefix length of subjects that are IPv4 addresses.
 pub const IPV4_PREFIX: u8 = 32;
 
-/// The same for IPv6.
+/// The default prefix length of subjects that are IPv6 addresses.
 pub const IPV6_PREFIX: u8 = 64;
 
-/// The longest that readiness waits for the store.
+/// How long readiness waits for the store.
 pub const READY_WAIT_MAX: Span = Span::from_secs(2);
 
-/// How often a watcher of the health over gRPC has the store asked; it is told of changes alone.
+/// How often the store is queried for a watcher of health over gRPC.
 pub const HEALTH_EVERY: Span = Span::from_secs(5);
 
-/// The longest that requests in flight may take to finish once the server stops, or no longer trusts their client.
+/// How long requests in flight may take to finish at shutdown, or after their client certificate was revoked.
 pub const DRAIN_MAX: Span = Span::from_secs(10);
 
-/// How long the server waits after it could not accept a connection, as when it has no file descriptor left.
+/// The pause after a failed accept, as without free file descriptors.
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
-/// The most calls at once on one connection of gRPC; further ones wait at the client.
+/// The most concurrent calls on one gRPC connection; further ones wait at the client.
 pub const CALLS_MAX: u32 = 256;
 
-/// The most bytes of header fields that a call of gRPC may have.
+/// The most bytes of headers of a gRPC call.
 pub const CALL_HEAD_BYTES_MAX: u32 = 16 * 1_024;
 
-/// The longest that a connection of gRPC may take to answer a ping, which it gets when nothing else comes.
+/// How long a gRPC connection may take to answer a ping.
 pub const PING_WAIT_MAX: Span = Span::from_secs(20);
 
-/// The longest that a call of gRPC may take from its head to its answer: to arrive, and to wait for room.
+/// How long a gRPC call may take in all: to arrive, and to wait for room.
 pub const CALL_MAX: Span = WAIT_MAX.plus(BODY_WAIT_MAX);
 
-/// The most descriptors in one question of Envoy's.
+/// The most descriptors in one request of Envoy.
 pub const DESCRIPTORS_MAX: usize = 100;
 
-/// The most words of one request of the Redis protocol.
+/// The most arguments of a command of the Redis protocol.
 pub const ARGS_MAX: usize = 64;
 
-/// The longest word of a request of the Redis protocol: a permit at its longest.
-pub const ARG_BYTES_MAX: usize = TOKEN_CHARS_MAX;
-
-/// The longest request of the Redis protocol: as many words as it may have, a few of them permits.
+/// The longest request of the Redis protocol, in bytes.
 pub const FRAME_BYTES_MAX: usize = 32 * 1_024;
 
-/// How much is read at once from a connection of the Redis protocol that sends little.
+/// The initial read buffer of a connection of the Redis protocol.
 pub const READ_BYTES_MIN: usize = 512;
 
-/// How much is read at once from a connection of the Redis protocol that sends much.
+/// The read buffer of a connection of the Redis protocol that sends much.
 pub const READ_BYTES_MAX: usize = 16 * 1_024;
 
-/// How much may be read ahead from a connection of the Redis protocol while an ask of its waits for room.
+/// How much is read ahead from a connection while its ask waits for room.
 pub const AHEAD_BYTES_MAX: usize = 64 * 1_024;
 
-/// Answers to pipelined requests are written at the latest when there are this many bytes of them.
+/// Replies to pipelined requests are flushed at this many bytes.
 pub const WRITE_BYTES_MAX: usize = 64 * 1_024;
 
-/// The longest that a client may take to take its answers.
+/// How long a client may take to accept replies.
 pub const WRITE_WAIT_MAX: Span = Span::from_secs(30);
 
-/// How long a client that still sends when the server ends its connection of the Redis protocol may take to notice.
+/// How long the input of a closed connection of the Redis protocol is drained.
 pub const LINGER_MAX: Span = Span::from_secs(1);
 
-/// The longest that a connection of the Redis protocol may send nothing.
+/// How long a connection of the Redis protocol may be idle.
 pub const IDLE_MAX: Span = Span::from_mins(60);
 
-/// The most sets of numbers of `CL.THROTTLE` whose policies are kept.
+/// The most cached policies of `CL.THROTTLE`.
 pub const THROTTLES_MAX: usize = 10_000;
 
-/// The most records of the audit that wait to be written; further ones are dropped and counted.
+/// The most queued audit records; further ones are dropped and counted.
 pub const AUDIT_QUEUE_MAX: usize = 16_384;
 
-/// The most records that are written at once.
+/// The most audit records in one write.
 pub const AUDIT_BATCH_MAX: usize = 1_024;
 
-/// The records that a server keeps in memory beside a log, for when that cannot be read.
+/// The audit records kept in memory beside a log, for when it cannot be read.
 pub const AUDIT_RECENT_MAX: usize = 1_000;
 
-/// What is beyond the bounds of the audit is forgotten at the latest after this time.
+/// The longest interval between trims of the audit log.
 pub const AUDIT_TRIM_EVERY: Span = Span::from_mins(10);
 
-/// The longest that a question to the audit, or the end of the server, waits for records to be written.
+/// How long an audit query, or shutdown, waits for queued records.
 pub const AUDIT_WAIT_MAX: Span = Span::from_secs(5);
 
-/// How often the audit records callers without a right key; metrics count each of them.
+/// The least interval between audit records of failed authentications; metrics count each.
 pub const REFUSED_EVERY: Span = Span::from_secs(1);
 
-/// The counters for the subjects that are limited most often.
+/// The number of counters for the most limited subjects.
 pub const TOP_SUBJECTS_MAX: usize = 1_000;
 
-/// The turn of these counters; an answer covers one to two of them.
+/// The period of these counters; a query covers one to two of them.
 pub const TOP_TURN: Span = Span::from_mins(30);
 
-/// The policies that are counted apart; answers under further names are counted together.
+/// The most policies that are counted separately.
 pub const COUNTED_POLICIES_MAX: usize = 1_024;

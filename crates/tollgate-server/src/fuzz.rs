@@ -7,25 +7,26 @@ use axum::http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::app::App;
-use crate::resp::Resp;
-use crate::{grpc, http, resp, token};
+use crate::grpc::GrpcService;
+use crate::http::HttpService;
+use crate::resp::RespService;
+use crate::server::Protocol as _;
 
 /// Serves `app` to one client of the Redis protocol.
-pub async fn resp<S: AsyncRead + AsyncWrite + Unpin>(stream: S, app: Arc<App>) {
-    resp::serve(stream, None, Arc::new(Resp::new(app)), std::future::pending()).await;
+pub async fn resp<S>(stream: S, app: Arc<App>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = Arc::new(RespService::new(app));
+    service.serve(stream, None, Box::pin(std::future::pending())).await;
 }
 
-/// The answer to a call over HTTP.
+/// Returns the response to an HTTP request.
 pub async fn http(app: Arc<App>, request: Request<Body>) -> Response<Body> {
-    Arc::new(http::Calls::new(app)).answer(request, None).await.map(Body::new)
+    Arc::new(HttpService::new(app)).answer(request, None).await.map(Body::new)
 }
 
-/// The answer to a call over gRPC.
+/// Returns the response to a gRPC call.
 pub async fn grpc(app: &Arc<App>, request: Request<Body>) -> Response<tonic::body::Body> {
-    grpc::Calls::new(app).answer(request).await
-}
-
-/// `bytes`, a version of permits and what it stands for, under a seal that is right, as no client can make it.
-pub fn sealed(bytes: &[u8], key: &token::Key) -> String {
-    token::forged(bytes, key)
+    GrpcService::new(Arc::clone(app)).answer(request).await
 }

@@ -1,8 +1,7 @@
-//! Keys: who may ask, who may look, who may change.
+//! API keys and their scopes.
 //!
-//! A key is 256 random bits as text, and only its SHA-256 is kept. A slow hash would protect words that people choose
-//! and others can guess; nobody guesses 256 bits, and a hash on every request has to be fast. Hashes are compared in a
-//! time that does not depend on what they are, with every key there is.
+//! A key is 256 random bits as text; the server stores its SHA-256. A slow hash protects passwords that can be guessed, and
+//! 256 bits cannot; a hash on every request must be fast. Hashes are compared in constant time, with every key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,19 +19,19 @@ use tollgate::{Error, ErrorKind, Timestamp};
 /// What a key allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Asking, and what follows: settling, releasing, renewing.
+    /// Acquire, settle, release and renew.
     Acquire,
-    /// Looking at standings, policies, counts and the dashboard.
+    /// Read standings, policies, counts and the dashboard.
     Inspect,
-    /// Changing what is in force: overriding the numbers of a subject, resetting it.
+    /// Override and reset subjects, charge, close limits.
     Administer,
 }
 
 impl Scope {
-    /// Every scope.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Acquire, Self::Inspect, Self::Administer];
 
-    /// Its name in a configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,32 +52,32 @@ impl FromStr for Scope {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
-            Error::new(ErrorKind::Invalid, format!("there is no scope {text:?}; known: {known}"))
+            Error::new(ErrorKind::Invalid, format!("unknown scope {text:?}; known: {known}"))
         })
     }
 }
 
-/// A set of scopes. None includes another.
+/// A set of scopes. No scope includes another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Every scope, as on a server without keys.
+    /// Returns all scopes, as on a server without keys.
     #[must_use]
     pub fn all() -> Self {
         Scope::ALL.into_iter().collect()
     }
 
-    /// Whether `scope` is among them.
+    /// Returns whether the set contains `scope`.
     #[must_use]
     pub const fn contains(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// `Ok` if `scope` is among them.
+    /// Checks that the set contains `scope`.
     ///
     /// # Errors
-    /// [`Refused::Scope`] if it is not.
+    /// [`Refused::Scope`] if it does not.
     pub const fn check(self, scope: Scope) -> Result<(), Refused> {
         if self.contains(scope) { Ok(()) } else { Err(Refused::Scope(scope)) }
     }
@@ -95,9 +94,9 @@ impl FromIterator<Scope> for Scopes {
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// The hash of a key as it is sent.
+    /// Hashes a key.
     #[must_use]
-    pub fn of(key: &str) -> Self {
+    pub fn from_key(key: &str) -> Self {
         Self(Sha256::digest(key).into())
     }
 }
@@ -113,49 +112,49 @@ impl FromStr for KeyHash {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || {
+        let invalid = || {
             let text =
                 "is not \"sha256:\" and 64 hexadecimal digits; make a key with tollgate keys new";
             Error::new(ErrorKind::Invalid, text)
         };
-        let digits = text.strip_prefix("sha256:").ok_or_else(wrong)?.as_bytes();
+        let digits = text.strip_prefix("sha256:").ok_or_else(invalid)?.as_bytes();
         if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(wrong());
+            return Err(invalid());
         }
         let mut hash = [0; 32];
         for (byte, digits) in hash.iter_mut().zip(digits.chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+            let digits = std::str::from_utf8(digits).map_err(|_| invalid())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| invalid())?;
         }
         Ok(Self(hash))
     }
 }
 
-/// The text of a key made of `random` bits, to be given to whoever will use it.
+/// Formats `random` bits as a key.
 #[must_use]
 pub fn key_text(random: &[u8; 32]) -> String {
     format!("tg_{}", BASE64_URL_SAFE_NO_PAD.encode(random))
 }
 
-/// A key that the server accepts.
+/// An accepted key.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its name, which the audit, metrics and logs show.
+    /// Its name in audit, metrics and logs.
     pub name: String,
     /// Its hash.
     pub hash: KeyHash,
-    /// What it allows.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// From when on it is refused.
+    /// When it expires.
     pub expires: Option<Timestamp>,
-    /// The policies that it is bound to; without any, it is for all of them.
+    /// The policies that it is bound to; empty for all.
     pub policies: Vec<String>,
-    /// The subjects that it is bound to, in which `*` stands for any text; without any, it is for all of them.
+    /// Patterns of the subjects that it is bound to, with `*` as a wildcard; empty for all.
     pub subjects: Vec<String>,
 }
 
 impl Key {
-    /// A key that does not expire, for every policy and subject.
+    /// Creates a key that does not expire, for every policy and subject.
     #[must_use]
     pub fn new(name: impl Into<String>, hash: KeyHash, scopes: Scopes) -> Self {
         let name = name.into();
@@ -169,7 +168,7 @@ impl Key {
         }
     }
 
-    /// Whether it is for some policies or subjects only.
+    /// Returns whether it is bound to some policies or subjects.
     pub(crate) const fn is_bound(&self) -> bool {
         !self.policies.is_empty() || !self.subjects.is_empty()
     }
@@ -181,7 +180,7 @@ impl Key {
     }
 }
 
-/// Whether `text` is as `pattern`, in which `*` stands for any text.
+/// Returns whether `text` matches `pattern`, with `*` as a wildcard.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(start) else { return false };
@@ -196,7 +195,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     text.ends_with(end)
 }
 
-/// The keys that a server accepts.
+/// The accepted keys.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Vec<Arc<Key>>);
 
@@ -207,7 +206,7 @@ impl FromIterator<Key> for Keys {
 }
 
 impl Keys {
-    /// The key whose name is a DNS name that `certificate` is for.
+    /// Returns the key whose name is a DNS name of `certificate`.
     pub(crate) fn certified(&self, certificate: &CertificateDer<'_>) -> Option<&Arc<Key>> {
         let certificate = ParsedCertificate::try_from(certificate).ok()?;
         self.0.iter().find(|key| {
@@ -230,29 +229,29 @@ impl Keys {
     }
 }
 
-/// Why a caller was turned away.
+/// Why a caller was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There was no key.
+    /// No key was sent.
     Missing,
-    /// The key is none of the server's.
+    /// The key is unknown.
     Wrong,
-    /// The key was valid until then.
+    /// The key expired at this time.
     Expired(Timestamp),
-    /// The key does not have this scope.
+    /// The key lacks this scope.
     Scope(Scope),
-    /// The call is about every policy and subject, and the key is bound to some.
+    /// The call concerns every policy and subject, and the key is bound to some.
     Bound,
 }
 
 impl Refused {
-    /// The HTTP status that says so.
+    /// Returns the HTTP status.
     #[must_use]
     pub const fn status(self) -> u16 {
         if matches!(self, Self::Scope(_) | Self::Bound) { 403 } else { 401 }
     }
 
-    /// The one word that answers carry.
+    /// Returns the kind in problem documents.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         if self.status() == 403 { "forbidden" } else { "unauthenticated" }
@@ -283,7 +282,7 @@ mod tests {
 
     fn key(text: &str, scope: Scope, expires: Option<Timestamp>) -> Key {
         let scopes = [scope].into_iter().collect();
-        Key { expires, ..Key::new(text, KeyHash::of(text), scopes) }
+        Key { expires, ..Key::new(text, KeyHash::from_key(text), scopes) }
     }
 
     #[test]
@@ -292,7 +291,7 @@ mod tests {
         let keys: Keys = [key("a", Scope::Acquire, None), key("b", Scope::Inspect, Some(later))]
             .into_iter()
             .collect();
-        let scopes = |text, now| keys.find(&KeyHash::of(text), now).map(|key| key.scopes);
+        let scopes = |text, now| keys.find(&KeyHash::from_key(text), now).map(|key| key.scopes);
         assert_eq!(scopes("a", later).unwrap().check(Scope::Acquire), Ok(()));
         let inspect = scopes("b", noon).unwrap();
         assert_eq!(inspect.check(Scope::Inspect), Ok(()));
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_is_a_wildcard() {
         let rows = [
             ("team-a/*", "team-a/alice", true),
             ("team-a/*", "team-a/", true),
@@ -322,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_hash_prints_and_parses_back() {
-        let hash = KeyHash::of("abc");
+        let hash = KeyHash::from_key("abc");
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_string(), text);
         assert_eq!(text.parse::<KeyHash>().unwrap().0, hash.0);

@@ -1,62 +1,33 @@
 #![doc = include_str!("../README.md")]
 
-#[cfg(feature = "serve")]
 mod access;
-#[cfg(feature = "serve")]
 mod app;
-#[cfg(feature = "serve")]
 mod audit;
 pub mod bounds;
-#[cfg(feature = "serve")]
-mod closing;
-#[cfg(feature = "serve")]
 mod dashboard;
-#[cfg(feature = "serve")]
-mod direct;
-#[cfg(feature = "serve")]
-mod failures;
+mod error_log;
 #[cfg(fuzzing)]
 pub mod fuzz;
-#[cfg(feature = "serve")]
 mod grpc;
-#[cfg(feature = "serve")]
+mod handler;
 mod http;
-#[cfg(feature = "serve")]
 pub mod keys;
-#[cfg(feature = "serve")]
+mod live_policies;
 pub mod overrides;
-pub mod proto;
-#[cfg(feature = "serve")]
+mod proxy_subject;
 mod resp;
-#[cfg(feature = "serve")]
-mod rules;
-#[cfg(feature = "serve")]
 mod server;
-#[cfg(feature = "serve")]
+mod shutdown_clock;
 mod stats;
-#[cfg(feature = "serve")]
-mod subject;
-#[cfg(feature = "serve")]
 mod tls;
-pub mod token;
-#[cfg(feature = "serve")]
 mod translations;
-pub mod wire;
-#[cfg(feature = "serve")]
-pub use app::{App, MetricsPage, Settings};
-#[cfg(feature = "serve")]
-pub use audit::{AuditSettings, Recording};
-#[cfg(feature = "serve")]
-pub use direct::{Direct, Reply, Request};
-#[cfg(feature = "serve")]
+
+pub use app::{App, MetricsPage, ServerOptions};
+pub use audit::{AuditOptions, Recording};
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
-#[cfg(feature = "serve")]
+pub use handler::{HttpHandler, HttpRequest, HttpResponse};
+pub use live_policies::check_policy_name;
 pub use resp::THROTTLE_POLICY;
-#[cfg(feature = "serve")]
-pub use rules::check_policy_name;
-#[cfg(feature = "serve")]
 pub use server::{Drained, Listeners, run};
-#[cfg(feature = "serve")]
 pub use tls::{Tls, TlsFiles};
-#[cfg(feature = "serve")]
 pub use translations::Translations;

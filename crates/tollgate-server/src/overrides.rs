@@ -1,65 +1,65 @@
-//! Overrides that are made while the server runs: what the document in the store says, and what it makes of policies.
+//! Overrides made by API: their document in the store, and their effect on policies.
 //!
-//! A file says what is in force for good; an override by API is on top of it and wins over one in the file. Where the file
-//! changes and an override does not fit any more, the subject gets the policy's own numbers, and the override is shown
-//! with the reason until it fits again or is removed.
+//! An override by API takes precedence over one in the configuration. If it no longer fits a changed configuration, the
+//! subject gets the policy's own numbers, and the override is listed with the reason until it fits again or is removed.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tollgate::core::check_subject;
 use tollgate::overrides::{DOCUMENT_BYTES_MAX, Document, OverrideStore};
+use tollgate::policy::Policies;
 use tollgate::spec::{LimitSpec, OverrideSpec, PolicySpec};
-use tollgate::{Error, ErrorKind, Limit, Policies, Policy, Timestamp};
+use tollgate::{Error, ErrorKind, Limit, Policy, Timestamp};
+use tollgate_protocol::json::{FROM_API, OverrideDescription, PoliciesResponse};
 
 use crate::bounds::{OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
-use crate::wire::{FROM_API, OverrideDescription, PoliciesResponse};
-use tollgate::core::check_subject;
 
-/// The form of the documents that this program writes, and the newest that it reads.
+/// The format version that is written, and the newest that is read.
 const FORM: u32 = 1;
 
-/// Every override of a store, by policy and subject.
+/// The overrides of a store, by policy and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     version: u64,
     all: BTreeMap<(String, String), Vec<LimitSpec>>,
 }
 
-/// An override that the policies have no place for.
+/// An override that does not fit its policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// The policy it is for.
+    /// The policy.
     pub policy: String,
-    /// The subject it is for.
+    /// The subject.
     pub subject: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct StoredDocument {
     form: u32,
     #[serde(default)]
-    overrides: Vec<Line>,
+    overrides: Vec<StoredOverride>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct StoredOverride {
     policy: String,
     subject: String,
     limits: Vec<LimitSpec>,
 }
 
 impl Overrides {
-    /// What `store` has.
+    /// Reads the overrides of `store`.
     ///
     /// # Errors
-    /// If it cannot be read, or if it was written by a newer program.
+    /// If they cannot be read, or were written by a newer version.
     pub async fn read(store: &dyn OverrideStore) -> Result<Self, Error> {
         Ok(Self::default().newer(store).await?.unwrap_or_default())
     }
 
-    /// What `store` has, if it is another than this.
+    /// Reads the overrides of `store`; `None` if they are unchanged.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -67,12 +67,12 @@ impl Overrides {
         store.read(self.version).await?.map(|document| Self::parse(&document)).transpose()
     }
 
-    /// Changes what `store` has by `change`, which says whether it changed anything, at the time `now`. Says what is
-    /// there afterwards, and whether that is due to this.
+    /// Applies `change` to the overrides of `store` by compare-and-swap; `change` returns whether it changed anything.
+    /// Returns the resulting overrides, and whether they changed.
     ///
     /// # Errors
-    /// Whatever `change` says; otherwise as [`read`](Self::read), [`Invalid`](ErrorKind::Invalid) beyond a bound, and
-    /// [`Contended`](ErrorKind::Contended) if others are always faster.
+    /// Those of `change` and of [`read`](Self::read), [`Invalid`](ErrorKind::Invalid) beyond a bound, and
+    /// [`Contended`](ErrorKind::Contended) after [`OVERRIDE_TRIES_MAX`] lost races.
     pub async fn change(
         store: &dyn OverrideStore,
         now: Timestamp,
@@ -84,17 +84,17 @@ impl Overrides {
             if !change(&mut next)? {
                 return Ok((found, false));
             }
-            // By the clock, so that a server that lost a write never sees two documents of one version.
+            // From the clock, so that no two documents have the same version, even after a lost write.
             next.version = (found.version + 1).max(now.as_micros());
             if store.replace(found.version, &next.document()?).await? {
                 return Ok((next, true));
             }
         }
-        let text = "others change the overrides all the time; ask again";
+        let text = "other servers keep changing the overrides; try again";
         Err(Error::new(ErrorKind::Contended, text))
     }
 
-    /// Sets the override that `spec` is on `policy`, as its file says it is. Says whether that is another than before.
+    /// Sets an override of `policy`, as configured. Returns whether it changed.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it does not fit the policy, or if there are too many.
@@ -104,7 +104,7 @@ impl Overrides {
                         numbers again, remove its override";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        fit(&bare(policy), spec).map_err(|why| {
+        fit(&without_overrides(policy), spec).map_err(|why| {
             Error::new(ErrorKind::Invalid, format!("policy {:?}: {why}", policy.name()))
         })?;
         let key = (policy.name().to_owned(), spec.subject.clone());
@@ -118,17 +118,16 @@ impl Overrides {
         Ok(before.as_ref() != Some(&spec.limits))
     }
 
-    /// Removes an override. Says whether there was one.
+    /// Removes an override. Returns whether there was one.
     ///
     /// # Errors
-    /// If nobody can be called `subject`.
+    /// If `subject` is not a valid subject.
     pub fn remove(&mut self, policy: &str, subject: &str) -> Result<bool, Error> {
         check_subject(subject)?;
         Ok(self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some())
     }
 
-    /// Takes over what `other` has. Where both have one for a policy and subject, `overwrite` says whether this one is
-    /// replaced. Returns how many were taken over.
+    /// Adds the overrides of `other`; with `overwrite` they replace existing ones. Returns how many were added.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there would be too many.
@@ -151,41 +150,40 @@ impl Overrides {
         Ok(taken)
     }
 
-    /// Forgets all but those of `policy`.
+    /// Removes all but those of `policy`.
     pub fn keep_policy(&mut self, policy: &str) {
         self.all.retain(|(name, _), _| name == policy);
     }
 
-    /// How many there are.
+    /// Returns the number of overrides.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no overrides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether `subject` has one under `policy`.
+    /// Returns whether `subject` has an override of `policy`.
     #[must_use]
     pub fn has(&self, policy: &str, subject: &str) -> bool {
         self.all.contains_key(&(policy.to_owned(), subject.to_owned()))
     }
 
-    /// `file` with these on top of it, and those that do not fit.
+    /// Applies the overrides to `file`. Returns those that do not fit, too.
     #[must_use]
-    pub fn over(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
+    pub fn apply(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
         let mut unfit = Vec::new();
         let mut changes: BTreeMap<&str, Vec<(&str, Vec<Limit>)>> = BTreeMap::new();
-        let mut bares: BTreeMap<&str, PolicySpec> = BTreeMap::new();
+        let mut plain: BTreeMap<&str, PolicySpec> = BTreeMap::new();
         for ((policy, subject), limits) in &self.all {
             let spec = OverrideSpec { subject: subject.clone(), limits: limits.clone() };
-            let fitted = file
-                .get(policy)
-                .map_err(|error| error.to_string())
-                .and_then(|found| fit(bares.entry(policy).or_insert_with(|| bare(found)), &spec));
+            let fitted = file.get(policy).map_err(|error| error.to_string()).and_then(|found| {
+                fit(plain.entry(policy).or_insert_with(|| without_overrides(found)), &spec)
+            });
             match fitted {
                 Ok(limits) => changes.entry(policy).or_default().push((subject, limits)),
                 Err(why) => {
@@ -198,7 +196,7 @@ impl Overrides {
             let changes = changes.remove(policy.name())?;
             let subjects: Vec<String> = changes.iter().map(|(to, _)| (*to).to_owned()).collect();
             let changes = changes.into_iter().map(|(to, limits)| (to, Some(limits)));
-            // Each fits alone, so what is wrong with all of them is that they are too many.
+            // Each fits alone, so together they are too many.
             let refused = |error: &tollgate::core::Error| {
                 unfit.extend(subjects.into_iter().map(|subject| Unfit {
                     policy: policy.name().to_owned(),
@@ -211,7 +209,7 @@ impl Overrides {
         (policies, unfit)
     }
 
-    /// `in_force` as it is listed, where these are on top of a file and `unfit` are not.
+    /// Describes the policies in force, with `unfit` overrides.
     #[must_use]
     pub fn describe(&self, in_force: &Policies, unfit: &[Unfit]) -> PoliciesResponse {
         let mut listed: PoliciesResponse = in_force.iter().collect();
@@ -220,9 +218,10 @@ impl Overrides {
                 let mut unfit = unfit.iter();
                 unfit.any(|unfit| unfit.policy == policy.name && unfit.subject == subject)
             };
-            for of in &mut policy.overridden {
-                if self.has(&policy.name, &of.subject) && !is_unfit(&of.subject) {
-                    FROM_API.clone_into(&mut of.source);
+            for overridden in &mut policy.overridden {
+                let subject = &overridden.subject;
+                if self.has(&policy.name, subject) && !is_unfit(subject) {
+                    FROM_API.clone_into(&mut overridden.source);
                 }
             }
             let without_effect = unfit.iter().filter(|unfit| unfit.policy == policy.name);
@@ -236,10 +235,10 @@ impl Overrides {
         listed
     }
 
-    /// Reads a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) if it is none, [`Invalid`](ErrorKind::Invalid) if a newer program wrote it.
+    /// [`Corrupt`](ErrorKind::Corrupt) if it does not parse, [`Invalid`](ErrorKind::Invalid) if a newer version wrote it.
     pub fn parse(document: &Document) -> Result<Self, Error> {
         let version = document.version;
         if document.text.is_empty() {
@@ -249,32 +248,32 @@ impl Overrides {
             Error::new(ErrorKind::Corrupt, "the overrides in the store are unreadable")
                 .caused_by(error)
         };
-        let form: Form = serde_json::from_str(&document.text).map_err(broken)?;
-        if FORM < form.form {
+        let stored: StoredDocument = serde_json::from_str(&document.text).map_err(broken)?;
+        if FORM < stored.form {
             let text = format!(
                 "the overrides in the store have form {} and this program reads up to {FORM}; use the newer program that \
                  wrote them",
-                form.form
+                stored.form
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let lines = form.overrides.into_iter();
-        let all = lines.map(|line| ((line.policy, line.subject), line.limits)).collect();
+        let overrides = stored.overrides.into_iter();
+        let all = overrides.map(|one| ((one.policy, one.subject), one.limits)).collect();
         Ok(Self { version, all })
     }
 
-    /// The document to store.
+    /// Serializes the document.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it is too large.
     pub fn document(&self) -> Result<Document, Error> {
-        let lines = self.all.iter().map(|((policy, subject), limits)| Line {
+        let overrides = self.all.iter().map(|((policy, subject), limits)| StoredOverride {
             policy: policy.clone(),
             subject: subject.clone(),
             limits: limits.clone(),
         });
-        let form = Form { form: FORM, overrides: lines.collect() };
-        let text = serde_json::to_string(&form).map_err(|error| {
+        let stored = StoredDocument { form: FORM, overrides: overrides.collect() };
+        let text = serde_json::to_string(&stored).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "the overrides cannot be written").caused_by(error)
         })?;
         if DOCUMENT_BYTES_MAX < text.len() {
@@ -289,13 +288,13 @@ impl Overrides {
     }
 }
 
-/// `policy` as written, without anybody's override.
-fn bare(policy: &Policy) -> PolicySpec {
+/// Returns `policy` without overrides.
+fn without_overrides(policy: &Policy) -> PolicySpec {
     let plain = policy.with_overrides(policy.overrides().map(|(subject, _)| (subject, None)));
     PolicySpec::of(plain.as_ref().unwrap_or(policy))
 }
 
-/// The limits that `spec` gives its subject under `policy`, or what is wrong with it.
+/// Returns the limits of the subject of `spec` under `policy`, or the reason why `spec` does not fit.
 fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Vec<Limit>, String> {
     let alone = PolicySpec { overrides: vec![spec.clone()], ..policy.clone() };
     let policy = alone.resolve().map_err(|fault| fault.to_string())?;
@@ -306,9 +305,9 @@ fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Vec<Limit>, String> {
 mod tests {
     use super::*;
 
-    /// A form that this program does not know may mean something else, so nothing of it is read.
+    /// A newer format may have another meaning, so nothing of it is read.
     #[test]
-    fn overrides_of_a_newer_program_are_refused() {
+    fn overrides_of_a_newer_version_are_refused() {
         let read = |form: u32| {
             let text = format!(r#"{{"form": {form}, "overrides": [], "since": "later"}}"#);
             Overrides::parse(&Document { version: 1, text })

@@ -1,28 +1,45 @@
-//! The listener: accepting, serving and stopping.
+//! The server: accepts connections on every listener, serves them and shuts down gracefully.
 //!
 //! ```text
-//! accepting ──shutdown──▶ draining ──last answer, or DRAIN_MAX──▶ stopped
+//! accepting ──shutdown──▶ draining ──last response, or DRAIN_MAX──▶ stopped
 //! ```
-//! While draining nothing is accepted, asks that wait are answered at once, and requests in flight are finished. What
-//! is not finished within [`DRAIN_MAX`] is cut. A connection whose client is no longer trusted ends in the same way.
+//! A draining server accepts nothing, answers waiting asks at once and finishes requests in flight. After [`DRAIN_MAX`]
+//! the remaining connections are cut. A connection whose client certificate was revoked ends in the same way.
 
-use std::future::Future;
-use std::sync::Arc;
+use std::future::{Future, pending};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
-use tollgate::{BoxFuture, Clock};
+use tokio::task::JoinSet;
+use tollgate::Clock;
+use tollgate::gate::BoxFuture;
 
 use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX};
-use crate::grpc;
-use crate::http;
-use crate::resp::{self, Resp};
-use crate::tls::{Tls, Trust};
+use crate::grpc::GrpcService;
+use crate::http::HttpService;
+use crate::resp::RespService;
+use crate::tls::Tls;
+
+/// A protocol that the server speaks.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    /// Serves one connection until its client disconnects, or until `shutdown` resolves and requests in flight are
+    /// finished.
+    fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        certificate: Option<Arc<Certificate>>,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> impl Future<Output = ()> + Send
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+}
 
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +48,7 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Where a server listens: HTTP always, other protocols where they are given.
+/// The sockets of a server: HTTP, and optionally other protocols.
 #[derive(Debug)]
 pub struct Listeners {
     http: TcpListener,
@@ -42,36 +59,35 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// HTTP on `http`, and nothing else.
+    /// Serves HTTP on `http`.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
         Self { http, resp: None, grpc: None, tls: None, connections_max: CONNECTIONS_MAX }
     }
 
-    /// The same, with the Redis protocol on `resp`.
+    /// Serves the Redis protocol on `resp`.
     #[must_use]
     pub fn resp(mut self, resp: TcpListener) -> Self {
         self.resp = Some(resp);
         self
     }
 
-    /// The same, with gRPC on `grpc`.
+    /// Serves gRPC on `grpc`.
     #[must_use]
     pub fn grpc(mut self, grpc: TcpListener) -> Self {
         self.grpc = Some(grpc);
         self
     }
 
-    /// The same, with at most `most` connections at once on all listeners together, and never more than
-    /// [`CONNECTIONS_MAX`]. Each listener keeps a few of them, so that one cannot shut out another. It is for a process that
-    /// may have only so many open files.
+    /// Limits the connections of all listeners together to `most`, and never more than [`CONNECTIONS_MAX`], for a process
+    /// with few file descriptors. Each listener reserves some, so that one cannot starve another.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
         self.connections_max = most.min(CONNECTIONS_MAX);
         self
     }
 
-    /// The same, with TLS on every listener.
+    /// Speaks TLS on every listener.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -85,18 +101,20 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// Serves `app` on `listeners` until `shutdown` resolves, then finishes what is in flight. Whoever wants to replace
-/// policies or keys meanwhile keeps an `Arc` of it.
+/// Serves `app` on `listeners` until `shutdown` resolves, then drains. Keep an `Arc` of `app` to replace policies or keys
+/// meanwhile.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tollgate::{Atomic, Limit, Memory, Policies, Policy, SystemClock, TokenBucket};
+/// use tollgate::clock::SystemClock;
+/// use tollgate::policy::Policies;
+/// use tollgate::{Limit, Memory, Policy, TokenBucket};
 /// use tollgate_server::{App, run};
 ///
 /// let api = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_second(10))])?;
-/// let gate = Arc::new(Atomic::new(Memory::new()));
+/// let gate = Arc::new(Memory::new());
 /// let app = App::new(gate, Policies::new([api])?, [7; 32], Arc::new(SystemClock))?;
 ///
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -109,61 +127,63 @@ pub async fn run(
     app: impl Into<Arc<App>>,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
-    let app: Arc<App> = app.into();
-    let mut server = Server {
-        http: Arc::new(http::Calls::new(Arc::clone(&app))),
-        resp: Arc::new(Resp::new(Arc::clone(&app))),
-        grpc: Arc::new(grpc::Calls::new(&app)),
-        connections: JoinSet::new(),
-        tls: None,
-        writing: tokio::spawn({
-            let app = Arc::clone(&app);
-            async move { app.auditor().write(app.clock()).await }
-        }),
-        app,
-    };
-    let listeners = listeners.into();
-    server.tls.clone_from(&listeners.tls);
-    let app = Arc::clone(&server.app);
+    let (listeners, app): (Listeners, Arc<App>) = (listeners.into(), app.into());
+    let audit_writer = tokio::spawn({
+        let app = Arc::clone(&app);
+        async move { app.auditor().write(app.clock()).await }
+    });
+    let server =
+        Server { app: Arc::clone(&app), tls: listeners.tls.clone(), connections: Mutex::default() };
     tokio::select! {
         () = shutdown => {}
-        () = app.rules().follow(app.clock()) => {}
-        () = server.accept(&listeners) => {}
+        () = app.live_policies().follow(app.clock()) => {}
+        () = server.accept_all(&listeners) => {}
     }
     drop(listeners);
-    server.drain().await
+    let drained = server.drain().await;
+    app.auditor().flush(app.clock()).await;
+    audit_writer.abort();
+    drained
 }
 
 struct Server {
     app: Arc<App>,
-    http: Arc<http::Calls>,
-    resp: Arc<Resp>,
-    grpc: Arc<grpc::Calls>,
-    connections: JoinSet<()>,
     tls: Option<Tls>,
-    /// The task that writes the audit.
-    writing: JoinHandle<()>,
+    connections: Mutex<JoinSet<()>>,
 }
 
 impl Server {
-    async fn accept(&mut self, listeners: &Listeners) {
-        let app = Arc::clone(&self.app);
-        let doors =
-            1 + usize::from(listeners.resp.is_some()) + usize::from(listeners.grpc.is_some());
-        let own = (listeners.connections_max / CONNECTIONS_SHARE).max(1);
-        let shared = listeners.connections_max.saturating_sub(own * doors);
+    async fn accept_all(&self, listeners: &Listeners) {
+        let Listeners { http, resp, grpc, .. } = listeners;
+        let count = 1 + usize::from(resp.is_some()) + usize::from(grpc.is_some());
+        let reserved = (listeners.connections_max / CONNECTIONS_SHARE).max(1);
+        let shared = listeners.connections_max.saturating_sub(reserved * count);
         let shared = Arc::new(Semaphore::new(shared));
-        let door = |listener| Door::new(listener, app.clock(), own, &shared);
-        let http = door(&listeners.http);
-        let resp = listeners.resp.as_ref().map(door);
-        let grpc = listeners.grpc.as_ref().map(door);
+        let bounded =
+            |listener| BoundedListener::new(listener, self.app.clock(), reserved, &shared);
+        let app = || Arc::clone(&self.app);
+        tokio::join!(
+            self.accept(Some(bounded(http)), Arc::new(HttpService::new(app()))),
+            self.accept(resp.as_ref().map(bounded), Arc::new(RespService::new(app()))),
+            self.accept(grpc.as_ref().map(bounded), Arc::new(GrpcService::new(app()))),
+        );
+    }
+
+    /// Accepts connections on `listener` and serves each in a task of its own.
+    async fn accept<P: Protocol>(&self, listener: Option<BoundedListener<'_>>, protocol: Arc<P>) {
+        let Some(listener) = listener else { return pending().await };
         loop {
-            tokio::select! {
-                (stream, place) = http.next() => self.serve_http(stream, place),
-                (stream, place) = next_of(resp.as_ref()) => self.serve_resp(stream, place),
-                (stream, place) = next_of(grpc.as_ref()) => self.serve_grpc(stream, place),
-            }
-            while let Some(ended) = self.connections.try_join_next() {
+            let (stream, slot) = listener.accept().await;
+            let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
+            let protocol = Arc::clone(&protocol);
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.spawn(async move {
+                if let Err(error) = serve(stream, tls, &app, protocol).await {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                }
+                drop(slot);
+            });
+            while let Some(ended) = connections.try_join_next() {
                 if let Err(error) = ended {
                     tracing::error!(%error, "a connection ended in a panic");
                 }
@@ -171,74 +191,17 @@ impl Server {
         }
     }
 
-    fn serve_http(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let calls = Arc::clone(&self.http);
-        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
-        self.connections.spawn(async move {
-            match tls {
-                None => http::serve(stream, None, calls, Arc::clone(&app), closes(&app)).await,
-                Some(tls) => match tls.accept(stream, &app).await {
-                    Ok((stream, trust)) => {
-                        let certificate = Certificate::of(&stream);
-                        let serve =
-                            |ends| http::serve(stream, certificate, calls, Arc::clone(&app), ends);
-                        while_trusted(&app, trust, serve).await;
-                    }
-                    Err(error) => no_handshake(&error),
-                },
-            }
-            drop(place);
-        });
-    }
-
-    fn serve_grpc(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let calls = Arc::clone(&self.grpc);
-        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
-        self.connections.spawn(async move {
-            match tls {
-                None => grpc::serve(stream, None, calls, &app, closes(&app)).await,
-                Some(tls) => match tls.accept(stream, &app).await {
-                    Ok((stream, trust)) => {
-                        let certificate = Certificate::of(&stream);
-                        let serve = |ends| grpc::serve(stream, certificate, calls, &app, ends);
-                        while_trusted(&app, trust, serve).await;
-                    }
-                    Err(error) => no_handshake(&error),
-                },
-            }
-            drop(place);
-        });
-    }
-
-    fn serve_resp(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let resp = Arc::clone(&self.resp);
-        let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
-        self.connections.spawn(async move {
-            match tls {
-                None => resp::serve(stream, None, resp, closes(&app)).await,
-                Some(tls) => match tls.accept(stream, &app).await {
-                    Ok((stream, trust)) => {
-                        let certificate = Certificate::of(&stream);
-                        let serve = |ends| resp::serve(stream, certificate, resp, ends);
-                        while_trusted(&app, trust, serve).await;
-                    }
-                    Err(error) => no_handshake(&error),
-                },
-            }
-            drop(place);
-        });
-    }
-
     async fn drain(self) -> Drained {
-        let Self { app, mut connections, writing, .. } = self;
+        let Self { app, connections, .. } = self;
+        let mut connections = connections.into_inner().unwrap_or_else(PoisonError::into_inner);
         tracing::info!(connections = connections.len(), "draining");
         app.close();
-        let ended = async {
+        let finished = async {
             while connections.join_next().await.is_some() {}
-            app.finished().await;
+            app.finish_mutations().await;
         };
         tokio::select! {
-            () = ended => {}
+            () = finished => {}
             () = app.clock().sleep_until(app.now() + DRAIN_MAX) => {}
         }
         let mut cut = 0;
@@ -246,8 +209,6 @@ impl Server {
         while let Some(ended) = connections.join_next().await {
             cut += usize::from(ended.is_err());
         }
-        app.auditor().flush(app.clock()).await;
-        writing.abort();
         if 0 < cut {
             tracing::warn!(cut, "cut connections that did not finish in time");
         }
@@ -255,27 +216,23 @@ impl Server {
     }
 }
 
-/// Resolves when the server closes.
-fn closes(app: &App) -> BoxFuture<'static, ()> {
-    let mut closing = app.closing();
-    Box::pin(async move {
-        // An error says that the server is gone, and so closed.
-        let _ = closing.wait_for(|closing| *closing).await;
-    })
-}
-
-/// Runs `serve`, which ends in order when the future that it is given resolves: when the server closes, or when the certificate of the
-/// client is revoked. After [`DRAIN_MAX`] a revoked client is cut.
-async fn while_trusted<S>(
+/// Serves one connection, after a handshake if there is TLS.
+async fn serve<P: Protocol>(
+    stream: TcpStream,
+    tls: Option<Tls>,
     app: &Arc<App>,
-    trust: Trust,
-    serve: impl FnOnce(BoxFuture<'static, ()>) -> S,
-) where
-    S: Future<Output = ()>,
-{
+    protocol: Arc<P>,
+) -> io::Result<()> {
+    let Some(tls) = tls else {
+        protocol.serve(stream, None, closes(app)).await;
+        return Ok(());
+    };
+    let (stream, trust) = tls.accept(stream, app).await?;
+    let certificate = Certificate::from_stream(&stream);
+    // A revoked client ends like at a shutdown, and is cut after DRAIN_MAX.
     let revoked = trust.revoked(Arc::clone(app)).shared();
     let (closes, early) = (closes(app), revoked.clone());
-    let ends = Box::pin(async {
+    let shutdown = Box::pin(async {
         tokio::select! {
             () = closes => {}
             () = early => {}
@@ -286,70 +243,68 @@ async fn while_trusted<S>(
         app.clock().sleep_until(app.now() + DRAIN_MAX).await;
     };
     tokio::select! {
-        () = serve(ends) => {}
-        () = cut => tracing::debug!("a connection was cut, since its client is not trusted any more"),
+        () = protocol.serve(stream, certificate, shutdown) => {}
+        () = cut => tracing::debug!("cut a connection whose client certificate is no longer accepted"),
     }
+    Ok(())
 }
 
-fn no_handshake(error: &std::io::Error) {
-    tracing::debug!(%error, "a client and the server did not agree on TLS");
+/// Resolves when the server closes.
+fn closes(app: &App) -> BoxFuture<'static, ()> {
+    let mut closing = app.closing();
+    Box::pin(async move {
+        // An error means that the server is gone, and so closed.
+        let _ = closing.wait_for(|closing| *closing).await;
+    })
 }
 
-/// A listener with room for so many connections of its own, and what it shares with others.
-struct Door<'a> {
+/// A listener with a bounded number of connections: some reserved for it, the others shared with other listeners.
+struct BoundedListener<'a> {
     listener: &'a TcpListener,
     clock: &'a dyn Clock,
-    own: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
     shared: Arc<Semaphore>,
-    /// Whether the last attempt to accept failed, which is said once.
-    failing: AtomicBool,
+    /// Whether the last accept failed; a failure is logged once.
+    is_failing: AtomicBool,
 }
 
-impl<'a> Door<'a> {
+impl<'a> BoundedListener<'a> {
     fn new(
         listener: &'a TcpListener,
         clock: &'a dyn Clock,
-        own: usize,
+        reserved: usize,
         shared: &Arc<Semaphore>,
     ) -> Self {
-        let (own, shared) = (Arc::new(Semaphore::new(own)), Arc::clone(shared));
-        Self { listener, clock, own, shared, failing: AtomicBool::new(false) }
+        let (reserved, shared) = (Arc::new(Semaphore::new(reserved)), Arc::clone(shared));
+        Self { listener, clock, reserved, shared, is_failing: AtomicBool::new(false) }
     }
 
-    /// The next connection, with its place.
-    async fn next(&self) -> (TcpStream, OwnedSemaphorePermit) {
+    /// Returns the next connection and its slot, once there is a free one.
+    async fn accept(&self) -> (TcpStream, OwnedSemaphorePermit) {
         loop {
-            let place = tokio::select! {
+            let slot = tokio::select! {
                 biased;
-                own = Arc::clone(&self.own).acquire_owned() => own,
-                shared = Arc::clone(&self.shared).acquire_owned() => shared,
+                slot = Arc::clone(&self.reserved).acquire_owned() => slot,
+                slot = Arc::clone(&self.shared).acquire_owned() => slot,
             };
-            let place = place.expect("no semaphore is ever closed");
+            let slot = slot.expect("no semaphore is ever closed");
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    self.failing.store(false, Ordering::Relaxed);
-                    // An answer is one small write; holding it back for the next would only add latency.
+                    self.is_failing.store(false, Ordering::Relaxed);
+                    // A response is one small write; delaying it would only add latency.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "could not set TCP_NODELAY");
                     }
-                    return (stream, place);
+                    return (stream, slot);
                 }
-                // Somebody gave up while in the backlog, or descriptors ran out; either passes.
+                // A client gave up while in the backlog, or file descriptors ran out; either passes.
                 Err(error) => {
-                    if !self.failing.swap(true, Ordering::Relaxed) {
+                    if !self.is_failing.swap(true, Ordering::Relaxed) {
                         tracing::warn!(%error, "connections cannot be accepted; trying again until they can");
                     }
                     self.clock.sleep_until(self.clock.now() + ACCEPT_PAUSE).await;
                 }
             }
         }
-    }
-}
-
-/// The next connection at `door`; never, if there is none.
-async fn next_of(door: Option<&Door<'_>>) -> (TcpStream, OwnedSemaphorePermit) {
-    match door {
-        Some(door) => door.next().await,
-        None => std::future::pending().await,
     }
 }

@@ -1,11 +1,10 @@
-//! TLS for every listener, and certificates of clients.
+//! TLS for every listener, and client certificates.
 //!
-//! The files are read whole before anything changes, so a renewed certificate that is half written keeps the old one in
-//! force. Each listener offers HTTP/2 and HTTP/1.1; a Redis client asks for neither.
+//! A reload reads all files before anything changes, so a half-written certificate keeps the old one in force. Each listener
+//! offers HTTP/2 and HTTP/1.1; a Redis client requests neither.
 //!
-//! A handshake checks the certificate of a client once, and a connection may last for days. So when the authorities of clients
-//! change, each open connection is checked against the new ones. Sessions cannot be resumed across a reload: a new
-//! configuration has a new session cache, and there are no tickets.
+//! A connection may outlive its handshake by days. When the client authorities change, every open connection is verified
+//! again. Sessions cannot be resumed across a reload: a new configuration has a new session cache, and no tickets.
 
 use std::future::pending;
 use std::io;
@@ -28,29 +27,29 @@ use tollgate::{Error, ErrorKind, Timestamp};
 use crate::app::App;
 use crate::bounds::HANDSHAKE_WAIT_MAX;
 
-/// Where the certificates are, as PEM.
+/// The PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, with those in between behind it.
+    /// The server's certificate, followed by its intermediates.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// By whom a client must be certified; without it clients need no certificate.
+    /// The authorities of client certificates; without it clients need none.
     pub client_authority: Option<PathBuf>,
 }
 
-/// TLS as it is in force. Clones share it.
+/// The TLS configuration in force. Clones share it.
 #[derive(Clone)]
 pub struct Tls {
     files: Arc<TlsFiles>,
     current: Arc<watch::Sender<Current>>,
 }
 
-/// What the files said when they were last read.
+/// The contents of the files at the last reload.
 #[derive(Clone)]
 struct Current {
     acceptor: TlsAcceptor,
-    /// Whose certificates clients need; nothing if they need none.
+    /// The client authorities; `None` if clients need no certificate.
     clients: Option<Arc<Clients>>,
 }
 
@@ -91,7 +90,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Shakes hands on `stream`, in bounded time and not while the server closes.
+    /// Performs the handshake on `stream`, within [`HANDSHAKE_WAIT_MAX`]; fails once the server closes.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -106,7 +105,7 @@ impl Tls {
             () = app.clock().sleep_until(app.now() + HANDSHAKE_WAIT_MAX) => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"));
             }
-            // An error says that the server is gone, and so closed.
+            // An error means that the server is gone, and so closed.
             _ = closing.wait_for(|closing| *closing) => return Err(io::ErrorKind::ConnectionAborted.into()),
         };
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
@@ -114,28 +113,28 @@ impl Tls {
     }
 }
 
-/// Why the client of a connection was accepted.
+/// The verified client of a connection.
 pub(crate) struct Trust {
-    /// The certificate that it has shown, with those in between behind it; empty if it needed none.
+    /// The certificate chain of the client; empty if it needed none.
     chain: Vec<CertificateDer<'static>>,
-    /// By whom the chain was checked last.
+    /// The authorities that the chain was verified against.
     clients: Option<Arc<Clients>>,
     current: watch::Receiver<Current>,
 }
 
 impl Trust {
-    /// Resolves when the files in force no longer accept the certificate of the client.
+    /// Resolves when the current authorities no longer accept the client certificate.
     pub(crate) async fn revoked(mut self, app: Arc<App>) {
         while self.current.changed().await.is_ok() {
             let clients = self.current.borrow_and_update().clients.clone();
             let (Some(now), Some(before)) = (&clients, &self.clients) else { continue };
             if !Arc::ptr_eq(now, before) && !now.accept(&self.chain, app.now()) {
-                tracing::debug!("the certificate of a client is not accepted any more");
+                tracing::debug!("a client certificate is no longer accepted");
                 return;
             }
             self.clients = clients;
         }
-        // Nobody reloads any more.
+        // There are no more reloads.
         pending::<()>().await;
     }
 }
@@ -160,11 +159,11 @@ impl Clients {
         Ok(Self { authorities, verifier })
     }
 
-    /// Whether a client with the certificates `chain` would be let in at `now`.
+    /// Returns whether `chain` is valid at `now`.
     fn accept(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let now = UnixTime::since_unix_epoch(Duration::from_micros(now.as_micros()));
-        chain.split_first().is_some_and(|(own, between)| {
-            self.verifier.verify_client_cert(own, between, now).is_ok()
+        chain.split_first().is_some_and(|(leaf, intermediates)| {
+            self.verifier.verify_client_cert(leaf, intermediates, now).is_ok()
         })
     }
 }
@@ -217,7 +216,7 @@ fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// What is wrong with the file at `path` that should have a `wanted` in it.
+/// Returns the error for the file at `path`, which should contain a `wanted`.
 fn pem(key: &str, path: &Path, wanted: &str, error: &rustls::pki_types::pem::Error) -> Error {
     use rustls::pki_types::pem::Error as Pem;
     match error {

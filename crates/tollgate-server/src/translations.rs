@@ -1,11 +1,12 @@
-//! The seam to translation jobs. The server checks keys and speaks HTTP; an implementation keeps the jobs, and workers elsewhere call
-//! the provider.
+//! The interface to translation jobs. The server checks keys and speaks HTTP, an implementation stores the jobs, and workers
+//! call the provider.
 
 use std::fmt::Debug;
 
-use tollgate::{BoxFuture, Error, Policy};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, Policy};
 
-use crate::wire::{Translation, TranslationRequest};
+use tollgate_protocol::json::{Translation, TranslationRequest};
 
 /// Keeps translation jobs.
 ///

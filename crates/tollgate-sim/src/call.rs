@@ -1,4 +1,4 @@
-//! An operation that can travel: the same as [`Operation`], owning what it needs.
+//! An owned [`Operation`], which can be sent over the simulated network.
 
 use tollgate_core::{Ask, Costs, Operation, Permit, Policy, Timestamp};
 
@@ -19,21 +19,21 @@ pub enum Call {
     Close {
         /// The policy.
         policy: Policy,
-        /// For whom.
+        /// The subject.
         subject: String,
         /// The name of the limit.
         limit: String,
         /// Until when.
         until: Timestamp,
     },
-    /// Say where the subject stands.
+    /// Read the standing of the subject.
     Standing(Policy, String),
-    /// Forget everything about the subject.
+    /// Delete the entry of the subject.
     Reset(Policy, String),
 }
 
 impl Call {
-    /// The call that stands for `operation`.
+    /// Copies `operation`.
     #[must_use]
     pub fn of(operation: &Operation<'_>) -> Self {
         match *operation {
@@ -72,7 +72,7 @@ impl Call {
         }
     }
 
-    /// What it is, in one word.
+    /// Returns its name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Call {
         }
     }
 
-    /// Whether it asks to change something, rather than only to look.
+    /// Returns whether it writes.
     #[must_use]
     pub const fn is_write(&self) -> bool {
         !matches!(self, Self::Standing(..))

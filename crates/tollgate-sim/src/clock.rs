@@ -1,14 +1,15 @@
 //! The clock of one machine: it starts off by an offset, drifts, and is set now and then.
 //!
 //! Sleeping follows the promise of [`Clock`]: it ends when the wall shows the time, or once as much time has passed as
-//! was left. A crashed machine's clock stands still, so nothing on it ever wakes.
+//! was left. The clock of a crashed machine stops, so its tasks never wake.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use tollgate::{BoxFuture, Clock, Span, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Span, Timestamp};
 
 use crate::world::World;
 
@@ -80,7 +81,7 @@ impl SimClock {
         self.world.wake_clock(self.id);
     }
 
-    /// The machine is gone: whoever sleeps on it sleeps for ever.
+    /// Stops the clock of a crashed machine: its sleepers never wake.
     pub(crate) fn kill(&self) {
         self.dial().is_dead = true;
     }
@@ -96,7 +97,7 @@ impl Clock for SimClock {
         Timestamp::from_micros(self.dial().wall(now))
     }
 
-    /// The time since this clock was made by its own count, which nobody can set.
+    /// Returns the time since this clock was made, which cannot be set.
     fn monotonic(&self) -> Span {
         let dial = *self.dial();
         Span::from_micros(dial.local(self.world.micros() - dial.born))

@@ -1,6 +1,6 @@
 //! The network between a machine and the store.
 //!
-//! A request travels on its own: whoever sent it may time out, give up or crash, and it arrives all the same. Each
+//! A request travels on its own: it arrives even if its sender times out or crashes. Each
 //! request and each reply draws its own delay, so they overtake each other.
 
 use std::fmt;
@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use tokio::sync::oneshot;
-use tollgate::{BoxFuture, Clock, Error, ErrorKind, Store};
+use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Error, ErrorKind, Gate};
 use tollgate_core::{Operation, Outcome, Span};
 
 use crate::call::Call;
@@ -143,7 +144,7 @@ impl Link {
     }
 }
 
-impl Store for Link {
+impl Gate for Link {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             if self.is_dead() {
@@ -173,6 +174,10 @@ impl Store for Link {
             })
             .await
         })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }
 

@@ -50,7 +50,7 @@ impl Machine {
         &self.clock
     }
 
-    /// Its end of the network: a [`Store`](tollgate::Store), as far as it can tell.
+    /// Its end of the network: a [`Gate`](tollgate::Gate) like a store's.
     #[must_use]
     pub fn link(&self) -> Link {
         self.link.clone()

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate::{Clock, Error, ErrorKind, KEYS_MAX_DEFAULT, Memory, Store};
+use tollgate::memory::KEYS_MAX_DEFAULT;
+use tollgate::{Clock, Error, ErrorKind, Gate, Memory};
 use tollgate_core::{Operation, Outcome, Standing, Timestamp};
 
 use crate::call::Call;
@@ -28,19 +29,19 @@ pub enum Condition {
 pub struct Ran<'a> {
     /// The machine that sent it.
     pub from: u64,
-    /// What it was.
+    /// The call.
     pub call: &'a Call,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: &'a Result<Outcome, Error>,
     /// The time by the store's clock.
     pub now: Timestamp,
-    /// Where the subject stood before, if the watcher wants to know.
+    /// The standings before, if the watcher wants them.
     pub before: Vec<Standing>,
-    /// Where it stood after.
+    /// The standings after.
     pub after: Vec<Standing>,
 }
 
-/// Is told everything that the store runs, in the order in which it ran.
+/// Receives every call that the store runs, in order.
 pub trait Watch: Send + Sync + 'static {
     /// Whether the standings before and after are worth asking for.
     fn wants_standings(&self) -> bool;
@@ -53,7 +54,7 @@ pub trait Watch: Send + Sync + 'static {
 pub struct SimStore {
     world: World,
     clock: SimClock,
-    store: Box<dyn Store>,
+    store: Box<dyn Gate>,
     watch: Option<Arc<dyn Watch>>,
     condition: Mutex<Condition>,
 }
@@ -67,7 +68,7 @@ impl SimStore {
 
     /// The store that `make` makes for the store's clock.
     #[must_use]
-    pub fn around(world: &World, make: impl FnOnce(Arc<dyn Clock>) -> Box<dyn Store>) -> Self {
+    pub fn around(world: &World, make: impl FnOnce(Arc<dyn Clock>) -> Box<dyn Gate>) -> Self {
         let clock = world.clock();
         Self {
             store: make(Arc::new(clock.clone())),
@@ -127,7 +128,7 @@ impl SimStore {
     async fn stands(&self, operation: Operation<'_>) -> Vec<Standing> {
         let (policy, subject) = (operation.policy(), operation.subject());
         match self.store.run(Operation::Standing { policy, subject }).await {
-            Ok(Outcome::Stands(standings)) => standings,
+            Ok(Outcome::Standings(standings)) => standings,
             _ => Vec::new(),
         }
     }

@@ -19,13 +19,13 @@ use crate::clock::SimClock;
 /// True time at the start of every run, in microseconds: a time like any other.
 const START: u64 = 50 * 365 * 86_400 * 1_000_000;
 
-/// Nobody can go on: every task waits for something that will not come.
+/// A deadlock: every task waits for an event that will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck;
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the simulated fleet is stuck: nothing can run and nobody waits for a time")
+        f.write_str("the simulated fleet is stuck: no task can run and none waits for a time")
     }
 }
 
@@ -51,7 +51,7 @@ impl World {
     /// Runs `scenario` in a world of its own to its end. Jitter that the library draws comes from `seed` too.
     ///
     /// # Errors
-    /// [`Stuck`] if nothing can run and nobody waits for a time.
+    /// [`Stuck`] if no task can run and none waits for a time.
     pub fn run<T, F: Future<Output = T>>(
         seed: u64,
         scenario: impl FnOnce(Self) -> F,
@@ -62,7 +62,7 @@ impl World {
     /// The same, and `traced` keeps the lines of the trace.
     ///
     /// # Errors
-    /// [`Stuck`] if nothing can run and nobody waits for a time.
+    /// [`Stuck`] if no task can run and none waits for a time.
     pub fn run_with<T, F: Future<Output = T>>(
         seed: u64,
         traced: bool,
@@ -183,7 +183,7 @@ impl World {
         drop(alarm);
     }
 
-    /// Wakes everybody who looks at `clock`, because it was set.
+    /// Wakes the sleepers of `clock`, because it was set.
     pub(crate) fn wake_clock(&self, clock: u64) {
         let wakers: Vec<Waker> = {
             let inner = self.inner();

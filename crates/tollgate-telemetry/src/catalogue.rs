@@ -1,54 +1,53 @@
-//! Every metric by name, in one list that all sinks read, so that no two of them differ.
+//! The catalogue of metrics, shared by all sinks.
 //!
-//! Labels are the policy, the limit and words of ours, never a subject: the number of series is bounded by the
-//! configuration.
+//! Labels are policies, limits and fixed words, never subjects, so that the configuration bounds the number of series.
 
-/// What a metric measures, and so which sums and rates make sense.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// How long things took, in buckets of [`DURATION_BOUNDS_US`](crate::DURATION_BOUNDS_US).
+    /// A histogram of durations, in buckets of [`DURATION_BOUNDS_US`](crate::DURATION_BOUNDS_US).
     Duration,
-    /// How long jobs took, in buckets of [`JOB_BOUNDS_SECS`](crate::JOB_BOUNDS_SECS).
+    /// A histogram of durations of jobs, in buckets of [`JOB_BOUNDS_SECS`](crate::JOB_BOUNDS_SECS).
     JobDuration,
-    /// Which try of one call it was, from 1 on.
+    /// A histogram of attempts, from 1.
     Attempts,
 }
 
-/// One metric: its names in all sinks, and what it says.
+/// One metric, with its names in all sinks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// The name for Prometheus, without the suffix `_total` that counters get there.
+    /// The name in Prometheus, without the suffix `_total` of counters.
     pub name: &'static str,
-    /// One sentence without its full stop.
+    /// One sentence, without full stop.
     pub help: &'static str,
-    /// What it measures.
+    /// Its type.
     pub kind: Kind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// The name in CloudWatch, if it is sent there, and the labels that are dimensions there. There is always one more
-    /// series without dimensions, because alarms match dimensions exactly.
+    /// The name in CloudWatch and the labels that are dimensions there. There is always another series without
+    /// dimensions, because alarms match dimensions exactly.
     pub cloudwatch: Option<(&'static str, &'static [&'static str])>,
 }
 
 impl Metric {
-    /// The name for OpenTelemetry.
+    /// Returns the name in OpenTelemetry.
     #[must_use]
     pub fn otel(&self) -> String {
         self.name.replacen('_', ".", 1)
     }
 
-    /// The name as Prometheus shows it: of the samples for a counter or a gauge, of the family otherwise.
+    /// Returns the name in Prometheus: of the samples for a counter or gauge, of the family otherwise.
     #[must_use]
     pub fn prometheus(&self) -> String {
         let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
         format!("{}{suffix}", self.name)
     }
 
-    /// The unit in CloudWatch.
+    /// Returns the unit in CloudWatch.
     #[must_use]
     pub const fn cloudwatch_unit(&self) -> &'static str {
         match self.kind {
@@ -146,7 +145,7 @@ metrics! {
         "Writes of a sink that failed or took too long";
 }
 
-/// A label as a dimension of CloudWatch, as in `Policy` or `ErrorType`.
+/// Returns a label as a dimension of CloudWatch, as in `Policy` or `ErrorType`.
 #[must_use]
 pub fn dimension(label: &str) -> String {
     let capital = |word: &str| {

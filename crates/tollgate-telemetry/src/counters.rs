@@ -1,7 +1,7 @@
-//! Counters of other crates, on their way to the same sinks.
+//! Counters of other crates for the same sinks.
 //!
-//! What a gate decides is counted without a lock ([`Meters`](crate::Meters)). Calls to a service far away are few, so a
-//! map behind a lock will do for them, and each crate has a catalogue of its own.
+//! Decisions are counted without a lock ([`Meters`](crate::Meters)). Calls to remote services are few, so a map behind a
+//! lock is enough for them. Each crate has its own catalogue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::catalogue::Metric;
 use crate::meters::OTHER;
 use crate::snapshot::{Series, Snapshot, Value};
 
-/// The most series of one set; what goes beyond is counted under [`OTHER`].
+/// The most series of one set; further ones are counted as [`OTHER`].
 pub const SERIES_MAX: usize = 4_096;
 
-/// By the place of the metric in its catalogue and the values of its labels.
+/// By the index of the metric in its catalogue, and the values of its labels.
 type Counts = BTreeMap<(usize, Vec<Arc<str>>), u64>;
 
 /// A set of counters from one catalogue.
@@ -26,30 +26,30 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counters of `metrics`, which have counted nothing.
+    /// Creates counters of `metrics`.
     #[must_use]
     pub const fn new(metrics: &'static [Metric]) -> Self {
         Self { metrics, counts: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Counts one more of the metric at `place` of the catalogue. A label that does not apply is empty.
-    pub fn add(&self, place: usize, labels: &[&str]) {
+    /// Increments the metric at `index` of the catalogue. A label that does not apply is empty.
+    pub fn add(&self, index: usize, labels: &[&str]) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (place, labels.iter().map(|label| Arc::from(*label)).collect());
+        let key = (index, labels.iter().map(|label| Arc::from(*label)).collect());
         if SERIES_MAX <= counts.len() && !counts.contains_key(&key) {
-            let others = (place, labels.iter().map(|_| Arc::from(OTHER)).collect());
+            let others = (index, labels.iter().map(|_| Arc::from(OTHER)).collect());
             *counts.entry(others).or_default() += 1;
             return;
         }
         *counts.entry(key).or_default() += 1;
     }
 
-    /// Every series as of now.
+    /// Returns all series.
     #[must_use]
     pub fn snapshot(&self, at: Timestamp) -> Snapshot {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let series = counts.iter().filter_map(|((place, labels), count)| {
-            let metric = self.metrics.get(*place)?;
+        let series = counts.iter().filter_map(|((index, labels), count)| {
+            let metric = self.metrics.get(*index)?;
             Some(Series { metric, labels: labels.clone(), value: Value::Number(*count) })
         });
         Snapshot { at, series: series.collect() }

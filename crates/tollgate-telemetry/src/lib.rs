@@ -12,7 +12,7 @@ mod telemetry;
 pub use catalogue::{Kind, METRICS, Metric, dimension};
 pub use counters::{Counters, SERIES_MAX};
 pub use meters::{CallOutcome, Meters, OTHER, Ongoing, POLICIES_MAX, TranslationMeters};
-pub use record::{Record, Severity, What};
+pub use record::{Record, RecordKind, Severity};
 pub use sink::{MeterSink, RecordSink};
 pub use snapshot::{ATTEMPTS_MAX, DURATION_BOUNDS_US, JOB_BOUNDS_SECS, Series, Snapshot, Value};
 pub use telemetry::{BATCH_MAX, Builder, QUEUE_MAX, Tasks, Telemetry, WRITE_MAX};

@@ -1,9 +1,8 @@
-//! Counting on the path of every decision: no lock, no allocation, no lookup by text.
+//! Counters on the path of every decision: no lock, no allocation, no lookup by text.
 //!
-//! A policy is found by the hash of its name, which it carries, in a table of fixed size. Counters that every decision
-//! touches are kept once per lane, and each thread has a lane of its own. Readers add up the lanes.
-//!
-//! All sinks of metrics read the same counters, so a decision pays once however many there are.
+//! A policy is found by its hash in a table of fixed size. Counters that every decision touches exist once per lane, and
+//! each thread owns a lane; readers add up the lanes. All sinks read the same counters, so the cost of a decision does not
+//! depend on their number.
 
 mod lane;
 mod limits;
@@ -15,52 +14,53 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tollgate::{Event, Observer, Policy, Timestamp, Tried};
+use tollgate::observe::{AttemptResult, Event, Observer};
+use tollgate::{Policy, Timestamp};
 
 use crate::catalogue;
 use crate::snapshot::{Series, Snapshot, Value};
 
-use lane::Place;
+use lane::LaneId;
 use policy::{Outcome, PolicyMeters};
 
 pub use translation::{CallOutcome, Ongoing, TranslationMeters};
 
-/// The most policies that are told apart; further ones are counted together as [`OTHER`].
+/// The most policies that are counted separately; further ones are counted as [`OTHER`].
 pub const POLICIES_MAX: usize = 256;
 
 /// The name under which policies beyond [`POLICIES_MAX`] are counted.
 pub const OTHER: &str = "(other)";
 
-/// Twice the number of policies, so that a search is short.
-const PLACES: usize = 2 * POLICIES_MAX;
+/// Twice the bound, so that a search is short.
+const TABLE_SIZE: usize = 2 * POLICIES_MAX;
 
-/// The most pairs of an action and an API key that are counted: more than a configuration can have.
+/// The most pairs of an action and an API key: more than a configuration can have.
 const ADMINISTERED_MAX: usize = 16_384;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a key did something, by what it did and its name.
+/// Counts by action and API key.
 type Administered = BTreeMap<(Box<str>, Box<str>), u64>;
 
-/// What every decision counts, for any number of readers.
+/// The counters of all decisions, for any number of readers.
 pub struct Meters {
-    /// Found by the hash of the name; the next place is tried where one is taken.
-    places: Box<[OnceLock<PolicyMeters>]>,
-    taken: AtomicU64,
+    /// A hash table of policies with linear probing.
+    table: Box<[OnceLock<PolicyMeters>]>,
+    used: AtomicU64,
     other: OnceLock<PolicyMeters>,
     /// By action and API key.
     administered: Mutex<Administered>,
     fallback: AtomicU64,
     is_degraded: AtomicBool,
-    sinks: OnceLock<Box<[Arc<SinkTally>]>>,
+    sinks: OnceLock<Box<[Arc<SinkCounters>]>>,
     translation: OnceLock<TranslationMeters>,
 }
 
-/// What became of the events of one sink.
+/// Dropped events and failed writes of one sink.
 #[derive(Debug)]
-pub(crate) struct SinkTally {
+pub(crate) struct SinkCounters {
     name: &'static str,
     pub(crate) dropped: AtomicU64,
     pub(crate) failures: AtomicU64,
@@ -68,7 +68,7 @@ pub(crate) struct SinkTally {
     pub(crate) is_failing: AtomicBool,
 }
 
-impl SinkTally {
+impl SinkCounters {
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
@@ -84,12 +84,12 @@ impl SinkTally {
 }
 
 impl Meters {
-    /// Meters that have seen nothing.
+    /// Creates meters at zero.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            places: (0..PLACES).map(|_| OnceLock::new()).collect(),
-            taken: AtomicU64::new(0),
+            table: (0..TABLE_SIZE).map(|_| OnceLock::new()).collect(),
+            used: AtomicU64::new(0),
             other: OnceLock::new(),
             administered: Mutex::default(),
             fallback: AtomicU64::new(0),
@@ -99,55 +99,54 @@ impl Meters {
         }
     }
 
-    /// What translations count, which is shown from the first call of this on.
+    /// Returns the counters of translations. The first call adds their series.
     #[must_use]
     pub fn translation(&self) -> &TranslationMeters {
         self.translation.get_or_init(TranslationMeters::default)
     }
 
-    /// Shows what became of the events of `sinks` too. Only the first call has an effect.
-    pub(crate) fn watch(&self, sinks: Box<[Arc<SinkTally>]>) {
+    /// Adds the series of `sinks`. Only the first call has an effect.
+    pub(crate) fn add_sinks(&self, sinks: Box<[Arc<SinkCounters>]>) {
         drop(self.sinks.set(sinks));
     }
 
     #[inline]
-    fn of(&self, policy: &Policy) -> &PolicyMeters {
-        let mut place = usize::try_from(policy.name_hash() & (PLACES as u64 - 1)).unwrap_or(0);
-        for _ in 0..PLACES {
-            match self.places[place].get() {
+    fn policy(&self, policy: &Policy) -> &PolicyMeters {
+        let mut index = usize::try_from(policy.name_hash() & (TABLE_SIZE as u64 - 1)).unwrap_or(0);
+        for _ in 0..TABLE_SIZE {
+            match self.table[index].get() {
                 Some(meters) if meters.is_of(policy) => return meters,
-                Some(_) => place = (place + 1) & (PLACES - 1),
+                Some(_) => index = (index + 1) & (TABLE_SIZE - 1),
                 None => break,
             }
         }
-        self.add(policy, place)
+        self.add(policy, index)
     }
 
     #[cold]
     fn add(&self, policy: &Policy, first: usize) -> &PolicyMeters {
-        let mut place = first;
-        for _ in 0..PLACES {
-            if self.places[place].get().is_none() && POLICIES_MAX as u64 <= self.taken.load(Relaxed)
-            {
+        let mut index = first;
+        for _ in 0..TABLE_SIZE {
+            if self.table[index].get().is_none() && POLICIES_MAX as u64 <= self.used.load(Relaxed) {
                 break;
             }
-            let meters = self.places[place].get_or_init(|| {
-                self.taken.fetch_add(1, Relaxed);
+            let meters = self.table[index].get_or_init(|| {
+                self.used.fetch_add(1, Relaxed);
                 PolicyMeters::new(Some(policy))
             });
             if meters.is_of(policy) {
                 return meters;
             }
-            place = (place + 1) & (PLACES - 1);
+            index = (index + 1) & (TABLE_SIZE - 1);
         }
         self.other.get_or_init(|| PolicyMeters::new(None))
     }
 
-    /// Every series as of now.
+    /// Returns all series.
     #[must_use]
     pub fn snapshot(&self, at: Timestamp) -> Snapshot {
         let mut series = Vec::new();
-        for meters in self.places.iter().chain([&self.other]).filter_map(OnceLock::get) {
+        for meters in self.table.iter().chain([&self.other]).filter_map(OnceLock::get) {
             meters.read(&mut series);
         }
         let number =
@@ -183,7 +182,7 @@ impl Default for Meters {
 
 impl fmt::Debug for Meters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meters").field("policies", &self.taken).finish_non_exhaustive()
+        f.debug_struct("Meters").field("policies", &self.used).finish_non_exhaustive()
     }
 }
 
@@ -192,19 +191,19 @@ impl Observer for Meters {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Admitted { ask, permit, took } => {
-                let meters = self.of(ask.policy());
-                let place = Place::mine();
-                meters.took(place, Outcome::Admitted, *took);
+                let meters = self.policy(ask.policy());
+                let lane = LaneId::current();
+                meters.took(lane, Outcome::Admitted, *took);
                 if permit.shadow_denied.is_none() {
-                    meters.charged(place, ask, &permit.limits);
+                    meters.charged(lane, ask, &permit.limits);
                 }
                 if permit.degraded || permit.shadow_denied.is_some() {
                     meters.rare(permit.degraded, permit.shadow_denied.is_some());
                 }
             }
             Event::Denied { ask, denial, took } => {
-                let meters = self.of(ask.policy());
-                meters.took(Place::mine(), Outcome::Denied, *took);
+                let meters = self.policy(ask.policy());
+                meters.took(LaneId::current(), Outcome::Denied, *took);
                 meters.limits.refused(ask.policy(), denial);
                 meters.rare(denial.degraded, false);
             }
@@ -217,20 +216,20 @@ impl Meters {
     #[cold]
     fn observe_rare(&self, event: &Event<'_>) {
         match event {
-            Event::Charged { ask } => self.of(ask.policy()).charged_unseen(ask),
+            Event::Charged { ask } => self.policy(ask.policy()).charged_unseen(ask),
             Event::Failed { policy, took, .. } => {
-                let meters = self.of(policy);
-                meters.took(Place::mine(), Outcome::Failed, *took);
+                let meters = self.policy(policy);
+                meters.took(LaneId::current(), Outcome::Failed, *took);
                 meters.errors.fetch_add(1, Relaxed);
             }
             Event::Tried { policy, attempt, took, result } => {
-                self.of(policy).tried(*attempt, *took, *result);
+                self.policy(policy).tried(*attempt, *took, *result);
             }
             Event::Administered { action, by } => {
                 let mut counts = lock(&self.administered);
-                let place = ((*action).into(), (*by).into());
-                if counts.len() < ADMINISTERED_MAX || counts.contains_key(&place) {
-                    *counts.entry(place).or_default() += 1;
+                let key = ((*action).into(), (*by).into());
+                if counts.len() < ADMINISTERED_MAX || counts.contains_key(&key) {
+                    *counts.entry(key).or_default() += 1;
                 }
             }
             Event::DegradedBegan { .. } => {
@@ -239,28 +238,28 @@ impl Meters {
             }
             Event::DegradedEnded { .. } => self.is_degraded.store(false, Relaxed),
             Event::Unposted { policy, unposted, unposted_max } => {
-                self.of(policy).unposted(*unposted, *unposted_max);
+                self.policy(policy).unposted(*unposted, *unposted_max);
             }
             Event::OverIssued { policy, limit, amount } => {
-                self.of(policy).limits.over_issued(policy, limit, *amount);
+                self.policy(policy).limits.over_issued(policy, limit, *amount);
             }
             Event::Mended { policy, .. } => {
-                self.of(policy).mended.fetch_add(1, Relaxed);
+                self.policy(policy).mended.fetch_add(1, Relaxed);
             }
             Event::Violated { policy, incident } => {
-                self.of(policy).limits.violated(policy, &incident.limit);
+                self.policy(policy).limits.violated(policy, &incident.limit);
             }
             _ => {}
         }
     }
 }
 
-/// The word for how a try ended.
-pub(crate) const fn word_of(result: Tried) -> &'static str {
+/// Returns the label of the result of a try.
+pub(crate) const fn result_label(result: AttemptResult) -> &'static str {
     match result {
-        Tried::Answered => "answered",
-        Tried::Raced => "raced",
-        Tried::Throttled => "throttled",
-        Tried::Failed => "failed",
+        AttemptResult::Answered => "answered",
+        AttemptResult::Raced => "raced",
+        AttemptResult::Throttled => "throttled",
+        AttemptResult::Failed => "failed",
     }
 }

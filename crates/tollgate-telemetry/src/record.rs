@@ -1,36 +1,40 @@
-//! Events that outlive the moment: what a sink in the background needs of them, owned.
+//! Owned copies of events, for sinks in the background.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use tollgate::core::Wait;
 use tollgate::incident::Incident;
-use tollgate::{Event, Span, Standing, Timestamp, Wait};
+use tollgate::observe::Event;
+use tollgate::{Span, Standing, Timestamp};
 
-/// What happened, and when.
+/// A copy of an event.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// When it was observed.
     pub at: Timestamp,
-    /// The same for everything that happens to one permit; of its own for everything else.
+    /// Shared by all events of one permit; unique for other events.
     pub correlation_id: String,
-    /// The id that the caller gave the ask, if any.
+    /// The id of the ask, if it has one.
     pub ask_id: Option<String>,
-    /// The name of the policy, where there is one.
+    /// The policy, if there is one.
     pub policy: Option<String>,
-    /// For whom, where there is somebody.
+    /// The subject, if there is one.
     pub subject: Option<String>,
-    /// How long it took, where that was measured.
+    /// The duration, if it was measured.
     pub took: Option<Span>,
-    /// What it was.
-    pub what: What,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What happened.
+    pub kind: RecordKind,
 }
 
-/// What a [`Record`] is about.
+/// What a [`Record`] is about, with its details.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum What {
-    /// An ask went through.
+pub enum RecordKind {
+    /// An ask was admitted.
     Admitted {
-        /// What was charged, as in `requests=1 tokens=3750`.
+        /// The charge, as in `requests=1 tokens=3750`.
         costs: String,
         /// Whether it was decided without the store.
         degraded: bool,
@@ -41,19 +45,19 @@ pub enum What {
     Denied {
         /// The limit that binds.
         limit: String,
-        /// From when it would go through; nothing if never.
+        /// When it would be admitted; `None` if never.
         reset_at: Option<Timestamp>,
-        /// Where the subject stands on that limit.
+        /// The standing of the subject on that limit.
         standing: Option<Standing>,
-        /// When the subject's last admitted asks were, oldest first.
+        /// The times of the subject's last admitted asks, oldest first.
         recent: Vec<Timestamp>,
         /// Whether it was decided without the store.
         degraded: bool,
     },
     /// A permit was settled, released or renewed, an ask was charged, or an entry was forgotten.
     Done {
-        /// Which of them, in one word.
-        word: &'static str,
+        /// The name of the event.
+        name: &'static str,
     },
     /// A limit was closed.
     Closed {
@@ -64,22 +68,22 @@ pub enum What {
     },
     /// A gate could not decide.
     Failed {
-        /// Why not.
+        /// The error.
         error: String,
     },
-    /// Decisions are made without the store from now on.
+    /// The store is unavailable; decisions are made without it.
     DegradedBegan {
         /// The last failure.
         error: String,
     },
     /// The store does not serve this program until the operator changes something.
     Misconfigured {
-        /// What is wrong, and what would be right.
+        /// The error, with its remedy.
         error: String,
     },
-    /// The store answers again.
+    /// The store is available again.
     DegradedEnded {
-        /// How long decisions were made without it.
+        /// The duration of the outage.
         lasted: Span,
     },
     /// An entry from the future was rewritten as used up at the present.
@@ -87,18 +91,18 @@ pub enum What {
         /// How far its time was ahead.
         ahead: Span,
     },
-    /// A provider refused what was admitted.
+    /// A provider refused an admitted call.
     Violated(Box<Incident>),
 }
 
-impl What {
-    /// One word for it.
+impl RecordKind {
+    /// Returns the name of the event in logs.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Admitted { .. } => "admitted",
             Self::Denied { .. } => "denied",
-            Self::Done { word } => word,
+            Self::Done { name } => name,
             Self::Closed { .. } => "closed",
             Self::Failed { .. } => "failed",
             Self::DegradedBegan { .. } => "degraded_began",
@@ -113,18 +117,18 @@ impl What {
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Usual work.
+    /// Normal operation.
     Info,
-    /// Somebody was refused.
+    /// An ask was refused.
     Warn,
-    /// Somebody should look.
+    /// Needs attention.
     Error,
 }
 
 impl Severity {
-    /// How much `event` matters; nothing if it is no event for a log.
+    /// Returns the severity of `event`; `None` if it is only counted.
     #[must_use]
-    pub const fn of(event: &Event<'_>) -> Option<Self> {
+    pub const fn of_event(event: &Event<'_>) -> Option<Self> {
         match event {
             Event::Admitted { .. }
             | Event::Settled { .. }
@@ -144,9 +148,9 @@ impl Severity {
         }
     }
 
-    /// The word in a log.
+    /// Returns the level in logs.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn level(self) -> &'static str {
         match self {
             Self::Info => "info",
             Self::Warn => "warn",
@@ -156,26 +160,10 @@ impl Severity {
 }
 
 impl Record {
-    /// How much it matters.
+    /// Copies `event`, observed at `at`; `recent` are the subject's last admitted asks. `None` for events that are only
+    /// counted.
     #[must_use]
-    pub const fn severity(&self) -> Severity {
-        match self.what {
-            What::Admitted { .. } | What::Done { .. } => Severity::Info,
-            What::Denied { .. } | What::Closed { .. } | What::DegradedEnded { .. } => {
-                Severity::Warn
-            }
-            What::Failed { .. }
-            | What::DegradedBegan { .. }
-            | What::Misconfigured { .. }
-            | What::Mended { .. }
-            | What::Violated(_) => Severity::Error,
-        }
-    }
-
-    /// `event` as it was observed at `at`; `recent` are the subject's last admitted asks. Nothing for events that only
-    /// meters count.
-    #[must_use]
-    pub fn of(event: &Event<'_>, at: Timestamp, recent: Vec<Timestamp>) -> Option<Self> {
+    pub fn from_event(event: &Event<'_>, at: Timestamp, recent: Vec<Timestamp>) -> Option<Self> {
         let mut record = Self {
             at,
             correlation_id: String::new(),
@@ -183,13 +171,14 @@ impl Record {
             policy: None,
             subject: None,
             took: None,
-            what: What::Done { word: "" },
+            severity: Severity::of_event(event)?,
+            kind: RecordKind::Done { name: "" },
         };
         let (policy, subject) = about(event);
         record.policy = policy.map(str::to_owned);
         record.subject = subject.map(str::to_owned);
         let mut permit_of = None;
-        record.what = match event {
+        record.kind = match event {
             Event::Admitted { ask, permit, took } => {
                 permit_of = Some(*permit);
                 record.ask_id = ask.id_text().map(str::to_owned);
@@ -197,7 +186,7 @@ impl Record {
                 let costs = ask.costs();
                 let costs: Vec<String> =
                     costs.iter().map(|(unit, amount)| format!("{unit}={amount}")).collect();
-                What::Admitted {
+                RecordKind::Admitted {
                     costs: costs.join(" "),
                     degraded: permit.degraded,
                     shadow_denied: permit.shadow_denied.is_some(),
@@ -206,7 +195,7 @@ impl Record {
             Event::Denied { ask, denial, took } => {
                 record.ask_id = ask.id_text().map(str::to_owned);
                 record.took = Some(*took);
-                What::Denied {
+                RecordKind::Denied {
                     limit: denial.limit.to_string(),
                     reset_at: match denial.bound() {
                         Wait::Until(until) => Some(until),
@@ -219,35 +208,39 @@ impl Record {
             }
             Event::Settled { permit, .. } => {
                 permit_of = Some(*permit);
-                What::Done { word: "settled" }
+                RecordKind::Done { name: "settled" }
             }
             Event::Released { permit, .. } => {
                 permit_of = Some(*permit);
-                What::Done { word: "released" }
+                RecordKind::Done { name: "released" }
             }
             Event::Renewed { permit } => {
                 permit_of = Some(*permit);
-                What::Done { word: "renewed" }
+                RecordKind::Done { name: "renewed" }
             }
-            Event::Charged { .. } => What::Done { word: "charged" },
-            Event::Reset { .. } => What::Done { word: "reset" },
+            Event::Charged { .. } => RecordKind::Done { name: "charged" },
+            Event::Reset { .. } => RecordKind::Done { name: "reset" },
             Event::Closed { limit, until, .. } => {
-                What::Closed { limit: (*limit).to_owned(), until: *until }
+                RecordKind::Closed { limit: (*limit).to_owned(), until: *until }
             }
             Event::Failed { error, took, .. } => {
                 record.took = Some(*took);
-                What::Failed { error: error.to_string() }
+                RecordKind::Failed { error: error.to_string() }
             }
-            Event::DegradedBegan { error } => What::DegradedBegan { error: error.to_string() },
-            Event::Misconfigured { error } => What::Misconfigured { error: error.to_string() },
-            Event::DegradedEnded { lasted } => What::DegradedEnded { lasted: *lasted },
-            Event::Mended { ahead, .. } => What::Mended { ahead: *ahead },
-            Event::Violated { incident, .. } => What::Violated(Box::new((*incident).clone())),
+            Event::DegradedBegan { error } => {
+                RecordKind::DegradedBegan { error: error.to_string() }
+            }
+            Event::Misconfigured { error } => {
+                RecordKind::Misconfigured { error: error.to_string() }
+            }
+            Event::DegradedEnded { lasted } => RecordKind::DegradedEnded { lasted: *lasted },
+            Event::Mended { ahead, .. } => RecordKind::Mended { ahead: *ahead },
+            Event::Violated { incident, .. } => RecordKind::Violated(Box::new((*incident).clone())),
             _ => return None,
         };
-        record.correlation_id = match (&record.what, permit_of) {
-            (What::Violated(incident), _) => incident.id.clone(),
-            // A permit is told apart by when it was charged and under which number.
+        record.correlation_id = match (&record.kind, permit_of) {
+            (RecordKind::Violated(incident), _) => incident.id.clone(),
+            // The time and the stamp of its charge identify a permit.
             (_, Some(permit)) if permit.is_charged() => {
                 let grant = permit.grant();
                 format!("{:x}-{:x}", grant.at.as_micros(), grant.stamp)
@@ -258,16 +251,15 @@ impl Record {
     }
 }
 
-/// Tells events apart that happen in the same microsecond.
+/// Distinguishes events of the same microsecond.
 static EVENTS: AtomicU64 = AtomicU64::new(0);
 
-/// The policy and the subject of `event`.
+/// Returns the policy and the subject of `event`.
 fn about<'a>(event: &'a Event<'_>) -> (Option<&'a str>, Option<&'a str>) {
     let (policy, subject) = match event {
-        Event::Admitted { ask, .. }
-        | Event::Denied { ask, .. }
-        | Event::Charged { ask }
-        | Event::Closed { ask, .. } => (ask.policy(), Some(ask.subject())),
+        Event::Admitted { ask, .. } | Event::Denied { ask, .. } | Event::Charged { ask } => {
+            (ask.policy(), Some(ask.subject()))
+        }
         Event::Settled { permit, .. }
         | Event::Released { permit, .. }
         | Event::Renewed { permit } => (permit.policy(), Some(permit.subject())),

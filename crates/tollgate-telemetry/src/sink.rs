@@ -1,31 +1,33 @@
-//! What a sink is. Sinks run in the background and cannot hold up a decision, whatever they do.
+//! The traits of sinks. Sinks run in the background and never delay a decision.
 
 use std::fmt::Debug;
 
-use tollgate::{BoxFuture, Error, Event};
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
+use tollgate::observe::Event;
 
 use crate::record::Record;
 use crate::snapshot::Snapshot;
 
-/// Takes events, one batch after the other.
+/// Receives events in batches.
 pub trait RecordSink: Debug + Send + Sync + 'static {
-    /// A word for it in metrics.
+    /// Returns its name in metrics.
     fn name(&self) -> &'static str;
 
-    /// Whether it wants `event`. Asked while a caller waits, so it must be quick.
+    /// Returns whether it wants `event`. Called on the path of a decision, so it must be fast.
     fn wants(&self, event: &Event<'_>) -> bool;
 
-    /// Writes `records`. An error is counted, and the records are gone.
+    /// Writes `records`. They are dropped and counted on error.
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-/// Takes the counts now and then.
+/// Receives snapshots of the metrics periodically.
 pub trait MeterSink: Debug + Send + Sync + 'static {
-    /// A word for it in metrics.
+    /// Returns its name in metrics.
     fn name(&self) -> &'static str;
 
-    /// Publishes what was counted since the last call (`delta`), and in all (`total`). A sink of deltas that can fail
-    /// keeps what it could not deliver.
+    /// Publishes the counts since the last call (`delta`) and since the start (`total`). A sink of deltas must keep those
+    /// that it could not deliver.
     fn publish<'a>(
         &'a self,
         delta: &'a Snapshot,

@@ -1,4 +1,4 @@
-//! The counts at one moment, as plain data that every sink reads alike.
+//! Snapshots of all metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use tollgate::Timestamp;
 
 use crate::catalogue::{Kind, Metric};
 
-/// The upper bounds of the buckets of a duration, in microseconds; one more bucket has everything above.
+/// The upper bounds of the buckets of a duration, in microseconds; another bucket is above.
 pub const DURATION_BOUNDS_US: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000,
 ];
 
-/// The upper bounds of the buckets of how long a job took, in seconds; one more bucket has everything above.
+/// The upper bounds of the buckets of the duration of a job, in seconds; another bucket is above.
 pub const JOB_BOUNDS_SECS: [u64; 16] =
     [1, 2, 5, 10, 20, 30, 60, 90, 120, 300, 600, 1_800, 3_600, 14_400, 43_200, 86_400];
 
 /// The number of buckets of a duration.
 pub(crate) const DURATION_BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
 
-/// Tries from this one on are counted together.
+/// Attempts from this one on are counted together.
 pub const ATTEMPTS_MAX: usize = 8;
 
-/// Every series at one moment.
+/// All series at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// When it was taken.
@@ -35,7 +35,7 @@ pub struct Snapshot {
 /// One metric for one set of labels.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is.
+    /// The metric.
     pub metric: &'static Metric,
     /// The values of the metric's labels, in their order.
     pub labels: Vec<Arc<str>>,
@@ -43,22 +43,22 @@ pub struct Series {
     pub value: Value,
 }
 
-/// What a series says.
+/// The value of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A counter or a gauge.
     Number(u64),
-    /// A count for each bucket (of a duration, of a job, or of attempts from 1 on), and the sum in microseconds or attempts.
+    /// A histogram.
     Buckets {
-        /// How many fell into each bucket, not cumulated.
+        /// The count of each bucket, not cumulative.
         counts: Vec<u64>,
-        /// The sum of what was measured.
+        /// The sum, in microseconds or attempts.
         sum: u64,
     },
 }
 
 impl Value {
-    fn less(&self, earlier: &Self) -> Self {
+    fn minus(&self, earlier: &Self) -> Self {
         match (self, earlier) {
             (Self::Number(now), Self::Number(then)) => Self::Number(now.saturating_sub(*then)),
             (Self::Buckets { counts, sum }, Self::Buckets { counts: then, sum: sum_then }) => {
@@ -69,7 +69,7 @@ impl Value {
         }
     }
 
-    /// Adds what `other` counted.
+    /// Adds `other`.
     pub fn add(&mut self, other: &Self) {
         match (self, other) {
             (Self::Number(number), Self::Number(more)) => *number += more,
@@ -81,7 +81,7 @@ impl Value {
         }
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether nothing was counted.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl Value {
 }
 
 impl Snapshot {
-    /// What was counted since `earlier`; gauges stay as they are.
+    /// Returns the difference to `earlier`; gauges keep their value.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let key = |series: &Series| (series.metric.name, series.labels.clone());
@@ -100,7 +100,7 @@ impl Snapshot {
             earlier.series.iter().map(|series| (key(series), &series.value)).collect();
         let series = self.series.iter().map(|series| {
             let value = match then.get(&key(series)) {
-                Some(then) if series.metric.kind != Kind::Gauge => series.value.less(then),
+                Some(then) if series.metric.kind != Kind::Gauge => series.value.minus(then),
                 _ => series.value.clone(),
             };
             Series { value, ..series.clone() }
@@ -108,7 +108,7 @@ impl Snapshot {
         Self { at: self.at, series: series.collect() }
     }
 
-    /// The value of the series of the metric called `name` with `labels`, if there is one.
+    /// Returns the value of the metric `name` with `labels`.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[&str]) -> Option<&Value> {
         let same = |series: &&Series| {

@@ -1,7 +1,7 @@
-//! The one observer in front of all sinks.
+//! The observer in front of all sinks.
 //!
-//! On the path of a decision it counts, and hands events to bounded queues without waiting: what does not fit is dropped
-//! and counted. Each sink has a task of its own, so that one that hangs holds up nothing but itself.
+//! On the path of a decision it counts, and adds events to bounded queues without waiting; events that do not fit are
+//! dropped and counted. Each sink has its own task, so that one that hangs does not affect the others.
 
 mod tasks;
 
@@ -11,19 +11,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{mpsc, watch};
 use tollgate::incident::Recorder;
-use tollgate::{Clock, Event, Observer, Span, Timestamp};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Clock, Span, Timestamp};
 
 use crate::counters::Counters;
-use crate::meters::{Meters, SinkTally};
+use crate::meters::{Meters, SinkCounters};
 use crate::record::Record;
 use crate::sink::{MeterSink, RecordSink};
 
 pub use tasks::{BATCH_MAX, Tasks, WRITE_MAX};
 
-/// The most events that wait for one sink; further ones are dropped and counted.
+/// The most queued events of one sink; further ones are dropped and counted.
 pub const QUEUE_MAX: usize = 4_096;
 
-/// Counts decisions, remembers what led to incidents, and feeds sinks.
+/// Counts decisions, records history for incidents, and feeds sinks.
 pub struct Telemetry {
     meters: Arc<Meters>,
     recorder: Option<Arc<Recorder>>,
@@ -34,10 +35,10 @@ pub struct Telemetry {
 struct Queue {
     sink: Arc<dyn RecordSink>,
     records: mpsc::Sender<Record>,
-    tally: Arc<SinkTally>,
+    counters: Arc<SinkCounters>,
 }
 
-/// Which sinks there are.
+/// Builds a [`Telemetry`].
 #[derive(Debug)]
 pub struct Builder {
     clock: Arc<dyn Clock>,
@@ -48,28 +49,28 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Remembers the last acquisitions of each subject in `recorder`, for incidents and for the log of refusals.
+    /// Records the last acquisitions of each subject in `recorder`, for incidents and for logged denials.
     #[must_use]
     pub fn recorder(mut self, recorder: Arc<Recorder>) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// Gives events to `sink`.
+    /// Sends events to `sink`.
     #[must_use]
     pub fn records(mut self, sink: impl RecordSink) -> Self {
         self.records.push(Arc::new(sink));
         self
     }
 
-    /// Gives the counts to `sink` every `interval`, and once more at the end.
+    /// Publishes the metrics to `sink` every `interval`, and at shutdown.
     #[must_use]
     pub fn meters(mut self, sink: impl MeterSink, interval: Span) -> Self {
         self.meters.push((Arc::new(sink), interval));
         self
     }
 
-    /// Gives what somebody else counts to `sink` every `interval`, and once more at the end, apart from our own counts.
+    /// Publishes `counters` of another crate to `sink` every `interval`, and at shutdown.
     #[must_use]
     pub fn counters(
         mut self,
@@ -87,34 +88,34 @@ impl Builder {
         let meters = Arc::new(Meters::new());
         let closing = watch::Sender::new(false);
         let mut tasks = Tasks::new(closing, Arc::clone(&self.clock));
-        let mut tallies = Vec::new();
+        let mut sinks = Vec::new();
         let mut queues = Vec::new();
         for sink in self.records {
             let (records, queue) = mpsc::channel(QUEUE_MAX);
-            let tally = Arc::new(SinkTally::new(sink.name()));
-            tasks.feed(Arc::clone(&sink), queue, Arc::clone(&tally));
-            tallies.push(Arc::clone(&tally));
-            queues.push(Queue { sink, records, tally });
+            let counts = Arc::new(SinkCounters::new(sink.name()));
+            tasks.feed(Arc::clone(&sink), queue, Arc::clone(&counts));
+            sinks.push(Arc::clone(&counts));
+            queues.push(Queue { sink, records, counters: counts });
         }
         for (sink, interval) in self.meters {
-            let tally = Arc::new(SinkTally::new(sink.name()));
+            let counts = Arc::new(SinkCounters::new(sink.name()));
             let meters = Arc::clone(&meters);
-            tasks.publish(sink, interval, move |at| meters.snapshot(at), Arc::clone(&tally));
-            tallies.push(tally);
+            tasks.publish(sink, interval, move |at| meters.snapshot(at), Arc::clone(&counts));
+            sinks.push(counts);
         }
         for (counters, sink, interval) in self.counters {
-            let tally = Arc::new(SinkTally::new(sink.name()));
-            tasks.publish(sink, interval, move |at| counters.snapshot(at), Arc::clone(&tally));
-            tallies.push(tally);
+            let counts = Arc::new(SinkCounters::new(sink.name()));
+            tasks.publish(sink, interval, move |at| counters.snapshot(at), Arc::clone(&counts));
+            sinks.push(counts);
         }
-        meters.watch(tallies.into());
+        meters.add_sinks(sinks.into());
         let Self { clock, recorder, .. } = self;
         (Arc::new(Telemetry { meters, recorder, queues: queues.into(), clock }), tasks)
     }
 }
 
 impl Telemetry {
-    /// Starts a list of sinks that are timed by `clock`.
+    /// Returns a builder; sinks are timed by `clock`.
     #[must_use]
     pub fn builder(clock: Arc<dyn Clock>) -> Builder {
         Builder {
@@ -126,29 +127,29 @@ impl Telemetry {
         }
     }
 
-    /// What was counted, for a reader of its own.
+    /// Returns the metrics.
     #[must_use]
     pub const fn meters(&self) -> &Arc<Meters> {
         &self.meters
     }
 
     #[cold]
-    fn hand_out(&self, event: &Event<'_>) {
+    fn enqueue(&self, event: &Event<'_>) {
         let wanted = |queue: &&Queue| queue.sink.wants(event);
         let mut queues = self.queues.iter().filter(wanted).peekable();
         if queues.peek().is_none() {
             return;
         }
         let at = self.clock.now();
-        let Some(record) = Record::of(event, at, self.recent(event, at)) else { return };
+        let Some(record) = Record::from_event(event, at, self.recent(event, at)) else { return };
         for queue in queues {
             if queue.records.try_send(record.clone()).is_err() {
-                queue.tally.dropped.fetch_add(1, Relaxed);
+                queue.counters.dropped.fetch_add(1, Relaxed);
             }
         }
     }
 
-    /// When the last asks of a subject that is refused now went through.
+    /// Returns the times of the last admitted asks of a subject that is denied now.
     fn recent(&self, event: &Event<'_>, at: Timestamp) -> Vec<Timestamp> {
         match (&self.recorder, event) {
             (Some(recorder), Event::Denied { ask, .. }) => {
@@ -168,7 +169,7 @@ impl Observer for Telemetry {
             recorder.observe(event);
         }
         if !self.queues.is_empty() {
-            self.hand_out(event);
+            self.enqueue(event);
         }
     }
 }

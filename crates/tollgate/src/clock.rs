@@ -1,7 +1,7 @@
 //! Time as something that is passed in: what time is it, and wake me then.
 //!
 //! Everything that waits takes a [`Clock`], so tests move time by hand and never sleep. The one clock that reads the
-//! machine's is [`SystemClock`](crate::SystemClock), in the edge module.
+//! machine's is [`SystemClock`], in the edge module.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,10 +13,11 @@ use std::task::{Poll, Waker};
 use tollgate_core::{Span, Timestamp};
 
 use crate::gate::BoxFuture;
+pub use crate::internal::edge::SystemClock;
 
 /// What time it is, and a way to wait for a time.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The present instant. It may go back when somebody sets the machine's clock.
+    /// Returns the present instant. It may go back if the machine's clock is set.
     fn now(&self) -> Timestamp;
 
     /// The time since some fixed instant. It never goes back, whatever happens to the wall clock.
@@ -57,16 +58,17 @@ pub trait Clock: Debug + Send + Sync + 'static {
     }
 
     /// Resolves when [`now`](Self::now) has reached `at`. A clock that may be set back also resolves once as much time
-    /// has passed as was left when it was asked, so that nobody waits for ever.
+    /// has passed as was left at the call, so that no task waits for ever.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 
-/// A clock that moves only when told. Clones share the same time.
+/// A clock that is moved by hand, for tests. Clones share the same time.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use tollgate::{Clock, ManualClock, Span};
+/// use tollgate::clock::ManualClock;
+/// use tollgate::{Clock, Span};
 ///
 /// let clock = ManualClock::new();
 /// let alarm = tokio::spawn(clock.sleep_until(clock.now() + Span::from_secs(60)));
@@ -88,13 +90,13 @@ struct Dial {
 }
 
 impl ManualClock {
-    /// A clock that stands at the Unix epoch plus fifty years, a time like any other.
+    /// Creates a clock at the Unix epoch plus fifty years.
     #[must_use]
     pub fn new() -> Self {
         Self::at(Timestamp::from_secs(50 * 365 * 86_400))
     }
 
-    /// A clock that stands at `now`.
+    /// Creates a clock at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         static BOOTS: AtomicU64 = AtomicU64::new(1);
@@ -104,19 +106,19 @@ impl ManualClock {
         clock
     }
 
-    /// Moves time forward by `span` and wakes whoever waited for a time up to then.
+    /// Moves time forward by `span` and wakes the sleepers up to then.
     pub fn advance(&self, span: Span) {
         let to = self.dial().now + span;
         self.set(to);
     }
 
-    /// Sets the time, forward or back, and wakes whoever waited for a time up to then. Forward, so much time passes;
+    /// Sets the time, forward or back, and wakes the sleepers up to then. Forward, so much time passes;
     /// back, none does.
     pub fn set(&self, now: Timestamp) {
         self.turn(now, Span::plus);
     }
 
-    /// Sets the wall clock, forward or back, while no time passes, as when somebody corrects it.
+    /// Sets the wall clock, forward or back, while no time passes, as an administrator does.
     pub fn step(&self, now: Timestamp) {
         self.turn(now, |passed, _| passed);
     }
@@ -132,7 +134,7 @@ impl ManualClock {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// The earliest time that somebody waits for.
+    /// Returns the earliest wake-up time.
     #[must_use]
     pub fn next_alarm(&self) -> Option<Timestamp> {
         self.dial().sleepers.keys().next().map(|(at, _)| *at)

@@ -16,12 +16,21 @@ pub const PERMIT_KEY_BYTES: usize = 32;
 pub struct Visited {
     /// The name of its policy.
     pub policy: String,
-    /// For whom.
+    /// The subject.
     pub subject: String,
     /// The entry, in the numbers it was written with, or why it does not decode.
     pub entry: Result<Entry, Error>,
     /// The store's time when it was read.
     pub now: Timestamp,
+}
+
+/// A page of [`EntryStore::page`].
+#[derive(Debug, Default)]
+pub struct EntryPage {
+    /// The entries, in no particular order.
+    pub entries: Vec<Visited>,
+    /// The cursor of the next page; `None` after the last.
+    pub next: Option<Vec<u8>>,
 }
 
 /// Receives each entry, and says whether to go on.
@@ -51,14 +60,34 @@ pub trait EntryStore: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Shows every entry to `visitor`, in no particular order and in bounded memory; with `ahead_min` only those that are
-    /// more than that ahead of the store's time. An entry that is written meanwhile may be shown before or after the write, or
-    /// twice.
+    /// Returns the entries after `cursor`, which is empty for the first page; with `ahead_min` only those that are more than
+    /// that ahead of the store's time. An entry that is written meanwhile may be shown before or after the write, or twice.
+    fn page<'a>(
+        &'a self,
+        cursor: &'a [u8],
+        ahead_min: Option<Span>,
+    ) -> BoxFuture<'a, Result<EntryPage, Error>>;
+
+    /// Shows every entry to `visitor`, page by page.
     fn visit<'a>(
         &'a self,
         ahead_min: Option<Span>,
         visitor: &'a mut Visitor<'a>,
-    ) -> BoxFuture<'a, Result<(), Error>>;
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut cursor = Vec::new();
+            loop {
+                let page = self.page(&cursor, ahead_min).await?;
+                for visited in page.entries {
+                    if visitor(visited)? == ControlFlow::Break(()) {
+                        return Ok(());
+                    }
+                }
+                let Some(next) = page.next else { return Ok(()) };
+                cursor = next;
+            }
+        })
+    }
 
     /// Replaces the entry of `policy` and `subject` by what `rewrite` makes of it, by compare-and-swap. Returns whether
     /// anything was written; it is durable then.

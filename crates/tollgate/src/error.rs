@@ -52,7 +52,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`; `text` says what was tried on what, and what would be right if the reader can act.
+    /// Creates an error of `kind`. `text` names the operation and its object, and the remedy if there is one.
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self(Arc::new(Inner { kind, text: text.into(), source: None }))

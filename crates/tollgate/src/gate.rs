@@ -1,180 +1,219 @@
-//! The seam that everything stands on: a gate answers asks.
+//! The seam of the workspace: a [`Gate`] runs operations.
 //!
-//! A store behind [`Atomic`](crate::Atomic), a strategy around a gate, an observer around a gate and the client of a
-//! broker are all gates, so they stack. There are no default methods: a wrapper that forgets one does not compile.
+//! Stores, strategies around a gate, observers around a gate and clients of a broker implement the same two methods, so
+//! they stack. A wrapper matches the operations it cares about and passes the others on in one line. Callers use the
+//! typed methods of [`GateExt`], which every gate has.
 //!
-//! # The classic mistake
-//! Asking first and charging later:
+//! # Check-then-act
+//! Reading first and charging later admits too much:
 //! ```text
 //! if gate.standing(&policy, "p7").await?[0].remaining > 0 { call().await }   // two callers both see the last one
 //! ```
-//! [`Gate::acquire`] is one question and one charge: whoever gets a permit may go.
+//! [`GateExt::acquire`] decides and charges in one atomic step.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Costs, Decision, Permit, Policy, Standing, Timestamp};
+use tollgate_core::{
+    Ask, Costs, Decision, Denial, Permit, Policy, Standing, Timestamp, check_subject,
+};
+pub use tollgate_core::{Operation, Outcome};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
-/// A future on the heap. Gates are trait objects, so their futures are too.
+/// A boxed future. Gates are trait objects, so their futures are too.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Anything that answers asks.
+/// Runs operations: a store, a wrapper around another gate, or the client of a broker.
+///
+/// A gate that keeps entries does to the entry of an operation what [`tollgate_core::apply`] does, at its own time and
+/// atomically, and writes the change before it returns.
 pub trait Gate: Debug + Send + Sync + 'static {
-    /// May this go through now, and if not, when? Charges every limit or none; a denial charges nothing.
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>>;
+    /// Runs `operation`. A denial is an outcome; an error means that the gate could not decide.
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>>;
 
-    /// The same from a gate that never waits, without a future: what watches such a gate saves itself one. Nothing from
-    /// any other, which has done nothing then.
-    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
-        let _ = ask;
-        None
-    }
-
-    /// Replaces the estimate by the actual cost and frees slots. The second time changes nothing. Says whether
-    /// anything changed.
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
-
-    /// The call was not made: gives everything back that time has not given back already. Says whether anything
-    /// changed.
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>>;
-
-    /// Keeps a slot alive for another time to live.
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>>;
-
-    /// Charges without deciding: debt, or arrears posted later. Takes no slots.
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>>;
-
-    /// Closes one limit of the ask's policy and subject until a time, because the provider said no. Says whether
-    /// anything changed.
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
-
-    /// Where `subject` stands on every limit of `policy`, consuming nothing.
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>>;
-
-    /// Forgets everything about `subject`, for an operator who knows why. Says whether there was anything.
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
-}
-
-/// Writes those verbs of a wrapper that go to the gate inside as they are. Each is named, so that a verb that should do
-/// more is not passed on by forgetting it: `tollgate::pass_on!(gate: renew, charge);`.
-#[macro_export]
-macro_rules! pass_on {
-    (@settle $inner:tt) => {
-        fn settle<'a>(&'a self, permit: &'a $crate::Permit, actual: &'a $crate::Costs) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
-            $crate::Gate::settle(&self.$inner, permit, actual)
-        }
-    };
-    (@release $inner:tt) => {
-        fn release<'a>(&'a self, permit: &'a $crate::Permit) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
-            $crate::Gate::release(&self.$inner, permit)
-        }
-    };
-    (@renew $inner:tt) => {
-        fn renew<'a>(&'a self, permit: &'a $crate::Permit) -> $crate::BoxFuture<'a, Result<$crate::Permit, $crate::Error>> {
-            $crate::Gate::renew(&self.$inner, permit)
-        }
-    };
-    (@charge $inner:tt) => {
-        fn charge<'a>(&'a self, ask: &'a $crate::Ask<'a>) -> $crate::BoxFuture<'a, Result<$crate::Permit, $crate::Error>> {
-            $crate::Gate::charge(&self.$inner, ask)
-        }
-    };
-    (@close_until $inner:tt) => {
-        fn close_until<'a>(&'a self, ask: &'a $crate::Ask<'a>, limit: &'a str, until: $crate::Timestamp) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
-            $crate::Gate::close_until(&self.$inner, ask, limit, until)
-        }
-    };
-    (@standing $inner:tt) => {
-        fn standing<'a>(&'a self, policy: &'a $crate::Policy, subject: &'a str) -> $crate::BoxFuture<'a, Result<Vec<$crate::Standing>, $crate::Error>> {
-            $crate::Gate::standing(&self.$inner, policy, subject)
-        }
-    };
-    (@reset $inner:tt) => {
-        fn reset<'a>(&'a self, policy: &'a $crate::Policy, subject: &'a str) -> $crate::BoxFuture<'a, Result<bool, $crate::Error>> {
-            $crate::Gate::reset(&self.$inner, policy, subject)
-        }
-    };
-    ($inner:tt: $($verb:ident),+) => {
-        $($crate::pass_on!(@$verb $inner);)+
-    };
+    /// Synchronous fast path. Returns `None`, without side effects, if deciding might block.
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>>;
 }
 
 /// A shared gate is a gate.
 impl<G: Gate + ?Sized> Gate for Arc<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        (**self).acquire(ask)
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        (**self).run(operation)
     }
 
-    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
-        (**self).acquire_at_once(ask)
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        (**self).settle(permit, actual)
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        (**self).release(permit)
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        (**self).renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        (**self).charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        (**self).close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        (**self).standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        (**self).reset(policy, subject)
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        (**self).try_run(operation)
     }
 }
 
-// A gate that could not be a trait object could not be stacked.
+/// The typed operations of every [`Gate`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{Ask, Costs, Decision, GateExt, Limit, Memory, Policy, TokenBucket};
+///
+/// let policy = Policy::new("llm", [
+///     Limit::new("rpm", "requests", TokenBucket::per_minute(60)),
+///     Limit::new("tpm", "tokens", TokenBucket::per_minute(100_000)),
+/// ])?;
+/// let gate = Memory::new();
+/// let ask = Ask::new(&policy, "project-7").cost("tokens", 3_750);
+/// match gate.acquire(&ask).await? {
+///     Decision::Admitted(permit) => {
+///         let used = Costs::new().with("tokens", 3_100); // the actual cost of the call
+///         gate.settle(&permit, &used).await?;
+///     }
+///     Decision::Denied(denial) => println!("wait {:?}", denial.retry_after()),
+/// }
+/// # Ok(()) }
+/// ```
+pub trait GateExt: Gate {
+    /// Decides `ask`, and charges every limit or none. A denial charges nothing.
+    ///
+    /// This is where the synchronous fast path is probed: once, at the outermost gate.
+    fn acquire(&self, ask: &Ask<'_>) -> impl Future<Output = Result<Decision, Error>> + Send {
+        async move {
+            let operation = Operation::Acquire(ask);
+            let outcome = match self.try_run(&operation) {
+                Some(outcome) => outcome?,
+                None => self.run(operation).await?,
+            };
+            decided(outcome)
+        }
+    }
+
+    /// Replaces the estimate by the actual cost and frees slots. Idempotent; returns whether anything changed.
+    fn settle(
+        &self,
+        permit: &Permit,
+        actual: &Costs,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        async move { changed(self.run(Operation::Settle(permit, actual)).await?) }
+    }
+
+    /// Gives everything back that time has not given back already: the call was not made. Idempotent; returns whether
+    /// anything changed.
+    fn release(&self, permit: &Permit) -> impl Future<Output = Result<bool, Error>> + Send {
+        async move { changed(self.run(Operation::Release(permit)).await?) }
+    }
+
+    /// Extends the slots of `permit` by another time to live.
+    fn renew(&self, permit: &Permit) -> impl Future<Output = Result<Permit, Error>> + Send {
+        async move { permitted(self.run(Operation::Renew(permit)).await?) }
+    }
+
+    /// Charges without deciding: debt, or arrears that are posted later. Takes no slots.
+    fn charge(&self, ask: &Ask<'_>) -> impl Future<Output = Result<Permit, Error>> + Send {
+        async move { permitted(self.run(Operation::Charge(ask)).await?) }
+    }
+
+    /// Closes one limit of the ask's policy and subject until a time, because the provider refused a call. Returns
+    /// whether anything changed.
+    fn close_until(
+        &self,
+        ask: &Ask<'_>,
+        limit: &str,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        async move {
+            ask.check()?;
+            let (policy, subject) = (ask.policy(), ask.subject());
+            changed(self.run(Operation::Close { policy, subject, limit, until }).await?)
+        }
+    }
+
+    /// Returns the standing of `subject` on every limit of `policy`, consuming nothing.
+    fn standing(
+        &self,
+        policy: &Policy,
+        subject: &str,
+    ) -> impl Future<Output = Result<Vec<Standing>, Error>> + Send {
+        async move {
+            check_subject(subject)?;
+            let policy = policy.for_subject(subject);
+            match self.run(Operation::Standing { policy, subject }).await? {
+                Outcome::Standings(standings) => Ok(standings),
+                other => Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Deletes the entry of `subject`, for an operator. Returns whether there was one.
+    fn reset(
+        &self,
+        policy: &Policy,
+        subject: &str,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        async move {
+            check_subject(subject)?;
+            let policy = policy.for_subject(subject);
+            changed(self.run(Operation::Reset { policy, subject }).await?)
+        }
+    }
+}
+
+impl<G: Gate + ?Sized> GateExt for G {}
+
+/// Acquires without probing the fast path, for a gate whose own fast path gave up.
+pub(crate) async fn decide(gate: &impl Gate, ask: &Ask<'_>) -> Result<Decision, Error> {
+    decided(gate.run(Operation::Acquire(ask)).await?)
+}
+
+fn decided(outcome: Outcome) -> Result<Decision, Error> {
+    match outcome {
+        Outcome::Decided(decision) => Ok(decision),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn changed(outcome: Outcome) -> Result<bool, Error> {
+    match outcome {
+        Outcome::Changed(changed) => Ok(changed),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn permitted(outcome: Outcome) -> Result<Permit, Error> {
+    match outcome {
+        Outcome::Permitted(permit) => Ok(permit),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(outcome: &Outcome) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("unexpected outcome from the store: {outcome:?}"))
+}
+
+/// Why an ask got no permit.
+#[derive(Debug)]
+pub enum AcquireError {
+    /// The gate denied it.
+    Denied(Box<Denial>),
+    /// The gate could not decide.
+    Failed(Error),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::Failed(_) => f.write_str("the gate could not decide"),
+        }
+    }
+}
+
+impl std::error::Error for AcquireError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Denied(_) => None,
+            Self::Failed(error) => Some(error),
+        }
+    }
+}
+
+// A gate that is not a trait object cannot be stacked.
 const _: fn(&dyn Gate) = |_| {};

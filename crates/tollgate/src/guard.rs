@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use tollgate_core::{Ask, Costs, Decision, Denial, Permit};
+use tollgate_core::{Ask, Costs, Decision, Permit};
 
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::gate::{AcquireError, Gate, GateExt};
 
 /// Holds a permit and releases it when dropped: the call was not made, or failed before it cost anything.
 ///
@@ -20,13 +20,13 @@ use crate::gate::Gate;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tollgate::{Ask, Atomic, Concurrency, Gate, Guard, Limit, Memory, Policy, Span};
+/// use tollgate::{Ask, Concurrency, Gate, GateExt, Guard, Limit, Memory, Policy, Span};
 ///
-/// let gate: Arc<dyn Gate> = Arc::new(Atomic::new(Memory::new()));
+/// let gate: Arc<dyn Gate> = Arc::new(Memory::new());
 /// let policy = Policy::new("jobs", [Limit::new("slots", "jobs", Concurrency::new(2, Span::from_mins(5)))])?;
 /// let ask = Ask::new(&policy, "region-1").cost("jobs", 1);
 /// {
-///     let _slot = Guard::acquire(&gate, &ask).await?.expect("a slot is free");
+///     let _slot = Guard::acquire(&gate, &ask).await?;
 ///     assert_eq!(gate.standing(&policy, "region-1").await?[0].remaining, 1);
 /// }
 /// assert_eq!(gate.standing(&policy, "region-1").await?[0].remaining, 2);
@@ -42,15 +42,12 @@ impl Guard {
     /// Acquires `ask` at `gate` and guards the permit.
     ///
     /// # Errors
-    /// Whatever the gate could not decide. A denial is the inner result.
-    pub async fn acquire(
-        gate: &Arc<dyn Gate>,
-        ask: &Ask<'_>,
-    ) -> Result<Result<Self, Box<Denial>>, Error> {
-        Ok(match gate.acquire(ask).await? {
+    /// [`AcquireError::Denied`], or [`AcquireError::Failed`] if the gate could not decide.
+    pub async fn acquire(gate: &Arc<dyn Gate>, ask: &Ask<'_>) -> Result<Self, AcquireError> {
+        match gate.acquire(ask).await.map_err(AcquireError::Failed)? {
             Decision::Admitted(permit) => Ok(Self::new(gate, permit)),
-            Decision::Denied(denial) => Err(Box::new(denial)),
-        })
+            Decision::Denied(denial) => Err(AcquireError::Denied(Box::new(denial))),
+        }
     }
 
     /// Guards a permit that `gate` gave.
@@ -79,7 +76,7 @@ impl Guard {
     /// The call was not made.
     ///
     /// # Errors
-    /// Whatever the gate could not do.
+    /// Errors of the gate.
     pub async fn release(mut self) -> Result<(), Error> {
         if let Some(permit) = self.permit.take() {
             self.gate.release(&permit).await?;
@@ -99,14 +96,16 @@ impl Drop for Guard {
         let Some(permit) = self.permit.take() else { return };
         let gate = Arc::clone(&self.gate);
         let mut release: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            // Nobody is left to tell; expiry and the strict side remain.
+            // The error has no receiver. Slots expire, and the rest stays charged.
             drop(gate.release(&permit).await);
         });
         let mut context = Context::from_waker(Waker::noop());
-        if release.as_mut().poll(&mut context).is_pending()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
+        let is_pending = release.as_mut().poll(&mut context).is_pending();
+        #[cfg(feature = "strategies")]
+        if is_pending && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(release);
         }
+        #[cfg(not(feature = "strategies"))]
+        let _ = is_pending;
     }
 }

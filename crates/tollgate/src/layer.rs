@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tollgate_core::{Ask, Decision, Denial, ahead_for_people};
+use tollgate_core::{Ask, Decision, Denial};
 use tower::{Layer, Service};
 
 use crate::error::Error;
-use crate::gate::{BoxFuture, Gate};
+use crate::gate::{BoxFuture, Gate, GateExt};
 
 /// Puts a gate in front of services: a request goes through if its ask is admitted.
 ///
@@ -20,11 +20,12 @@ use crate::gate::{BoxFuture, Gate};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tollgate::{Ask, Atomic, GateLayer, Limit, Memory, Policy, TokenBucket};
+/// use tollgate::layer::GateLayer;
+/// use tollgate::{Ask, Limit, Memory, Policy, TokenBucket};
 /// use tower::{Layer, ServiceExt, service_fn};
 ///
 /// let policy = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_minute(1))])?;
-/// let layer = GateLayer::new(Arc::new(Atomic::new(Memory::new())), move |user: &String| {
+/// let layer = GateLayer::new(Arc::new(Memory::new()), move |user: &String| {
 ///     Ask::new(&policy, user.as_str()).into_owned()
 /// });
 /// let greet = service_fn(|user: String| async move { Ok::<_, std::io::Error>(format!("hello {user}")) });
@@ -125,24 +126,7 @@ pub enum GatedError<E> {
 impl<E> fmt::Display for GatedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Denied(denial) => match denial.wait_for_people() {
-                Some(wait) => {
-                    write!(
-                        f,
-                        "denied by limit {:?} of policy {:?}; ",
-                        denial.limit, denial.policy
-                    )?;
-                    if 0 < denial.waiting_ahead {
-                        write!(f, "{}; ", ahead_for_people(denial.waiting_ahead))?;
-                    }
-                    write!(f, "try again in {wait}")
-                }
-                None => write!(
-                    f,
-                    "denied by limit {:?} of policy {:?}: asked {}, at most {} ever fit",
-                    denial.limit, denial.policy, denial.asked, denial.most
-                ),
-            },
+            Self::Denied(denial) => write!(f, "{denial}"),
             Self::Gate(_) => f.write_str("the gate could not decide"),
             Self::Inner(_) => f.write_str("the service failed"),
         }

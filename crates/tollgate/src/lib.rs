@@ -1,58 +1,39 @@
 #![doc = include_str!("../README.md")]
 
 pub mod audit;
-mod backoff;
-mod clock;
-pub mod edge;
+pub mod clock;
 pub mod entries;
 mod error;
-mod gate;
+pub mod gate;
 mod guard;
-mod ids;
 pub mod incident;
-mod layer;
+#[doc(hidden)]
+pub mod internal;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod local;
-mod log_limit;
-mod memory;
-mod observe;
+pub mod memory;
+pub mod observe;
 pub mod overrides;
-mod policies;
-mod queue;
+pub mod policy;
+pub mod queue;
 pub mod repair;
 pub mod retry;
+mod sharded;
+#[cfg(feature = "spec")]
 pub mod spec;
-pub mod steps;
-mod store;
-mod strategy;
+#[cfg(feature = "strategies")]
+pub mod strategy;
 mod sync;
-mod within;
 
-pub use backoff::acquire_with_backoff;
-pub use clock::{Clock, ManualClock};
-pub use edge::SystemClock;
+pub use clock::Clock;
 pub use error::{Error, ErrorKind};
-pub use gate::{BoxFuture, Gate};
+pub use gate::{Gate, GateExt};
 pub use guard::Guard;
-pub use ids::Ids;
-pub use layer::{GateLayer, Gated, GatedError};
 pub use local::LocalBucket;
-pub use log_limit::{LOG_EVERY, LogLimit};
-pub use memory::{KEYS_MAX_DEFAULT, Memory};
-pub use observe::{Event, Observed, Observer, Tried};
-pub use policies::Policies;
-pub use queue::{
-    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, Queue, SLOT_POLL_MAX,
-    SLOT_POLL_MIN, WAITERS_MAX,
-};
-pub use store::{Atomic, Store};
-pub use strategy::{
-    Attempts, Chance, FIRST_PROBE, Fallback, FallbackSettings, FallbackStart, Leased,
-    LeasedOptions, Optimistic, OptimisticOptions, Resend, SUBJECTS_MAX_DEFAULT, over_issue_bound,
-};
+pub use memory::Memory;
+pub use queue::Queue;
 pub use tollgate_core::{
-    self as core, Amounts, Ask, Backoff, CalendarWindow, Charge, Concurrency, Costs, Decision,
-    Denial, Grant, Headroom, Limit, OnStoreFailure, Operation, Outcome, Period, Permit, Policy,
-    PolicyBuilder, Refill, Refusal, RollingWindow, Rule, Shortage, SlotWait, Span, Standing,
-    Timestamp, TokenBucket, Verdict, Wait,
+    self as core, Ask, CalendarWindow, Concurrency, Costs, Decision, Denial, Limit, Permit, Policy,
+    RollingWindow, Span, Standing, Timestamp, TokenBucket,
 };
-pub use within::within;

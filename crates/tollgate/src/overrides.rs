@@ -1,14 +1,13 @@
 //! Overrides that are made at run time, and the seam that keeps them where every broker on a store sees them.
 //!
-//! They are one small document with a version. Whoever changes it replaces the version they read, so of two who change it
-//! at once one reads again; whoever follows it asks only whether the version is another. A document is enough because
+//! They are one small document with a version, changed by compare-and-swap: of two concurrent changes
+//! one reads again, and a follower asks only for a newer version. A document is enough because
 //! overrides are few and change seldom: what a store has to be able to do stays two calls.
 
 use std::fmt::Debug;
 
 use crate::error::Error;
 use crate::gate::BoxFuture;
-use crate::store::{Atomic, Store};
 use crate::sync::{Mutex, lock};
 
 /// The largest document, in bytes: it fits into an item of every store.
@@ -19,16 +18,16 @@ pub const DOCUMENT_BYTES_MAX: usize = 300_000;
 pub struct Document {
     /// Which one this is; 0 where there never was one. Another document has another version, below 2^53.
     pub version: u64,
-    /// What it says, at most [`DOCUMENT_BYTES_MAX`] bytes and without the character 0.
+    /// The text, at most [`DOCUMENT_BYTES_MAX`] bytes and without NUL.
     pub text: String,
 }
 
-/// Keeps one document for everybody on a store.
+/// Keeps one document that all brokers on a store share.
 pub trait OverrideStore: Debug + Send + Sync + 'static {
-    /// The document, unless it is still of the version `known`. Where there is none it is the empty one.
+    /// Returns the document, or `None` if its version is still `known`. A missing document is empty.
     fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>>;
 
-    /// Puts `next` in the place of the document of version `known`, for good. Says whether it did: not if the
+    /// Puts `next` in the place of the document of version `known`, for good. Returns whether it did: not if the
     /// document is of another version by now. Where `next` is there already, it may say so too.
     fn replace<'a>(&'a self, known: u64, next: &'a Document) -> BoxFuture<'a, Result<bool, Error>>;
 }
@@ -50,15 +49,5 @@ impl OverrideStore for MemoryOverrides {
             document.clone_from(next);
         }
         Box::pin(std::future::ready(Ok(is_known)))
-    }
-}
-
-impl<S: Store + OverrideStore> OverrideStore for Atomic<S> {
-    fn read(&self, known: u64) -> BoxFuture<'_, Result<Option<Document>, Error>> {
-        self.store().read(known)
-    }
-
-    fn replace<'a>(&'a self, known: u64, next: &'a Document) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store().replace(known, next)
     }
 }

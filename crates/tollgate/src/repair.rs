@@ -1,7 +1,7 @@
 //! Finding and mending entries from the future, which a wrong clock wrote.
 //!
 //! An entry's time never goes back, so one that was written a year ahead refuses its subject for a year. Stores that
-//! notice it mend it themselves; [`list_future`] and [`mend`] are for an operator who wants to see and mend all of them.
+//! notice it repair it themselves; [`list_future`] and [`mend`] are for an operator who wants to list and repair all of them.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ pub const LISTED_MAX: usize = 10_000;
 pub struct FutureEntry {
     /// The name of its policy.
     pub policy: String,
-    /// For whom.
+    /// The subject.
     pub subject: String,
     /// Its time.
     pub at: Timestamp,

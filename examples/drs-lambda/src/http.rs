@@ -1,19 +1,19 @@
-//! Requests and answers as an HTTP API of API Gateway passes them (payload format 2.0), and the status of each error.
+//! Requests and responses of API Gateway (payload format 2.0), and the status of each error.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tollgate_aws::Error;
-use tollgate_aws::throttle::Settings;
+use tollgate_drs::Error;
+use tollgate_drs::throttle::Settings;
 
-/// A request; what is not read here is left out.
+/// A request, without the fields that are not used.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     /// The path.
     pub raw_path: String,
-    /// About the request.
+    /// The context.
     pub request_context: Context,
     /// The body, if there is one.
     pub body: Option<String>,
@@ -22,34 +22,34 @@ pub struct Request {
     pub is_base64_encoded: bool,
 }
 
-/// About a request.
+/// The context of a request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Context {
-    /// What HTTP says about it.
+    /// The HTTP part.
     pub http: Http,
 }
 
-/// What HTTP says about a request.
+/// The HTTP part of a context.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Http {
     /// The method.
     pub method: String,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
-    /// The status of HTTP.
+pub struct Response {
+    /// The status.
     pub status_code: u16,
-    /// Its headers.
+    /// The headers.
     pub headers: BTreeMap<&'static str, String>,
-    /// Its body, which is JSON.
+    /// The body, as JSON.
     pub body: String,
 }
 
 impl Request {
-    /// The body as text.
+    /// Returns the body as text.
     pub(crate) fn text(&self) -> Result<&str, Error> {
         if self.is_base64_encoded {
             let text = "the body came as bytes; send it with content-type application/json";
@@ -59,19 +59,19 @@ impl Request {
     }
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn new(status_code: u16, body: &Value) -> Self {
         let headers = [("content-type", "application/json".to_owned())].into();
         Self { status_code, headers, body: body.to_string() }
     }
 }
 
-/// The answer to whoever gets nothing because of `error`.
-pub(crate) fn refusal(error: &Error, settings: &Settings) -> Answer {
+/// Returns the response for `error`.
+pub(crate) fn refusal(error: &Error, settings: &Settings) -> Response {
     let status = match error {
         Error::JobCapacityTimeout(timeout) => {
-            let full = timeout.to_answer();
-            let mut answer = Answer::new(full.status, &full.body);
+            let full = timeout.to_http_response();
+            let mut answer = Response::new(full.status, &full.body);
             let pause = settings.poll_interval.as_secs_ceil().to_string();
             answer.headers.insert("retry-after", pause);
             return answer;
@@ -85,8 +85,8 @@ pub(crate) fn refusal(error: &Error, settings: &Settings) -> Answer {
             _ => 502,
         },
         Error::RetryExhausted(_) | Error::Gate(_) => 503,
-        // Whoever asks again with the same request id finds the job, if there is one.
+        // A retry with the same request id finds the job, if it was started.
         _ => 502,
     };
-    Answer::new(status, &json!({ "error": error.code(), "message": error.to_string() }))
+    Response::new(status, &json!({ "error": error.code(), "message": error.to_string() }))
 }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod http;
-mod told;
+mod telemetry;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 use tollgate::Gate;
-use tollgate_aws::drs::Builder;
-use tollgate_aws::journal::Severity;
-use tollgate_aws::throttle::{LOOK_BACK, Settings};
-use tollgate_aws::{Error, JobThrottler, Recovery};
+use tollgate_drs::client::Builder;
+use tollgate_drs::journal::Severity;
+use tollgate_drs::throttle::{LOOK_BACK, Settings};
+use tollgate_drs::{Error, JobThrottler, Recovery};
 
-pub use http::{Answer, Context, Http, Request};
-use told::{Lines, Published};
+pub use http::{Context, Http, Request, Response};
+use telemetry::{Lines, Published};
 
-/// The function: what stays between two invocations.
+/// The state of the function between invocations.
 #[derive(Debug)]
 pub struct Function {
     throttler: JobThrottler,
     published: Published,
 }
 
-/// What `POST /recoveries` takes.
+/// The body of `POST /recoveries`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Wanted {
+struct RecoveryRequest {
     servers: Vec<String>,
     #[serde(default)]
     drill: bool,
@@ -41,7 +41,7 @@ impl Function {
     ///
     /// # Errors
     /// Those of [`Builder::connect`], and of settings that are out of bounds.
-    pub async fn connect(
+    pub async fn open(
         drs: Builder,
         settings: Settings,
         gate: Option<Arc<dyn Gate>>,
@@ -61,18 +61,17 @@ impl Function {
         Ok(Self { throttler, published })
     }
 
-    /// Answers one request. Everything that is told about it is written before the answer, because the function is
-    /// frozen after it.
-    pub async fn handle(&self, request: &Request) -> Answer {
+    /// Handles one request. Logs and metrics are written before the response, because Lambda freezes the function afterwards.
+    pub async fn handle(&self, request: &Request) -> Response {
         let http = &request.request_context.http;
         let answer = match (http.method.as_str(), request.raw_path.as_str()) {
             ("GET", "/capacity") => self.capacity().await,
             ("POST", "/recoveries") => self.recover(request).await,
-            (method, path) => Ok(Answer::new(
+            (method, path) => Ok(Response::new(
                 404,
                 &json!({
                     "error": "NOT_FOUND",
-                    "message": format!("{method} {path} is nothing; there are GET /capacity and POST /recoveries"),
+                    "message": format!("unknown {method} {path}; use GET /capacity or POST /recoveries"),
                 }),
             )),
         };
@@ -81,27 +80,27 @@ impl Function {
         answer.unwrap_or_else(|error| http::refusal(&error, self.throttler.settings()))
     }
 
-    async fn capacity(&self) -> Result<Answer, Error> {
-        Ok(Answer::new(200, &self.throttler.check_capacity().await?.to_json()))
+    async fn capacity(&self) -> Result<Response, Error> {
+        Ok(Response::new(200, &self.throttler.check_capacity().await?.to_json()))
     }
 
-    async fn recover(&self, request: &Request) -> Result<Answer, Error> {
-        let wanted: Wanted = serde_json::from_str(request.text()?).map_err(|error| {
+    async fn recover(&self, request: &Request) -> Result<Response, Error> {
+        let wanted: RecoveryRequest = serde_json::from_str(request.text()?).map_err(|error| {
             Error::Invalid(format!(
-                "the body is no recovery: {error}; it is as in {{\"servers\": [\"s-0123456789abcdef0\"], \"drill\": true}}"
+                "the body is not a recovery: {error}; use for example {{\"servers\": [\"s-0123456789abcdef0\"], \"drill\": true}}"
             ))
         })?;
-        let mut recovery = Recovery::of(wanted.servers).drill(wanted.drill);
+        let mut recovery = Recovery::new(wanted.servers).drill(wanted.drill);
         if let Some(id) = wanted.request_id {
             let client = self.throttler.client();
-            // Whoever lost our answer asks again: perhaps the job is there.
+            // A repeated request finds the job of the first one.
             let since = client.clock().now() - LOOK_BACK;
             if let Some(job) = client.find_recovery(&id, since).await? {
-                return Ok(Answer::new(200, &json!({ "jobId": job.job_id() })));
+                return Ok(Response::new(200, &json!({ "jobId": job.job_id() })));
             }
             recovery = recovery.request_id(id);
         }
         let job = self.throttler.start_recovery(&recovery).await?;
-        Ok(Answer::new(202, &json!({ "jobId": job.job_id() })))
+        Ok(Response::new(202, &json!({ "jobId": job.job_id() })))
     }
 }

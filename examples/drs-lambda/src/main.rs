@@ -1,19 +1,19 @@
-//! The function on Lambda: its settings come from the environment, and everything else is in the library.
+//! The function on Lambda, configured by the environment.
 
 use std::io::stdout;
 use std::sync::Arc;
 
 use drs_lambda::{Function, Request};
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
-use tollgate::edge::environment;
-use tollgate::{Atomic, Gate, Span};
-use tollgate_aws::drs::Settings;
-use tollgate_aws::journal::Severity;
-use tollgate_aws::{DrsClient, RetryConfig, SnsEscalation, throttle};
+use tollgate::internal::edge::environment;
+use tollgate::{Gate, Span};
+use tollgate_drs::client::Settings;
+use tollgate_drs::journal::Severity;
+use tollgate_drs::{DrsClient, RetryConfig, SnsEscalation, throttle};
 use tollgate_dynamodb::{DynamoDb, Options};
-use tollgate_telemetry::sinks::aws::Place;
+use tollgate_telemetry::sinks::aws::AwsOptions;
 
-/// API Gateway waits 30 s for an answer, so retries of one call end before that.
+/// Retries of one call end before the 30 s timeout of API Gateway.
 const DEADLINE: Span = Span::from_secs(10);
 
 #[tokio::main(flavor = "current_thread")]
@@ -27,19 +27,19 @@ async fn main() -> Result<(), Error> {
         drs = drs.endpoint(endpoint);
     }
     if let Some(topic) = &settings.alerts_topic {
-        drs = drs.escalate(Arc::new(SnsEscalation::connect(topic, &Place::default()).await?));
+        drs = drs.escalate(Arc::new(SnsEscalation::connect(topic, &AwsOptions::default()).await?));
     }
-    // One table for all instances of the function: without it, each has a rate and slots of its own.
+    // Shared by all instances of the function; without it, each has its own rate and slots.
     let gate = match environment("TOLLGATE_TABLE") {
         Some(table) => {
-            let store = DynamoDb::connect(Options::new(table)).await?;
-            Some(Arc::new(Atomic::new(store)) as Arc<dyn Gate>)
+            let store = DynamoDb::open(Options::new(table)).await?;
+            Some(Arc::new(store) as Arc<dyn Gate>)
         }
         None => None,
     };
     let level = settings.log_level.unwrap_or(Severity::Info);
     let jobs = throttle::Settings::from_environment()?;
-    let function = Function::connect(drs, jobs, gate, (level, stdout()), stdout()).await?;
+    let function = Function::open(drs, jobs, gate, (level, stdout()), stdout()).await?;
     let function = &function;
     run(service_fn(|event: LambdaEvent<Request>| async move {
         Ok::<_, Error>(function.handle(&event.payload).await)

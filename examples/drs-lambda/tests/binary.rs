@@ -12,9 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::{Span, SystemClock};
-use tollgate_testing::fakes::drs::{FakeDrs, Fault, Server, Settings};
-use tollgate_testing::servers::{Inbox, Ministack, eventually};
+use tollgate::Span;
+use tollgate::clock::SystemClock;
+use tollgate_testkit::fakes::drs::{FakeDrs, Fault, Server, Settings};
+use tollgate_testkit::servers::{Inbox, Ministack, eventually};
 
 /// Reads a request: its first line and its body.
 fn request(stream: &TcpStream) -> (String, Vec<u8>) {

@@ -10,14 +10,16 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use drs_lambda::{Answer, Function, Request};
+use drs_lambda::{Function, Request, Response};
 use serde_json::{Value, json};
-use tollgate::{Span, SystemClock};
-use tollgate_aws::journal::Severity;
-use tollgate_aws::metrics::{METRICS, NAMESPACE};
-use tollgate_aws::throttle::Settings;
-use tollgate_aws::{Buckets, DrsClient, RetryConfig};
-use tollgate_testing::fakes::drs::{FakeDrs, Fault, Server, Settings as Account};
+use tollgate::Span;
+use tollgate::clock::SystemClock;
+use tollgate_aws::Buckets;
+use tollgate_drs::journal::Severity;
+use tollgate_drs::metrics::{METRICS, NAMESPACE};
+use tollgate_drs::throttle::Settings;
+use tollgate_drs::{DrsClient, RetryConfig};
+use tollgate_testkit::fakes::drs::{FakeDrs, Fault, Server, Settings as Account};
 
 /// Lines that can be read while somebody writes them.
 #[derive(Clone, Default)]
@@ -64,7 +66,7 @@ impl World {
         let settings = Settings { timeout: Span::ZERO, ..Settings::default() };
         let (log, metrics) = (Shared::default(), Shared::default());
         let function =
-            Function::connect(drs, settings, None, (Severity::Info, log.clone()), metrics.clone());
+            Function::open(drs, settings, None, (Severity::Info, log.clone()), metrics.clone());
         Self { server, function: function.await.unwrap(), log, metrics }
     }
 
@@ -77,7 +79,7 @@ impl World {
         (answer.status_code, body)
     }
 
-    async fn answer(&self, method: &str, path: &str, body: &str) -> (Answer, Value) {
+    async fn answer(&self, method: &str, path: &str, body: &str) -> (Response, Value) {
         let request: Request = serde_json::from_value(event(method, path, body)).unwrap();
         let answer = self.function.handle(&request).await;
         let body = serde_json::from_str(&answer.body).unwrap();
@@ -126,8 +128,8 @@ async fn mistakes_are_named_and_start_nothing() {
     let world = World::new(account()).await;
     let server = FakeDrs::server_id(0);
     let cases = [
-        ("GET", "/", json!(null), 404, "there are GET /capacity and POST /recoveries"),
-        ("POST", "/recoveries", json!("x"), 400, "the body is no recovery"),
+        ("GET", "/", json!(null), 404, "use GET /capacity or POST /recoveries"),
+        ("POST", "/recoveries", json!("x"), 400, "the body is not a recovery"),
         ("POST", "/recoveries", json!({ "servers": [], "drill": 1 }), 400, "expected a boolean"),
         ("POST", "/recoveries", json!({ "server": [server] }), 400, "unknown field `server`"),
         ("POST", "/recoveries", json!({ "servers": [] }), 400, "servers"),
@@ -193,7 +195,8 @@ fn r001_10_the_template_has_alarms_on_metrics_that_exist() {
     assert_eq!(watched, ["RateLimitErrors", "RetryExhausted"]);
     assert!(watched.iter().all(|name| names.contains(&name.as_str())));
     assert_eq!(values("Namespace:"), [NAMESPACE, NAMESPACE]);
-    for variable in tollgate_aws::throttle::VARIABLES.iter().chain(&tollgate_aws::drs::VARIABLES) {
+    for variable in tollgate_drs::throttle::VARIABLES.iter().chain(&tollgate_drs::client::VARIABLES)
+    {
         assert_eq!(values(&format!("{variable}:")).len(), 1, "{variable}");
     }
     // The function may do what its settings make it do, and whoever runs `tollgate drs` what that does.

@@ -1,4 +1,4 @@
-//! Looking back, and writing down that a provider refused: `audit` and `violation`.
+//! The arguments of `audit` and `violation`.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use super::{Database, examples};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Users who reached the limit of a quota over a table in PostgreSQL
+    /// List users who reached the limit of a quota over a table in PostgreSQL
     #[command(after_help = examples::AUDIT_HISTORY)]
     History(AuditHistory),
 
-    /// Refusals by a provider of what was admitted
+    /// List admitted calls that a provider refused
     #[command(after_help = examples::AUDIT_INCIDENTS)]
     Incidents(AuditIncidents),
 
-    /// Decisions that a broker wrote down: who was limited, when and why
+    /// List decisions in the audit log of a broker: who was limited, when and why
     ///
-    /// Newest first. Asks the broker at --server, or at the address in the configuration.
+    /// Newest first. Calls the broker at --server, or at the address in the configuration.
     #[command(after_help = examples::AUDIT_DENIALS)]
     Denials(AuditDenials),
 }
@@ -37,7 +37,7 @@ pub(crate) struct AuditDenials {
     /// denied, shadow_denied, admitted, violated, degraded, or all
     #[arg(long, default_value = "denied")]
     pub(crate) outcome: String,
-    /// At most so many, up to 1000
+    /// The most records, up to 1000
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub(crate) limit: usize,
     /// Only records before this one, for the page that follows
@@ -76,12 +76,12 @@ pub(crate) struct AuditIncidents {
 pub(crate) struct Violation {
     /// The name of the policy
     pub(crate) policy: String,
-    /// For whom
+    /// The subject
     pub(crate) subject: String,
-    /// The limit that the provider named; without one that with the smallest part left, which closes the policy just as well
+    /// The limit that the provider named; by default the one with the least remaining
     #[arg(long)]
     pub(crate) limit: Option<String>,
-    /// How long the provider wants to be left alone, as in 30s
+    /// How long the provider refuses calls, as in 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) retry_after: String,
     /// The permit of the call that the provider refused; a broker's key without the scope administer needs it

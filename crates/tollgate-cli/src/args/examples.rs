@@ -1,4 +1,4 @@
-//! The examples at the end of each help text. They run as they stand on the built-in sample policies.
+//! The examples at the end of each help text. They run unchanged on the built-in sample policies.
 
 pub(super) const TOP: &str = "\
 Examples:
@@ -96,45 +96,6 @@ Examples:
   tollgate audit history video_requests_quota --url-env DATABASE_URL
   tollgate audit history video_requests_quota --from 2026-11-01T00:00:00Z --json";
 
-pub(super) const TRANSLATE: &str = "\
-Examples:
-  tollgate translate book.md --to fr --plan
-  tollgate translate page.html --to ar --strict
-  tollgate translate book.epub --to fr --chapters 3-5
-  tollgate translate book.md --to fr --sample 3
-  tollgate translate - --format md --to fr --output page.fr.md --yes < page.md
-  tollgate translate book.epub --to de --output buch.epub --glossary terms.csv --max-cost 2.50
-  tollgate translate book.md --to fr --provider-url http://127.0.0.1:8080 --yes";
-
-pub(super) const TRANSLATE_JOBS: &str = "\
-Examples:
-  tollgate translate jobs
-  tollgate translate jobs --json";
-
-pub(super) const TRANSLATE_STATUS: &str = "\
-Examples:
-  tollgate translate status book-fr-1f0c2a9b";
-
-pub(super) const TRANSLATE_RESUME: &str = "\
-Examples:
-  tollgate translate resume book-fr-1f0c2a9b
-  tollgate translate resume book-fr-1f0c2a9b --retry-failed --model gemini-2.5-pro
-  tollgate translate resume book-fr-1f0c2a9b --max-cost 5";
-
-pub(super) const TRANSLATE_CANCEL: &str = "\
-Examples:
-  tollgate translate cancel book-fr-1f0c2a9b";
-
-pub(super) const TRANSLATE_WORKER: &str = "\
-Examples:
-  tollgate translate worker --config tollgate.toml
-  tollgate translate worker --workers 4 --key-file gemini.key
-  tollgate translate worker --metrics 127.0.0.1:9464";
-
-pub(super) const TRANSLATE_LAMBDA: &str = "\
-Examples:
-  exec ./tollgate translate lambda --config tollgate.toml    # the file bootstrap of the function";
-
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate
@@ -174,34 +135,3 @@ Examples:
   tollgate audit denials --since 24h
   tollgate audit denials --policy api --subject alice --server http://127.0.0.1:8080
   tollgate audit denials --outcome all --limit 1000 --json";
-
-pub(super) const DRS_SERVERS: &str = "\
-Examples:
-  tollgate drs servers --region eu-central-1
-  tollgate drs servers --region eu-central-1 --role arn:aws:iam::123456789012:role/recovery --json";
-
-pub(super) const DRS_LAUNCH_CONFIGURATIONS: &str = "\
-Examples:
-  tollgate drs launch-configurations --region eu-central-1
-  tollgate drs launch-configurations s-0123456789abcdef0 --region eu-central-1 --json";
-
-pub(super) const DRS_JOBS: &str = "\
-Examples:
-  tollgate drs jobs --region eu-central-1 --active
-  tollgate drs jobs drsjob-0123456789abcdef0 --region eu-central-1";
-
-pub(super) const DRS_CAPACITY: &str = "\
-Examples:
-  tollgate drs capacity --region eu-central-1
-  tollgate drs capacity --region eu-central-1 --json";
-
-pub(super) const DRS_RECOVER: &str = "\
-Examples:
-  tollgate drs recover --region eu-central-1 --servers servers.txt --drill --dry-run
-  tollgate drs recover s-0123456789abcdef0 --region eu-central-1 --yes
-  tollgate drs recover --region eu-central-1 --resume";
-
-pub(super) const DRS_TERMINATE: &str = "\
-Examples:
-  tollgate drs terminate i-0123456789abcdef0 --region eu-central-1
-  tollgate drs terminate --servers servers.txt --region eu-central-1 --dry-run";

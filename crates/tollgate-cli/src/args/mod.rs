@@ -1,25 +1,17 @@
-//! The flags as they are typed. Nothing here is read, opened or resolved; [`crate::intent`] does the next step.
-//!
-//! Help, completions and parsing come from these structures alone, so they cannot drift apart.
+//! The arguments of the command line. Help, completions and parsing all come from these structures.
 
 mod audit;
-mod drs;
 mod examples;
 mod plan;
 mod stores;
-mod translate;
 mod verbs;
 
 pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
-pub(crate) use drs::{DrsCommand, DrsFlags, Recover, Terminate};
 pub(crate) use plan::{PlanFlags, PlanStore};
 pub(crate) use stores::{
     Database, DynamodbCommand, Export, Import, PostgresCommand, PostgresInstall, Repair,
 };
-pub(crate) use translate::{
-    Making, Provided, ProviderKind, Resume, TranslateCommand, TranslateFlags, Working,
-};
-pub(crate) use verbs::{Acquire, OfPermit, OfSubject, Settle};
+pub(crate) use verbs::{Acquire, PermitArgs, Settle, SubjectArgs};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +19,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::output::Reader;
+use tollgate_terminal::output::OutputFormat;
 
 /// Rate limits and quotas: may this go through now, and if not, when?
 #[derive(Debug, Parser)]
@@ -39,22 +31,22 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// The arguments of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// The configuration; without it ./tollgate.toml, and without that built-in sample policies
+    /// The configuration file; by default ./tollgate.toml, or built-in sample policies
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Ask a running broker, as in http://127.0.0.1:8080, instead of opening the store
+    /// Call a running broker, as in http://127.0.0.1:8080, instead of opening the store
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) server: Option<String>,
 
-    /// Certificates to trust for a broker with https, as PEM; without it the machine's own
+    /// Certificate authorities to trust for a broker with https, as PEM; by default the system's
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) authority: Option<PathBuf>,
 
-    /// The certificate to show to a broker that asks for one, as PEM
+    /// The client certificate, as PEM
     #[arg(
         long,
         global = true,
@@ -80,13 +72,13 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Who reads what is printed.
-    pub(crate) const fn reader(&self) -> Reader {
-        if self.json { Reader::Program } else { Reader::Person }
+    /// Returns the format of the output.
+    pub(crate) const fn format(&self) -> OutputFormat {
+        if self.json { OutputFormat::Json } else { OutputFormat::Text }
     }
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Ask whether something may go through now
@@ -96,54 +88,53 @@ pub(crate) enum Command {
     #[command(after_help = examples::ACQUIRE)]
     Acquire(Acquire),
 
-    /// Say what an admitted call really cost
+    /// Replace the estimate of an admitted call by its actual cost
     ///
-    /// Replaces the estimate by the actual cost and frees slots. A unit that is not named keeps its estimate. The second
-    /// time changes nothing.
+    /// Also frees slots. A unit that is not named keeps its estimate. Idempotent.
     #[command(after_help = examples::SETTLE)]
     Settle(Settle),
 
     /// Give a permit back, because the call was not made
     #[command(after_help = examples::RELEASE)]
-    Release(OfPermit),
+    Release(PermitArgs),
 
-    /// Keep the slots of a permit for another time to live
+    /// Extend the slots of a permit by another time to live
     #[command(after_help = examples::RENEW)]
-    Renew(OfPermit),
+    Renew(PermitArgs),
 
-    /// Show where a subject stands, consuming nothing
+    /// Show the usage of a subject, consuming nothing
     #[command(after_help = examples::STANDING)]
-    Standing(OfSubject),
+    Standing(SubjectArgs),
 
-    /// Forget everything about a subject, so that it starts with nothing used
+    /// Delete the state of a subject, so that it starts with nothing used
     #[command(after_help = examples::RESET)]
-    Reset(OfSubject),
+    Reset(SubjectArgs),
 
-    /// List entries from the future, which a wrong clock wrote, and mend them
+    /// List and repair entries from the future, which a wrong clock wrote
     ///
-    /// Such an entry refuses its subject until its own time. Without --yes nothing is changed. With it, each is rewritten as
-    /// used up now, so that its limits refill as usual from here on. That is right only if the clock is: check it first.
+    /// Such an entry denies its subject until its own time. Without --yes nothing is changed. With it, each is rewritten as
+    /// used up now, so that its limits refill from now on. Check the clock first.
     #[command(after_help = examples::REPAIR)]
     Repair(Repair),
 
-    /// Write the entries and overrides of the store into a document, to move them to another store
+    /// Export the entries and overrides of the store, to move them to another store
     ///
-    /// The document is JSON Lines with the time at which it was taken. Stop the brokers on the store first: what is admitted
-    /// after that is not in it. Ids of asks are not moved. An entry that does not decode is named and left out, and the command fails.
+    /// The document is JSON Lines with the time of the export. Stop the brokers on the store first: later admissions are not
+    /// in it. Ids of asks are not exported. An entry that does not decode is reported and left out, and the command fails.
     #[command(after_help = examples::EXPORT)]
     Export(Export),
 
-    /// Read the entries and overrides of an export into the store
+    /// Import the entries and overrides of an export into the store
     ///
-    /// The export is read and checked as a whole before anything is written. Where the store has an entry already, the strict
-    /// side of each limit wins. Importing again is safe.
+    /// The whole export is checked before anything is written. Where the store has an entry already, the stricter state of each
+    /// limit wins. Idempotent.
     #[command(after_help = examples::IMPORT)]
     Import(Import),
 
-    /// Report that a provider refused what was admitted
+    /// Report that a provider refused an admitted call
     ///
-    /// Closes the limit until the provider wants to be asked again, and writes an incident: where every limit stood, what
-    /// was in flight, what was acquired last. With --server the broker does it, which knows what it admitted.
+    /// Closes the limit until the provider accepts calls again, and records an incident: the state of every limit, the calls
+    /// in flight and the last acquisitions. With --server the broker records it, which knows what it admitted.
     #[command(after_help = examples::VIOLATION)]
     Violation(Violation),
 
@@ -169,14 +160,14 @@ pub(crate) enum Command {
     #[command(after_help = examples::PLAN)]
     Plan(Box<PlanFlags>),
 
-    /// Make keys for a broker that asks for them
+    /// Create API keys for a broker
     #[command(subcommand)]
     Keys(KeysCommand),
 
-    /// Watch a broker: what it admits and refuses, who is limited, how its store is
+    /// Watch a broker: rates, limited subjects, decisions and the health of its store
     ///
     /// Redraws every second until q is pressed; tab and the arrows move through the lists. Into a pipe, or with --once, it
-    /// prints what is there now and ends.
+    /// prints one screen and exits.
     #[command(after_help = examples::WATCH)]
     Top(Top),
 
@@ -188,19 +179,28 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Postgres(PostgresCommand),
 
-    /// Look back: who reached a limit, and what providers refused
+    /// Show past denials and incidents
     #[command(subcommand)]
     Audit(AuditCommand),
 
     /// Recover servers with AWS Elastic Disaster Recovery, within its limits
-    Drs(Box<DrsFlags>),
+    #[cfg(feature = "drs")]
+    Drs(Box<tollgate_drs::command::DrsArgs>),
+
+    #[cfg(not(feature = "drs"))]
+    #[command(hide = true)]
+    Drs(NotCompiled),
 
     /// Translate a long document with a language model, within the provider's quota
     ///
-    /// Prints the plan first and asks. It can be interrupted or killed at any time and goes on where it was. Exits with 0 if
-    /// the document is whole, 1 if it is not (a chunk was given up, the job is paused or was stopped), 2 on an error.
-    #[command(after_help = examples::TRANSLATE)]
-    Translate(Box<TranslateFlags>),
+    /// Prints the plan and asks for confirmation. A job that is interrupted or killed can be resumed. Exits with 0 if the document is
+    /// complete, 1 if it is not (a chunk failed, the job is paused or was stopped), 2 on an error.
+    #[cfg(feature = "translate")]
+    Translate(Box<tollgate_translate::command::TranslateArgs>),
+
+    #[cfg(not(feature = "translate"))]
+    #[command(hide = true)]
+    Translate(NotCompiled),
 
     /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
@@ -210,9 +210,17 @@ pub(crate) enum Command {
     },
 }
 
+/// The arguments of an application that this build does not have.
+#[cfg(not(all(feature = "drs", feature = "translate")))]
+#[derive(Debug, Args)]
+pub(crate) struct NotCompiled {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<OsString>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key, and print it once together with what to put into the configuration
+    /// Create a key, and print it once with its section of the configuration
     ///
     /// Programs send it as Authorization: Bearer KEY, Redis clients as their password, and this command line takes it from
     /// the variable TOLLGATE_KEY.
@@ -222,22 +230,22 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysNew {
-    /// What to call it
+    /// The name of the key
     pub(crate) name: String,
-    /// What it allows: acquire, inspect or administer; may be given several times
+    /// A scope: acquire, inspect or administer; may be given several times
     #[arg(long = "scope", value_name = "SCOPE", required = true)]
     pub(crate) scopes: Vec<String>,
-    /// From when on it is refused, as in 2027-01-01T00:00:00Z
+    /// When the key expires, as in 2027-01-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Print what is there now, and end
+    /// Print one screen and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// Show where a subject stands, too
+    /// Also show the usage of a subject
     #[arg(long, num_args = 2, value_names = ["POLICY", "SUBJECT"])]
     pub(crate) standing: Option<Vec<String>>,
 }
@@ -258,10 +266,10 @@ pub(crate) enum PoliciesCommand {
         file: PathBuf,
     },
 
-    /// Give one subject other numbers, kept in the store
+    /// Override the numbers of a policy for one subject, in the store
     ///
-    /// What was used stays used, so nobody gets a free burst. Every broker on the store has it within seconds. It wins over
-    /// an override in the configuration, which stays as it is.
+    /// Usage is kept, so there is no free burst. Every broker on the store applies it within seconds. It takes precedence over
+    /// an override in the configuration.
     #[command(after_help = examples::OVERRIDE)]
     Override(Override),
 }
@@ -269,40 +277,40 @@ pub(crate) enum PoliciesCommand {
 #[derive(Debug, Args)]
 pub(crate) struct Override {
     #[command(flatten)]
-    pub(crate) of: OfSubject,
-    /// What changes, as in burst.capacity=100; may be given several times, and what is not named stays
+    pub(crate) of: SubjectArgs,
+    /// A new value, as in burst.capacity=100; may be given several times
     #[arg(long = "set", value_name = "LIMIT.FIELD=VALUE", required_unless_present = "remove")]
     pub(crate) set: Vec<String>,
-    /// Give the subject the numbers of the configuration again
+    /// Remove the override
     #[arg(long, conflicts_with = "set")]
     pub(crate) remove: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Lambda {
-    /// The variable that holds the secret that permits are sealed with; without it, the key that the store keeps
+    /// The variable with the secret that permits are sealed with; by default the key in the store
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) permit_key_env: Option<String>,
-    /// Let everybody in whom the function URL lets in, without a key
+    /// Accept calls without a key
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Where to listen for HTTP, as in 127.0.0.1:8080; port 0 takes a free one
+    /// The address of HTTP, as in 127.0.0.1:8080; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
-    /// Where to listen for the Redis protocol, as in 127.0.0.1:6380, or off
+    /// The address of the Redis protocol, as in 127.0.0.1:6380, or off
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) resp: Option<String>,
-    /// Where to serve gRPC and Envoy's rate limit service, as in 127.0.0.1:8081, or off
+    /// The address of gRPC and Envoy's rate limit service, as in 127.0.0.1:8081, or off
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) grpc: Option<String>,
-    /// Let everybody in who reaches an address beyond this machine, without a key
+    /// Accept calls without a key from other machines
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
-    /// How to log, to standard error: text for people, or json for programs
+    /// The format of the log on standard error: text or json
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
     /// The folder of the embedded store
@@ -310,12 +318,12 @@ pub(crate) struct Serve {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Whether `--json` is among `arguments`, of which the rest may be wrong.
+/// Returns whether `--json` is among `arguments`, which may be invalid.
 pub(crate) fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-/// What is wrong with the flags, in one line without the usage.
+/// Returns the error of clap in one line, without the usage.
 pub(crate) fn for_programs(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -1,11 +1,11 @@
-//! The flags of `tollgate plan`, as they are typed.
+//! The arguments of `tollgate plan`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use tollgate::Span;
 
-/// Which store a plan is for.
+/// The store of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlanStore {
     /// Redis or Valkey nearby
@@ -25,7 +25,7 @@ impl PlanStore {
         }
     }
 
-    /// The round trip that is assumed unless told otherwise.
+    /// Returns the default round trip.
     pub(crate) const fn latency(self) -> Span {
         match self {
             Self::Redis => Span::from_millis(1),
@@ -46,7 +46,7 @@ pub(crate) struct PlanFlags {
     /// Asks per second of all instances together, as in 200
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) rate: String,
-    /// How many asks come together on average; 1 is a steady stream of callers that do not know of each other
+    /// How many asks arrive together on average; 1 is a steady stream of independent callers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) burstiness: u64,
     /// Over how many subjects the asks are spread, evenly
@@ -64,7 +64,7 @@ pub(crate) struct PlanFlags {
     /// How long to simulate; a busy fleet is cut to 60,000 asks
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) duration: String,
-    /// How long the store is away in the plan of an outage; cut to a third of what is simulated
+    /// How long the store is unavailable in the plan of an outage; at most a third of the simulated time
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) outage: String,
     /// What one instance may admit per subject before the store knows; by default the limit over twice the instances

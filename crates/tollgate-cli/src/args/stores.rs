@@ -1,4 +1,4 @@
-//! Making a store ready, repairing and moving it: `dynamodb`, `postgres`, `repair`, `export` and `import`.
+//! The arguments of `dynamodb`, `postgres`, `repair`, `export` and `import`.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use super::examples;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DynamodbCommand {
-    /// Make the table of the configured store, if it is missing
+    /// Create the table of the configured store, if it is missing
     ///
-    /// It is paid by request, and items are deleted seven days after their last use. It can be done again at any time.
+    /// Billing is by request, and items expire seven days after their last use. Idempotent.
     #[command(after_help = examples::DYNAMODB_CREATE_TABLE)]
     CreateTable,
 }
@@ -30,13 +30,13 @@ pub(crate) enum PostgresCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
-    /// Mend the entries instead of only listing them
+    /// Repair the entries instead of only listing them
     #[arg(long, visible_alias = "apply")]
     pub(crate) yes: bool,
     /// Take only entries that are more than this ahead of the store's time
     #[arg(long, default_value = "5m", value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) ahead: String,
-    /// Mend although the store last saw a later time than the clock shows, because the clock was checked
+    /// Repair although the store last saw a later time than the clock shows, because the clock was checked
     #[arg(long, requires = "yes")]
     pub(crate) clock_is_right: bool,
     #[command(flatten)]
@@ -63,13 +63,13 @@ pub(crate) struct Import {
     /// The export; without it, or with -, standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
-    /// Show what would be done, and change nothing
+    /// Print what would be done, and exit
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Confirm without asking
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Import what there is of an export that was cut off
+    /// Import an export that is truncated
     #[arg(long)]
     pub(crate) partial: bool,
     /// Replace overrides that the store has for the same policy and subject
@@ -82,7 +82,7 @@ pub(crate) struct Import {
     pub(crate) no_server: NoServer,
 }
 
-/// Hides the flags of a broker from the help of a command that refuses them.
+/// Hides the broker's flags from the help of a command that refuses them.
 #[derive(Debug, Args)]
 pub(crate) struct NoServer {
     #[arg(long, hide = true)]
@@ -95,7 +95,7 @@ pub(crate) struct NoServer {
     client_key: Option<PathBuf>,
 }
 
-/// Which database, if not the configured store.
+/// The database, if it is not the configured store.
 #[derive(Debug, Args)]
 pub(crate) struct Database {
     /// The variable that holds the url of the database; without it, the configured store

@@ -1,4 +1,4 @@
-//! Asking, and what follows: `acquire`, `settle` and what names a permit or a subject.
+//! The arguments of calls: `acquire`, `settle`, and commands on a permit or a subject.
 
 use clap::Args;
 
@@ -6,19 +6,19 @@ use clap::Args;
 pub(crate) struct Acquire {
     /// The name of the policy
     pub(crate) policy: String,
-    /// For whom
+    /// The subject
     pub(crate) subject: String,
-    /// What it costs, as in tokens=3750. A unit that is not named costs 0, except requests, which costs 1
+    /// The cost, as in tokens=3750. A unit that is not named costs 0, except requests, which costs 1
     #[arg(long = "cost", value_name = "UNIT=N")]
     pub(crate) costs: Vec<String>,
-    /// Makes a repeat recognisable: the same id within two minutes is charged once
+    /// An idempotency key: the same id within two minutes is charged once
     #[arg(long)]
     pub(crate) id: Option<String>,
     /// Wait for room at most this long, as in 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) wait: Option<String>,
-    /// While waiting, ask again after pauses that double from BASE to MAX, 2s..8s by default, and never before the
-    /// promised time; "off" overrules [backoff] of the configuration
+    /// While waiting, retry after delays that double from BASE to MAX, 2s..8s by default, and never before the promised
+    /// time; "off" overrides [backoff] of the configuration
     #[arg(
         long,
         value_name = "BASE..MAX",
@@ -28,7 +28,7 @@ pub(crate) struct Acquire {
         requires = "wait"
     )]
     pub(crate) backoff: Option<String>,
-    /// Up to how much is added to each pause of --backoff at random, in percent; 25 by default
+    /// The most random jitter that is added to each delay of --backoff, in percent; 25 by default
     #[arg(long, value_name = "PERCENT", requires = "backoff")]
     pub(crate) jitter: Option<u64>,
 }
@@ -37,21 +37,21 @@ pub(crate) struct Acquire {
 pub(crate) struct Settle {
     /// The permit, as acquire printed it
     pub(crate) permit: String,
-    /// What it really cost, as in tokens=3100
+    /// The actual cost, as in tokens=3100
     #[arg(long = "actual", value_name = "UNIT=N")]
     pub(crate) actual: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OfPermit {
+pub(crate) struct PermitArgs {
     /// The permit, as acquire printed it
     pub(crate) permit: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OfSubject {
+pub(crate) struct SubjectArgs {
     /// The name of the policy
     pub(crate) policy: String,
-    /// For whom
+    /// The subject
     pub(crate) subject: String,
 }

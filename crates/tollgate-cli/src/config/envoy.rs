@@ -1,15 +1,14 @@
-//! What Envoy's descriptors mean: `[[envoy]]`.
+//! `[[envoy]]`: the policy and the subject of each descriptor of Envoy.
 
 use serde::Deserialize;
 use tollgate::core::REQUESTS;
+use tollgate::policy::{Policies, Rule};
 use tollgate::spec::Step;
-use tollgate::{Limit, Policies, Policy, Rule};
+use tollgate::{Limit, Policy};
+use tollgate_config::{Diagnostic, Document};
 use tollgate_server::{EnvoyMap, EnvoyRule};
 
-use super::Blame;
-use super::place::Text;
-
-/// One kind of descriptor, as it is written.
+/// One block as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EnvoyTable {
@@ -30,34 +29,32 @@ pub(super) struct EntryTable {
     value: Option<String>,
 }
 
-/// Every block, checked against the policies.
-pub(super) fn resolve(
-    text: &Text<'_>,
-    tables: &[EnvoyTable],
-    policies: &Policies,
-) -> Result<EnvoyMap, Blame> {
+/// Checks every block against the policies.
+pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyMap, Diagnostic> {
+    let tables: Vec<EnvoyTable> = document.section("envoy")?.unwrap_or_default();
     let one = |(index, table): (usize, &EnvoyTable)| {
-        rule_of(table, policies)
-            .map_err(|(key, what)| text.blame_element("envoy", index, &[Step::Field(key)], what))
+        rule(table, policies).map_err(|(key, message)| {
+            document.element_error("envoy", index, &[Step::Field(key)], message)
+        })
     };
     tables.iter().enumerate().map(one).collect()
 }
 
-fn rule_of(table: &EnvoyTable, policies: &Policies) -> Result<EnvoyRule, (&'static str, String)> {
+fn rule(table: &EnvoyTable, policies: &Policies) -> Result<EnvoyRule, (&'static str, String)> {
     let policy = policies.get(&table.policy).map_err(|error| ("policy", error.to_string()))?;
-    if let Some(limit) = slots_of(policy) {
-        let what = format!(
+    if let Some(limit) = concurrency_limit(policy) {
+        let message = format!(
             "policy {:?} counts what runs at the same time (limit {limit:?}), and Envoy does not say when a request \
              ends; name a policy without",
             table.policy
         );
-        return Err(("policy", what));
+        return Err(("policy", message));
     }
     let unit = table.unit.as_deref().unwrap_or(REQUESTS);
     if !policy.units().any(|known| known == unit) {
         let known = policy.units().collect::<Vec<_>>().join(", ");
-        let what = format!("policy {:?} does not count {unit:?}; known: {known}", table.policy);
-        return Err((if table.unit.is_some() { "unit" } else { "policy" }, what));
+        let message = format!("policy {:?} does not count {unit:?}; known: {known}", table.policy);
+        return Err((if table.unit.is_some() { "unit" } else { "policy" }, message));
     }
     let entries = table.descriptor.iter().map(|entry| (&*entry.key, entry.value.as_deref()));
     let key = if table.descriptor.is_empty() { "descriptor" } else { "subject" };
@@ -66,7 +63,7 @@ fn rule_of(table: &EnvoyTable, policies: &Policies) -> Result<EnvoyRule, (&'stat
     Ok(rule.unit(unit).legacy_fields(table.legacy_fields))
 }
 
-fn slots_of(policy: &Policy) -> Option<&str> {
+fn concurrency_limit(policy: &Policy) -> Option<&str> {
     let mut limits = policy.limits();
     limits.find(|limit| matches!(limit.rule(), Rule::Concurrency(_))).map(Limit::name)
 }
@@ -75,7 +72,7 @@ fn slots_of(policy: &Policy) -> Option<&str> {
 mod tests {
     use std::path::Path;
 
-    use super::super::Config;
+    use super::super::ServeConfig;
 
     const POLICIES: &str = r#"
 [[policy]]
@@ -86,10 +83,10 @@ name = "jobs"
 limits = [{ name = "slots", unit = "requests", rule = "concurrency", limit = 2, ttl = "1m" }]
 "#;
 
-    fn parse(block: &str) -> Result<Config, String> {
+    fn parse(block: &str) -> Result<ServeConfig, String> {
         let source = format!("{POLICIES}[[envoy]]\n{block}\n");
         let file = Some(Path::new("t.toml"));
-        Config::parse(file, &source).map_err(|blame| blame.to_string())
+        ServeConfig::parse(file, &source).map_err(|error| error.to_string())
     }
 
     #[test]

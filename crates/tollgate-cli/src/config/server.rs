@@ -1,15 +1,43 @@
-//! Where the broker listens, one key for each protocol.
+//! `[server]`: the listeners of the broker, its limits and its log.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
+use serde::Deserialize;
 use tollgate::Span;
 use tollgate::incident::RETRY_AFTER_MAX;
-use tollgate_server::{Settings, TlsFiles};
+use tollgate_config::{Diagnostic, Document};
+use tollgate_server::{ServerOptions, TlsFiles};
 
-use super::Blame;
-use super::file::ServerTable;
-use super::place::Text;
+/// The section as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerTable {
+    http: Option<String>,
+    grpc: Option<String>,
+    resp: Option<String>,
+    anonymous: Option<bool>,
+    legacy_fields: Option<bool>,
+    watch: Option<bool>,
+    log: Option<String>,
+    violation_hint_max: Option<String>,
+    settle_excess_max: Option<u64>,
+    throttle_subjects_max: Option<u64>,
+    ipv4_prefix: Option<u8>,
+    ipv6_prefix: Option<u8>,
+    #[serde(default)]
+    hosts: Vec<String>,
+    grpc_age_max: Option<String>,
+    drain_delay: Option<String>,
+    tls: Option<TlsTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsTable {
+    certificate: String,
+    key: String,
+    client_authority: Option<String>,
+}
 
 const HTTP_DEFAULT: &str = "127.0.0.1:8080";
 const RESP_DEFAULT: &str = "127.0.0.1:6380";
@@ -18,25 +46,25 @@ const GRPC_DEFAULT: &str = "127.0.0.1:8081";
 /// The table `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerConfig {
-    /// HTTP, which is always there: it has the probes and the dashboard.
+    /// The address of HTTP, which has the probes and the dashboard.
     pub(crate) http: SocketAddr,
     /// The Redis protocol.
     pub(crate) resp: Listen,
     /// gRPC, with Envoy's rate limit service.
     pub(crate) grpc: Listen,
-    /// Whether others than this machine may call without a key.
+    /// Whether other machines may call without a key.
     pub(crate) anonymous: bool,
-    /// Whether asks over HTTP are answered with `X-RateLimit-*` too.
+    /// Whether responses also have `X-RateLimit-*` headers.
     pub(crate) legacy_fields: bool,
-    /// Where the certificates are, if it speaks TLS.
+    /// The certificates, if it uses TLS.
     pub(crate) tls: Option<TlsFiles>,
-    /// Whether it reads its files again when they change.
+    /// Whether changed files are reloaded.
     pub(crate) watch: bool,
-    /// How it logs.
+    /// The format of the log.
     pub(crate) log: LogFormat,
-    /// What callers may do beyond what their keys say.
-    pub(crate) settings: Settings,
-    /// How long it goes on answering, though no longer ready, after it was told to end.
+    /// Bounds on callers.
+    pub(crate) settings: ServerOptions,
+    /// How long it serves requests after SIGTERM, while it is not ready.
     pub(crate) drain_delay: Span,
 }
 
@@ -46,17 +74,17 @@ const DRAIN_DELAY_MAX: Span = Span::from_mins(10);
 /// The longest `grpc_age_max`.
 const AGE_MAX: Span = Span::from_hours(365 * 24);
 
-/// How the broker logs, to standard error.
+/// The format of the log on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// Lines for people: what needs somebody's attention.
+    /// Text for people: warnings and errors.
     Text,
-    /// One JSON object per line, for programs: also what was done.
+    /// One JSON object per line for programs, with informational events.
     Json,
 }
 
 impl LogFormat {
-    /// `text` or `json`.
+    /// Parses `text` or `json`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "text" => Some(Self::Text),
@@ -66,17 +94,17 @@ impl LogFormat {
     }
 }
 
-/// Where a protocol listens that can be left out.
+/// The address of an optional protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// Nowhere.
+    /// It is off.
     Off,
-    /// There.
+    /// It listens there.
     At(SocketAddr),
 }
 
 impl Listen {
-    /// An address and port, or `off`.
+    /// Parses an address and port, or `off`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "off" => Some(Self::Off),
@@ -84,7 +112,7 @@ impl Listen {
         }
     }
 
-    /// Where, if anywhere.
+    /// Returns the address, unless it is off.
     pub(crate) const fn address(self) -> Option<SocketAddr> {
         match self {
             Self::Off => None,
@@ -94,27 +122,25 @@ impl Listen {
 }
 
 impl ServerConfig {
-    /// Whether clients must have a certificate.
+    /// Returns whether clients must have a certificate.
     pub(crate) fn has_client_authority(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some())
     }
 
-    pub(super) fn resolve(
-        text: &Text<'_>,
-        table: &ServerTable,
-        folder: &Path,
-    ) -> Result<Self, Blame> {
+    pub(super) fn resolve(document: &Document) -> Result<Self, Diagnostic> {
+        let table: ServerTable = document.section("server")?.unwrap_or_default();
+        let folder = document.folder();
         let http = table.http.as_deref().unwrap_or(HTTP_DEFAULT);
         let http = http.parse().map_err(|_| {
-            text.blame(
+            document.error(
                 &["server", "http"],
                 format!("http {http:?} is not an address and port, as in {HTTP_DEFAULT:?}"),
             )
         })?;
         let resp = table.resp.as_deref().unwrap_or(RESP_DEFAULT);
-        let resp = listen(text, "resp", resp, RESP_DEFAULT)?;
+        let resp = listen(document, "resp", resp, RESP_DEFAULT)?;
         let grpc = table.grpc.as_deref().unwrap_or(GRPC_DEFAULT);
-        let grpc = listen(text, "grpc", grpc, GRPC_DEFAULT)?;
+        let grpc = listen(document, "grpc", grpc, GRPC_DEFAULT)?;
         let tls = table.tls.as_ref().map(|tls| TlsFiles {
             certificate: folder.join(&tls.certificate),
             key: folder.join(&tls.key),
@@ -122,15 +148,17 @@ impl ServerConfig {
         });
         let log = table.log.as_deref().unwrap_or("text");
         let log = LogFormat::parse(log).ok_or_else(|| {
-            let what = format!("log {log:?} is neither \"text\" nor \"json\"");
-            text.blame(&["server", "log"], what)
+            let message = format!("unknown log format {log:?}; use \"text\" or \"json\"");
+            document.error(&["server", "log"], message)
         })?;
         let legacy_fields = table.legacy_fields.unwrap_or(false);
         let (anonymous, watch) = (table.anonymous.unwrap_or(false), table.watch.unwrap_or(true));
-        let settings = settings(text, table)?;
+        let settings = settings(document, &table)?;
         let drain_delay = table.drain_delay.as_deref();
         let drain_delay = drain_delay
-            .map(|value| span(text, "drain_delay", value, DRAIN_DELAY_MAX))
+            .map(|value| {
+                document.duration(&["server", "drain_delay"], value, [Span::ZERO, DRAIN_DELAY_MAX])
+            })
             .transpose()?;
         Ok(Self {
             http,
@@ -147,59 +175,59 @@ impl ServerConfig {
     }
 }
 
-fn settings(text: &Text<'_>, table: &ServerTable) -> Result<Settings, Blame> {
-    let mut settings = Settings::default();
+fn settings(document: &Document, table: &ServerTable) -> Result<ServerOptions, Diagnostic> {
+    let mut settings = ServerOptions::default();
     if let Some(most) = &table.violation_hint_max {
-        settings.violation_hint_max = span(text, "violation_hint_max", most, RETRY_AFTER_MAX)?;
+        settings.violation_hint_max = document.duration(
+            &["server", "violation_hint_max"],
+            most,
+            [Span::ZERO, RETRY_AFTER_MAX],
+        )?;
     }
     if let Some(most) = table.settle_excess_max {
         settings.settle_excess_max = most;
     }
     if let Some(most) = &table.grpc_age_max {
-        settings.grpc_age_max = span(text, "grpc_age_max", most, AGE_MAX)?;
+        settings.grpc_age_max =
+            document.duration(&["server", "grpc_age_max"], most, [Span::ZERO, AGE_MAX])?;
     }
     settings.throttle_subjects_max = table.throttle_subjects_max;
     settings.ipv4_prefix =
-        prefix(text, "ipv4_prefix", table.ipv4_prefix.unwrap_or(settings.ipv4_prefix), 32)?;
+        prefix(document, "ipv4_prefix", table.ipv4_prefix.unwrap_or(settings.ipv4_prefix), 32)?;
     settings.ipv6_prefix =
-        prefix(text, "ipv6_prefix", table.ipv6_prefix.unwrap_or(settings.ipv6_prefix), 128)?;
+        prefix(document, "ipv6_prefix", table.ipv6_prefix.unwrap_or(settings.ipv6_prefix), 128)?;
     for host in &table.hosts {
         if host.is_empty()
             || host.contains(['/', '*', ' '])
             || host.contains(':') && !host.starts_with('[')
         {
-            let what =
+            let message =
                 format!("hosts {host:?} is not a name without a port, as in \"tollgate.internal\"");
-            return Err(text.blame(&["server", "hosts"], what));
+            return Err(document.error(&["server", "hosts"], message));
         }
     }
     settings.hosts.clone_from(&table.hosts);
     Ok(settings)
 }
 
-/// A length of a prefix of at most `most` bits.
-fn prefix(text: &Text<'_>, key: &str, bits: u8, most: u8) -> Result<u8, Blame> {
+/// Checks a prefix length of at most `most` bits.
+fn prefix(document: &Document, key: &str, bits: u8, most: u8) -> Result<u8, Diagnostic> {
     if bits <= most {
         return Ok(bits);
     }
-    Err(text.blame(&["server", key], format!("{key} {bits} must be at most {most}")))
+    Err(document.error(&["server", key], format!("{key} {bits} must be at most {most}")))
 }
 
-/// A time of at most `most`.
-fn span(text: &Text<'_>, key: &str, value: &str, most: Span) -> Result<Span, Blame> {
-    let wrong = |what: String| text.blame(&["server", key], what);
-    let span = value.parse::<Span>().map_err(|error| wrong(format!("{key}: {error}")))?;
-    if most < span {
-        return Err(wrong(format!("{key} {value:?} must be at most {most}")));
-    }
-    Ok(span)
-}
-
-fn listen(text: &Text<'_>, key: &str, value: &str, example: &str) -> Result<Listen, Blame> {
+fn listen(
+    document: &Document,
+    key: &str,
+    value: &str,
+    example: &str,
+) -> Result<Listen, Diagnostic> {
     Listen::parse(value).ok_or_else(|| {
-        let what = format!(
+        let message = format!(
             "{key} {value:?} is neither an address and port, as in {example:?}, nor \"off\""
         );
-        text.blame(&["server", key], what)
+        document.error(&["server", key], message)
     })
 }

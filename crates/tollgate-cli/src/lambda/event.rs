@@ -1,4 +1,4 @@
-//! Requests as events of a function URL, or of an HTTP API of API Gateway, in payload format 2.0; and their answers.
+//! HTTP requests and responses as events of a function URL, or of API Gateway, in payload format 2.0.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use tollgate::ErrorKind;
-use tollgate_server::{Reply, Request};
+use tollgate_server::{HttpRequest, HttpResponse};
 
-use crate::failure::Failure;
+use tollgate_terminal::Failure;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,18 +35,18 @@ struct Http {
     method: String,
 }
 
-/// What the function URL makes an HTTP response of.
+/// An HTTP response.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct UrlAnswer {
+pub(super) struct UrlResponse {
     status_code: u16,
     headers: BTreeMap<String, String>,
     body: String,
     is_base64_encoded: bool,
 }
 
-/// The request in `event`.
-pub(super) fn request(event: &[u8]) -> Result<Request, Failure> {
+/// Parses the request in `event`.
+pub(super) fn request(event: &[u8]) -> Result<HttpRequest, Failure> {
     let wrong = |why: &dyn std::fmt::Display| {
         let text = format!(
             "the event is not a request of a function URL or an HTTP API in payload format 2.0: {why}"
@@ -64,11 +64,11 @@ pub(super) fn request(event: &[u8]) -> Result<Request, Failure> {
         query => format!("{}?{query}", event.raw_path),
     };
     let method = event.request_context.http.method;
-    Ok(Request { method, target, fields: event.headers.into_iter().collect(), body })
+    Ok(HttpRequest { method, target, fields: event.headers.into_iter().collect(), body })
 }
 
-impl From<Reply> for UrlAnswer {
-    fn from(reply: Reply) -> Self {
+impl From<HttpResponse> for UrlResponse {
+    fn from(reply: HttpResponse) -> Self {
         let mut headers: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in reply.fields {
             headers
@@ -101,7 +101,7 @@ mod tests {
         });
         let request = request(event.to_string().as_bytes()).expect("a request");
         let fields = vec![("host".to_owned(), "h".to_owned())];
-        let expected = Request {
+        let expected = HttpRequest {
             method: "PUT".to_owned(),
             target: "/v1/a%20b?x=1&y=%2F".to_owned(),
             fields,
@@ -110,10 +110,10 @@ mod tests {
         assert_eq!(request, expected);
         let fields = [("a", "1"), ("b", "2"), ("a", "3")];
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let answer = UrlAnswer::from(Reply { status: 429, fields, body: vec![0xff] });
+        let response = UrlResponse::from(HttpResponse { status: 429, fields, body: vec![0xff] });
         let expected = json!({
             "statusCode": 429, "headers": { "a": "1, 3", "b": "2" }, "body": "/w==", "isBase64Encoded": true,
         });
-        assert_eq!(serde_json::to_value(&answer).expect("JSON"), expected);
+        assert_eq!(serde_json::to_value(&response).expect("JSON"), expected);
     }
 }

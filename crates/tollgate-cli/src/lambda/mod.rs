@@ -1,54 +1,56 @@
-//! `tollgate lambda`: the broker's HTTP calls as an AWS Lambda function, for `deploy/broker-lambda.yaml`.
+//! `tollgate lambda`: the HTTP API of the broker as an AWS Lambda function, for `deploy/broker-lambda.yaml`.
 //!
-//! A function is frozen as soon as it has answered, and may never go on. So the store decides every ask, and everything that a
-//! broker does in the background is done before the answer: what is owed to the store is posted, and the audit and the sinks
-//! of telemetry are written.
+//! A function is frozen after its response, and may never resume. So the store decides every ask, and the background work of
+//! a broker is done before the response: debt to the store is posted, and the audit log and telemetry are flushed.
 
 mod event;
 mod runtime;
 
 use std::sync::Arc;
 
-use tollgate::edge::environment;
-use tollgate::{Clock, ErrorKind, SystemClock};
-use tollgate_server::Direct;
-use tollgate_server::token::{self, KEY_BYTES};
+use tollgate::clock::SystemClock;
+use tollgate::internal::edge::environment;
+use tollgate::{Clock, ErrorKind};
+use tollgate_protocol::permit_token::{self, KEY_BYTES};
+use tollgate_server::HttpHandler;
 
-use self::event::UrlAnswer;
+use self::event::UrlResponse;
 pub(crate) use self::runtime::Runtime;
 use crate::args::Lambda;
-use crate::config::{Config, StoreConfig, StrategyConfig};
-use crate::failure::Failure;
+use tollgate_config::{StoreConfig, StrategyConfig};
+
+use crate::config::ServeConfig;
 use crate::log;
 use crate::serve::{self, Assembled, Assembly, Stop};
-use crate::telemetry::FLUSH_MAX;
+use tollgate_config::sinks::FLUSH_MAX;
+use tollgate_terminal::Failure;
 
-/// Fewer letters are guessed.
-const SECRET_LETTERS_MIN: usize = 32;
+/// The shortest secret that cannot be guessed.
+const SECRET_CHARS_MIN: usize = 32;
 
-/// Answers events until Lambda ends the process, or says that it will.
-pub(crate) async fn run(config: Config, flags: Lambda) -> Result<(), Failure> {
+/// Handles events until Lambda stops the process.
+pub(crate) async fn run(config: ServeConfig, flags: Lambda) -> Result<(), Failure> {
     let log = log::start(config.server.log)?;
-    let ended = answer_events(config, flags).await;
+    let ended = handle_events(config, flags).await;
     log.finish();
     ended
 }
 
-async fn answer_events(config: Config, flags: Lambda) -> Result<(), Failure> {
+async fn handle_events(config: ServeConfig, flags: Lambda) -> Result<(), Failure> {
     let runtime = Runtime::from_environment()?;
     let mut stop = Stop::new()?;
     let kind = check(&config)?;
-    let keys = serve::keys_of(&config)?;
+    let keys = serve::read_keys(&config)?;
     if keys.is_none() && !(flags.allow_anonymous || config.server.anonymous) {
         return Err(invalid(
-            "anybody can call a function URL, and there is no [[key]]; make one with tollgate keys new, or let everybody in \
+            "anyone can call a function URL, and there is no [[key]]; create one with tollgate keys new, or allow calls without a key \
              with --allow-anonymous where the URL has AuthType AWS_IAM",
         ));
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let assembly = Assembly {
         config: &config,
-        store: &config.store,
+        store: &config.gates.store,
         url: "lambda",
         kind,
         is_loopback: false,
@@ -59,7 +61,7 @@ async fn answer_events(config: Config, flags: Lambda) -> Result<(), Failure> {
     if flags.permit_key_env.is_none() {
         tokio::spawn(serve::adopt_keys(opened.keys(), Arc::clone(&app)));
     }
-    let direct = Direct::new(app);
+    let handler = HttpHandler::new(app);
     let ended = loop {
         let event = tokio::select! {
             biased;
@@ -71,10 +73,10 @@ async fn answer_events(config: Config, flags: Lambda) -> Result<(), Failure> {
             Err(failure) => break Err(failure),
         };
         let answer = match event::request(&event.body) {
-            Ok(request) => Ok(UrlAnswer::from(direct.answer(request).await)),
+            Ok(request) => Ok(UrlResponse::from(handler.handle(request).await)),
             Err(failure) => Err(failure),
         };
-        let (written, ()) = tokio::join!(running.flush(), direct.flush());
+        let (written, ()) = tokio::join!(running.flush(), handler.flush());
         if !written {
             tracing::warn!("a telemetry sink did not write in time");
         }
@@ -83,27 +85,27 @@ async fn answer_events(config: Config, flags: Lambda) -> Result<(), Failure> {
             break Err(failure);
         }
     };
-    drop(direct);
+    drop(handler);
     running.drain().await;
     opened.close().await?;
     ended
 }
 
-/// The kind of the store, if functions can work with `config`.
-fn check(config: &Config) -> Result<&'static str, Failure> {
-    if !matches!(config.strategy, StrategyConfig::Atomic) {
+/// Returns the kind of the store, if a function can run on `config`.
+fn check(config: &ServeConfig) -> Result<&'static str, Failure> {
+    if !matches!(config.gates.strategy, StrategyConfig::Atomic) {
         return Err(invalid(
-            "a function is frozen between two events, and what it holds then is lost to the others; remove [strategy], so that \
+            "a function is frozen between two events, and tokens that it holds are lost to the others; remove [strategy], so that \
              the store decides every ask",
         ));
     }
-    if config.telemetry.cloudwatch.is_some() {
+    if config.gates.telemetry.cloudwatch.is_some() {
         return Err(invalid(
-            "[telemetry.cloudwatch] would make a call of CloudWatch before every answer; use [telemetry.emf], which writes \
+            "[telemetry.cloudwatch] would call CloudWatch before every response; use [telemetry.emf], which writes \
              metrics to the log of the function",
         ));
     }
-    match &config.store {
+    match &config.gates.store {
         StoreConfig::DynamoDb(_) => Ok("dynamodb"),
         StoreConfig::Redis(_) => Ok("redis"),
         StoreConfig::Postgres(_) => Ok("postgres"),
@@ -115,7 +117,7 @@ fn check(config: &Config) -> Result<&'static str, Failure> {
     }
 }
 
-/// The key of permits that every instance makes of the secret in `variable`; without one, that of the store.
+/// Derives the key that permits are sealed with from the secret in `variable`; `None` for the key in the store.
 fn permit_key(variable: Option<&str>) -> Result<Option<[u8; KEY_BYTES]>, Failure> {
     let Some(variable) = variable else { return Ok(None) };
     let secret = environment(variable).ok_or_else(|| {
@@ -124,12 +126,12 @@ fn permit_key(variable: Option<&str>) -> Result<Option<[u8; KEY_BYTES]>, Failure
         ))
     })?;
     let secret = secret.trim();
-    if secret.chars().count() < SECRET_LETTERS_MIN {
+    if secret.chars().count() < SECRET_CHARS_MIN {
         return Err(invalid(format!(
-            "the secret in {variable} has fewer than {SECRET_LETTERS_MIN} letters; make one with openssl rand -hex 32"
+            "the secret in {variable} has fewer than {SECRET_CHARS_MIN} letters; make one with openssl rand -hex 32"
         )));
     }
-    Ok(Some(token::key_from(secret)))
+    Ok(Some(permit_token::key_from(secret)))
 }
 
 fn invalid(text: impl Into<String>) -> Failure {

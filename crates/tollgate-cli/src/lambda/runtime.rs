@@ -1,23 +1,29 @@
-//! The runtime interface of AWS Lambda, which a custom runtime asks for events and tells the answers.
+//! The runtime interface of AWS Lambda: a custom runtime polls it for events and posts the responses.
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use hyper::body::Bytes;
+use hyper::{Request, Response};
 use tollgate::ErrorKind;
-use tollgate::edge::environment;
+use tollgate::internal::edge::environment;
+use tollgate_transport::http::{HttpClient, root_cause};
 
-use crate::failure::Failure;
+use tollgate_terminal::Failure;
 
-/// Where Lambda says its runtime interface is.
+/// The variable with the address of the interface.
 const RUNTIME: &str = "AWS_LAMBDA_RUNTIME_API";
 
-/// The runtime interface. Clones are the same one.
+/// The largest event, in bytes; Lambda's own limit is 6 MB.
+const EVENT_BYTES_MAX: usize = 16 << 20;
+
+/// The runtime interface. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
-    at: Arc<str>,
+    base: Arc<str>,
+    http: HttpClient,
 }
 
-/// What is to be answered.
+/// An event to respond to.
 #[derive(Debug)]
 pub(crate) struct Event {
     /// The id of its request.
@@ -26,28 +32,25 @@ pub(crate) struct Event {
 }
 
 impl Runtime {
-    /// The interface that the environment names.
+    /// Returns the interface that the environment names.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         let none = || invalid(format!("{RUNTIME} is not set; this command is for AWS Lambda"));
-        let at = environment(RUNTIME).ok_or_else(none)?;
-        Ok(Self { at: format!("http://{at}/2018-06-01/runtime/invocation").into() })
+        let address = environment(RUNTIME).ok_or_else(none)?;
+        let base = format!("http://{address}/2018-06-01/runtime/invocation").into();
+        Ok(Self { base, http: HttpClient::new(None, None, EVENT_BYTES_MAX) })
     }
 
-    /// Waits for an event.
+    /// Waits for the next event.
     pub(crate) async fn next(&self) -> Result<Event, Failure> {
-        let at = Arc::clone(&self.at);
-        blocking(move || {
-            let mut reply = ureq::get(format!("{at}/next")).call().map_err(|error| lost(&error))?;
-            let request = reply.headers().get("lambda-runtime-aws-request-id");
-            let request = request.and_then(|id| id.to_str().ok()).map(str::to_owned);
-            let request = request.ok_or_else(|| invalid("the event has no id of a request"))?;
-            let body = reply.body_mut().read_to_vec().map_err(|error| lost(&error))?;
-            Ok(Event { request, body })
-        })
-        .await
+        let request = Request::get(format!("{}/next", self.base)).body(Bytes::new());
+        let response = self.send(request).await?;
+        let id = response.headers().get("lambda-runtime-aws-request-id");
+        let id = id.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let request = id.ok_or_else(|| invalid("the event has no request id"))?;
+        Ok(Event { request, body: response.into_body().to_vec() })
     }
 
-    /// Answers the event of `request`: with what `answer` is as JSON, or with its error.
+    /// Posts the response to the event of `request`: `answer` as JSON, or its error.
     pub(crate) async fn tell<T: serde::Serialize>(
         &self,
         request: String,
@@ -62,12 +65,23 @@ impl Runtime {
             }
         };
         let body = body.map_err(|error| invalid(format!("the answer cannot be sent: {error}")))?;
-        let url = format!("{}/{request}/{path}", self.at);
-        blocking(move || {
-            let told = ureq::post(url).content_type("application/json").send(&body);
-            told.map(drop).map_err(|error| lost(&error))
-        })
-        .await
+        let request = Request::post(format!("{}/{request}/{path}", self.base))
+            .header("content-type", "application/json")
+            .body(body.into());
+        self.send(request).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        request: Result<Request<Bytes>, hyper::http::Error>,
+    ) -> Result<Response<Bytes>, Failure> {
+        let request = request.map_err(|error| unusable(&error.to_string()))?;
+        let response = self.http.send(request).await;
+        let response = response.map_err(|error| unusable(&root_cause(&error).to_string()))?;
+        if !response.status().is_success() {
+            return Err(unusable(&format!("status {}", response.status())));
+        }
+        Ok(response)
     }
 }
 
@@ -75,18 +89,7 @@ fn invalid(text: impl Into<String>) -> Failure {
     Failure::new(ErrorKind::Invalid, text)
 }
 
-fn lost(error: &ureq::Error) -> Failure {
-    let text = format!("the runtime interface of Lambda cannot be used: {error}");
+fn unusable(reason: &str) -> Failure {
+    let text = format!("the runtime interface of Lambda cannot be used: {reason}");
     Failure::new(ErrorKind::Unavailable, text)
-}
-
-async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
-    let (done, answer) = oneshot::channel();
-    // A thread of its own, since one of the runtime would be waited for at the end, and an event may never come.
-    std::thread::spawn(move || drop(done.send(act())));
-    answer.await.map_err(|error| {
-        Failure::new(ErrorKind::Unavailable, format!("a call ended unexpectedly: {error}"))
-    })?
 }

@@ -1,15 +1,15 @@
-//! Which strategy to take, and why.
+//! The recommendation of a plan.
 
 use serde::Serialize;
 
 use super::price::DYNAMODB_KEY_WRITES_MAX;
 use super::report::Row;
-use super::shape::Shape;
+use super::workload::Workload;
 use crate::args::PlanStore;
 
-/// A strategy must admit this much of what an exact limiter would, in percent.
+/// A recommended strategy admits at least this much of what an exact limiter would, in percent.
 const USE_MIN_PERCENT: f64 = 95.0;
-/// Fewer operations than this part of atomic's are worth a further moving part.
+/// A more complex strategy is recommended if it needs at most this part of atomic's operations.
 const SAVING: f64 = 0.5;
 
 /// A recommendation with its reason.
@@ -20,24 +20,24 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// The same advice, which says that its figures were measured.
+    /// Adds that the figures were measured on `store`.
     pub(super) fn measured_on(mut self, store: &str) -> Self {
         self.reason = format!("measured on {store}: {}", self.reason);
         self
     }
 }
 
-/// The recommendation for `rows`, of which the first is atomic.
-pub(super) fn of(shape: &Shape, rows: &[Row]) -> Advice {
+/// Recommends one of `rows`, of which the first is atomic.
+pub(super) fn recommend(workload: &Workload, rows: &[Row]) -> Advice {
     let Some(atomic) = rows.first() else {
         return Advice { strategy: "none".to_owned(), reason: "there is no strategy".to_owned() };
     };
-    // A run in which nothing was over proves nothing; the strategy's promise does.
+    // The bound of the strategy counts, not that a run had no excess.
     let exact = |row: &&Row| row.over_max == 0;
     let useful = |row: &&Row| USE_MIN_PERCENT <= row.figures.of_ideal_percent;
     let ops = |row: &Row| row.figures.store_ops_per_second;
-    let per_key = atomic.figures.store_writes_per_second / shape.subjects as f64;
-    let is_hot = shape.store == PlanStore::Dynamodb && DYNAMODB_KEY_WRITES_MAX < per_key;
+    let per_key = atomic.figures.store_writes_per_second / workload.subjects as f64;
+    let is_hot = workload.store == PlanStore::Dynamodb && DYNAMODB_KEY_WRITES_MAX < per_key;
     let cheapest = rows
         .iter()
         .skip(1)

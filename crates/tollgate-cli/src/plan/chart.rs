@@ -1,4 +1,4 @@
-//! The trade-off as bars: over-issue, latency and store operations of each strategy, for a terminal and as SVG.
+//! Bar charts of over-issue, latency and store operations of each strategy, for a terminal and as SVG.
 
 use std::fmt::Write as _;
 
@@ -33,13 +33,13 @@ const PANELS: [Panel; 3] = [
     },
 ];
 
-/// The length of a bar, from 0 to 1.
+/// Returns the length of a bar, from 0 to 1.
 fn share(panel: &Panel, rows: &[Row], row: &Row) -> f64 {
     let most = rows.iter().map(panel.value).fold(0.0, f64::max);
     if most <= 0.0 { 0.0 } else { (panel.value)(row) / most }
 }
 
-/// Bars of characters.
+/// Draws the chart for a terminal.
 pub(super) fn terminal(report: &Report) -> String {
     let rows = &report.strategies;
     let name = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
@@ -62,7 +62,7 @@ pub(super) fn terminal(report: &Report) -> String {
     text
 }
 
-/// The same as a picture.
+/// Draws the chart as SVG.
 pub(super) fn svg(report: &Report) -> String {
     let rows = &report.strategies;
     let (left, width, line) = (190.0, 360.0, 24.0);
@@ -72,7 +72,10 @@ pub(super) fn svg(report: &Report) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"13\" role=\"img\">\n<title>Strategies for policy {0}</title>\n<rect width=\"100%\" height=\"100%\" \
          fill=\"#fff\"/>\n<text x=\"16\" y=\"24\" font-weight=\"bold\">policy {0}: {1} instances, {2} asks/s, {3}</text>\n",
-        report.shape.policy, report.shape.instances, report.shape.rate, report.shape.store
+        report.workload.policy.name(),
+        report.workload.instances,
+        report.workload.rate,
+        report.workload.store.name()
     );
     let mut y = 56.0;
     for panel in &PANELS {

@@ -1,31 +1,34 @@
-//! The same traffic for real: processes on the configured store, beside a simulation of what they met with.
+//! Runs the workload in processes on the configured store, beside a simulation of the same arrivals.
 //!
-//! The simulation gets the arrivals as they came, since a busy machine bunches them, and round trips like those that the
-//! processes saw: what is compared is what the strategy made of them.
+//! The simulation replays the recorded arrivals, since a busy machine bunches them, with similar round trips, so that only
+//! the strategies are compared.
 //!
-//! Each process plays one instance. The parent gives it its work on standard input and reads what became of each ask from
-//! its standard output. Subjects have names of their own, and are reset afterwards.
+//! Each process runs one instance. The parent writes the work to its standard input and reads the events from its standard
+//! output. Subjects have names of their own, and are reset afterwards.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tollgate::{Clock, ErrorKind, Span, SystemClock};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock, ErrorKind, GateExt, Span};
 
-use super::meter::{self, Figures};
+use super::figures::{self, Figures};
 use super::report::Report;
-use super::shape::{Shape, invalid};
-use super::simulate::{self, Event, Outcome, Recorded, Run};
+use super::simulate::{self, Recorded, Run};
 use super::strategy::Strategy;
-use super::worker::{WORKER, Work, WorkShape, Worked};
-use crate::config::{Config, StoreConfig};
-use crate::failure::Failure;
-use crate::open;
+use super::worker::{WORKER, Work, Worked, WorkerLoad};
+use super::workload::{Workload, invalid};
+use crate::command::runtime;
+use tokio::runtime::Builder;
+use tollgate_config::Config;
+use tollgate_config::open;
+use tollgate_terminal::Failure;
 
-/// The most processes: more instances are measured, and simulated again, with so many.
+/// The most processes; a larger fleet is measured, and simulated again, with this many.
 const PROCESSES_MAX: u64 = 8;
-/// The longest run for real.
+/// The longest measured run.
 pub(super) const LONGEST: Span = Span::from_secs(60);
 /// How long processes may take to start before the first ask.
 const START: Span = Span::from_millis(1_500);
@@ -43,66 +46,66 @@ pub(super) struct Measured {
     pub(super) store: String,
     pub(super) processes: u64,
     pub(super) lasted_us: u64,
-    /// The middle one of all round trips to the store.
+    /// The median round trip to the store.
     pub(super) latency_us: u64,
-    pub(super) lines: Vec<Line>,
-    /// What each strategy came to, by its name: what the recommendation goes by.
+    #[serde(rename = "lines")]
+    pub(super) comparisons: Vec<Comparison>,
+    /// The figures of each strategy by its name, for the recommendation.
     #[serde(skip)]
     pub(super) figures: Vec<(String, Figures)>,
 }
 
-/// One figure of one strategy.
+/// One figure of one strategy, simulated and measured.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct Comparison {
     pub(super) strategy: String,
     pub(super) figure: String,
     pub(super) simulated: f64,
     pub(super) measured: f64,
     pub(super) tolerance: String,
     pub(super) agrees: bool,
-    /// Whether agreement is claimed at all.
+    /// Whether agreement is expected.
     pub(super) is_held: bool,
 }
 
-/// Runs the traffic of `shape` for real with each strategy of `report`.
-pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Measured, Failure> {
-    let store = match &config.store {
-        StoreConfig::Redis(_) => "redis",
-        StoreConfig::Postgres(_) => "postgres",
-        StoreConfig::DynamoDb(_) => "dynamodb",
-        StoreConfig::Memory { .. } | StoreConfig::Embedded { .. } | StoreConfig::Broker(_) => {
-            return Err(invalid(
-                "--measure needs a store that processes share; configure [store] kind = \"redis\", \"postgres\" or \
-                 \"dynamodb\"",
-            )
-            .into());
-        }
-    };
-    let runtime = crate::runtime(tokio::runtime::Builder::new_current_thread())?;
+/// Measures `workload` with each strategy of `report`.
+pub(super) fn run(
+    workload: &Workload,
+    config: &Config,
+    report: &Report,
+) -> Result<Measured, Failure> {
+    if !matches!(config.store.remote_kind(), Some("redis" | "postgres" | "dynamodb")) {
+        return Err(invalid(
+            "--measure needs a store that processes share; configure [store] kind = \"redis\", \"postgres\" or \
+             \"dynamodb\"",
+        )
+        .into());
+    }
+    let runtime = runtime(Builder::new_current_thread())?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let subject = format!("plan-{}", clock.now().as_micros());
     let opened =
         runtime.block_on(open::for_command(&config.store, &config.fallback, Arc::clone(&clock)))?;
     let gate = opened.gate();
-    let shape = Shape {
-        instances: shape.instances.min(PROCESSES_MAX),
-        duration: shape.measure_for,
-        ..shape.clone()
+    let workload = Workload {
+        instances: workload.instances.min(PROCESSES_MAX),
+        duration: workload.measure_for,
+        ..workload.clone()
     };
-    let (mut lines, mut trips, mut figures) = (Vec::new(), Vec::new(), Vec::new());
-    for strategy in Strategy::all(&shape)? {
+    let (mut comparisons, mut trips, mut figures) = (Vec::new(), Vec::new(), Vec::new());
+    for strategy in Strategy::all(&workload)? {
         let name = strategy.kind.name();
         if !strategy.kind.is_measured() || !report.strategies.iter().any(|row| row.name == name) {
             continue;
         }
         let subject = format!("{subject}-{name}");
-        let (real, recorded) = processes(&shape, config, name, &subject, &*clock)?;
-        let simulated = simulate::replay(&shape, &strategy, &recorded)?;
+        let (real, recorded) = processes(&workload, config, name, &subject, &*clock)?;
+        let simulated = simulate::replay(&workload, &strategy, &recorded)?;
         trips.extend(recorded.trips);
-        let real = meter::measure(&shape, &real)?;
-        lines.extend(compare(name, &meter::measure(&shape, &simulated)?, &real));
+        let real = figures::measure(&workload, &real)?;
+        comparisons.extend(compare(name, &figures::measure(&workload, &simulated)?, &real));
         figures.push((name.to_owned(), real));
-        for number in 0..shape.subjects {
+        for number in 0..workload.subjects {
             let subject = format!("{subject}-s{number}");
             runtime.block_on(gate.reset(&strategy.policy, &subject))?;
         }
@@ -110,17 +113,17 @@ pub(super) fn run(shape: &Shape, config: &Config, report: &Report) -> Result<Mea
     runtime.block_on(opened.close())?;
     trips.sort_unstable();
     Ok(Measured {
-        store: store.to_owned(),
-        processes: shape.instances,
-        lasted_us: shape.duration.as_micros(),
+        store: config.store.kind().to_owned(),
+        processes: workload.instances,
+        lasted_us: workload.duration.as_micros(),
         latency_us: trips.get(trips.len() / 2).copied().unwrap_or(0),
-        lines,
+        comparisons,
         figures,
     })
 }
 
 fn processes(
-    shape: &Shape,
+    workload: &Workload,
     config: &Config,
     strategy: &str,
     subject: &str,
@@ -132,12 +135,12 @@ fn processes(
     let binary = std::env::current_exe().map_err(broken)?;
     let begin = (clock.now() + START).as_micros();
     let mut children: Vec<Child> = Vec::new();
-    for number in 0..shape.instances {
+    for number in 0..workload.instances {
         let work = Work {
-            config: config.file.clone(),
-            policy: shape.policy.name().to_owned(),
+            config: config.document.file().map(std::path::Path::to_owned),
+            policy: workload.policy.name().to_owned(),
             strategy: strategy.to_owned(),
-            shape: WorkShape::of(shape),
+            workload: WorkerLoad::new(workload),
             subject: subject.to_owned(),
             number,
             begin,
@@ -154,7 +157,7 @@ fn processes(
         }
         children.push(child);
     }
-    let mut run = Run { lasted: shape.duration, ..Run::default() };
+    let mut run = Run { lasted: workload.duration, ..Run::default() };
     let mut recorded = Recorded::default();
     for child in children {
         let output = child.wait_with_output().map_err(broken)?;
@@ -168,23 +171,17 @@ fn processes(
         run.reads += worked.reads;
         recorded.trips.extend(worked.trips);
         let mut arrivals: Vec<_> =
-            worked.events.iter().map(|&(_, asked_at, subject, ..)| (asked_at, subject)).collect();
+            worked.events.iter().map(|event| (event.asked_at, event.subject)).collect();
         arrivals.sort_unstable();
         recorded.arrivals.push(arrivals.into());
-        run.events.extend(worked.events.iter().map(|&(at, asked_at, subject, took, how)| Event {
-            at,
-            asked_at,
-            subject,
-            took,
-            outcome: [Outcome::Admitted, Outcome::Denied, Outcome::Failed][usize::from(how.min(2))],
-        }));
+        run.events.extend(worked.events);
     }
     recorded.trips.sort_unstable();
     Ok((run, recorded))
 }
 
-fn compare(strategy: &str, simulated: &Figures, measured: &Figures) -> Vec<Line> {
-    let line = |figure: &str, simulated: f64, measured: f64, tolerance: Tolerance| Line {
+fn compare(strategy: &str, simulated: &Figures, measured: &Figures) -> Vec<Comparison> {
+    let line = |figure: &str, simulated: f64, measured: f64, tolerance: Tolerance| Comparison {
         strategy: strategy.to_owned(),
         figure: figure.to_owned(),
         simulated,
@@ -213,14 +210,14 @@ fn compare(strategy: &str, simulated: &Figures, measured: &Figures) -> Vec<Line>
     ]
 }
 
-/// How far two figures may be apart.
+/// How much two figures may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tolerance {
     /// In percent of the simulated one.
     Percent(f64),
     /// In percentage points.
     Points(f64),
-    /// Latency on a shared machine says more about the machine.
+    /// Any difference: latency depends on the load of the machine.
     None,
 }
 

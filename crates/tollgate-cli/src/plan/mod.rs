@@ -1,33 +1,31 @@
-//! `tollgate plan`: what each strategy would do with a policy, a fleet and its traffic, so that a team can choose
-//! (R002.5).
+//! `tollgate plan`: compares the strategies for a policy, a fleet and its traffic.
 //!
-//! Each strategy runs in a simulated world: the real gates, on a simulated network and store, with the same arrivals. What
-//! they admitted is then held against an exact limiter that had no network at all.
+//! Each strategy runs in a simulation: the real gates on a simulated network and store, with the same arrivals. Its
+//! admissions are then compared with those of an exact limiter without a network.
 
 mod advice;
 mod chart;
-mod counted;
-mod hop;
-mod line;
+mod counting_gate;
+mod figures;
 mod measure;
-mod meter;
+mod network;
+mod notes;
 mod price;
 mod report;
-mod shape;
 mod simulate;
 mod strategy;
 mod text;
-mod words;
 mod worker;
+mod workload;
 
 use std::path::PathBuf;
 
 use tollgate::ErrorKind;
 
 use crate::args::PlanFlags;
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{self, Reader};
+use tollgate_config::Config;
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
 pub(crate) use price::{
     BROKER_DOLLARS_PER_HOUR, READ_DOLLARS_PER_MILLION, WRITE_DOLLARS_PER_MILLION,
@@ -36,21 +34,21 @@ pub(crate) use text::micros;
 pub(crate) use worker::{WORKER, work};
 
 use report::Report;
-use shape::Shape;
 use strategy::Strategy;
+use workload::Workload;
 
-/// Plans, and prints the plan.
-pub(crate) fn run(flags: &PlanFlags, config: &Config, reader: Reader) -> Result<(), Failure> {
-    let shape = Shape::of(flags, config)?;
-    let mut report = Report::new(&shape, &Strategy::all(&shape)?)?;
+/// Simulates every strategy, and prints the comparison.
+pub(crate) fn run(flags: &PlanFlags, config: &Config, format: OutputFormat) -> Result<(), Failure> {
+    let workload = Workload::new(flags, config)?;
+    let mut report = Report::new(&workload, &Strategy::all(&workload)?)?;
     if flags.measure {
-        let measured = measure::run(&shape, config, &report)?;
-        report.recommend_measured(&shape, measured);
+        let measured = measure::run(&workload, config, &report)?;
+        report.recommend_measured(&workload, measured);
     }
     if let Some(file) = &flags.svg {
         write(file, &chart::svg(&report))?;
     }
-    output::answer(reader, &report, || text::page(&report))
+    output::print(format, &report, || text::page(&report))
 }
 
 fn write(file: &PathBuf, text: &str) -> Result<(), Failure> {

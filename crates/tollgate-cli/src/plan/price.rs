@@ -1,12 +1,10 @@
-//! What the store operations of a plan cost.
-//!
-//! Prices and sizes are assumptions: each is named, dated and can be given by a flag.
+//! Prices of store operations and brokers. Each is an assumption that a flag replaces.
 
 use serde::Serialize;
 use tollgate::Error;
 
-use super::meter::Figures;
-use super::shape::invalid;
+use super::figures::Figures;
+use super::workload::invalid;
 use crate::args::PlanFlags;
 
 /// Dollars per million write request units of DynamoDB on demand, us-east-1, standard class, as of November 2024.
@@ -31,12 +29,12 @@ pub(super) const POSTGRES_OP_MICROS: f64 = 108.0;
 /// Processor time of one ask at a broker over HTTP in microseconds, as docs/benchmarks.md has it.
 pub(super) const BROKER_ASK_MICROS: f64 = 10.6;
 
-/// How many cores of the store `ops_per_second` keep busy, at `op_micros` each.
+/// Returns the cores that `ops_per_second` keep busy, at `op_micros` each.
 pub(super) fn cores(ops_per_second: f64, op_micros: f64) -> f64 {
     ops_per_second * op_micros / 1e6
 }
 
-/// What operations cost.
+/// Prices.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Prices {
     pub(crate) write_dollars_per_million: f64,
@@ -51,7 +49,7 @@ impl Prices {
         broker_dollars_per_hour: BROKER_DOLLARS_PER_HOUR,
     };
 
-    pub(super) fn of(flags: &PlanFlags) -> Result<Self, Error> {
+    pub(super) fn new(flags: &PlanFlags) -> Result<Self, Error> {
         let operations = "million operations";
         for (name, price, each) in [
             ("price-write", flags.price_write, operations),
@@ -71,12 +69,12 @@ impl Prices {
         })
     }
 
-    /// Dollars per month for the machines of so many brokers.
+    /// Returns the dollars per month of `brokers` machines.
     pub(super) fn brokers_month(&self, brokers: u64) -> f64 {
         brokers as f64 * self.broker_dollars_per_hour * MONTH_HOURS
     }
 
-    /// Dollars per month on DynamoDB on demand, with items of `item_bytes`. A refused conditional write is a write.
+    /// Returns the dollars per month on DynamoDB on demand, with items of `item_bytes`. A failed conditional write is billed.
     pub(super) fn dynamodb_month(&self, figures: &Figures, item_bytes: usize) -> f64 {
         let units = |per_second: f64, unit_bytes: usize| {
             let units = item_bytes.div_ceil(unit_bytes).max(1);

@@ -1,20 +1,21 @@
-//! The whole plan: what is printed, for people and for programs.
+//! The result of a plan.
 
 use serde::Serialize;
 use tollgate::Error;
 
 use super::advice::{self, Advice};
+use super::figures::{self, Figures};
 use super::measure::Measured;
-use super::meter::{self, Figures};
 use super::price::{self, Prices};
-use super::shape::{Printed, Shape};
-use super::simulate::{self, Day, Event, Outcome, Run};
+use super::simulate::{self, Event, Outcome, Run, Scenario};
 use super::strategy::{Kind, Strategy};
+use super::workload::Workload;
 
-/// A plan.
+/// The result of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    pub(super) shape: Printed,
+    #[serde(rename = "shape")]
+    pub(super) workload: Workload,
     pub(super) prices: Prices,
     /// The item of a subject that uses all of its limits, as DynamoDB bills it.
     pub(super) dynamodb_item_bytes: usize,
@@ -24,16 +25,16 @@ pub(crate) struct Report {
     pub(super) measured: Option<Measured>,
 }
 
-/// What one strategy comes to.
+/// The figures of one strategy.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The most that a subject can be over within one window while the store answers.
+    /// The largest possible excess of a subject in one window while the store is available.
     pub(super) over_max: u64,
     pub(super) note: String,
-    /// What it takes to set up and to run.
+    /// The effort of set-up and operation.
     pub(super) effort: &'static str,
-    /// How it fails, apart from what the figures show.
+    /// The failure modes that the figures do not show.
     pub(super) failure_modes: &'static str,
     #[serde(flatten)]
     pub(super) figures: Figures,
@@ -42,13 +43,13 @@ pub(super) struct Row {
     pub(super) redis_cores: f64,
     /// Cores of a PostgreSQL server that its operations keep busy.
     pub(super) postgres_cores: f64,
-    /// What the machines of its brokers cost; nothing without brokers.
+    /// The cost of its brokers, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) brokers: Option<Brokers>,
     pub(super) outage: Outage,
 }
 
-/// What the brokers of a strategy come to.
+/// The cost of the brokers of a strategy.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Brokers {
     pub(super) dollars_per_month: f64,
@@ -56,7 +57,7 @@ pub(super) struct Brokers {
     pub(super) cores: f64,
 }
 
-/// What a strategy does while the store is away.
+/// The figures of a strategy while the store is unavailable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Outage {
     pub(super) asks: u64,
@@ -70,11 +71,11 @@ pub(super) struct Outage {
 }
 
 impl Report {
-    /// Simulates every strategy, two at a time.
-    pub(super) fn new(shape: &Shape, strategies: &[Strategy]) -> Result<Self, Error> {
+    /// Simulates every strategy.
+    pub(super) fn new(workload: &Workload, strategies: &[Strategy]) -> Result<Self, Error> {
         let rows = std::thread::scope(|scope| {
             let workers: Vec<_> =
-                strategies.iter().map(|strategy| scope.spawn(|| row(shape, strategy))).collect();
+                strategies.iter().map(|strategy| scope.spawn(|| row(workload, strategy))).collect();
             workers
                 .into_iter()
                 .map(|worker| {
@@ -83,17 +84,17 @@ impl Report {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         Ok(Self {
-            shape: shape.printed(),
-            prices: shape.prices,
-            dynamodb_item_bytes: shape.dynamodb_item_bytes(),
-            recommendation: advice::of(shape, &rows),
+            workload: workload.clone(),
+            prices: workload.prices,
+            dynamodb_item_bytes: workload.dynamodb_item_bytes(),
+            recommendation: advice::recommend(workload, &rows),
             strategies: rows,
             measured: None,
         })
     }
 
-    /// Takes the measured run in, and recommends by what the strategies did there instead of in the simulation.
-    pub(super) fn recommend_measured(&mut self, shape: &Shape, measured: Measured) {
+    /// Adds the measured run, and bases the recommendation on it instead of the simulation.
+    pub(super) fn recommend_measured(&mut self, workload: &Workload, measured: Measured) {
         let mut rows = self.strategies.clone();
         rows.retain_mut(|row| {
             let found = measured.figures.iter().find(|(name, _)| *name == row.name);
@@ -103,38 +104,38 @@ impl Report {
             })
         });
         if !rows.is_empty() {
-            self.recommendation = advice::of(shape, &rows).measured_on(&measured.store);
+            self.recommendation = advice::recommend(workload, &rows).measured_on(&measured.store);
         }
         self.measured = Some(measured);
     }
 }
 
-fn row(shape: &Shape, strategy: &Strategy) -> Result<Row, Error> {
-    let quiet = simulate::run(shape, strategy, Day::Quiet)?;
-    let figures = meter::measure(shape, &quiet)?;
-    let away = simulate::run(shape, strategy, Day::Outage)?;
+fn row(workload: &Workload, strategy: &Strategy) -> Result<Row, Error> {
+    let quiet = simulate::run(workload, strategy, Scenario::Normal)?;
+    let figures = figures::measure(workload, &quiet)?;
+    let away = simulate::run(workload, strategy, Scenario::Outage)?;
     Ok(Row {
         name: strategy.kind.name().to_owned(),
         over_max: strategy.over_max,
         note: strategy.note.clone(),
         effort: strategy.kind.effort(),
         failure_modes: strategy.kind.failure_modes(),
-        dynamodb_dollars_per_month: shape
+        dynamodb_dollars_per_month: workload
             .prices
-            .dynamodb_month(&figures, shape.dynamodb_item_bytes()),
+            .dynamodb_month(&figures, workload.dynamodb_item_bytes()),
         redis_cores: price::cores(figures.store_ops_per_second, price::REDIS_OP_MICROS),
         postgres_cores: price::cores(figures.store_ops_per_second, price::POSTGRES_OP_MICROS),
         figures,
         brokers: (strategy.kind == Kind::Broker).then(|| Brokers {
-            dollars_per_month: shape.prices.brokers_month(shape.brokers),
-            cores: price::cores(shape.rate as f64, price::BROKER_ASK_MICROS),
+            dollars_per_month: workload.prices.brokers_month(workload.brokers),
+            cores: price::cores(workload.rate as f64, price::BROKER_ASK_MICROS),
         }),
-        outage: outage(shape, &away)?,
+        outage: outage(workload, &away)?,
     })
 }
 
-fn outage(shape: &Shape, run: &Run) -> Result<Outage, Error> {
-    let whole = meter::measure(shape, run)?;
+fn outage(workload: &Workload, run: &Run) -> Result<Outage, Error> {
+    let whole = figures::measure(workload, run)?;
     let Some((from, to)) = run.outage else { return Ok(Outage::default()) };
     let during: Vec<&Event> =
         run.events.iter().filter(|event| (from..to).contains(&event.asked_at)).collect();
@@ -146,9 +147,9 @@ fn outage(shape: &Shape, run: &Run) -> Result<Outage, Error> {
         asks,
         admitted: count(Outcome::Admitted),
         failed,
-        failed_percent: meter::percent(failed, asks),
+        failed_percent: figures::percent(failed, asks),
         over_issued_percent: whole.over_issued_percent,
         worst_window_percent: whole.worst_window_percent,
-        p99_us: took.get((took.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0),
+        p99_us: figures::quantile(&took, 99),
     })
 }

@@ -1,62 +1,62 @@
-//! One strategy in a simulated world: the arrivals, and what became of each.
+//! Runs one strategy in a simulated world.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
-use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt as _, Span, Timestamp};
 use tollgate_sim::{Condition, Machine, Ran, SimStore, Watch, World};
 
-use super::hop::Hop;
-use super::line::{line_like, line_of};
-use super::shape::Shape;
+use super::network::{NetworkGate, from_round_trip, from_samples};
 use super::strategy::{Kind, Strategy};
+use super::workload::Workload;
 
-/// How long the last asks may take to be answered.
-const REST: Span = Span::from_secs(10);
+/// How long the last asks may take.
+const GRACE: Span = Span::from_secs(10);
 
-/// What became of one ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The outcome of one ask. Times are in microseconds from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Event {
-    /// When it was decided, in microseconds from the start.
+    /// When it was decided.
     pub(super) at: u64,
     /// When it was asked.
     pub(super) asked_at: u64,
     pub(super) subject: u64,
-    /// How long the answer took.
+    /// How long it took.
     pub(super) took: u64,
     pub(super) outcome: Outcome,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     Admitted,
     Denied,
     Failed,
 }
 
-/// What one run came to.
+/// The record of one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) events: Vec<Event>,
-    /// Operations that reached the store, by what they cost there.
+    /// Operations that reached the store.
     pub(super) writes: u64,
     pub(super) reads: u64,
     pub(super) lasted: Span,
-    /// When the store was away, in microseconds from the start; nothing if it was not.
+    /// When the store was unavailable, in microseconds from the start.
     pub(super) outage: Option<(u64, u64)>,
 }
 
 /// What happens to the store during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Day {
-    /// Nothing.
-    Quiet,
-    /// It is away for the middle third of a time three times as long as the outage.
+pub(super) enum Scenario {
+    /// It is available.
+    Normal,
+    /// It is unavailable for the middle third of a run three times as long as the outage.
     Outage,
 }
 
-/// What processes met with, for a simulation of just that.
+/// Arrivals and round trips that processes recorded, to be replayed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorded {
     /// When each instance asked, in microseconds from the start and in that order, and for which subject.
@@ -65,62 +65,70 @@ pub(super) struct Recorded {
     pub(super) trips: Vec<u64>,
 }
 
-/// Runs the traffic of `shape` through `strategy`.
-pub(super) fn run(shape: &Shape, strategy: &Strategy, day: Day) -> Result<Run, Error> {
-    in_world(shape, strategy, day, &Recorded::default())
+/// Runs the traffic of `workload` through `strategy`.
+pub(super) fn run(
+    workload: &Workload,
+    strategy: &Strategy,
+    scenario: Scenario,
+) -> Result<Run, Error> {
+    in_world(workload, strategy, scenario, &Recorded::default())
 }
 
-/// Runs the arrivals of `recorded` through `strategy`, on a store that is as quick as that was.
+/// Replays the arrivals of `recorded` through `strategy`, with similar round trips.
 pub(super) fn replay(
-    shape: &Shape,
+    workload: &Workload,
     strategy: &Strategy,
     recorded: &Recorded,
 ) -> Result<Run, Error> {
-    in_world(shape, strategy, Day::Quiet, recorded)
+    in_world(workload, strategy, Scenario::Normal, recorded)
 }
 
 fn in_world(
-    shape: &Shape,
+    workload: &Workload,
     strategy: &Strategy,
-    day: Day,
+    scenario: Scenario,
     recorded: &Recorded,
 ) -> Result<Run, Error> {
-    let ran = World::run(shape.seed, |world| fleet(world, shape, strategy, day, recorded));
+    let ran =
+        World::run(workload.seed, |world| fleet(world, workload, strategy, scenario, recorded));
     let (run, _) = ran.map_err(|stuck| Error::new(ErrorKind::Unavailable, stuck.to_string()))?;
     run
 }
 
 async fn fleet(
     world: World,
-    shape: &Shape,
+    workload: &Workload,
     strategy: &Strategy,
-    day: Day,
+    scenario: Scenario,
     recorded: &Recorded,
 ) -> Result<Run, Error> {
-    let lasts = match day {
-        Day::Quiet => shape.duration,
-        Day::Outage => Span::from_micros(shape.outage.as_micros() * 3),
+    let lasts = match scenario {
+        Scenario::Normal => workload.duration,
+        Scenario::Outage => Span::from_micros(workload.outage.as_micros() * 3),
     };
-    let line =
-        if recorded.trips.is_empty() { line_of(shape.latency) } else { line_like(&recorded.trips) };
+    let line = if recorded.trips.is_empty() {
+        from_round_trip(workload.latency)
+    } else {
+        from_samples(&recorded.trips)
+    };
     let counts = Arc::new(Counts::default());
     let store = Arc::new(SimStore::new(&world).watched(Arc::clone(&counts) as _));
     let events = Arc::new(Mutex::new(Vec::new()));
-    let mut rng = Rng::with_seed(shape.seed);
-    let shared = Arc::new(shape.clone());
+    let mut rng = Rng::with_seed(workload.seed);
+    let shared = Arc::new(workload.clone());
     let gate = |number: u64, seed: u64| {
         let machine = Machine::with(&world, &store, line, number, seed, world.clock());
-        strategy.gate(&machine, shape)
+        strategy.gate(&machine, workload)
     };
-    // As many seeds with brokers as without, so that every strategy gets the same arrivals.
-    let seeds: Vec<u64> = (0..shape.instances).map(|_| rng.u64(..)).collect();
+    // The same number of seeds with and without brokers, so that every strategy gets the same arrivals.
+    let seeds: Vec<u64> = (0..workload.instances).map(|_| rng.u64(..)).collect();
     let gates = if strategy.kind == Kind::Broker {
         let brokers: Vec<Arc<dyn Gate>> =
-            (0..shape.brokers).map(|number| gate(number, number)).collect::<Result<_, _>>()?;
-        let hop = line_of(shape.broker_latency);
+            (0..workload.brokers).map(|number| gate(number, number)).collect::<Result<_, _>>()?;
+        let hop = from_round_trip(workload.broker_latency);
         let asked = seeds.iter().zip(brokers.iter().cycle());
         let reached = asked.map(|(seed, broker)| {
-            Hop::new(Arc::clone(broker), Arc::new(world.clock()), hop, *seed)
+            NetworkGate::new(Arc::clone(broker), Arc::new(world.clock()), hop, *seed)
         });
         reached.map(|hop| Arc::new(hop) as Arc<dyn Gate>).collect()
     } else {
@@ -130,22 +138,22 @@ async fn fleet(
             .collect::<Result<Vec<_>, _>>()?
     };
     for (number, gate) in gates.iter().enumerate() {
-        let desk = Desk {
+        let instance = Instance {
             world: world.clone(),
             began: world.now(),
             policy: strategy.policy.clone(),
-            shape: Arc::clone(&shared),
+            workload: Arc::clone(&shared),
             events: Arc::clone(&events),
             gate: Arc::clone(gate),
         };
         match recorded.arrivals.get(number) {
-            Some(arrivals) => drop(tokio::spawn(desk.replay(Arc::clone(arrivals)))),
-            None => drop(tokio::spawn(desk.open(rng.fork(), lasts))),
+            Some(arrivals) => drop(tokio::spawn(instance.replay(Arc::clone(arrivals)))),
+            None => drop(tokio::spawn(instance.generate(rng.fork(), lasts))),
         }
     }
     let mut outage = None;
-    if day == Day::Outage {
-        let third = shape.outage;
+    if scenario == Scenario::Outage {
+        let third = workload.outage;
         world.sleep(third).await;
         store.set(Condition::Down);
         world.sleep(third).await;
@@ -154,28 +162,29 @@ async fn fleet(
     }
     let left = lasts.as_micros().saturating_sub(world.elapsed().as_micros());
     world.sleep(Span::from_micros(left)).await;
-    let (writes, reads) = (counts.writes(), counts.reads());
-    world.sleep(REST).await;
+    let (writes, reads) =
+        (counts.writes.load(Ordering::Relaxed), counts.reads.load(Ordering::Relaxed));
+    world.sleep(GRACE).await;
     let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Run { events, writes, reads, lasted: lasts, outage })
 }
 
-/// The callers on one instance.
+/// The callers of one instance.
 #[derive(Clone)]
-struct Desk {
+struct Instance {
     world: World,
     began: Timestamp,
     policy: tollgate::Policy,
-    shape: Arc<Shape>,
+    workload: Arc<Workload>,
     gate: Arc<dyn Gate>,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
-impl Desk {
-    async fn open(self, mut rng: Rng, lasts: Span) {
-        let Shape { burstiness, subjects, .. } = *self.shape;
+impl Instance {
+    async fn generate(self, mut rng: Rng, lasts: Span) {
+        let Workload { burstiness, subjects, .. } = *self.workload;
         loop {
-            self.world.sleep(gap(&mut rng, self.shape.mean_gap())).await;
+            self.world.sleep(gap(&mut rng, self.workload.mean_gap())).await;
             if lasts <= self.world.elapsed() {
                 return;
             }
@@ -195,30 +204,42 @@ impl Desk {
 
     async fn one(self, subject: u64) {
         let name = format!("s{subject}");
-        let ask = Ask::new(&self.policy, name.as_str()).with_costs(&self.shape.costs);
-        let asked = self.world.now();
-        let answer = self.gate.acquire(&ask).await;
-        let now = self.world.now();
-        let (outcome, at) = match answer {
-            Ok(Decision::Admitted(permit)) => {
-                // What the store decided counts from then; what was decided here from now.
-                (Outcome::Admitted, permit.grant().at.max(asked).min(now))
-            }
-            Ok(Decision::Denied(_)) => (Outcome::Denied, now),
-            Err(_) => (Outcome::Failed, now),
-        };
-        let event = Event {
-            at: at.since(self.began).as_micros(),
-            asked_at: asked.since(self.began).as_micros(),
-            subject,
-            took: now.since(asked).as_micros(),
-            outcome,
-        };
+        let ask = Ask::new(&self.policy, name.as_str()).with_costs(&self.workload.costs);
+        let event = record(&*self.gate, &ask, subject, self.began, || self.world.now()).await;
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 }
 
-/// A time between two arrivals that do not know of each other, `mean` microseconds on average.
+/// Makes an ask, and records its outcome.
+pub(super) async fn record(
+    gate: &dyn Gate,
+    ask: &Ask<'_>,
+    subject: u64,
+    began: Timestamp,
+    now: impl Fn() -> Timestamp,
+) -> Event {
+    let asked = now();
+    let decision = gate.acquire(ask).await;
+    let now = now();
+    let (outcome, at) = match decision {
+        // A decision of the store counts from its time at the store, one of the instance from now.
+        Ok(Decision::Admitted(permit)) => {
+            (Outcome::Admitted, permit.grant().at.max(asked).min(now))
+        }
+        Ok(Decision::Denied(_)) => (Outcome::Denied, now),
+        Err(_) => (Outcome::Failed, now),
+    };
+    let since = |at: Timestamp| at.since(began).as_micros();
+    Event {
+        at: since(at),
+        asked_at: since(asked),
+        subject,
+        took: now.since(asked).as_micros(),
+        outcome,
+    }
+}
+
+/// Draws the time between two independent arrivals, `mean` microseconds on average.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -234,16 +255,6 @@ pub(super) fn gap(rng: &mut Rng, mean: u64) -> Span {
 struct Counts {
     writes: AtomicU64,
     reads: AtomicU64,
-}
-
-impl Counts {
-    fn writes(&self) -> u64 {
-        self.writes.load(Ordering::Relaxed)
-    }
-
-    fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
-    }
 }
 
 impl Watch for Counts {
@@ -263,17 +274,18 @@ mod tests {
 
     use super::*;
 
-    /// R002.5: a simulation beside a measured run asks when its processes did, whatever the shape would have drawn.
+    /// A simulation beside a measured run has the arrivals of its processes.
     #[test]
     fn r002_5_a_replay_has_the_arrivals_it_is_given() {
         let limit = Limit::new("burst", "requests", TokenBucket::per_second(10));
         let policy = Policy::new("api", [limit]).expect("the numbers are in bounds");
-        let shape = Shape { instances: 2, rate: 1_000, subjects: 2, ..Shape::bare(policy) };
-        let strategies = Strategy::all(&shape).expect("the policy has strategies");
+        let workload =
+            Workload { instances: 2, rate: 1_000, subjects: 2, ..Workload::minimal(policy) };
+        let strategies = Strategy::all(&workload).expect("the policy has strategies");
         let arrivals = [vec![(100, 0), (100, 1), (70_000, 0)], vec![(5, 1), (900_000, 1)]];
         let trips = vec![200, 400, 600];
         let recorded = Recorded { arrivals: arrivals.clone().map(Arc::from).to_vec(), trips };
-        let run = replay(&shape, &strategies[0], &recorded).expect("it runs");
+        let run = replay(&workload, &strategies[0], &recorded).expect("it runs");
         let mut asked: Vec<_> =
             run.events.iter().map(|event| (event.asked_at, event.subject)).collect();
         asked.sort_unstable();

@@ -1,16 +1,18 @@
-//! The strategies of a plan, as gates on one instance: the real ones, with a resend inside and a fallback around.
+//! The strategies of a plan, as the gates of one instance: resend inside, fallback outside.
 
 use std::sync::Arc;
 
-use tollgate::{
-    Atomic, Attempts, Clock, Error, Fallback, FallbackSettings, Gate, Headroom, Leased,
-    LeasedOptions, OnStoreFailure, Optimistic, OptimisticOptions, Policy, Resend, Rule, Span,
-    Timestamp, over_issue_bound,
+use tollgate::policy::{Headroom, OnStoreFailure, Rule};
+use tollgate::strategy::{
+    Fallback, FallbackOptions, Leased, LeasedOptions, Optimistic, OptimisticOptions, Resend,
+    ResendOptions, over_issue_bound,
 };
-use tollgate_server::wire::counted;
+use tollgate::{Clock, Error, Gate, Policy, Span, Timestamp};
+use tollgate_protocol::json::counted;
 use tollgate_sim::Machine;
 
-use super::shape::Shape;
+use super::figures;
+use super::workload::Workload;
 
 /// One row of the table.
 #[derive(Clone, Debug)]
@@ -18,13 +20,13 @@ pub(super) struct Strategy {
     pub(super) kind: Kind,
     /// The policy that its gates enforce.
     pub(super) policy: Policy,
-    /// The most that a subject can be over within one window while the store answers, as the strategy promises.
+    /// The largest excess of a subject in one window that the strategy allows while the store is available.
     pub(super) over_max: u64,
-    /// What a reader should know about its settings.
+    /// Its settings.
     pub(super) note: String,
 }
 
-/// How a strategy decides.
+/// The kinds of strategies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Atomic,
@@ -32,14 +34,14 @@ pub(super) enum Kind {
     Optimistic,
     /// Optimistic with headroom.
     Tuned,
-    /// Atomic, and each instance by its share while the store is away.
+    /// Atomic, with shares while the store is unavailable.
     Fallback,
     /// Brokers between the instances and the store, each atomic.
     Broker,
 }
 
 impl Kind {
-    /// Whether a process that asks the store can play it by itself.
+    /// Returns whether a single process on the store can run it.
     pub(super) const fn is_measured(self) -> bool {
         !matches!(self, Self::Broker)
     }
@@ -57,14 +59,14 @@ impl Kind {
 }
 
 impl Strategy {
-    /// Every strategy that fits `shape`. The first is atomic.
-    pub(super) fn all(shape: &Shape) -> Result<Vec<Self>, Error> {
-        let policy = &shape.policy;
+    /// Returns every strategy that fits `workload`. The first is atomic.
+    pub(super) fn all(workload: &Workload) -> Result<Vec<Self>, Error> {
+        let policy = &workload.policy;
         let on_failure = policy.on_store_failure();
         let away = format!("on_store_failure = {on_failure}");
-        let unposted = unposted_max(shape);
-        let bound = over_issue_bound(shape.instances, 0, unposted);
-        let percent = shape.headroom_percent;
+        let unposted = unposted_max(workload);
+        let bound = over_issue_bound(workload.instances, 0, unposted);
+        let percent = workload.headroom_percent;
         let tuned = rebuilt(policy, Some(percent), on_failure, policy.block_ttl())?;
         let mut all = vec![
             Self {
@@ -94,7 +96,7 @@ impl Strategy {
                 over_max: 0,
                 note: format!(
                     "on_store_failure = fallback: an instance that is cut off issues its share, 1/{}",
-                    shape.instances
+                    workload.instances
                 ),
             });
         }
@@ -104,14 +106,14 @@ impl Strategy {
             over_max: 0,
             note: format!(
                 "{} that are {} away, each one operation of the store per ask; {away}",
-                counted(shape.brokers, "brokers"),
-                shape.broker_latency
+                counted(workload.brokers, "brokers"),
+                workload.broker_latency
             ),
         });
         Ok(all)
     }
 
-    /// Leased, if the policy can be: with its own `block_ttl`, or one that takes a twentieth of each limit.
+    /// Returns the leased strategy, if it fits: with the configured `block_ttl`, or one that costs a twentieth of each limit.
     fn leased(policy: &Policy, away: &str) -> Option<Self> {
         let block_ttl = if policy.block_ttl().is_zero() {
             policy.limits().filter_map(|limit| twentieth(limit.rule())).min()?
@@ -124,61 +126,59 @@ impl Strategy {
         Some(Self { kind: Kind::Leased, policy: leased, over_max: 0, note })
     }
 
-    /// The gate of one simulated instance.
-    pub(super) fn gate(&self, machine: &Machine, shape: &Shape) -> Result<Arc<dyn Gate>, Error> {
+    /// Returns the gate of one simulated instance.
+    pub(super) fn gate(
+        &self,
+        machine: &Machine,
+        workload: &Workload,
+    ) -> Result<Arc<dyn Gate>, Error> {
         let clock = Arc::new(machine.clock().clone());
-        self.around(Arc::new(Atomic::new(machine.link())), clock, shape)
+        self.wrap(Arc::new(machine.link()), clock, workload)
     }
 
-    /// The gate of one instance on `store`.
-    pub(super) fn around(
+    /// Returns the gate of one instance on `store`.
+    pub(super) fn wrap(
         &self,
         store: Arc<dyn Gate>,
         clock: Arc<dyn Clock>,
-        shape: &Shape,
+        workload: &Workload,
     ) -> Result<Arc<dyn Gate>, Error> {
-        let store = Resend::new(store, Attempts::default(), Arc::clone(&clock));
+        let store = Resend::new(store, ResendOptions::default(), Arc::clone(&clock));
         let gate: Arc<dyn Gate> = match self.kind {
             Kind::Atomic | Kind::Fallback | Kind::Broker => Arc::new(store),
             Kind::Leased => {
                 Arc::new(Leased::new(store, LeasedOptions::default(), Arc::clone(&clock)))
             }
             Kind::Optimistic | Kind::Tuned => {
-                let options = OptimisticOptions::new(unposted_max(shape));
+                let options = OptimisticOptions::new(unposted_max(workload));
                 Arc::new(Optimistic::new(store, options, Arc::clone(&clock)))
             }
         };
-        let sharers = if self.kind == Kind::Broker { shape.brokers } else { shape.instances };
-        Ok(Arc::new(Fallback::new(gate, FallbackSettings::new(sharers), clock)?))
+        let sharers = if self.kind == Kind::Broker { workload.brokers } else { workload.instances };
+        Ok(Arc::new(Fallback::new(gate, FallbackOptions::new(sharers), clock)?))
     }
 }
 
-/// The least that `tuned` keeps back of a limit of `policy`.
+/// Returns the smallest headroom of `tuned` in comparison with `policy`.
 fn reserved(policy: &Policy, tuned: &Policy) -> u64 {
     policy.effective().zip(tuned.effective()).map(|(all, left)| all - left).min().unwrap_or(0)
 }
 
-/// As given, or such that the whole fleet can be over by half of the smallest limit.
-fn unposted_max(shape: &Shape) -> u64 {
-    let smallest = shape.policy.effective().min().unwrap_or(1);
-    shape.unposted_max.unwrap_or_else(|| (smallest / (2 * shape.instances)).max(1))
+/// Returns the configured bound, or one by which the whole fleet can exceed the smallest limit by half.
+fn unposted_max(workload: &Workload) -> u64 {
+    let smallest = workload.policy.effective().min().unwrap_or(1);
+    workload.unposted_max.unwrap_or_else(|| (smallest / (2 * workload.instances)).max(1))
 }
 
-/// The time to live of blocks that costs a twentieth of a limit; nothing where it costs nothing.
+/// Returns the time to live of blocks that costs a twentieth of a limit; `None` where blocks are not leased.
 fn twentieth(rule: &Rule) -> Option<Span> {
-    let micros = match rule {
-        Rule::TokenBucket(rule) => {
-            let fills = u128::from(rule.capacity) * u128::from(rule.period.as_micros());
-            u64::try_from(fills / u128::from(rule.refill)).unwrap_or(u64::MAX)
-        }
-        Rule::RollingWindow(rule) => rule.window.as_micros(),
-        Rule::CalendarWindow(_) => 60_000_000,
-        _ => return None,
-    };
-    Some(Span::from_micros((micros / 20).max(1)))
+    match rule {
+        Rule::Concurrency(_) => None,
+        rule => Some(Span::from_micros((figures::window(rule) / 20).max(1))),
+    }
 }
 
-/// `policy` with other headroom, another answer to a store that is away, and another time to live of blocks.
+/// Returns `policy` with other headroom, `on_store_failure` and `block_ttl`.
 fn rebuilt(
     policy: &Policy,
     headroom_percent: Option<u8>,

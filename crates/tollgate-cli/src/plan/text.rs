@@ -1,49 +1,53 @@
-//! The plan as a page for people: what it is for, the table, the chart, the recommendation.
+//! Formats a plan as text: the workload, the tables, the chart and the recommendation.
 
 use std::fmt::Write as _;
 
 use tollgate::Span;
-use tollgate_server::wire::counted;
+use tollgate_protocol::json::counted;
 
 use super::chart;
 use super::measure::Measured;
 use super::price::{BROKER_ASK_MICROS, POSTGRES_OP_MICROS, REDIS_OP_MICROS};
 use super::report::{Report, Row};
 
-/// What the columns are, for whoever has not read the documentation.
+/// The explanation of the columns.
 const COLUMNS: &str = "
-of ideal: of what an exact limiter without a network would admit of the same asks
-over-issued: of what was admitted, what such a limiter at the provider would refuse
-worst window: the most that a subject was over within one window, of its limit
-refused with room: asks that were refused although the bare limit had room at that instant
-p50, p99: the time that asking adds to a call
+of ideal: admitted asks, of those that an exact limiter without a network would admit
+over-issued: admitted asks that such a limiter at the provider would deny
+worst window: the largest excess of a subject in one window, of its limit
+refused with room: denied asks for which the limit had room at that instant
+p50, p99: the latency that an ask adds to a call
 
 ";
 
-/// The whole page.
+/// Formats the whole plan.
 pub(super) fn page(report: &Report) -> String {
-    let shape = &report.shape;
+    let workload = &report.workload;
     let mut text = format!(
         "policy {}, {}, {} asks/s in bursts of {} over {}, {} at {}, {} simulated, seed {}\n\n",
-        shape.policy,
-        counted(shape.instances, "instances"),
-        shape.rate,
-        shape.burstiness,
-        counted(shape.subjects, "subjects"),
-        shape.store,
-        Span::from_micros(shape.store_latency_us),
-        Span::from_micros(shape.duration_us),
-        shape.seed
+        workload.policy.name(),
+        counted(workload.instances, "instances"),
+        workload.rate,
+        workload.burstiness,
+        counted(workload.subjects, "subjects"),
+        workload.store.name(),
+        workload.latency,
+        workload.duration,
+        workload.seed
     );
     text += &table(&cells(&report.strategies));
-    let wanted = Span::from_micros(shape.outage_wanted_us);
-    let cut = match shape.outage_us < shape.outage_wanted_us {
+    let cut = match workload.outage < workload.outage_wanted {
         true => format!(
-            " (a third of what is simulated; --outage {wanted} takes a longer --duration or a lower --rate)"
+            " (a third of the simulated time; --outage {} takes a longer --duration or a lower --rate)",
+            workload.outage_wanted
         ),
         false => String::new(),
     };
-    let _ = write!(text, "\nwhile the store is away for {}{cut}:\n", micros(shape.outage_us));
+    let _ = write!(
+        text,
+        "\nwhile the store is unavailable for {}{cut}:\n",
+        micros(workload.outage.as_micros())
+    );
     text += &table(&outages(&report.strategies));
     text += COLUMNS;
     for row in &report.strategies {
@@ -142,7 +146,7 @@ fn measured(measured: &Measured) -> String {
     );
     let head = ["strategy", "figure", "simulated", "measured", "within"];
     let mut cells = vec![head.map(str::to_owned).to_vec()];
-    for line in &measured.lines {
+    for line in &measured.comparisons {
         let verdict = match (line.is_held, line.agrees) {
             (false, _) => "-".to_owned(),
             (true, true) => format!("{}: yes", line.tolerance),
@@ -160,7 +164,7 @@ fn measured(measured: &Measured) -> String {
     text
 }
 
-/// Columns of the same width; the first to the left, the others to the right.
+/// Aligns columns: the first to the left, the others to the right.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -180,7 +184,7 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A short time as people read it: 340us, 1.2ms, 3.4s.
+/// Formats a short time, as in 340us, 1.2ms or 3.4s.
 pub(crate) fn micros(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros}us"),

@@ -1,268 +1,313 @@
-//! Calls that a running broker answers.
-//!
-//! A command makes one call and ends, so the client is a blocking one without a connection pool or proxies.
+//! Calls that a running broker answers, over its HTTP API.
 
-mod tls;
 mod url;
 
-use std::fmt;
+use std::error::Error as _;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tollgate::{Error, ErrorKind};
-use tollgate_server::wire::{AcquireRequest, Answer, OverrideRequest, Problem, StandingQuery};
-use ureq::Agent;
-use ureq::http::{Response, StatusCode};
-use ureq::tls::TlsConfig;
-use ureq::{Body, Error as HttpError, RequestBuilder};
+use tollgate::{Error, ErrorKind, Span};
+use tollgate_client::{ApiClient, ApiError, ApiResponse, ClientOptions, Method, percent_encode};
+use tollgate_protocol::json::{AcquireResponse, OverrideRequest, StandingQuery};
+use tollgate_transport::http::{SendError, causes, root_cause};
+use tollgate_transport::tls::{Fault, Input, TlsError};
 
 use crate::KEY_VARIABLE;
-use crate::failure::Failure;
-use crate::intent::Call;
-use crate::reply::Reply;
+use crate::call::{Call, Reply};
+use tollgate_terminal::Failure;
 
-pub(crate) use tls::{Credentials, Shows};
 pub(crate) use url::BrokerUrl;
 
 /// How long a connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answer may take, beyond the wait that was asked for.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long a response may take, beyond the wait that was asked for.
+const RESPONSE_MAX: Span = Span::from_secs(30);
 
-/// The largest answer that is read: the list of a great many policies fits.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// The largest response: the list of a great many policies fits.
+const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// Which broker to ask.
+/// A broker and the certificates for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) url: BrokerUrl,
-    /// Whom to trust instead of the machine's authorities.
+    /// The authorities to trust instead of those of the operating system.
     pub(crate) authority: Option<PathBuf>,
-    /// What to show if it asks who we are.
-    pub(crate) shows: Option<Shows>,
+    /// The client certificate.
+    pub(crate) identity: Option<ClientIdentity>,
 }
 
-/// A broker.
+/// The certificates that the flags name.
+#[derive(Clone, Debug)]
+pub(crate) struct Credentials {
+    /// The authorities to trust instead of those of the operating system.
+    pub(crate) authority: Option<PathBuf>,
+    /// The client certificate.
+    pub(crate) identity: Option<ClientIdentity>,
+}
+
+/// A client certificate and its private key.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientIdentity {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Credentials {
+    /// Returns the first of the flags that was given.
+    pub(crate) const fn flag(&self) -> Option<&'static str> {
+        match (&self.authority, &self.identity) {
+            (Some(_), _) => Some("--authority"),
+            (None, Some(_)) => Some("--client-cert"),
+            (None, None) => None,
+        }
+    }
+
+    /// Returns the broker at `url` with these certificates.
+    pub(crate) fn at(self, url: BrokerUrl) -> Server {
+        Server { url, authority: self.authority, identity: self.identity }
+    }
+}
+
+impl Server {
+    /// Adds the certificates to `options`, if the URL needs them.
+    fn add_to(&self, mut options: ClientOptions) -> Result<ClientOptions, Error> {
+        if !self.url.is_https() {
+            return Ok(options);
+        }
+        if let Some(path) = &self.authority {
+            options = options.authority(read("--authority", path)?);
+        }
+        if let Some(ClientIdentity { certificate, key }) = &self.identity {
+            options =
+                options.identity(read("--client-cert", certificate)?, read("--client-key", key)?);
+        }
+        Ok(options)
+    }
+
+    /// Rewords an error about certificates: it names the flag and the file.
+    fn reworded(&self, error: Error) -> Error {
+        let Some(tls) = error.source().and_then(|source| source.downcast_ref::<TlsError>()) else {
+            return error;
+        };
+        match (tls.input, self.authority.as_ref(), self.identity.as_ref()) {
+            (Input::Authority, Some(path), _) => unusable("--authority", path, &tls.reason),
+            (Input::Certificate, _, Some(ClientIdentity { certificate, .. })) => {
+                unusable("--client-cert", certificate, &tls.reason)
+            }
+            (Input::Key, _, Some(ClientIdentity { certificate, key })) => {
+                let mismatch = format!(
+                    "is not the key of --client-cert {}; name the two that were made together",
+                    certificate.display()
+                );
+                let is_mismatch = tls.reason.starts_with("does not belong");
+                unusable("--client-key", key, if is_mismatch { &mismatch } else { &tls.reason })
+            }
+            _ => error,
+        }
+    }
+}
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| unusable(flag, path, &format!("cannot be read: {error}")))
+}
+
+fn unusable(flag: &str, path: &Path, reason: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{flag} {} {reason}", path.display()))
+}
+
+/// A running broker.
+#[derive(Debug)]
 pub(crate) struct Remote {
-    url: BrokerUrl,
-    /// What the field Authorization says, if the broker asks for a key.
-    authorization: Option<String>,
-    credentials: Credentials,
-    tls: Option<TlsConfig>,
+    server: Server,
+    api: ApiClient,
+    has_key: bool,
 }
 
 impl Remote {
-    pub(crate) fn new(server: Server, key: Option<String>) -> Result<Self, Error> {
-        let Server { url, authority, shows } = server;
-        let credentials = Credentials { authority, shows };
-        let tls = url.is_https().then(|| credentials.read()).transpose()?;
-        let authorization = key.map(|key| format!("Bearer {key}"));
-        Ok(Self { url, authorization, credentials, tls })
+    pub(crate) fn new(server: Server, key: Option<&str>) -> Result<Self, Error> {
+        let mut options = server.add_to(ClientOptions::new())?;
+        if let Some(key) = key {
+            options = options.key(key)?;
+        }
+        let api = ApiClient::new(server.url.as_str(), &options, CONNECT_MAX, RESPONSE_BYTES_MAX)
+            .map_err(|error| server.reworded(error))?;
+        Ok(Self { server, api, has_key: key.is_some() })
     }
 
-    /// Asks the broker.
-    pub(crate) fn answer(&self, call: &Call) -> Result<Reply, Failure> {
+    /// Makes `call` at the broker.
+    pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
         Ok(match call {
-            Call::Acquire(request) => return self.acquire(request),
-            Call::Settle(request) => Reply::Changed(self.post("/v1/settle", request)?),
-            Call::Release(request) => Reply::Changed(self.post("/v1/release", request)?),
-            Call::Renew(request) => Reply::Renewed(self.post("/v1/renew", request)?),
+            Call::Acquire(request) => {
+                let wait = Span::from_millis(request.wait_ms.unwrap_or(0));
+                let deadline = RESPONSE_MAX.plus(wait);
+                let response =
+                    self.send(Method::POST, "/v1/acquire", Some(request), deadline).await?;
+                if !response.is_success() && response.status != 429 {
+                    return Err(self.problem(&response));
+                }
+                match self.parse(&response)? {
+                    AcquireResponse::Failed(problem) => return Err(Failure::Broker(problem)),
+                    decided => Reply::Decided(decided),
+                }
+            }
+            Call::Settle(request) => Reply::Changed(self.post("/v1/settle", request).await?),
+            Call::Release(request) => Reply::Changed(self.post("/v1/release", request).await?),
+            Call::Renew(request) => Reply::Renewed(self.post("/v1/renew", request).await?),
             Call::Standing(query) => {
-                let url = self.at("/v1/standing");
-                let request = self.agent(Duration::ZERO).get(url);
-                let request = self.signed(request).query_pairs(pairs(query));
-                Reply::Standing(self.read(request.call())?)
+                Reply::Standing(self.call(Method::GET, &standing_path(query), None::<&()>).await?)
             }
             Call::Reset(query) => {
-                let url = self.at("/v1/standing");
-                let request = self.agent(Duration::ZERO).delete(url);
-                let request = self.signed(request).query_pairs(pairs(query));
-                Reply::Changed(self.read(request.call())?)
+                let path = standing_path(query);
+                Reply::Changed(self.call(Method::DELETE, &path, None::<&()>).await?)
             }
             Call::Violation(request) => {
-                Reply::Incident(Box::new(self.post("/v1/violations", request)?))
+                Reply::Incident(Box::new(self.post("/v1/violations", request).await?))
             }
-            Call::Policies => Reply::Policies(self.get("/v1/policies", &[])?),
+            Call::Policies => Reply::Policies(self.get("/v1/policies", &[]).await?),
             Call::Override { of, limits } => {
                 let body = OverrideRequest { limits: limits.clone() };
-                let body = serde_json::to_vec(&body).map_err(|error| HttpError::Io(error.into()));
-                let request = self.signed(self.agent(Duration::ZERO).put(self.override_of(of)));
-                let request = request.content_type("application/json");
-                Reply::Override(self.read(body.and_then(|body| request.send(body)))?)
+                Reply::Override(self.call(Method::PUT, &override_path(of), Some(&body)).await?)
             }
             Call::Restore(of) => {
-                let request = self.agent(Duration::ZERO).delete(self.override_of(of));
-                Reply::Changed(self.read(self.signed(request).call())?)
+                Reply::Changed(self.call(Method::DELETE, &override_path(of), None::<&()>).await?)
             }
         })
     }
 
-    /// What the broker answers to a question that changes nothing.
-    pub(crate) fn get<T: DeserializeOwned>(
+    /// Sends a GET request and parses the response.
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, String)],
     ) -> Result<T, Failure> {
-        let pairs = query.iter().map(|(name, value)| (*name, value.as_str()));
-        let request = self.signed(self.agent(Duration::ZERO).get(self.at(path)));
-        let request = request.query_pairs(pairs);
-        self.read(request.call())
+        let query: Vec<String> =
+            query.iter().map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let path = format!("{path}{mark}{}", query.join("&"));
+        self.call(Method::GET, &path, None::<&()>).await
     }
 
-    fn override_of(&self, of: &StandingQuery) -> String {
-        let (policy, subject) = (encoded(&of.policy), encoded(&of.subject));
-        self.at(&format!("/v1/policies/{policy}/overrides/{subject}"))
-    }
-
-    fn acquire(&self, request: &AcquireRequest) -> Result<Reply, Failure> {
-        let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
-        let (status, text) = self.text(self.send("/v1/acquire", request, wait))?;
-        if !status.is_success() && status != StatusCode::TOO_MANY_REQUESTS {
-            return Err(self.problem(status, &text));
-        }
-        match self.parse(status, &text)? {
-            Answer::Failed(problem) => Err(Failure::Broker(problem)),
-            answer => Ok(Reply::Decided(answer)),
-        }
-    }
-
-    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.read(self.send(path, body, Duration::ZERO))
-    }
-
-    fn send(
+    async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        wait: Duration,
-    ) -> Result<Response<Body>, HttpError> {
-        let body = serde_json::to_vec(body).map_err(|error| HttpError::Io(error.into()))?;
-        let request = self.agent(wait).post(self.at(path));
-        self.signed(request).content_type("application/json").send(body)
-    }
-
-    fn signed<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.authorization {
-            Some(value) => request.header("authorization", value),
-            None => request,
-        }
-    }
-
-    fn read<T: DeserializeOwned>(
-        &self,
-        response: Result<Response<Body>, HttpError>,
     ) -> Result<T, Failure> {
-        let (status, text) = self.text(response)?;
-        if status.is_success() {
-            self.parse(status, &text)
-        } else {
-            Err(self.problem(status, &text))
-        }
+        self.call(Method::POST, path, Some(body)).await
     }
 
-    fn text(
+    async fn call<T: DeserializeOwned>(
         &self,
-        response: Result<Response<Body>, HttpError>,
-    ) -> Result<(StatusCode, String), Failure> {
-        let mut response = response.map_err(|error| self.unreachable(&error))?;
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-        Ok((response.status(), body.map_err(|error| self.unreachable(&error))?))
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Failure> {
+        let response = self.send(method, path, body, RESPONSE_MAX).await?;
+        if response.is_success() { self.parse(&response) } else { Err(self.problem(&response)) }
     }
 
-    fn parse<T: DeserializeOwned>(&self, status: StatusCode, text: &str) -> Result<T, Failure> {
-        serde_json::from_str(text).map_err(|_| self.stranger(status))
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        deadline: Span,
+    ) -> Result<ApiResponse, Failure> {
+        let sent = self.api.send(method, path, body, deadline).await;
+        sent.map_err(|error| self.unreachable(&error))
     }
 
-    fn problem(&self, status: StatusCode, text: &str) -> Failure {
-        let Ok(mut problem) = serde_json::from_str::<Problem>(text) else {
-            return self.stranger(status);
+    fn parse<T: DeserializeOwned>(&self, response: &ApiResponse) -> Result<T, Failure> {
+        response.parse().map_err(|_| self.not_a_broker(response.status))
+    }
+
+    fn problem(&self, response: &ApiResponse) -> Failure {
+        let Some(mut problem) = response.problem() else {
+            return self.not_a_broker(response.status);
         };
-        // The broker speaks to programs that write their own requests.
-        if status == StatusCode::UNAUTHORIZED && self.authorization.is_none() {
+        // The broker's advice is for programs that write their own requests.
+        if response.status == 401 && !self.has_key {
             problem.detail = format!("this needs a key; put it into the variable {KEY_VARIABLE}");
         }
         Failure::Broker(problem)
     }
 
-    fn stranger(&self, status: StatusCode) -> Failure {
-        let url = self.url.as_str();
+    fn not_a_broker(&self, status: u16) -> Failure {
+        let url = self.server.url.as_str();
         let text =
             format!("{url} answered {status}, but not as a tollgate broker does; check --server");
         Failure::new(ErrorKind::Unavailable, text)
     }
 
-    fn unreachable(&self, error: &HttpError) -> Failure {
-        let tls = self.tls.as_ref().and_then(|_| self.credentials.advice(error));
-        let what = tls.unwrap_or_else(|| {
-            let next = "start a broker with tollgate serve, or check --server";
-            match error {
-                HttpError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    format!("nobody listens there; {next}")
-                }
-                HttpError::HostNotFound => format!("there is no such host; {next}"),
-                // TLS answers a plain question with an alert.
-                HttpError::Protocol(_) => {
-                    "this is not a port for HTTP; --server takes the address that tollgate serve prints behind http, \
-                     not that of gRPC or of the Redis protocol, and begins with https:// if it has TLS"
-                        .to_owned()
-                }
-                other => format!("{other}; {next}"),
+    fn unreachable(&self, error: &ApiError) -> Failure {
+        const NEXT: &str = "start a broker with tollgate serve, or check --server";
+        let reason = match error {
+            ApiError::Tls(fault) => self.tls_advice(fault),
+            ApiError::Send(error) if is_refused(error) => format!("nobody listens there; {NEXT}"),
+            ApiError::Send(error) if error.is_unknown_host() => {
+                format!("there is no such host; {NEXT}")
             }
-        });
-        Failure::new(
-            ErrorKind::Unavailable,
-            format!("no answer from {}: {what}", self.url.as_str()),
-        )
-    }
-
-    fn at(&self, path: &str) -> String {
-        format!("{}{path}", self.url.as_str())
-    }
-
-    fn agent(&self, wait: Duration) -> Agent {
-        let builder = Agent::config_builder();
-        let builder = match &self.tls {
-            Some(tls) => builder.tls_config(tls.clone()),
-            None => builder,
+            // A TLS port responds to plain HTTP with an alert.
+            ApiError::Send(error) if error.is_not_http() => {
+                "this is not a port for HTTP; --server takes the address that tollgate serve prints behind http, \
+                 not that of gRPC or of the Redis protocol, and begins with https:// if it has TLS"
+                    .to_owned()
+            }
+            ApiError::Send(error) => format!("{}; {NEXT}", root_cause(error)),
+            ApiError::TimedOut(deadline) => format!("no response within {deadline}; {NEXT}"),
+            ApiError::Unsendable(reason) => reason.clone(),
         };
-        builder
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(CONNECT_MAX))
-            .timeout_global(Some(ANSWER_MAX + wait))
-            .build()
-            .new_agent()
+        let text = format!("no answer from {}: {reason}", self.server.url.as_str());
+        Failure::new(ErrorKind::Unavailable, text)
     }
-}
 
-/// `text` as one part of a path.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
+    fn tls_advice(&self, fault: &Fault) -> String {
+        match fault {
+            Fault::Expired => "its certificate has expired; renew it there and send SIGHUP".into(),
+            Fault::NotYetValid => "its certificate is not valid yet; is a clock wrong?".into(),
+            Fault::WrongHost => {
+                "its certificate is for another host; write a name in --server that the certificate has".into()
             }
-            // A dot too, because a part of only dots would be another path.
-            _ => encoded += &format!("%{byte:02X}"),
+            Fault::Untrusted(reason) => format!(
+                "its certificate is not by an authority that is trusted here ({reason}); name the right one with --authority"
+            ),
+            Fault::NotTls => {
+                "it speaks no TLS; write http:// in --server, or set [server.tls] there".into()
+            }
+            Fault::Rejected(alert) => {
+                let what = match alert {
+                    Some(alert) => format!("it refused the connection ({alert})"),
+                    None => "it cut the connection".to_owned(),
+                };
+                if self.server.identity.is_none() {
+                    format!(
+                        "{what}; if it asks for a certificate of its clients, show one with --client-cert and --client-key"
+                    )
+                } else {
+                    format!(
+                        "{what}; is the certificate of --client-cert valid, and by its client_authority?"
+                    )
+                }
+            }
         }
     }
-    encoded
 }
 
-/// Without the key.
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("url", &self.url).finish_non_exhaustive()
-    }
+fn is_refused(error: &SendError) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-fn pairs(query: &StandingQuery) -> [(&str, &str); 2] {
-    [("policy", &query.policy), ("subject", &query.subject)]
+fn standing_path(query: &StandingQuery) -> String {
+    let (policy, subject) = (percent_encode(&query.policy), percent_encode(&query.subject));
+    format!("/v1/standing?policy={policy}&subject={subject}")
+}
+
+fn override_path(of: &StandingQuery) -> String {
+    let (policy, subject) = (percent_encode(&of.policy), percent_encode(&of.subject));
+    format!("/v1/policies/{policy}/overrides/{subject}")
 }

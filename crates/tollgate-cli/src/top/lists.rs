@@ -1,12 +1,13 @@
-//! The lists of `tollgate top`, each a title, a head and rows, from what the broker said.
+//! The lists of `tollgate top`: a title, a header and rows.
 
-use tollgate_server::wire::{LimitStanding, PolicyCounts, StandingResponse, StatsResponse};
+use tollgate_protocol::json::{LimitStanding, PolicyCounts, StandingResponse, StatsResponse};
 
 use super::Snapshot;
 use crate::audit;
-use crate::show::{grows, plain};
+use crate::show::grows;
+use tollgate_terminal::escape_controls;
 
-/// One list; the first line is its head.
+/// One list; its first line is the header.
 pub(super) struct List {
     pub(super) title: String,
     pub(super) lines: Vec<String>,
@@ -15,7 +16,7 @@ pub(super) struct List {
 /// The title of the list whose rows are subjects.
 pub(super) const MOST_LIMITED: &str = "MOST LIMITED";
 
-/// Every list, in order. What there seldom is has none while there is nothing.
+/// Returns every list, in order. Empty lists of incidents are left out.
 pub(super) fn all(now: &Snapshot, before: Option<&Snapshot>) -> Vec<List> {
     let list = |title: &str, lines| List { title: title.to_owned(), lines };
     let mut lists = vec![
@@ -23,7 +24,11 @@ pub(super) fn all(now: &Snapshot, before: Option<&Snapshot>) -> Vec<List> {
         list("LIMITS", limits(now)),
     ];
     lists.extend(now.standing.as_ref().map(|standing| List {
-        title: format!("STANDING of {} under {}", plain(&standing.subject), standing.policy),
+        title: format!(
+            "STANDING of {} under {}",
+            escape_controls(&standing.subject),
+            standing.policy
+        ),
         lines: self::standing(standing),
     }));
     lists.push(list(MOST_LIMITED, limited(now)));
@@ -63,7 +68,7 @@ fn policies(now: &StatsResponse, before: Option<&StatsResponse>) -> Vec<String> 
     std::iter::once(head).chain(lines).collect()
 }
 
-/// `count` in so many microseconds, per second with one digit behind the point.
+/// Formats `count` per `micros` as a rate per second with one decimal.
 fn rate(count: u64, micros: u64) -> String {
     let tenths = u128::from(count) * 10_000_000 / u128::from(micros);
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -77,12 +82,12 @@ fn limited(now: &Snapshot) -> Vec<String> {
         } else {
             format!(" (at least {})", one.count - one.error)
         };
-        format!("{:<40} {:<24} {:>10}{sure}", plain(&one.subject), one.policy, one.count)
+        format!("{:<40} {:<24} {:>10}{sure}", escape_controls(&one.subject), one.policy, one.count)
     });
     std::iter::once(head).chain(lines).collect()
 }
 
-/// The limits in force, and who has others.
+/// Formats the limits in force, and the overrides.
 fn limits(now: &Snapshot) -> Vec<String> {
     let row = |policy: &str, limit: &str, unit: &str, rule: &str, subject: &str| {
         let line = format!("{policy:<24} {limit:<16} {unit:<12} {rule:<40} {subject}");
@@ -90,15 +95,14 @@ fn limits(now: &Snapshot) -> Vec<String> {
     };
     let mut lines = vec![row("policy", "limit", "unit", "rule", "for")];
     for policy in &now.policies.policies {
-        let all = (policy.limits.as_slice(), "everybody".to_owned());
+        let all = (policy.limits.as_slice(), "everyone".to_owned());
         let others = policy.overridden.iter().map(|other| {
             let why = if other.unfit.is_some() { ", no effect" } else { "" };
-            let subject = format!("{} ({}{why})", plain(&other.subject), other.source);
+            let subject = format!("{} ({}{why})", escape_controls(&other.subject), other.source);
             (other.limits.as_slice(), subject)
         });
         for (limits, subject) in std::iter::once(all).chain(others) {
-            let of = limits.iter();
-            lines.extend(of.map(|limit| {
+            lines.extend(limits.iter().map(|limit| {
                 row(&policy.name, &limit.name, &limit.unit, &limit.summary, &subject)
             }));
         }

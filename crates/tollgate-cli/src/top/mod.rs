@@ -1,27 +1,27 @@
-//! `tollgate top`: a broker at a glance, redrawn every second.
+//! `tollgate top`: a dashboard of a broker on the terminal, redrawn every second.
 //!
-//! What is shown is made by a pure function of what the broker said ([`screen`]); [`terminal`] draws it and reads keys. With
-//! `--once`, or where nobody could press a key, it is printed once.
+//! [`screen`] is a pure function from the responses of the broker to text; [`terminal`] draws it and reads keys. With
+//! `--once`, or without a terminal, it is printed once.
 
 mod lists;
 mod screen;
 mod terminal;
 
 use serde::Serialize;
-use tollgate_server::wire::{
+use tollgate_protocol::json::{
     AuditResponse, PoliciesResponse, StandingQuery, StandingResponse, StatsResponse, TopResponse,
 };
 
-use crate::failure::Failure;
-use crate::output::{self, Reader};
 use crate::remote::Remote;
 use screen::Focus;
 use terminal::{Key, Terminal};
+use tollgate_terminal::Failure;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// How many rows are asked for; a screen seldom has more.
+/// The most rows of each list; screens are seldom taller.
 const ROWS: &str = "100";
 
-/// Everything that the broker said at one time.
+/// The responses of the broker at one time.
 #[derive(Debug, Serialize)]
 pub(crate) struct Snapshot {
     stats: StatsResponse,
@@ -33,39 +33,42 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn take(broker: &Remote, subject: Option<&StandingQuery>) -> Result<Self, Failure> {
+    async fn take(broker: &Remote, subject: Option<&StandingQuery>) -> Result<Self, Failure> {
         let violated = [("limit", ROWS.to_owned()), ("outcome", "violated".to_owned())];
         let page = &violated[..1];
         Ok(Self {
-            stats: broker.get("/v1/stats", &[])?,
-            top: broker.get("/v1/audit/top", page)?,
-            recent: broker.get("/v1/audit", page)?,
-            incidents: broker.get("/v1/audit", &violated)?,
-            policies: broker.get("/v1/policies", &[])?,
-            // A policy that is gone, or one that asks carried, has none; the rest is worth a look all the same.
-            standing: subject.and_then(|subject| standing(broker, subject).ok()),
+            stats: broker.get("/v1/stats", &[]).await?,
+            top: broker.get("/v1/audit/top", page).await?,
+            recent: broker.get("/v1/audit", page).await?,
+            incidents: broker.get("/v1/audit", &violated).await?,
+            policies: broker.get("/v1/policies", &[]).await?,
+            // The policy may be gone; the other lists are shown all the same.
+            standing: match subject {
+                Some(subject) => standing(broker, subject).await.ok(),
+                None => None,
+            },
         })
     }
 }
 
-fn standing(broker: &Remote, query: &StandingQuery) -> Result<StandingResponse, Failure> {
+async fn standing(broker: &Remote, query: &StandingQuery) -> Result<StandingResponse, Failure> {
     let StandingQuery { policy, subject } = query;
-    broker.get("/v1/standing", &[("policy", policy.clone()), ("subject", subject.clone())])
+    broker.get("/v1/standing", &[("policy", policy.clone()), ("subject", subject.clone())]).await
 }
 
-/// Shows `broker`, and where `subject` stands, until somebody has seen enough.
-pub(crate) fn run(
+/// Shows `broker`, and the usage of `subject`, until the user quits.
+pub(crate) async fn run(
     broker: &Remote,
     mut subject: Option<StandingQuery>,
     once: bool,
-    reader: Reader,
+    format: OutputFormat,
 ) -> Result<(), Failure> {
     if let Some(subject) = &subject {
-        standing(broker, subject)?;
+        standing(broker, subject).await?;
     }
-    let mut now = Snapshot::take(broker, subject.as_ref())?;
-    if once || reader == Reader::Program || !Terminal::is_there() {
-        return output::answer(reader, &now, || screen::draw(&now, None, None, terminal::size()));
+    let mut now = Snapshot::take(broker, subject.as_ref()).await?;
+    if once || format == OutputFormat::Json || !Terminal::is_interactive() {
+        return output::print(format, &now, || screen::draw(&now, None, None, terminal::size()));
     }
     let terminal = Terminal::open()?;
     let mut before: Option<Snapshot> = None;
@@ -77,7 +80,7 @@ pub(crate) fn run(
         if let Some(why) = &lost {
             text = screen::with_notice(&text, why, size);
         }
-        terminal.show(&text)?;
+        terminal.draw(&text)?;
         match terminal.key() {
             Some(Key::Quit) => return Ok(()),
             Some(Key::Next) => focus = focus.next(),
@@ -91,11 +94,10 @@ pub(crate) fn run(
                 });
             }
             Some(Key::Other) => {}
-            // A second has passed.
-            None => match Snapshot::take(broker, subject.as_ref()) {
+            None => match Snapshot::take(broker, subject.as_ref()).await {
                 Ok(next) => {
                     let last = std::mem::replace(&mut now, next);
-                    // After a gap the next picture has no rate.
+                    // After a gap there is no rate.
                     before = lost.take().is_none().then_some(last);
                 }
                 Err(failure) => lost = Some(failure.to_string()),

@@ -1,20 +1,21 @@
-//! What `tollgate top` shows, as lines of text: a pure function of what the broker said.
+//! The screen of `tollgate top` as text, a pure function of the responses of the broker.
 
-use tollgate_server::wire::StatsResponse;
+use tollgate_protocol::json::StatsResponse;
+use unicode_width::UnicodeWidthChar as _;
 
 use super::Snapshot;
 use super::lists::{self, List, MOST_LIMITED};
 use crate::plan::micros;
-use crate::show::plain;
+use tollgate_terminal::escape_controls;
 
-/// The room on the terminal.
+/// The size of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: usize,
     pub(super) lines: usize,
 }
 
-/// Which list the arrows move through, and how far they went.
+/// The list that the arrows scroll, and how far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Focus {
     list: usize,
@@ -34,7 +35,7 @@ impl Focus {
         Self { skipped: self.skipped.saturating_add(1), ..self }
     }
 
-    /// The policy and the subject in the first row that is shown, if it is the list of subjects that the arrows move through.
+    /// Returns the policy and the subject in the first visible row, if the list of subjects has the focus.
     pub(super) fn subject(self, now: &Snapshot) -> Option<(&str, &str)> {
         let lists = lists::all(now, None);
         let is_subjects = lists[self.list % lists.len()].title == MOST_LIMITED;
@@ -44,7 +45,7 @@ impl Focus {
     }
 }
 
-/// The whole screen, without a line break at the end. Without `focus` it is printed once: nobody presses a key.
+/// Formats the whole screen. Without `focus` it has no line about keys.
 pub(super) fn draw(
     now: &Snapshot,
     before: Option<&Snapshot>,
@@ -54,9 +55,9 @@ pub(super) fn draw(
     let mut lines = head(&now.stats);
     let lists = lists::all(now, before);
     let needs: Vec<usize> = lists.iter().map(|list| list.lines.len()).collect();
-    // A list has a blank line and a title besides, and the last line says which keys there are.
+    // Each list also has a blank line and a title, and the last line lists the keys.
     let room = size.lines.saturating_sub(lines.len() + 1 + 2 * lists.len());
-    let (count, rooms) = (lists.len(), shared(&needs, room));
+    let (count, rooms) = (lists.len(), share_lines(&needs, room));
     for (place, (List { title, lines: all }, room)) in lists.into_iter().zip(rooms).enumerate() {
         let focus = focus.filter(|focus| focus.list % count == place);
         let mark = if focus.is_some() { " ◂" } else { "" };
@@ -81,12 +82,11 @@ pub(super) fn draw(
         lines
             .push("q quit   tab next list   ↑ ↓ move   enter look up the first subject".to_owned());
     }
-    let cut = |line: String| line.chars().take(size.columns).collect::<String>();
-    lines.into_iter().map(cut).collect::<Vec<_>>().join("\n")
+    lines.into_iter().map(|line| cut(&line, size.columns)).collect::<Vec<_>>().join("\n")
 }
 
-/// How many of `room` lines each list gets: what it needs, or as much as any other that needs more than there is.
-fn shared(needs: &[usize], room: usize) -> Vec<usize> {
+/// Distributes `room` lines fairly: a list gets what it needs, or an equal share of the rest.
+fn share_lines(needs: &[usize], room: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..needs.len()).collect();
     places.sort_by_key(|place| needs[*place]);
     let (mut left, mut shares) = (room, vec![0; needs.len()]);
@@ -97,13 +97,23 @@ fn shared(needs: &[usize], room: usize) -> Vec<usize> {
     shares
 }
 
-/// `text` with `notice` in place of its first line.
+/// Replaces the first line of `text` by `notice`.
 pub(super) fn with_notice(text: &str, notice: &str, size: Size) -> String {
-    let notice: String = plain(notice).chars().take(size.columns).collect();
+    let notice = cut(&escape_controls(notice), size.columns);
     match text.split_once('\n') {
         Some((_, rest)) => format!("{notice}\n{rest}"),
         None => notice,
     }
+}
+
+/// Returns as much of `line` as fits into `columns` of the terminal.
+fn cut(line: &str, columns: usize) -> String {
+    let mut width = 0_usize;
+    let fits = |c: &char| {
+        width += c.width().unwrap_or(0);
+        width <= columns
+    };
+    line.chars().take_while(fits).collect()
 }
 
 fn head(stats: &StatsResponse) -> Vec<String> {
@@ -137,7 +147,7 @@ mod tests {
     use super::*;
     use tollgate::Timestamp;
     use tollgate::{Limit, Policy, TokenBucket};
-    use tollgate_server::wire::{
+    use tollgate_protocol::json::{
         AuditResponse, LimitedSubject, PoliciesResponse, PolicyCounts, StandingResponse,
         StoreHealth, TopResponse,
     };
@@ -225,12 +235,12 @@ mod tests {
         assert_eq!(Focus::default().subject(&snapshot(1, 1)), None);
     }
 
-    /// What is short is shown whole, and the rest of the room goes to what is long.
+    /// Short lists are shown whole, and long lists share the rest.
     #[test]
     fn lists_share_the_room() {
-        assert_eq!(shared(&[2, 50, 1, 30], 23), [2, 10, 1, 10]);
-        assert_eq!(shared(&[2, 3], 100), [2, 3]);
-        assert_eq!(shared(&[5, 5], 3), [1, 2]);
+        assert_eq!(share_lines(&[2, 50, 1, 30], 23), [2, 10, 1, 10]);
+        assert_eq!(share_lines(&[2, 3], 100), [2, 3]);
+        assert_eq!(share_lines(&[5, 5], 3), [1, 2]);
     }
 
     #[test]

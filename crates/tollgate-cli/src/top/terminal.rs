@@ -1,5 +1,4 @@
-//! The terminal: its other screen, its size, and keys one by one. All of it is put back when this is dropped, and when a
-//! signal ends the process.
+//! The terminal in raw mode on its alternate screen. It is restored on drop, and when a signal ends the process.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -11,21 +10,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate::ErrorKind;
 
 use super::screen::Size;
-use crate::failure::Failure;
+use tollgate_terminal::{Failure, output};
 
-/// How long a picture stands.
-const REDRAW: Duration = Duration::from_secs(1);
+/// The redraw interval.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a terminal does not say how large it is.
+/// The size of a terminal that does not report one.
 const SIZE_DEFAULT: Size = Size { columns: 80, lines: 24 };
 
-/// A pipe cuts no line, and gets a screen all the same; `--json` has everything.
+/// The size of a pipe, where lines are not cut; `--json` has all rows.
 const SIZE_OF_PIPE: Size = Size { columns: usize::MAX, ..SIZE_DEFAULT };
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What somebody pressed.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -36,13 +35,13 @@ pub(super) enum Key {
     Other,
 }
 
-/// A terminal that shows pictures.
+/// The terminal in raw mode.
 pub(super) struct Terminal {
     before: Termios,
     keys: Receiver<Vec<u8>>,
 }
 
-/// The room on standard output.
+/// Returns the size of the terminal on standard output.
 pub(super) fn size() -> Size {
     match tcgetwinsize(io::stdout()) {
         Ok(size) if 0 < size.ws_col && 0 < size.ws_row => {
@@ -54,8 +53,8 @@ pub(super) fn size() -> Size {
 }
 
 impl Terminal {
-    /// Whether somebody sits in front of it.
-    pub(super) fn is_there() -> bool {
+    /// Returns whether standard input and output are terminals.
+    pub(super) fn is_interactive() -> bool {
         io::stdin().is_terminal() && io::stdout().is_terminal()
     }
 
@@ -67,13 +66,13 @@ impl Terminal {
             )
         };
         let before = tcgetattr(io::stdin()).map_err(|error| unable(error.into()))?;
-        // First, so that no signal comes in between.
-        put_back_on_signal(before.clone()).map_err(unable)?;
+        // First, so that a signal in between restores the terminal too.
+        restore_on_signal(before.clone()).map_err(unable)?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw).map_err(|error| unable(error.into()))?;
         let (pressed, keys) = mpsc::channel();
-        // It ends with the process: nothing interrupts a read of the keyboard.
+        // It ends with the process: a read of the keyboard cannot be interrupted.
         thread::spawn(move || {
             let mut bytes = [0; 64];
             while let Ok(read @ 1..) = io::stdin().read(&mut bytes) {
@@ -87,28 +86,28 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Draws `text` over what is there.
-    pub(super) fn show(&self, text: &str) -> Result<(), Failure> {
-        // Each line is written and the rest of it cleared, so that nothing flickers.
+    /// Draws `text` over the last one.
+    pub(super) fn draw(&self, text: &str) -> Result<(), Failure> {
+        // Clearing the rest of each line, instead of the screen, avoids flicker.
         self.write(&format!("\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\r\n")))
     }
 
-    /// The next key; nothing if none was pressed while the picture stood. A keyboard that is gone quits.
+    /// Waits for a key; `None` after the redraw interval. A closed keyboard quits.
     pub(super) fn key(&self) -> Option<Key> {
-        match self.keys.recv_timeout(REDRAW) {
-            Ok(bytes) => Some(key_of(&bytes)),
+        match self.keys.recv_timeout(REDRAW_INTERVAL) {
+            Ok(bytes) => Some(parse_key(&bytes)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Key::Quit),
         }
     }
 
     fn write(&self, text: &str) -> Result<(), Failure> {
-        crate::output::bytes(text.as_bytes())
+        output::print_bytes(text.as_bytes())
     }
 }
 
 /// `q`, escape or ctrl-C; tab; the arrows, or `k` and `j`; enter.
-fn key_of(bytes: &[u8]) -> Key {
+fn parse_key(bytes: &[u8]) -> Key {
     match bytes {
         [b'q' | b'Q' | 0x03 | 0x1b] => Key::Quit,
         b"\t" | b"\x1b[C" => Key::Next,
@@ -121,20 +120,20 @@ fn key_of(bytes: &[u8]) -> Key {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        put_back(&self.before);
+        restore(&self.before);
     }
 }
 
-/// Whoever cannot be told any more cannot be helped either.
-fn put_back(before: &Termios) {
+/// Restores the terminal. Best effort.
+fn restore(before: &Termios) {
     let _ = io::stdout().write_all(LEAVE.as_bytes());
     let _ = io::stdout().flush();
     let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
 }
 
-/// Puts the terminal back as it was `before` when a signal comes, and ends the process as a shell expects. It is a thread of
-/// its own because the other may wait for a broker that does not answer.
-fn put_back_on_signal(before: Termios) -> io::Result<()> {
+/// Restores the terminal and exits on a signal. It is a thread of its own, because the main thread may wait for a broker that
+/// does not respond.
+fn restore_on_signal(before: Termios) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let handlers = {
         let _inside = runtime.enter();
@@ -151,7 +150,7 @@ fn put_back_on_signal(before: Termios) -> io::Result<()> {
                 _ = interrupt.1.recv() => interrupt.0,
             }
         });
-        put_back(&before);
+        restore(&before);
         std::process::exit(128 + number);
     });
     Ok(())

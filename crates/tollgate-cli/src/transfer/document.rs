@@ -1,4 +1,4 @@
-//! The document that an export writes and an import reads: JSON Lines.
+//! The document that an export writes and an import reads, in JSON Lines.
 //!
 //! ```text
 //! {"format":"tollgate-export","version":1,"taken_at":"…","store":"redis"}      with "permit_key" only on request
@@ -6,8 +6,8 @@
 //! {"entry":{"policy":"…","subject":"…","at":"…","state":"<base64>"}}           any number
 //! {"end":{"entries":2,"sha256":"<of all bytes before this line>"}}
 //! ```
-//! The state is the entry as the codec of the core writes it, with the numbers of its policy. The last line is what tells a
-//! whole document from one that was cut off.
+//! The state is the entry in the encoding of the core, with the numbers of its policy. The last line distinguishes a
+//! complete document from a truncated one.
 
 use std::io::{self, BufRead, Read as _, Write};
 
@@ -42,17 +42,17 @@ struct Header {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line {
+enum Record {
     Overrides(Value),
-    Entry(Box<EntryLine>),
+    Entry(Box<EntryRecord>),
     End(End),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct EntryLine {
+struct EntryRecord {
     policy: String,
     subject: String,
-    /// For people; the state has it, too.
+    /// For people; the state has it too.
     at: String,
     state: String,
 }
@@ -63,7 +63,7 @@ struct End {
     sha256: String,
 }
 
-/// What the first line says.
+/// The first line.
 #[derive(Debug)]
 pub(super) struct Origin {
     /// The source's time when the export began.
@@ -95,14 +95,14 @@ impl<W: Write> Writer<W> {
     }
 
     pub(super) fn overrides(&mut self, document: &Document) -> io::Result<()> {
-        self.line(&Line::Overrides(serde_json::from_str(&document.text)?))
+        self.line(&Record::Overrides(serde_json::from_str(&document.text)?))
     }
 
     pub(super) fn entry(&mut self, policy: &str, subject: &str, entry: &Entry) -> io::Result<()> {
         let mut bytes = Vec::new();
         codec::encode(entry, &mut bytes);
         self.entries += 1;
-        self.line(&Line::Entry(Box::new(EntryLine {
+        self.line(&Record::Entry(Box::new(EntryRecord {
             policy: policy.to_owned(),
             subject: subject.to_owned(),
             at: entry.at().to_string(),
@@ -110,10 +110,10 @@ impl<W: Write> Writer<W> {
         })))
     }
 
-    /// Ends the document, and hands back what it was written to.
+    /// Writes the last line, and returns the output.
     pub(super) fn end(mut self) -> io::Result<W> {
         let sha256 = hex(&self.sum.clone().finalize());
-        self.line(&Line::End(End { entries: self.entries, sha256 }))?;
+        self.line(&Record::End(End { entries: self.entries, sha256 }))?;
         self.out.flush()?;
         Ok(self.out)
     }
@@ -134,7 +134,7 @@ pub(super) struct Moved {
     pub(super) entry: Entry,
 }
 
-/// What a document says beside its entries.
+/// The contents of a document beside its entries.
 #[derive(Debug)]
 pub(super) struct Summary {
     pub(super) origin: Origin,
@@ -144,49 +144,49 @@ pub(super) struct Summary {
 
 /// Reads a document, entry by entry.
 #[derive(Debug)]
-pub(super) struct Reader<R> {
-    lines: Lines<R>,
-    /// Whether a document that is cut off is read up to there, instead of being an error.
+pub(super) struct DocumentReader<R> {
+    lines: LineReader<R>,
+    /// Whether a truncated document is accepted.
     partial: bool,
-    /// What was read so far; complete behind the last entry.
+    /// What was read so far; complete after the last entry.
     pub(super) summary: Summary,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> DocumentReader<R> {
     /// Reads the first line.
     pub(super) fn begin(input: R, partial: bool) -> Result<Self, Error> {
-        let mut lines = Lines { input, sum: Sha256::new(), number: 0 };
+        let mut lines = LineReader { input, sum: Sha256::new(), number: 0 };
         let header = lines.next()?.ok_or_else(|| invalid("the export is empty"))?;
         let origin = origin(&header).map_err(|why| invalid(format!("line 1 {why}")))?;
         Ok(Self { lines, partial, summary: Summary { origin, overrides: None, entries: 0 } })
     }
 
-    /// The next entry; nothing behind the last one, where the document was found to be whole.
+    /// Returns the next entry; `None` after the last one of a complete document.
     pub(super) fn next(&mut self) -> Result<Option<Moved>, Error> {
         loop {
             let before = hex(&self.lines.sum.clone().finalize());
-            let Some(line) = self.lines.next()? else { return self.cut_off() };
+            let Some(line) = self.lines.next()? else { return self.truncated() };
             let number = self.lines.number;
             let wrong = |why: String| invalid(format!("line {number} {why}"));
-            let line = match serde_json::from_slice::<Line>(&line) {
+            let line = match serde_json::from_slice::<Record>(&line) {
                 Ok(line) => line,
-                // Half of a line is where it was cut off.
-                Err(_) if !line.ends_with(b"\n") => return self.cut_off(),
+                // The last line is incomplete.
+                Err(_) if !line.ends_with(b"\n") => return self.truncated(),
                 Err(error) => return Err(wrong(format!("is no line of an export: {error}"))),
             };
             match line {
-                Line::Overrides(document) => {
+                Record::Overrides(document) => {
                     let document = Document { version: 0, text: document.to_string() };
                     let overrides = Overrides::parse(&document).map_err(|error| {
                         wrong(format!("has overrides that do not decode: {error}"))
                     })?;
                     self.summary.overrides = Some(overrides);
                 }
-                Line::Entry(line) => {
+                Record::Entry(line) => {
                     self.summary.entries += 1;
                     return line.moved().map(Some).map_err(wrong);
                 }
-                Line::End(end) => {
+                Record::End(end) => {
                     if end.entries != self.summary.entries || end.sha256 != before {
                         return Err(invalid(format!(
                             "the export was changed after it was written: it has {} entries, and its last line is about \
@@ -203,19 +203,19 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn cut_off(&self) -> Result<Option<Moved>, Error> {
+    fn truncated(&self) -> Result<Option<Moved>, Error> {
         if self.partial {
             return Ok(None);
         }
         Err(invalid(format!(
             "the export is cut off: it ends after {} entries without its last line; nothing was imported. Export again, or \
-             import what is there with --partial",
+             import the rest with --partial",
             self.summary.entries
         )))
     }
 }
 
-impl EntryLine {
+impl EntryRecord {
     fn moved(self) -> Result<Moved, String> {
         let Self { policy, subject, state, .. } = self;
         let broken = |why: String| format!("(policy {policy:?}, subject {subject:?}) {why}");
@@ -232,13 +232,13 @@ impl EntryLine {
 }
 
 #[derive(Debug)]
-struct Lines<R> {
+struct LineReader<R> {
     input: R,
     sum: Sha256,
     number: u64,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> LineReader<R> {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let mut line = Vec::new();
         let read = self.input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -306,7 +306,7 @@ mod tests {
 
     fn subjects(document: &[u8], partial: bool) -> Result<Vec<String>, Error> {
         let mut subjects = Vec::new();
-        let mut reader = Reader::begin(document, partial)?;
+        let mut reader = DocumentReader::begin(document, partial)?;
         while let Some(moved) = reader.next()? {
             subjects.push(moved.subject);
         }

@@ -1,4 +1,4 @@
-//! `tollgate export`: writes a store into a document.
+//! `tollgate export`: writes the entries of a store into a document.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -9,45 +9,46 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
+use tollgate::clock::SystemClock;
 use tollgate::entries::Visited;
-use tollgate::{Clock, Error, ErrorKind, SystemClock};
+use tollgate::{Clock, Error, ErrorKind};
 use tollgate_server::overrides::Overrides;
 
 use super::document::{Origin, Writer};
 use super::progress;
-use crate::FAILED;
+use crate::EXIT_FAILED;
 use crate::args::Export;
-use crate::config::Config;
-use crate::destination::replaceable;
-use crate::failure::Failure;
-use crate::open::{self, OpenedEntries, Purpose};
-use crate::output::{self, Reader};
-use crate::show::plain;
+use tollgate_config::Config;
+use tollgate_config::open::{self, OpenedEntries, Purpose};
+use tollgate_terminal::Failure;
+use tollgate_terminal::escape_controls;
+use tollgate_terminal::files::rename_target;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// Writes the configured store to the file that is named, or to standard output.
+/// Exports the configured store to a file or to standard output.
 pub(crate) async fn export(
     config: &Config,
     flags: &Export,
-    reader: Reader,
+    format: OutputFormat,
 ) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let opened = open::entries(&config.store, &config.fallback, clock, Purpose::Export);
     let Some(store) = Box::pin(opened).await? else {
         let text = format!(
             "{}: there is no such folder, so there is nothing to export",
-            config.store.name()
+            config.store.describe()
         );
         return Err(Failure::new(ErrorKind::Invalid, text));
     };
     let Some(file) = &flags.to else {
         let (_, report) = write(config, &store, flags, BufWriter::new(io::stdout())).await?;
-        if reader == Reader::Person {
-            output::error(&report.text(config, "standard output"));
+        if format == OutputFormat::Text {
+            output::print_error(&report.text(config, "standard output"));
         }
-        return Ok(report.status(reader));
+        return Ok(report.status(format));
     };
-    let target = replaceable(file);
-    let part = target.as_deref().map_or_else(|| file.clone(), part_of);
+    let target = rename_target(file);
+    let part = target.as_deref().map_or_else(|| file.clone(), temporary_path);
     let written = match create(&part).map_err(|error| unwritable(&part, &error)) {
         Ok(out) => write(config, &store, flags, BufWriter::new(out)).await,
         Err(error) => Err(error),
@@ -58,7 +59,7 @@ pub(crate) async fn export(
         Ok(report)
     });
     let report = finished.inspect_err(|_| {
-        // What is left of it is no export.
+        // The rest is no export.
         if target.is_some() {
             let _ = fs::remove_file(&part);
         }
@@ -68,8 +69,8 @@ pub(crate) async fn export(
         "entries": report.entries, "left_out": report.left_out, "overrides": report.overrides,
         "permit_key": report.origin.permit_key.is_some(),
     });
-    output::answer(reader, &value, || report.text(config, &file.display().to_string()))?;
-    Ok(report.status(reader))
+    output::print(format, &value, || report.text(config, &file.display().to_string()))?;
+    Ok(report.status(format))
 }
 
 struct Report {
@@ -81,31 +82,31 @@ struct Report {
 }
 
 impl Report {
-    /// The exit status: an export that lacks entries has failed, although it is there.
-    fn status(&self, reader: Reader) -> ExitCode {
+    /// Returns the exit status, which is a failure if entries were left out.
+    fn status(&self, format: OutputFormat) -> ExitCode {
         if self.left_out == 0 {
             return ExitCode::SUCCESS;
         }
-        if reader == Reader::Person {
+        if format == OutputFormat::Text {
             let count = self.left_out;
-            output::error(&format!(
+            output::print_error(&format!(
                 "tollgate: {count} entries do not decode and are not in the export; where it is imported, their limits start \
                  unused"
             ));
         }
-        ExitCode::from(FAILED)
+        ExitCode::from(EXIT_FAILED)
     }
 
     fn text(&self, config: &Config, to: &str) -> String {
         let Self { origin, entries, overrides, .. } = self;
         let key = if origin.permit_key.is_some() {
-            "\nIt holds the key of permits: whoever reads it can forge them"
+            "\nIt holds the key of permits: a reader can forge them"
         } else {
             ""
         };
         format!(
             "{}: {entries} entries and {overrides} overrides of {} written to {to}{key}",
-            config.store.name(),
+            config.store.describe(),
             origin.taken_at
         )
     }
@@ -144,8 +145,8 @@ async fn write<W: Write + Send>(
             }
             Err(error) => {
                 left_out += 1;
-                let (policy, subject) = (plain(&policy), plain(&subject));
-                output::error(&format!("warning: {policy} {subject} is left out: {error}"));
+                let (policy, subject) = (escape_controls(&policy), escape_controls(&subject));
+                output::print_error(&format!("warning: {policy} {subject} is left out: {error}"));
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -153,7 +154,7 @@ async fn write<W: Write + Send>(
     entries.visit(None, &mut each).await?;
     if let (Some(policy), 0, true) = (&flags.policy, document.entries + left_out, moved.is_empty())
     {
-        // A name that is neither stored nor configured is mistyped.
+        // A policy that is neither stored nor configured is a typing error.
         config.policies.get(policy)?;
     }
     let (entries, overrides) = (document.entries, moved.len());
@@ -161,19 +162,19 @@ async fn write<W: Write + Send>(
     Ok((out, Report { origin, entries, left_out, overrides }))
 }
 
-/// Where the export is written until it is whole.
-fn part_of(file: &Path) -> PathBuf {
+/// Returns the path that the export is written to until it is complete.
+fn temporary_path(file: &Path) -> PathBuf {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     PathBuf::from(part)
 }
 
-/// Only this user may read it: it names subjects, and it may hold a key.
+/// Creates the file for this user only: it names subjects, and it may contain a key.
 fn create(part: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
 }
 
-/// Puts the part in the place of the file, if the export was not written to its destination itself.
+/// Renames the temporary file, unless the export was written to its destination directly.
 fn finish(out: BufWriter<File>, renamed: Option<(&Path, &Path)>) -> io::Result<()> {
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     match renamed {

@@ -1,4 +1,4 @@
-//! `tollgate import`: reads a document into a store. Where the store has an entry already, the strict side wins.
+//! `tollgate import`: reads a document into a store. Where the store has an entry already, the stricter state wins.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -9,32 +9,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tokio::task::JoinSet;
+use tollgate::clock::SystemClock;
 use tollgate::core::Entry;
 use tollgate::entries::EntryStore;
 use tollgate::repair::{self, AHEAD_MAX_DEFAULT};
-use tollgate::{Clock, Error, ErrorKind, Policy, SystemClock, Timestamp};
+use tollgate::{Clock, Error, ErrorKind, Policy, Timestamp};
 use tollgate_server::overrides::Overrides;
 
-use super::document::{Moved, Reader as DocumentReader, Summary};
+use super::document::{DocumentReader, Moved, Summary};
 use super::progress;
 use crate::args::Import;
-use crate::config::Config;
-use crate::consent;
-use crate::failure::Failure;
-use crate::open::{self, OpenedEntries, Purpose};
-use crate::output::{self, Reader};
-use crate::show::plain;
+use tollgate_config::Config;
+use tollgate_config::open::{self, OpenedEntries, Purpose};
+use tollgate_terminal::Failure;
+use tollgate_terminal::confirm;
+use tollgate_terminal::escape_controls;
+use tollgate_terminal::output::{self, OutputFormat};
 
-/// How many entries are written at once.
+/// The most concurrent writes.
 const WRITES_MAX: usize = 32;
 
-/// How many entries an error names.
+/// The most entries that an error lists.
 const NAMED_MAX: usize = 10;
 
-/// Reads the named document into the configured store, after it was read and checked as a whole.
-pub(crate) async fn import(config: &Config, flags: &Import, reader: Reader) -> Result<(), Failure> {
+/// Imports the document into the configured store, after the whole document was checked.
+pub(crate) async fn import(
+    config: &Config,
+    flags: &Import,
+    format: OutputFormat,
+) -> Result<(), Failure> {
     let source = Source::open(flags.file.as_deref())?;
-    // One of each shape; there are few.
+    // One policy of each shape; there are few.
     let mut policies: HashMap<(String, Vec<u8>), Policy> = HashMap::new();
     let mut latest = Timestamp::EPOCH;
     let mut lines = DocumentReader::begin(source.lines()?, flags.partial)?;
@@ -60,7 +65,7 @@ pub(crate) async fn import(config: &Config, flags: &Import, reader: Reader) -> R
     if now + AHEAD_MAX_DEFAULT < latest && !flags.mend_future {
         return Err(from_the_future(&source, flags, now)?.into());
     }
-    if !flags.dry_run && !consent::given(flags.yes, "--dry-run", &question(&summary, config))? {
+    if !flags.dry_run && !confirm::confirm(flags.yes, "--dry-run", &question(&summary, config))? {
         return Err(Failure::new(ErrorKind::Invalid, "nothing was imported"));
     }
     let mut report = Report::new(config, flags, &summary);
@@ -71,7 +76,7 @@ pub(crate) async fn import(config: &Config, flags: &Import, reader: Reader) -> R
             report.overrides.added = summary.overrides.as_ref().map_or(0, Overrides::len);
         }
     }
-    output::answer(reader, &report, || report.text())
+    output::print(format, &report, || report.text())
 }
 
 async fn fill(
@@ -104,7 +109,7 @@ async fn fill(
     report.entries = writes.counted;
     written.map_err(|error| {
         let text = format!(
-            "{error}; {} of {} entries were imported. Import again: what is there already stays as it is",
+            "{error}; {} of {} entries were imported. Importing again is safe",
             writes.counted.sum(),
             summary.entries
         );
@@ -112,14 +117,14 @@ async fn fill(
     })
 }
 
-/// The writes that are under way.
+/// Concurrent writes.
 struct Writes {
-    running: JoinSet<Result<Became, Error>>,
+    running: JoinSet<Result<Change, Error>>,
     counted: Counted,
 }
 
 impl Writes {
-    /// Writes every entry, or says what came between, when none is under way any more.
+    /// Writes every entry. Returns the first error after all writes in flight have ended.
     async fn all(
         &mut self,
         target: &Arc<dyn EntryStore>,
@@ -152,60 +157,60 @@ impl Writes {
         Ok(())
     }
 
-    /// How the next one ended; nothing if none is under way.
+    /// Waits for the next write; `None` if none is in flight.
     async fn next(&mut self) -> Option<Result<(), Error>> {
         let ended = self.running.join_next().await?.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Unavailable, format!("a write ended early: {error}")))
         });
-        Some(ended.map(|became| {
-            *self.counted.of(became) += 1;
+        Some(ended.map(|change| {
+            *self.counted.counter(change) += 1;
             progress(self.counted.sum(), "imported");
         }))
     }
 }
 
 /// Writes one entry, unless this is a dry run.
-async fn put(target: Arc<dyn EntryStore>, moved: Moved, dry_run: bool) -> Result<Became, Error> {
+async fn put(target: Arc<dyn EntryStore>, moved: Moved, dry_run: bool) -> Result<Change, Error> {
     let Moved { policy, subject, entry } = moved;
-    let became = Mutex::new(Became::Unchanged);
+    let change = Mutex::new(Change::Unchanged);
     let rewrite = |found: Option<&Entry>, now: Timestamp| {
         let (next, is) = merged(found, &entry, now);
-        *became.lock().unwrap_or_else(PoisonError::into_inner) = is;
+        *change.lock().unwrap_or_else(PoisonError::into_inner) = is;
         next.filter(|_| !dry_run)
     };
     target.rewrite(&policy, &subject, &rewrite).await?;
-    Ok(became.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(change.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What takes the place of `found` at `now` when `moved` is imported, and what to call that.
-fn merged(found: Option<&Entry>, moved: &Entry, now: Timestamp) -> (Option<Entry>, Became) {
+/// Returns the entry that replaces `found` at `now` when `moved` is imported, and what that is called.
+fn merged(found: Option<&Entry>, moved: &Entry, now: Timestamp) -> (Option<Entry>, Change) {
     if moved.is_absent(now) {
-        return (None, Became::Unchanged);
+        return (None, Change::Unchanged);
     }
     let mended = repair::mended(Some(moved), now, AHEAD_MAX_DEFAULT);
     let moved = mended.as_ref().unwrap_or(moved);
     match found.filter(|found| !found.is_absent(now)) {
-        None if mended.is_some() => (mended, Became::Mended),
-        None => (Some(moved.clone()), Became::New),
+        None if mended.is_some() => (mended, Change::Mended),
+        None => (Some(moved.clone()), Change::New),
         Some(found) => {
             let next = found.strictest(moved);
             let is_same = next.parts() == found.parts();
-            let became = if is_same { Became::Unchanged } else { Became::Merged };
-            (Some(next).filter(|_| !is_same), became)
+            let change = if is_same { Change::Unchanged } else { Change::Merged };
+            (Some(next).filter(|_| !is_same), change)
         }
     }
 }
 
 /// What an import did to an entry of the target.
 #[derive(Clone, Copy, Debug)]
-enum Became {
-    /// There was none, so it moved as it is.
+enum Change {
+    /// It was added.
     New,
-    /// There was one, and the strict side of both is kept.
+    /// It was merged with the entry of the target, to the stricter state.
     Merged,
-    /// There is nothing to do.
+    /// It was left as it is.
     Unchanged,
-    /// It was from the future and is used up now.
+    /// It was from the future, and was written as used up.
     Mended,
 }
 
@@ -218,12 +223,12 @@ struct Counted {
 }
 
 impl Counted {
-    const fn of(&mut self, became: Became) -> &mut u64 {
-        match became {
-            Became::New => &mut self.new,
-            Became::Merged => &mut self.merged,
-            Became::Unchanged => &mut self.unchanged,
-            Became::Mended => &mut self.mended,
+    const fn counter(&mut self, change: Change) -> &mut u64 {
+        match change {
+            Change::New => &mut self.new,
+            Change::Merged => &mut self.merged,
+            Change::Unchanged => &mut self.unchanged,
+            Change::Mended => &mut self.mended,
         }
     }
 
@@ -232,14 +237,14 @@ impl Counted {
     }
 }
 
-/// Overrides that were taken over, and those of the target that stay.
+/// Overrides that were imported, and those of the target that were kept.
 #[derive(Debug, Default, Serialize)]
 struct Taken {
     added: usize,
     kept: usize,
 }
 
-/// What became of the key of permits.
+/// What was done with the key of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum PermitKey {
@@ -247,9 +252,9 @@ enum PermitKey {
     NotExported,
     /// The export has one, which a dry run does not try.
     Exported,
-    /// It is the target's, too.
+    /// The target uses it too.
     Adopted,
-    /// The target keeps another.
+    /// The target keeps its own.
     Kept,
 }
 
@@ -268,7 +273,7 @@ impl Report {
     fn new(config: &Config, flags: &Import, summary: &Summary) -> Self {
         Self {
             applied: !flags.dry_run,
-            store: config.store.name(),
+            store: config.store.describe(),
             from: summary.origin.store.clone(),
             taken_at: summary.origin.taken_at.to_string(),
             entries: Counted::default(),
@@ -308,11 +313,11 @@ fn question(summary: &Summary, config: &Config) -> String {
         "Import {entries} entries and {overrides} overrides of {} from {} into {}?",
         origin.taken_at,
         origin.store,
-        config.store.name()
+        config.store.describe()
     )
 }
 
-/// The error that names the entries of `source` which are ahead of `now`.
+/// Returns the error that lists the entries of `source` that are ahead of `now`.
 fn from_the_future(source: &Source, flags: &Import, now: Timestamp) -> Result<Error, Error> {
     let (mut named, mut count) = (Vec::new(), 0_u64);
     let mut lines = DocumentReader::begin(source.lines()?, flags.partial)?;
@@ -323,7 +328,11 @@ fn from_the_future(source: &Source, flags: &Import, now: Timestamp) -> Result<Er
         }
         count += 1;
         if named.len() < NAMED_MAX {
-            named.push(format!("{policy} {} ({} ahead)", plain(&subject), ahead.for_people()));
+            named.push(format!(
+                "{policy} {} ({} ahead)",
+                escape_controls(&subject),
+                ahead.for_people()
+            ));
         }
     }
     let more = if (named.len() as u64) < count { ", and more" } else { "" };
@@ -361,7 +370,7 @@ impl Source {
         Ok(Self::Input(bytes))
     }
 
-    /// The document from its beginning.
+    /// Opens the document at its beginning.
     fn lines(&self) -> Result<Box<dyn BufRead + '_>, Error> {
         Ok(match self {
             Self::Input(bytes) => Box::new(bytes.as_slice()),

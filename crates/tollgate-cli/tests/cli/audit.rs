@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
-use tollgate_testing::servers::Postgres;
+use tollgate_testkit::servers::Postgres;
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -47,7 +47,7 @@ fn survives(store: &str) {
     let (_, found) = folder.json(&format!("audit denials --before {next} --server {url}"));
     assert_eq!((&found["records"][0]["subject"], found.get("next")), (&"alice".into(), None));
     let none = folder.run(&format!("audit denials --subject carol --server {url}"));
-    assert_eq!((none.code, &*none.out), (0, "nothing was written down\n"));
+    assert_eq!((none.code, &*none.out), (0, "the audit log has no such records\n"));
     let wrong = folder.run(&format!("audit denials --since yesterday --server {url}"));
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("nor a length of time, as in 24h"), "{}", wrong.err);
@@ -136,7 +136,10 @@ fn top_refuses_a_standing_that_there_is_not() {
 #[test]
 fn a_wrong_audit_is_refused_with_its_line() {
     let rows = [
-        ("record = \"some\"", "record \"some\" is none of \"limited\", \"all\" and \"none\""),
+        (
+            "record = \"some\"",
+            "unknown value \"some\" of record; use \"limited\", \"all\" or \"none\"",
+        ),
         ("entries_max = 0", "entries_max 0 must be between 1 and 100000000"),
         ("age_max = \"1ms\"", "age_max 1ms must be between 1s and"),
         ("keep = 3", "keep"),

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{
-    Ask, Attempts, Clock as _, Event, Fallback, FallbackSettings, Gate as _, Limit, Observer,
-    OnStoreFailure, Policy, Resend, Span, SystemClock, TokenBucket,
-};
-use tollgate_client::{Client, Settings};
-use tollgate_testing::servers::{Authority, free_ports};
+use tollgate::clock::SystemClock;
+use tollgate::observe::{Event, Observer};
+use tollgate::policy::OnStoreFailure;
+use tollgate::strategy::{Fallback, FallbackOptions, Resend, ResendOptions};
+use tollgate::{Ask, Clock as _, GateExt as _, Limit, Policy, Span, Timestamp, TokenBucket};
+use tollgate_client::{Client, ClientOptions};
+use tollgate_testkit::servers::{Authority, free_ports};
 
 use crate::clients::redis_cli;
 use crate::folder::Folder;
@@ -69,7 +70,7 @@ fn r002_4_a_broker_is_asked_with_a_key_and_certificates() {
         assert!(ran.err.contains("it needs the scope inspect"), "{}", ran.err);
         for (without, said) in [
             (0, "this needs a key"),
-            (1, "Settings::authority, or authority_file in [store]"),
+            (1, "ClientOptions::authority, or authority_file in [store]"),
             (2, "certificate_file and certificate_key_file in [store]"),
         ] {
             let mut fewer = lines.to_vec();
@@ -187,7 +188,7 @@ async fn load(gate: &Arc<Application>, policy: &Policy, degraded: bool) -> u64 {
                 let took = SystemClock.monotonic().as_micros() - began.as_micros();
                 // The attempts of one call, and a wait for what is owed to be posted; with room for a busy machine.
                 assert!(took < Span::from_secs(30).as_micros(), "an answer took {took} us");
-                let permit = decision.permit().expect("there is room for all");
+                let permit = decision.into_permit().expect("there is room for all");
                 admitted.fetch_add(1, Ordering::SeqCst);
                 seen += u64::from(permit.degraded == degraded);
                 // Answers without the broker take microseconds, so nobody asks until a probe is due.
@@ -230,9 +231,9 @@ fn r000_10_an_application_outlives_the_broker() {
         Broker::serve(&folder, &arguments, &[])
     };
     let mut broker = Some(serve());
-    let settings = Settings::new().deadline(ATTEMPT);
+    let settings = ClientOptions::new().deadline(ATTEMPT);
     let settings = settings.grpc(format!("http://{}", at(1))).http(format!("http://{}", at(0)));
-    let attempts = Attempts::of(ATTEMPT);
+    let attempts = ResendOptions::with_attempt_timeout(ATTEMPT);
     let limit =
         Limit::new("all", "requests", TokenBucket::per(1, Span::from_hours(1)).burst(1_000_000));
     let policy = Policy::builder("open").on_store_failure(OnStoreFailure::Open).limit(limit);
@@ -243,10 +244,10 @@ fn r000_10_an_application_outlives_the_broker() {
     let admitted = runtime.block_on(async {
         let clock = Arc::new(SystemClock);
         let client = Client::new(&settings).expect("addresses");
-        let probes = FallbackSettings {
+        let probes = FallbackOptions {
             probe_min: Span::from_millis(100),
             probe_max: Span::from_millis(200),
-            ..FallbackSettings::new(2)
+            ..FallbackOptions::new(2)
         };
         let tried = Resend::new(client, attempts, Arc::clone(&clock) as _);
         let gate = Fallback::new(tried, probes, clock).expect("a fallback");
@@ -270,7 +271,7 @@ fn r000_10_an_application_outlives_the_broker() {
                 tokio::task::yield_now().await;
             }
         }
-        gate.drain().await.expect("the broker is there");
+        gate.shutdown(Timestamp::MAX).await.expect("the broker is there");
         admitted
     });
     let broker = broker.expect("it runs");

@@ -1,6 +1,6 @@
 //! The Redis protocol with clients that somebody else wrote: what they send when they connect, and how they read answers.
 
-use tollgate_testing::servers::{Program, node, python, run};
+use tollgate_testkit::servers::{Program, node, python, run};
 
 use crate::folder::Folder;
 use crate::running::Broker;

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::{Ask, Atomic, Gate, Limit, ManualClock, Policy, RollingWindow, Span, SystemClock};
-use tollgate::{Clock as _, Decision};
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis};
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::{Ask, Clock as _, Decision, Gate, GateExt, Limit, Policy, RollingWindow, Span};
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis};
 
 use crate::folder::{Folder, Ran};
 use crate::running::Broker;
@@ -165,16 +165,16 @@ fn every_store_is_repaired() {
     let clock = Arc::new(ManualClock::at(SystemClock.now() + Span::from_hours(1)));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let options = tollgate_redis::Options::single(redis.url()).told_time(clock.clone());
-        admit(&tollgate_redis::Redis::connect(options).await.expect("it is there")).await;
+        let options = tollgate_redis::Options::single(redis.url()).test_clock(clock.clone());
+        admit(&tollgate_redis::Redis::open(options).await.expect("it is there")).await;
         let options = tollgate_postgres::Options::new(&postgres.url("postgres")).expect("a url");
-        let options = options.decide_by(clock.clone());
+        let options = options.test_clock(clock.clone());
         admit(&tollgate_postgres::Postgres::open(options).await.expect("it is there")).await;
         let options = tollgate_dynamodb::Options::new("tollgate").region("eu-central-1");
         let options = options.endpoint(dynamodb.endpoint()).credentials("test", "test");
         let options = options.skew_max(None).clock(clock);
-        let store = tollgate_dynamodb::DynamoDb::connect(options).await.expect("it is there");
-        admit(&Atomic::new(store)).await;
+        let store = tollgate_dynamodb::DynamoDb::open(options).await.expect("it is there");
+        admit(&store).await;
     });
     for folder in &folders {
         for (arguments, applied) in [("repair", false), ("repair --yes", true)] {

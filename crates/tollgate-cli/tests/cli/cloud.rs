@@ -2,7 +2,7 @@
 //! deploys the template, runs the function's own `bootstrap` as processes, and executes the state machine.
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::{Ministack, eventually};
+use tollgate_testkit::servers::{Ministack, eventually};
 use ureq::Agent;
 
 /// An account with nothing in it.

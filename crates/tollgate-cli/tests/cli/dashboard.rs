@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tollgate_testing::servers::{Append, Redis};
+use tollgate_testkit::servers::{Append, Redis};
 
 use crate::clients::redis_cli;
 use crate::folder::Folder;

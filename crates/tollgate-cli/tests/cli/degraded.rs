@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
-use tollgate::{Clock, Span, SystemClock};
-use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis, eventually, free_ports};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock, Span};
+use tollgate_testkit::servers::{Append, DynamoDb, Postgres, Redis, eventually, free_ports};
 
 use crate::folder::Folder;
 use crate::running::{Broker, get};
@@ -132,7 +133,7 @@ fn r000_10_redis_goes_away_and_comes_back() {
     let (code, _, err) = desk.broker.end("-TERM");
     assert_eq!(code, Some(0));
     assert_eq!(err.matches("RateLimiterFallbackActivated").count(), 2, "{err}");
-    assert_eq!(err.matches("the store is back").count(), 2, "{err}");
+    assert_eq!(err.matches("the store is available again").count(), 2, "{err}");
 }
 
 /// R002.4: the same where the store is another broker, killed with everything it was doing and started again on its

@@ -1,6 +1,6 @@
 //! The commands on DynamoDB: `[store] kind = "dynamodb"`.
 
-use tollgate_testing::servers::DynamoDb;
+use tollgate_testkit::servers::DynamoDb;
 
 use crate::stores::on;
 
@@ -11,7 +11,7 @@ fn a_missing_table_and_a_wrong_endpoint_are_said() {
     let snippet = format!("{}table = \"quotas\"\n", server.snippet());
     for (endpoint, words) in [
         (server.endpoint().as_str(), ["no table \"quotas\"", "tollgate dynamodb create-table"]),
-        ("http://127.0.0.1:9", ["cannot be reached", "check endpoint and region"]),
+        ("http://127.0.0.1:9", ["cannot be reached", "check endpoint, region and network"]),
     ] {
         let folder = on(&snippet.replace(&server.endpoint(), endpoint));
         let ran = folder.run("acquire llm p7");

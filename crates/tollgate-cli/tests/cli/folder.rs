@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate::edge::environment;
+use tollgate::internal::edge::environment;
 
 /// The variable that names another binary to test, such as a release build or an older one.
 const BINARY_VARIABLE: &str = "TOLLGATE_BINARY";

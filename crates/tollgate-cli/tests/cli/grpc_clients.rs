@@ -1,7 +1,7 @@
 //! gRPC with a client that somebody else wrote, and that knows of the broker only what reflection says: what grpcurl does.
 
 use serde_json::Value;
-use tollgate_testing::servers::python;
+use tollgate_testkit::servers::python;
 
 use crate::folder::Folder;
 use crate::running::Broker;

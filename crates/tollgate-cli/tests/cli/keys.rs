@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use tollgate_testing::servers::{Program, node, python, run};
+use tollgate_testkit::servers::{Program, node, python, run};
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -166,7 +166,7 @@ fn a_wrong_key_table_is_refused_with_its_line() {
     let rows = [
         (
             format!("{named}scopes = [\"ask\"]"),
-            "4: there is no scope \"ask\"; known: acquire, inspect, administer",
+            "4: unknown scope \"ask\"; known: acquire, inspect, administer",
         ),
         (
             format!("{named}scopes = []"),
@@ -193,7 +193,7 @@ fn a_wrong_key_table_is_refused_with_its_line() {
         ("[key]\nname = \"a\"".to_owned(), "1: a key is written with two brackets, as in [[key]]"),
         (
             format!("[server]\nanonymous = true\n{good}"),
-            "2: anonymous = true lets everybody in, but there are keys; keep one of the two",
+            "2: anonymous = true lets everyone in, but there are keys; keep one of the two",
         ),
     ];
     for (text, message) in rows {
@@ -202,10 +202,7 @@ fn a_wrong_key_table_is_refused_with_its_line() {
         assert!(ran.err.starts_with(&format!("tollgate.toml:{message}")), "{}", ran.err);
     }
     let ran = Folder::new().run("keys new workers --scope ask");
-    assert_eq!(
-        ran.err,
-        "tollgate: there is no scope \"ask\"; known: acquire, inspect, administer\n"
-    );
+    assert_eq!(ran.err, "tollgate: unknown scope \"ask\"; known: acquire, inspect, administer\n");
 }
 
 /// Beyond this machine nobody is let in by accident.
@@ -222,7 +219,7 @@ fn an_address_that_others_reach_needs_keys_or_a_word() {
         assert_eq!(
             ran.err,
             "tollgate: others than this machine can reach 0.0.0.0:0, and there is no [[key]]; make one with tollgate keys \
-             new, or let everybody in with --allow-anonymous or anonymous = true in [server]\n"
+             new, or let everyone in with --allow-anonymous or anonymous = true in [server]\n"
         );
     }
     assert!(!folder.path().join("tollgate-data").exists());

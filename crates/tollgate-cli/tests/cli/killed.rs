@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
-use tollgate_testing::servers::Redis;
+use tollgate_testkit::servers::Redis;
 
 use crate::folder::Folder;
 use crate::running::Broker;

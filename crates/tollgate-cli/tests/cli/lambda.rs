@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tollgate::Timestamp;
-use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
-use tollgate_testing::servers::{Postgres, eventually};
+use tollgate_testkit::fakes::gemini::{Fault, Settings, Trouble, When};
+use tollgate_testkit::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 
 use crate::translate::{World, expected, kill, prose, signal, slow, troubled};

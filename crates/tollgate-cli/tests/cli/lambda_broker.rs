@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::DynamoDb;
+use tollgate_testkit::servers::DynamoDb;
 use ureq::http::Request;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -17,7 +17,6 @@ use crate::folder::{Folder, binary};
 use crate::keys::new_key;
 use crate::lambda::Runtime;
 use crate::stores::on_dynamodb;
-use crate::translate::kill;
 
 const TEMPLATE: &str = include_str!("../../../../deploy/broker-lambda.yaml");
 const PAGE: &str = include_str!("../../../../docs/operations.md");
@@ -64,7 +63,8 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        kill(&mut self.process);
+        self.process.kill().expect("it was started here");
+        self.process.wait().expect("it was started here");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The log of a broker for programs: every line is one JSON object, with the request that it is about.
 
 use serde_json::Value;
-use tollgate_testing::servers::{Program, Redis, run};
+use tollgate_testkit::servers::{Program, Redis, run};
 
 use crate::folder::Folder;
 use crate::keys::new_key;
@@ -131,5 +131,9 @@ fn a_wrong_format_is_refused() {
     folder.write("tollgate.toml", &format!("[server]\nlog = \"yaml\"\n{POLICIES}"));
     let ran = folder.run("serve");
     assert!(ran.err.contains("tollgate.toml:2:"), "{}", ran.err);
-    assert!(ran.err.contains("log \"yaml\" is neither \"text\" nor \"json\""), "{}", ran.err);
+    assert!(
+        ran.err.contains("unknown log format \"yaml\"; use \"text\" or \"json\""),
+        "{}",
+        ran.err
+    );
 }

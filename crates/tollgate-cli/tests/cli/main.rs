@@ -7,22 +7,23 @@ mod broker;
 mod calls;
 mod clients;
 mod clocks;
+#[cfg(feature = "translate")]
 mod cloud;
 mod config;
 mod dashboard;
 mod degraded;
 mod deploy;
+#[cfg(feature = "drs")]
 mod drs;
-mod drs_alerts;
-mod drs_outage;
-mod drs_twice;
 mod dynamodb;
 mod folder;
 mod grpc_clients;
 mod help;
 mod keys;
 mod killed;
+#[cfg(feature = "translate")]
 mod lambda;
+#[cfg(feature = "translate")]
 mod lambda_broker;
 mod logs;
 mod mistakes;
@@ -35,13 +36,16 @@ mod redis;
 mod reload;
 mod running;
 mod serve;
+#[cfg(feature = "translate")]
 mod state_machine;
 mod stores;
 mod strategies;
+#[cfg(feature = "drs")]
 mod templates;
 mod throttle;
 mod tls;
 mod top;
 mod transfer;
+#[cfg(feature = "translate")]
 mod translate;
 mod waits;

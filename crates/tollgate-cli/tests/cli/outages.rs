@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_testing::servers::{Append, DynamoDb, Postgres, Redis};
+use tollgate_testkit::servers::{Append, DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -87,7 +87,7 @@ impl Desk {
     fn balances(self, held: u64) {
         let (code, _, err) = self.broker.end("-TERM");
         assert_eq!(code, Some(0), "{err}");
-        assert!(err.contains("the store is back"), "{err}");
+        assert!(err.contains("the store is available again"), "{err}");
         let (_, body) = self.folder.json("standing open alice");
         let used = body["limits"][0]["used"].as_u64().expect("a number");
         let admitted = self.admitted.into_inner();

@@ -1,7 +1,7 @@
 //! Overrides at run time: by command and by API, on every store, seen by every broker, and there when one starts.
 
 use serde_json::Value;
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis};
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
 use crate::running::Broker;

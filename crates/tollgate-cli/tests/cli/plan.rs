@@ -1,6 +1,6 @@
 //! `tollgate plan`: the same table for the same seed, figures that hold together, and clear mistakes.
 
-use tollgate_testing::servers::Redis;
+use tollgate_testkit::servers::Redis;
 
 use crate::folder::Folder;
 
@@ -52,7 +52,7 @@ fn r002_5_the_figures_hold_together() {
             assert!(20 < row[words].as_str().expect("words").len(), "{row}");
         }
     }
-    // Closed answers with an error while the store is away, the fallback does not.
+    // Closed answers with an error while the store is unavailable, the fallback does not.
     assert_eq!(row("atomic")["outage"]["admitted"], 0);
     assert!(0.0 < row("atomic+fallback")["outage"]["admitted"].as_f64().expect("a number"));
 }
@@ -92,13 +92,13 @@ fn an_outage_that_is_cut_says_so() {
     let folder = Folder::new();
     let plan = |outage| format!("{} --outage {outage}", SMALL.replace(" --outage 1s", ""));
     let away = |out: &str| {
-        let line = out.lines().find(|line| line.starts_with("while the store is away"));
+        let line = out.lines().find(|line| line.starts_with("while the store is unavailable"));
         line.expect("a line about the outage").to_owned()
     };
-    assert_eq!(away(&folder.run(&plan("1s")).out), "while the store is away for 1.0s:");
+    assert_eq!(away(&folder.run(&plan("1s")).out), "while the store is unavailable for 1.0s:");
     assert_eq!(
         away(&folder.run(&plan("20s")).out),
-        "while the store is away for 1.3s (a third of what is simulated; --outage 20s takes a longer --duration or a lower --rate):"
+        "while the store is unavailable for 1.3s (a third of the simulated time; --outage 20s takes a longer --duration or a lower --rate):"
     );
     let (_, plan) = folder.json(&plan("20s"));
     assert_eq!(plan["shape"]["outage_us"], 1_333_333);

@@ -2,7 +2,7 @@
 //! and a database that a newer program has migrated.
 
 use serde_json::json;
-use tollgate_testing::servers::Postgres;
+use tollgate_testkit::servers::Postgres;
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -210,7 +210,7 @@ fn a_schema_of_a_newer_program_is_refused_at_the_start_only() {
     for words in [ask, "serve --http 127.0.0.1:0 --resp off --grpc off"] {
         let ran = folder.run(words);
         assert_eq!(ran.code, 2, "{words}");
-        let what = "the schema \"tollgate\" is of version 1000, and this program knows";
+        let what = "the schema \"tollgate\" has version 1000, and this program supports";
         assert!(ran.err.contains(what), "{words}: {}", ran.err);
     }
 }

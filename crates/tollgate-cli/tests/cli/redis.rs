@@ -1,7 +1,7 @@
 //! The commands on Redis: `[store] kind = "redis"`.
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::{Append, Authority, Lossy, Redis, RedisSentinel, eventually};
+use tollgate_testkit::servers::{Append, Authority, Lossy, Redis, RedisSentinel, eventually};
 
 use crate::folder::Folder;
 use crate::running::{Broker, get};

@@ -9,9 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::{ManualClock, Span, Timestamp};
-use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
-use tollgate_testing::servers::{Postgres, eventually};
+use tollgate::clock::ManualClock;
+use tollgate::{Span, Timestamp};
+use tollgate_testkit::fakes::gemini::{Fault, Settings, Trouble, When};
+use tollgate_testkit::servers::{Postgres, eventually};
 use tollgate_translate::Layout;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;

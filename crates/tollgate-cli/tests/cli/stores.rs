@@ -1,7 +1,7 @@
 //! What holds on every shared store alike: the same test on Redis, a Redis cluster, PostgreSQL, DynamoDB and a broker.
 
 use serde_json::Value;
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster};
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis, RedisCluster};
 
 use crate::folder::Folder;
 use crate::processes::admit_exactly_five;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::{Redis, eventually};
+use tollgate_testkit::servers::{Redis, eventually};
 use ureq::Agent;
 
 use crate::folder::Folder;
@@ -123,7 +123,7 @@ fn two_leased_brokers_admit_exactly_the_limit() {
 #[test]
 fn r002_1_two_optimistic_brokers_stay_within_the_bound_and_post_all() {
     let (_redis, folder, brokers, admitted) = two_brokers(&optimistic());
-    let bound = LIMIT + tollgate::over_issue_bound(2, 0, UNPOSTED_MAX);
+    let bound = LIMIT + tollgate::strategy::over_issue_bound(2, 0, UNPOSTED_MAX);
     assert!((LIMIT..=bound).contains(&admitted), "{admitted} admitted");
     for broker in brokers {
         assert_eq!(broker.end("-TERM").0, Some(0));
@@ -198,7 +198,7 @@ fn a_leased_broker_that_is_killed_costs_at_most_its_block() {
 #[test]
 fn r002_1_an_optimistic_broker_that_is_killed_costs_at_most_unposted_max() {
     let (_redis, folder, broker, admitted) = one_is_killed(&optimistic());
-    let bound = LIMIT + tollgate::over_issue_bound(2, 1, UNPOSTED_MAX);
+    let bound = LIMIT + tollgate::strategy::over_issue_bound(2, 1, UNPOSTED_MAX);
     assert!((LIMIT - CALLERS as u64..=bound).contains(&admitted), "{admitted} admitted");
     assert_eq!(broker.end("-TERM").0, Some(0));
     assert!(admitted <= used(&folder) + UNPOSTED_MAX, "{admitted} admitted");
@@ -253,7 +253,7 @@ fn a_permit_of_one_broker_gives_nothing_back_at_another() {
 fn a_broker_that_ends_without_its_store_says_what_it_leaves() {
     for (strategy, code, said) in [
         (LEASED.to_owned(), 0, "what they held comes back as the rule restores it"),
-        (optimistic(), 2, "what was admitted for 1 subjects could not be posted in time"),
+        (optimistic(), 2, "the admissions of 1 subjects could not be posted in time"),
     ] {
         let mut redis = Redis::start().expect("a server");
         let folder = config(&redis, &strategy);

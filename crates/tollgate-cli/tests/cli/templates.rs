@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tollgate::Timestamp;
-use tollgate_aws::metrics::{METRICS as DRS, NAMESPACE as DRS_NAMESPACE};
+use tollgate_drs::metrics::{METRICS as DRS, NAMESPACE as DRS_NAMESPACE};
 use tollgate_telemetry::{Kind, METRICS, Meters, Metric, dimension};
 
 /// Labels that Prometheus adds.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tollgate::{Atomic, Gate, ManualClock, Policies, Timestamp};
+use tollgate::clock::ManualClock;
+use tollgate::policy::Policies;
+use tollgate::{Gate, Timestamp};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_embedded::Embedded;
 use tollgate_postgres::Postgres;
 use tollgate_redis::Redis;
 use tollgate_server::{App, Listeners, run};
-use tollgate_testing::redis_cell::{Connection, compare};
-use tollgate_testing::servers;
+use tollgate_testkit::redis_cell::{Connection, compare};
+use tollgate_testkit::servers;
 
 /// Compares a server on the gate that `open` opens with the model, once for each of `seeds`.
 fn answers_as_redis_cell<G: Gate, F: Future<Output = G>>(
@@ -45,7 +47,7 @@ fn changing_numbers_on_the_embedded_store() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = async |clock: ManualClock| {
         let options = tollgate_embedded::Options::new().clock(Arc::new(clock));
-        Atomic::new(Embedded::open(&folder.path().join("data"), options).expect("a store"))
+        Embedded::open(&folder.path().join("data"), options).expect("a store")
     };
     answers_as_redis_cell(open, 4);
 }
@@ -54,8 +56,8 @@ fn changing_numbers_on_the_embedded_store() {
 fn changing_numbers_on_redis() {
     let server = servers::Redis::start().expect("a server");
     let open = async |clock: ManualClock| {
-        let options = tollgate_redis::Options::single(server.url()).told_time(Arc::new(clock));
-        Redis::connect(options).await.expect("a store")
+        let options = tollgate_redis::Options::single(server.url()).test_clock(Arc::new(clock));
+        Redis::open(options).await.expect("a store")
     };
     answers_as_redis_cell(open, 4);
 }
@@ -66,8 +68,8 @@ fn different_numbers_at_once_on_redis() {
     let server = servers::Redis::start().expect("a server");
     let clock = ManualClock::at(Timestamp::from_secs(1_794_721_500));
     let runtime = Runtime::new().expect("a runtime");
-    let options = tollgate_redis::Options::single(server.url()).told_time(Arc::new(clock.clone()));
-    let gate = runtime.block_on(Redis::connect(options)).expect("a store");
+    let options = tollgate_redis::Options::single(server.url()).test_clock(Arc::new(clock.clone()));
+    let gate = runtime.block_on(Redis::open(options)).expect("a store");
     let address = runtime.block_on(serve(Arc::new(gate), &clock));
     let ask = |connection: &mut Connection, numbers: &str| {
         connection.ask(&format!("CL.THROTTLE hot {numbers}")).expect("an answer")
@@ -96,7 +98,7 @@ fn changing_numbers_on_postgres() {
     let url = server.url(&server.database().expect("a database"));
     let open = async |clock: ManualClock| {
         let options = tollgate_postgres::Options::new(&url).expect("options");
-        Postgres::open(options.decide_by(Arc::new(clock))).await.expect("a store")
+        Postgres::open(options.test_clock(Arc::new(clock))).await.expect("a store")
     };
     answers_as_redis_cell(open, 2);
 }
@@ -112,7 +114,7 @@ fn changing_numbers_on_dynamodb() {
             .skew_max(None)
             .clock(Arc::new(clock));
         tollgate_dynamodb::create_table(options.clone()).await.expect("a table");
-        Atomic::new(DynamoDb::connect(options).await.expect("a store"))
+        DynamoDb::open(options).await.expect("a store")
     };
     answers_as_redis_cell(open, 2);
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate_testing::servers::{Authority, Program, run};
+use tollgate_testkit::servers::{Authority, Program, run};
 
 use crate::folder::Folder;
 use crate::running::Broker;

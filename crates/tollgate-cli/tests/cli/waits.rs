@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use tollgate_testing::servers::{Append, Redis};
+use tollgate_testkit::servers::{Append, Redis};
 
 use crate::clients::redis_cli;
 use crate::folder::Folder;

@@ -1,72 +1,76 @@
-//! The broker over the Redis protocol: `TG.*`, for where that is the one port that is open.
+//! The broker over the Redis protocol (`TG.*`), for where only that port is open.
 
-mod link;
+mod pool;
 mod reply;
 
 use serde::de::DeserializeOwned;
-use tollgate::{
-    Ask, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Standing, Timestamp,
-};
-use tollgate_server::bounds::ARG_BYTES_MAX;
-use tollgate_server::wire::{Admitted, Answer, Changed, Renewed, StandingResponse};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate};
+use tollgate_protocol::bounds::ARG_BYTES_MAX;
+use tollgate_protocol::json::{AcquireResponse, Admitted, Changed, Renewed, StandingResponse};
 
-use crate::call::{Caller, seal_of};
-use crate::convert::{self, json, odd};
+use crate::convert::{self, unexpected};
 use crate::grpc::{id_ttl_ms, named};
-use link::Links;
+use crate::target::{Target, seal_of};
+use pool::Pool;
 use reply::Reply;
 
-pub use link::LINKS_MAX;
+pub use pool::CONNECTIONS_MAX;
 
 /// The broker over the Redis protocol.
 #[derive(Debug)]
 pub struct RespGate {
-    links: Links,
+    pool: Pool,
 }
 
 impl RespGate {
-    pub(crate) fn new(caller: Caller) -> Result<Self, Error> {
-        Ok(Self { links: Links::new(caller)? })
+    pub(crate) fn new(target: Target) -> Result<Self, Error> {
+        Ok(Self { pool: Pool::new(target)? })
     }
 
-    async fn call<A: DeserializeOwned>(&self, words: &[String]) -> Result<A, Error> {
-        match self.links.ask(words).await? {
+    async fn call<A: DeserializeOwned>(&self, args: &[String]) -> Result<A, Error> {
+        match self.pool.send(args).await? {
             Reply::Value(value) => serde_json::from_value(value)
-                .map_err(|error| odd("the broker's answer does not parse").caused_by(error)),
-            // Nobody who knows this protocol without these commands did anything.
+                .map_err(|error| unexpected("the broker's reply does not parse").caused_by(error)),
+            // A server without these commands did nothing.
             Reply::Failed { code, text }
                 if code == "ERR" && text.starts_with("unknown command") =>
             {
                 let text = format!("not a broker: {text}");
-                Err(self.links.caller().not_reached(std::io::Error::other(text)))
+                Err(self.pool.target().not_reached(std::io::Error::other(text)))
             }
-            Reply::Failed { code, text } => Err(self.links.failed(&code, &text)),
+            Reply::Failed { code, text } => Err(self.pool.failed(&code, &text)),
         }
+    }
+
+    /// Sends a command that answers whether it changed anything.
+    async fn change(&self, args: &[String]) -> Result<Outcome, Error> {
+        Ok(Outcome::Changed(self.call::<Changed>(args).await?.changed))
     }
 }
 
-fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
-    words.map(str::to_owned).to_vec()
+fn args<const N: usize>(args: [&str; N]) -> Vec<String> {
+    args.map(str::to_owned).to_vec()
 }
 
-fn costs(words: &mut Vec<String>, costs: &Costs) {
+fn costs(args: &mut Vec<String>, costs: &Costs) {
     for (unit, amount) in costs.iter() {
-        words.extend(["COST".to_owned(), unit.to_owned(), amount.to_string()]);
+        args.extend(["COST".to_owned(), unit.to_owned(), amount.to_string()]);
     }
 }
 
 /// `TG.ACQUIRE` or `TG.CHARGE`.
 fn asked(command: &str, ask: &Ask<'_>) -> Result<Vec<String>, Error> {
     ask.check()?;
-    let mut words = words([command, ask.policy().name(), ask.subject()]);
-    costs(&mut words, &ask.costs());
+    let mut args = args([command, ask.policy().name(), ask.subject()]);
+    costs(&mut args, &ask.costs());
     if let (Some(id), Some(ttl)) = (ask.id_text(), id_ttl_ms(ask)) {
-        words.extend(["ID".to_owned(), id.to_owned(), "IDTTL".to_owned(), ttl.to_string()]);
+        args.extend(["ID".to_owned(), id.to_owned(), "IDTTL".to_owned(), ttl.to_string()]);
     }
-    Ok(words)
+    Ok(args)
 }
 
-/// Those that `ask` stands behind, if there are any.
+/// Returns the costs of the asks queued ahead of `ask`, if there are any.
 fn behind(ask: &Ask<'_>) -> Result<Option<String>, Error> {
     if ask.in_front().is_empty() {
         return Ok(None);
@@ -87,87 +91,60 @@ fn behind(ask: &Ask<'_>) -> Result<Option<String>, Error> {
 }
 
 impl Gate for RespGate {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            let mut words = asked("TG.ACQUIRE", ask)?;
-            if let Some(behind) = behind(ask)? {
-                words.extend(["BEHIND".to_owned(), behind]);
-            }
-            match self.call::<Answer>(&words).await? {
-                Answer::Admitted(admitted) => {
-                    json::permit_of(admitted, ask.policy()).map(Decision::Admitted)
+            match operation {
+                Operation::Acquire(ask) => {
+                    let mut args = asked("TG.ACQUIRE", ask)?;
+                    if let Some(behind) = behind(ask)? {
+                        args.extend(["BEHIND".to_owned(), behind]);
+                    }
+                    let decision = match self.call::<AcquireResponse>(&args).await? {
+                        AcquireResponse::Admitted(admitted) => {
+                            Decision::Admitted(admitted.into_permit(ask.policy())?)
+                        }
+                        AcquireResponse::Denied(denied) => Decision::Denied((*denied).try_into()?),
+                        AcquireResponse::Failed(_) => {
+                            return Err(unexpected("the broker answered with a problem document"));
+                        }
+                    };
+                    Ok(Outcome::Decided(decision))
                 }
-                Answer::Denied(denied) => json::denial(*denied).map(Decision::Denied),
-                Answer::Failed(_) => Err(odd("the broker answered with a problem document")),
+                Operation::Charge(ask) => {
+                    let args = asked("TG.CHARGE", ask)?;
+                    let admitted = self.call::<Admitted>(&args).await?;
+                    admitted.into_permit(ask.policy()).map(Outcome::Permitted)
+                }
+                Operation::Settle(permit, actual) => {
+                    let mut args = args(["TG.SETTLE", seal_of(permit)?]);
+                    costs(&mut args, actual);
+                    self.change(&args).await
+                }
+                Operation::Release(permit) => {
+                    self.change(&args(["TG.RELEASE", seal_of(permit)?])).await
+                }
+                Operation::Renew(permit) => {
+                    let args = args(["TG.RENEW", seal_of(permit)?]);
+                    let renewed = self.call::<Renewed>(&args).await?;
+                    convert::renewed(permit, &renewed.permit).map(Outcome::Permitted)
+                }
+                Operation::Close { policy, subject, limit, until } => {
+                    let until = until.to_string();
+                    self.change(&args(["TG.CLOSE", policy.name(), subject, limit, &until])).await
+                }
+                Operation::Standing { policy, subject } => {
+                    let args = args(["TG.STANDING", policy.name(), subject]);
+                    let limits = self.call::<StandingResponse>(&args).await?.limits;
+                    Ok(Outcome::Standings(limits.into_iter().map(Into::into).collect()))
+                }
+                Operation::Reset { policy, subject } => {
+                    self.change(&args(["TG.RESET", policy.name(), subject])).await
+                }
             }
         })
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let mut words = words(["TG.SETTLE", seal_of(permit)?]);
-            costs(&mut words, actual);
-            Ok(self.call::<Changed>(&words).await?.changed)
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let words = words(["TG.RELEASE", seal_of(permit)?]);
-            Ok(self.call::<Changed>(&words).await?.changed)
-        })
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            let words = words(["TG.RENEW", seal_of(permit)?]);
-            convert::renewed(permit, &self.call::<Renewed>(&words).await?.permit)
-        })
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            let words = asked("TG.CHARGE", ask)?;
-            json::permit_of(self.call::<Admitted>(&words).await?, ask.policy())
-        })
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let until = until.to_string();
-            let words = words(["TG.CLOSE", ask.policy().name(), ask.subject(), limit, &until]);
-            Ok(self.call::<Changed>(&words).await?.changed)
-        })
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(async move {
-            let words = words(["TG.STANDING", policy.name(), subject]);
-            Ok(json::standings(self.call::<StandingResponse>(&words).await?.limits))
-        })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let words = words(["TG.RESET", policy.name(), subject]);
-            Ok(self.call::<Changed>(&words).await?.changed)
-        })
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

@@ -1,13 +1,13 @@
-//! Answers of the Redis protocol (RESP3) as JSON, which is what they are on every other wire, too.
+//! RESP3 replies as JSON, so that all transports share their message types.
 
 use serde_json::{Map, Value};
 
-use crate::call::ANSWER_BYTES_MAX;
+use crate::target::RESPONSE_BYTES_MAX;
 
-/// How deep an answer of a broker can be nested, with room.
+/// The maximum nesting of a reply; a broker's has less.
 const DEPTH_MAX: usize = 8;
 
-/// One answer.
+/// One reply.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Value(Value),
@@ -18,13 +18,13 @@ pub(super) enum Reply {
     },
 }
 
-/// Why bytes are no answer.
+/// A malformed reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// The answer at the beginning of `input`, which nothing follows; nothing if it is not whole yet.
+/// Parses the reply in `input`; `None` if it is incomplete.
 pub(super) fn read(input: &[u8]) -> Result<Option<Reply>, Malformed> {
-    if ANSWER_BYTES_MAX < input.len() {
+    if RESPONSE_BYTES_MAX < input.len() {
         return Err(Malformed("it is too long"));
     }
     let mut cursor = Cursor { input, at: 0 };
@@ -34,7 +34,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Reply>, Malformed> {
         None => None,
     };
     match reply {
-        Some(_) if cursor.at < input.len() => Err(Malformed("more came than was asked for")),
+        Some(_) if cursor.at < input.len() => Err(Malformed("more than one reply")),
         reply => Ok(reply),
     }
 }
@@ -45,7 +45,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The rest of this line, without its end.
+    /// Returns the rest of the line, without its end.
     fn line(&mut self) -> Result<Option<&'a str>, Malformed> {
         let rest = self.input.get(self.at..).unwrap_or_default();
         let Some(length) = rest.windows(2).position(|end| end == b"\r\n") else {
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         let rest = line.get(1..).ok_or(Malformed("a line begins with nothing that is known"))?;
         Ok(Some(match kind {
             b'+' => Value::from(rest),
-            b':' => Value::from(rest.parse::<i64>().map_err(|_| Malformed("a number is none"))?),
+            b':' => Value::from(rest.parse::<i64>().map_err(|_| Malformed("an invalid integer"))?),
             b'_' => Value::Null,
             b'#' => Value::from(rest == "t"),
             b'$' => {
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
         }))
     }
 
-    /// The next `length` bytes and the end of their line.
+    /// Returns the next `length` bytes, which end a line.
     fn word(&mut self, length: usize) -> Result<Option<&'a str>, Malformed> {
         let end = self.at + length;
         match self.input.get(end..end + 2) {
@@ -121,8 +121,8 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
 }
 
 fn length(text: &str) -> Result<usize, Malformed> {
-    let length = text.parse().ok().filter(|length| *length <= ANSWER_BYTES_MAX);
-    length.ok_or(Malformed("a length is none, or too long"))
+    let length = text.parse().ok().filter(|length| *length <= RESPONSE_BYTES_MAX);
+    length.ok_or(Malformed("an invalid length"))
 }
 
 #[cfg(test)]

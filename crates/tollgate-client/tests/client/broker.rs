@@ -7,18 +7,18 @@ use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Costs, Decision, Error, Gate, ManualClock, Memory, Permit,
-    Policies, Policy, Span, Standing, Timestamp,
-};
-use tollgate_client::{Client, Settings};
+use tollgate::clock::ManualClock;
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::policy::Policies;
+use tollgate::{Clock, Error, Gate, Memory, Policy, Span, Timestamp};
+use tollgate_client::{Client, ClientOptions};
 use tollgate_server::{App, Listeners, Tls, run};
 
 const KEY: [u8; 32] = [7; 32];
 
 /// A store that brokers share.
 pub(crate) fn store(clock: &ManualClock) -> Arc<dyn Gate> {
-    Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 100_000)))
+    Arc::new(Memory::with(Arc::new(clock.clone()), 100_000))
 }
 
 /// A clock without alarms: the suite lets days pass between two calls, and a broker would close every connection that
@@ -62,8 +62,8 @@ impl Broker {
         let app =
             App::new(gate, Policies::default(), KEY, Arc::new(Alarmless(clock.clone()))).unwrap();
         // As on one machine without keys, it answers to loopback names alone.
-        let settings = tollgate_server::Settings { is_loopback: true, ..Default::default() };
-        let app = Arc::new(app.settings(settings));
+        let settings = tollgate_server::ServerOptions { is_loopback: true, ..Default::default() };
+        let app = Arc::new(app.with_options(settings));
         let bound = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
@@ -99,8 +99,8 @@ impl Broker {
         self.app.replace_policies(Policies::new(policies).unwrap()).unwrap();
     }
 
-    pub(crate) fn settings(&self) -> Settings {
-        Settings::new().clock(Arc::new(self.clock.clone()))
+    pub(crate) fn settings(&self) -> ClientOptions {
+        ClientOptions::new().clock(Arc::new(self.clock.clone()))
     }
 
     pub(crate) fn by_grpc(&self) -> Client {
@@ -154,52 +154,11 @@ impl InTurn {
 }
 
 impl Gate for InTurn {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        self.told(ask.policy()).acquire(ask)
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        self.told(operation.policy()).run(operation)
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.told(permit.policy()).settle(permit, actual)
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        self.told(permit.policy()).release(permit)
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.told(permit.policy()).renew(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.told(ask.policy()).charge(ask)
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.told(ask.policy()).close_until(ask, limit, until)
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.told(policy).standing(policy, subject)
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.told(policy).reset(policy, subject)
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use tollgate::{
-    Ask, Error, ErrorKind, Gate, Limit, ManualClock, Policy, Span, Timestamp, TokenBucket,
-};
-use tollgate_client::{Client, Settings};
+use tollgate::clock::ManualClock;
+use tollgate::{Ask, Error, ErrorKind, GateExt, Limit, Policy, Span, Timestamp, TokenBucket};
+use tollgate_client::{Client, ClientOptions};
 use tollgate_server::keys::{Key, KeyHash, Keys, Scope};
 use tollgate_server::{Tls, TlsFiles};
-use tollgate_testing::servers::Authority;
+use tollgate_testkit::servers::Authority;
 
 use crate::broker::{Broker, store};
 
@@ -58,7 +57,7 @@ fn api() -> Policy {
 }
 
 /// `settings` by each transport alone, with TLS.
-fn each(broker: &Broker, settings: &Settings) -> [Client; 3] {
+fn each(broker: &Broker, settings: &ClientOptions) -> [Client; 3] {
     let settings = || settings.clone();
     [
         settings().grpc(format!("https://{}", broker.grpc)),
@@ -69,7 +68,7 @@ fn each(broker: &Broker, settings: &Settings) -> [Client; 3] {
 }
 
 /// What each transport says about an ask that fails.
-async fn refused(broker: &Broker, settings: &Settings) -> Vec<Error> {
+async fn refused(broker: &Broker, settings: &ClientOptions) -> Vec<Error> {
     let mut errors = Vec::new();
     for client in each(broker, settings) {
         errors.push(client.acquire(&Ask::new(&api(), "a")).await.unwrap_err());
@@ -83,7 +82,7 @@ async fn a_broker_that_is_trusted_is_asked_by_tls() {
     let broker = issued.broker(None);
     let settings = broker.settings().authority(issued.authority.pem());
     for client in each(&broker, &settings) {
-        let permit = client.acquire(&Ask::new(&api(), "a")).await.unwrap().permit().unwrap();
+        let permit = client.acquire(&Ask::new(&api(), "a")).await.unwrap().into_permit().unwrap();
         assert!(client.release(&permit).await.unwrap());
     }
     // Nobody but the authority that is named is trusted, and by default those of the machine.
@@ -92,8 +91,8 @@ async fn a_broker_that_is_trusted_is_asked_by_tls() {
         for error in refused(&broker, &settings).await {
             assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
             let text = error.to_string();
-            assert!(text.contains("not by an authority that is trusted here"), "{text}");
-            assert!(text.contains("Settings::authority, or authority_file"), "{text}");
+            assert!(text.contains("not issued by a trusted authority"), "{text}");
+            assert!(text.contains("ClientOptions::authority, or authority_file"), "{text}");
         }
     }
 }
@@ -110,12 +109,12 @@ async fn a_broker_that_asks_for_certificates_gets_the_one_that_is_set() {
     }
     for error in refused(&broker, &settings).await {
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-        assert!(error.to_string().contains("asks for a certificate of its clients"), "{error}");
-        assert!(error.to_string().contains("give one: Settings::identity"), "{error}");
+        assert!(error.to_string().contains("requires a client certificate"), "{error}");
+        assert!(error.to_string().contains("set one: ClientOptions::identity"), "{error}");
     }
     for error in refused(&broker, &known(&others)).await {
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-        assert!(error.to_string().contains("did not accept our certificate"), "{error}");
+        assert!(error.to_string().contains("did not accept the client certificate"), "{error}");
     }
 }
 
@@ -155,16 +154,22 @@ async fn a_certificate_for_another_host_and_no_tls_at_all_are_told_apart() {
 fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() {
     let (issued, other) = (Issued::new(), Issued::new());
     let (certificate, key) = (issued.read("server.crt"), issued.read("server.key"));
-    let settings = || Settings::new().grpc("https://127.0.0.1:1");
+    let settings = || ClientOptions::new().grpc("https://127.0.0.1:1");
     let pem = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
     let rows = [
         (settings().authority(""), "the authority has no certificate in PEM form in it"),
         (settings().authority(pem), "the authority is not PEM"),
-        (settings().identity("", &*key), "our certificate has no certificate in PEM form in it"),
-        (settings().identity(&*certificate, "x"), "our private key is not PEM"),
+        (
+            settings().identity("", &*key),
+            "the client certificate has no certificate in PEM form in it",
+        ),
+        (
+            settings().identity(&*certificate, "x"),
+            "the client's private key has no private key in PEM form in it",
+        ),
         (
             settings().identity(&*certificate, other.read("server.key")),
-            "our private key does not belong to our certificate",
+            "the client's private key does not belong to the client certificate",
         ),
     ];
     for (settings, what) in rows {
@@ -204,7 +209,7 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
     let until = Timestamp::from_secs(1_000_060);
     let key = |text: &str, expires| Key {
         expires,
-        ..Key::new(text, KeyHash::of(text), [Scope::Acquire].into_iter().collect())
+        ..Key::new(text, KeyHash::from_key(text), [Scope::Acquire].into_iter().collect())
     };
     let mut bound = key("tg_bound", None);
     bound.subjects = vec!["b".to_owned()];
@@ -230,7 +235,10 @@ async fn a_key_that_does_not_do_is_refused_by_name() {
         let error = client.reset(&policy, "a").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Forbidden);
         assert!(error.to_string().contains("it needs the scope administer"), "{error}");
-        assert!(error.to_string().contains("Settings::key, or key_file in [store]"), "{error}");
+        assert!(
+            error.to_string().contains("ClientOptions::key, or key_file in [store]"),
+            "{error}"
+        );
     }
     for key in [None, Some("tg_wrong")] {
         for client in clients(key) {

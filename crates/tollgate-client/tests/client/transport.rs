@@ -10,12 +10,15 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tollgate::clock::ManualClock;
+use tollgate::core::Wait;
+use tollgate::strategy::{Resend, ResendOptions};
 use tollgate::{
-    Ask, Atomic, Attempts, Clock as _, Concurrency, Costs, Decision, ErrorKind, Gate, Limit,
-    ManualClock, Memory, Policy, Queue, Resend, Span, TokenBucket, Wait,
+    Ask, Clock as _, Concurrency, Costs, Decision, ErrorKind, GateExt, Limit, Memory, Policy,
+    Queue, Span, TokenBucket,
 };
 use tollgate_client::{AWAY, Client};
-use tollgate_testing::servers::Port;
+use tollgate_testkit::servers::Port;
 
 use crate::broker::{Broker, store};
 
@@ -44,7 +47,7 @@ async fn without_grpc_the_calls_go_by_http() {
     let (_port, nowhere) = nowhere();
     let both = broker.settings().grpc(nowhere).http(format!("http://{}", broker.http));
     let client = Client::new(&both).unwrap();
-    let permit = client.acquire(&Ask::new(&policy, "a")).await.unwrap().permit().unwrap();
+    let permit = client.acquire(&Ask::new(&policy, "a")).await.unwrap().into_permit().unwrap();
     assert!(client.settle(&permit, &Costs::new()).await.unwrap());
 }
 
@@ -109,12 +112,12 @@ async fn errors_keep_their_kind_on_every_transport() {
         assert!(error.to_string().contains("did you mean api?"), "{error}");
 
         let twice = |cost| Ask::new(&policy, "twice").cost("requests", cost).id("x").into_owned();
-        let first = client.acquire(&twice(1)).await.unwrap().permit().unwrap();
+        let first = client.acquire(&twice(1)).await.unwrap().into_permit().unwrap();
         let error = client.acquire(&twice(2)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
 
-        let local = Atomic::new(Memory::with(Arc::new(clock.clone()), 16));
-        let permit = local.acquire(&Ask::new(&policy, "a")).await.unwrap().permit().unwrap();
+        let local = Memory::with(Arc::new(clock.clone()), 16);
+        let permit = local.acquire(&Ask::new(&policy, "a")).await.unwrap().into_permit().unwrap();
         let error = client.settle(&permit, &Costs::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("no seal"), "{error}");
@@ -128,7 +131,7 @@ async fn errors_keep_their_kind_on_every_transport() {
 async fn an_outage_is_unavailable_and_says_where() {
     let clock = ManualClock::new();
     let (_port, nowhere) = nowhere();
-    let settings = tollgate_client::Settings::new().clock(Arc::new(clock));
+    let settings = tollgate_client::ClientOptions::new().clock(Arc::new(clock));
     let by_resp = nowhere.replace("http", "redis");
     let settings = [
         settings.clone().grpc(&*nowhere),
@@ -148,7 +151,7 @@ async fn an_outage_is_unavailable_and_says_where() {
 async fn a_call_ends_at_its_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
-    let settings = tollgate_client::Settings::new().deadline(Span::from_secs(2));
+    let settings = tollgate_client::ClientOptions::new().deadline(Span::from_secs(2));
     let settings = [
         settings.clone().grpc(&*address),
         settings.clone().http(&*address),
@@ -166,7 +169,7 @@ async fn a_call_ends_at_its_deadline() {
         clock.advance(Span::from_secs(2));
         let error = call.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(error.to_string().contains("did not answer within 2s"), "{error}");
+        assert!(error.to_string().contains("did not respond within 2s"), "{error}");
     }
 }
 
@@ -211,7 +214,7 @@ async fn a_connection_that_was_closed_is_not_used_again() {
             tokio::io::AsyncWriteExt::write_all(&mut stream, b"closed").await.unwrap();
         }
     });
-    let settings = tollgate_client::Settings::new().resp(address);
+    let settings = tollgate_client::ClientOptions::new().resp(address);
     let client = Client::new(&settings).unwrap();
     for _ in 0..2 {
         assert!(client.reset(&api(), "a").await.unwrap());
@@ -227,11 +230,11 @@ async fn a_connection_that_was_closed_is_not_used_again() {
 async fn resends_are_charged_once() {
     let clock = ManualClock::new();
     let (broker, policy) = (broker(&clock), api());
-    let attempts = Attempts::of(Span::from_secs(1));
+    let attempts = ResendOptions::with_attempt_timeout(Span::from_secs(1));
     let gate = Resend::new(broker.by_grpc(), attempts, Arc::new(clock.clone()));
     assert!(matches!(gate.acquire(&Ask::new(&policy, "a")).await.unwrap(), Decision::Admitted(_)));
     assert!(matches!(gate.acquire(&Ask::new(&policy, "a")).await.unwrap(), Decision::Admitted(_)));
-    let denial = gate.acquire(&Ask::new(&policy, "a")).await.unwrap().denial().unwrap();
+    let denial = gate.acquire(&Ask::new(&policy, "a")).await.unwrap().into_denial().unwrap();
     assert_eq!(denial.retry_after(), Some(Span::from_secs(30)));
 }
 
@@ -245,26 +248,26 @@ async fn estimates_and_asks_ahead_cross_the_wire() {
     broker.put([api(), jobs.clone()]);
     let ask = Ask::new(&jobs, "a");
     let client = broker.by_grpc();
-    let permit = client.acquire(&ask).await.unwrap().permit().unwrap();
+    let permit = client.acquire(&ask).await.unwrap().into_permit().unwrap();
     clock.advance(Span::from_secs(3));
     assert!(client.release(&permit).await.unwrap());
     assert!(client.acquire(&ask).await.unwrap().is_admitted());
     let behind = ask.clone().behind(vec![*ask.amounts(); 2]);
     let now = clock.now();
     for client in broker.by_each() {
-        let denial = client.acquire(&ask).await.unwrap().denial().unwrap();
+        let denial = client.acquire(&ask).await.unwrap().into_denial().unwrap();
         assert_eq!((denial.is_estimated(), denial.waiting_ahead), (true, 0), "{client:?}");
         assert_eq!(denial.retry_after(), Some(Span::from_secs(3)));
         assert_eq!(denial.bound(), Wait::Until(now + Span::from_mins(5)));
-        let denial = client.acquire(&behind).await.unwrap().denial().unwrap();
+        let denial = client.acquire(&behind).await.unwrap().into_denial().unwrap();
         assert_eq!((denial.is_estimated(), denial.waiting_ahead), (true, 2), "{client:?}");
         assert_eq!(denial.retry_after(), Some(Span::from_secs(9)));
         // A queue in front of the client keeps the estimate of the broker, which knows more.
         let queue = Queue::new(client, Arc::new(clock.clone()));
-        let denial = queue.acquire(&ask).await.unwrap().denial().unwrap();
+        let denial = queue.acquire(&ask).await.unwrap().into_denial().unwrap();
         assert_eq!(denial.retry_after(), Some(Span::from_secs(3)));
         let denial = Ask::new(&api(), "a").cost("requests", 3).into_owned();
-        let denial = queue.acquire(&denial).await.unwrap().denial().unwrap();
+        let denial = queue.acquire(&denial).await.unwrap().into_denial().unwrap();
         assert_eq!((denial.wait, denial.is_estimated()), (Wait::Never, false));
     }
 }
@@ -286,11 +289,11 @@ fn a_denial_of_an_earlier_version_is_understood() {
         let answer = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
         stream.write_all(answer.as_bytes()).unwrap();
     });
-    let client = Client::new(&tollgate_client::Settings::new().http(address)).unwrap();
+    let client = Client::new(&tollgate_client::ClientOptions::new().http(address)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let policy = api();
     let denial =
-        runtime.block_on(client.acquire(&Ask::new(&policy, "a"))).unwrap().denial().unwrap();
+        runtime.block_on(client.acquire(&Ask::new(&policy, "a"))).unwrap().into_denial().unwrap();
     assert_eq!(denial.retry_after(), Some(Span::from_mins(5)));
     assert_eq!((denial.is_estimated(), denial.waiting_ahead), (false, 0));
     served.join().unwrap();
@@ -299,10 +302,10 @@ fn a_denial_of_an_earlier_version_is_understood() {
 #[test]
 fn settings_that_lead_nowhere_are_refused() {
     let refused =
-        |settings: tollgate_client::Settings| Client::new(&settings).unwrap_err().to_string();
-    let settings = tollgate_client::Settings::new;
+        |settings: tollgate_client::ClientOptions| Client::new(&settings).unwrap_err().to_string();
+    let settings = tollgate_client::ClientOptions::new;
     assert!(refused(settings()).contains("name no broker"));
-    assert!(refused(settings().http("redis://a:1")).contains("does not say the protocol"));
+    assert!(refused(settings().http("redis://a:1")).contains("does not name the protocol"));
     assert!(refused(settings().resp("http://a:1")).contains("as in redis://127.0.0.1:6380"));
     assert!(refused(settings().resp("redis://a")).contains("has no port"));
     assert!(refused(settings().grpc("127.0.0.1:1")).contains("write an address"));

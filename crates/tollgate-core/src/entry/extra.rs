@@ -10,7 +10,7 @@ pub(crate) struct Extra {
     pub(crate) settled: Settled,
     /// Limits that were closed, by place, and until when.
     pub(crate) closed: Vec<(usize, Timestamp)>,
-    /// The last change of numbers after which nobody can tell what time has given back.
+    /// The last change of numbers. Refunds of charges before it cannot be computed.
     pub(crate) changed: Option<Changed>,
 }
 

@@ -8,7 +8,7 @@ impl Entry {
     /// room in both. The amounts are not added up, since both may count the same calls.
     ///
     /// Permits of either can still be settled: extra cost is charged and slots are freed. None of them gives anything back,
-    /// because nobody can tell which side it was charged to. An entry merged with itself stays as it is.
+    /// because the side it was charged to is unknown. An entry merged with itself stays as it is.
     #[must_use]
     pub fn strictest(&self, other: &Self) -> Self {
         let same_shape = self.policy.has_shape_of(&other.policy);

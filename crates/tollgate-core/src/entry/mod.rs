@@ -20,12 +20,12 @@ pub(crate) use settled::{Run, Settled};
 use smallvec::SmallVec;
 
 use crate::costs::Amounts;
-use crate::decide::Charge;
+use crate::decide::ChargeRecord;
 use crate::policy::{Metered, Policy};
 use crate::rule::{Gauge, Record, State, Taken, View, ViewMut};
 use crate::time::Timestamp;
 
-/// What is remembered for one policy and subject. A fresh entry equals an absent one.
+/// The stored state of one policy and subject. A fresh entry equals an absent one.
 #[derive(Clone, Debug)]
 pub struct Entry {
     policy: Policy,
@@ -118,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// An entry of `policy` whose every limit was used up at `at`, as whoever does not know must assume.
+    /// Returns an entry of `policy` whose every limit is used up at `at`: the safe assumption if the usage is unknown.
     #[must_use]
     pub fn used_up(policy: &Policy, at: Timestamp) -> Self {
         let mut entry = Self::fresh(policy, at);
@@ -126,7 +126,7 @@ impl Entry {
         entry
     }
 
-    /// Uses up every limit at `at`, on top of what is used already; a bucket becomes empty and gets no debt. Permits and
+    /// Uses up every limit at `at`, on top of the present usage; a bucket becomes empty and gets no debt. Permits and
     /// ids stay as they are.
     pub fn use_up(&mut self, at: Timestamp) {
         let (at, taken) = (self.effective(at), Taken { stamp: self.next_stamp, refundable: false });
@@ -225,12 +225,12 @@ impl Entry {
             .map(|(_, until)| *until)
     }
 
-    /// Brings every state to `now` and forgets what has expired.
+    /// Advances every state to `now` and drops expired amounts.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.advance_and(now, |_, _| {});
     }
 
-    /// Brings every state to `now`, runs `change` on it, and forgets what has expired.
+    /// Advances every state to `now`, runs `change` on it, and drops expired amounts.
     fn advance_and(&mut self, now: Timestamp, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
         let since = self.at;
         self.change_limits(|limit, mut state| {
@@ -298,7 +298,7 @@ impl Entry {
         amounts: &Amounts,
         now: Timestamp,
         refundable: bool,
-    ) -> Option<Result<Charge, Timestamp>> {
+    ) -> Option<Result<ChargeRecord, Timestamp>> {
         let [limit] = self.policy.metered() else { return None };
         let (Gauge::Continuous(gauge), cost @ 1..) = (&limit.gauge, amounts.at(limit.place)) else {
             return None;
@@ -324,7 +324,7 @@ impl Entry {
             _ => self.record_in_bucket(taken, level, after),
         }
         (self.at, self.next_stamp) = (now, taken.stamp + 1);
-        Some(Ok(Charge { at: now, stamp: taken.stamp }))
+        Some(Ok(ChargeRecord { at: now, stamp: taken.stamp }))
     }
 
     /// Raises a single bucket from `level` to `after`, and records the charge.

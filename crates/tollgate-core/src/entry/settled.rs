@@ -126,7 +126,7 @@ impl Settled {
         if SETTLED_RUNS_MAX < self.runs.len()
             && let Some(oldest) = self.runs.first_entry()
             && oldest.get().is_abandoned(now)
-            // What was settled just now must be known if it comes again.
+            // A permit that was settled just now must be recognised if it comes again.
             && !(oldest.get().first..=oldest.get().last).contains(&stamp)
         {
             self.floor = self.floor.max(oldest.remove().last);

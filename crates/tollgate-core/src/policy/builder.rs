@@ -71,8 +71,8 @@ impl PolicyBuilder {
     /// How long a block of tokens taken in advance may be spent. Every gate on the policy keeps to the stricter
     /// numbers that follow from it.
     #[must_use]
-    pub const fn block_ttl(mut self, ttl: Span) -> Self {
-        self.block_ttl = ttl;
+    pub fn block_ttl(mut self, ttl: impl Into<Span>) -> Self {
+        self.block_ttl = ttl.into();
         self
     }
 

@@ -1,4 +1,4 @@
-//! What a policy says about tokens that are taken in advance: whether, how many, until when, and what is left of them.
+//! Leasing tokens in advance: whether a policy allows it, how many, until when, and what is returned.
 //!
 //! The store keeps to stricter numbers where a policy has a `block_ttl`, since what is spent in an interval was taken in
 //! a longer one. Here is the other half: how long a block may be spent so that those numbers suffice.

@@ -69,8 +69,8 @@ impl Limit {
     /// The same limit for a provider that sees a call up to `margin` after its admission: a window becomes that much
     /// longer, a bucket that much refill smaller, and the end of a calendar window counts in the next one too.
     #[must_use]
-    pub const fn margin(mut self, margin: Span) -> Self {
-        self.margin = margin;
+    pub fn margin(mut self, margin: impl Into<Span>) -> Self {
+        self.margin = margin.into();
         self
     }
 
@@ -139,7 +139,7 @@ impl Limit {
     fn check(&self) -> Result<(), Error> {
         check_name("limit name", &self.name)?;
         check_name("unit", &self.unit)?;
-        // As it is written, so that whoever is told finds it.
+        // As it is written, so that a reader finds it in the configuration.
         let field = if matches!(self.rule, Rule::TokenBucket(_)) { "capacity" } else { "limit" };
         check_number(field, self.rule.limit(), NUMBER_MAX)?;
         check_span("margin", self.margin, Span::ZERO)?;

@@ -293,11 +293,15 @@ impl PartialEq for Policy {
 /// If it is.
 #[inline]
 pub fn check_subject(subject: &str) -> Result<(), Error> {
-    if subject.is_empty() || SUBJECT_BYTES_MAX < subject.len() {
-        return Err(Error::invalid(format!(
-            "a subject must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {}",
-            subject.len()
-        )));
+    if (1..=SUBJECT_BYTES_MAX).contains(&subject.len()) {
+        Ok(())
+    } else {
+        Err(invalid_subject(subject))
     }
-    Ok(())
+}
+
+#[cold]
+fn invalid_subject(subject: &str) -> Error {
+    let bytes = subject.len();
+    Error::invalid(format!("a subject must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {bytes}"))
 }

@@ -140,7 +140,7 @@ fn bucket(limit: &Limit, rule: &TokenBucket, share: u64, instances: u64) -> Limi
         Limit::new(&*limit.name, &*limit.unit, rule).margin(limit.margin)
     };
     let exact = of(exact);
-    // Whole periods are boundaries that everybody knows, so a share of a refill at boundaries keeps them.
+    // Whole periods are boundaries that all instances know, so a share of a refill at boundaries keeps them.
     if rule.mode == Refill::Continuous && exact.gauge(Span::ZERO).is_ok() {
         exact
     } else {

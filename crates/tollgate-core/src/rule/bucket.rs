@@ -45,20 +45,24 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A bucket of `refill` tokens that refills `refill` tokens per `period`, continuously.
     #[must_use]
-    pub const fn per(refill: u64, period: Span) -> Self {
+    pub fn per(refill: u64, period: impl Into<Span>) -> Self {
+        Self::with_period(refill, period.into())
+    }
+
+    const fn with_period(refill: u64, period: Span) -> Self {
         Self { capacity: refill, refill, period, mode: Refill::Continuous }
     }
 
     /// `refill` tokens per second, with a capacity of one second's refill.
     #[must_use]
     pub const fn per_second(refill: u64) -> Self {
-        Self::per(refill, Span::from_secs(1))
+        Self::with_period(refill, Span::from_secs(1))
     }
 
     /// `refill` tokens per minute, with a capacity of one minute's refill.
     #[must_use]
     pub const fn per_minute(refill: u64) -> Self {
-        Self::per(refill, Span::from_mins(1))
+        Self::with_period(refill, Span::from_mins(1))
     }
 
     /// The same rate with another capacity.
@@ -118,7 +122,7 @@ impl Continuous {
         Derived::Continuous { capacity: self.capacity, token: self.token, rate: self.rate }
     }
 
-    /// What is used at `now`, in fine units, given what was used at `since`.
+    /// Returns the usage at `now`, in fine units, given the usage at `since`.
     #[inline]
     pub(crate) const fn level(&self, used: u64, since: Timestamp, now: Timestamp) -> u64 {
         used.saturating_sub(self.rate.saturating_mul(now.since(since).as_micros()))

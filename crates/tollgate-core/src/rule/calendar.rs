@@ -172,7 +172,7 @@ impl Calendar {
         if now < late { late } else { end }
     }
 
-    /// Whether what was charged at `charged_at` still counts in the window of `now`.
+    /// Returns whether a charge of `charged_at` still counts in the window of `now`.
     pub(crate) fn counts(&self, charged_at: Timestamp, now: Timestamp) -> bool {
         now < self.window_at(charged_at).1
     }

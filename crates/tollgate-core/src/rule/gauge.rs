@@ -2,7 +2,7 @@
 
 use super::{Calendar, Continuous, Interval, Lows, Page, Slots, State, View, ViewMut, Window};
 use crate::bounds::NUMBER_MAX;
-use crate::decide::Charge;
+use crate::decide::ChargeRecord;
 use crate::time::{Span, Timestamp};
 
 /// A rule ready to decide.
@@ -78,7 +78,7 @@ impl Gauge {
         }
     }
 
-    /// What is used at `now`, given the state as of `since`.
+    /// Returns the usage at `now`, given the state as of `since`.
     pub(crate) fn used(&self, state: View<'_>, since: Timestamp, now: Timestamp) -> u64 {
         match (self, state) {
             (Self::Continuous(gauge), View::Bucket(used, _)) => {
@@ -116,7 +116,7 @@ impl Gauge {
         }
     }
 
-    /// Brings the state from `since` to `now`: refills, forgets what has left, turns the page.
+    /// Advances the state from `since` to `now`: refills, expires amounts, starts a new window.
     #[inline(always)]
     pub(crate) fn advance(&self, state: ViewMut<'_>, since: Timestamp, now: Timestamp) {
         match (self, state) {
@@ -280,7 +280,7 @@ impl Gauge {
         state: ViewMut<'_>,
         now: Timestamp,
         amount: u64,
-        charged: Charge,
+        charged: ChargeRecord,
         refunds: Refunds,
     ) {
         let charged_at = charged.at;
@@ -345,7 +345,7 @@ impl Gauge {
     pub(crate) fn carry(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
         match (self, old, state) {
             (Self::Continuous(new), Self::Continuous(old), View::Bucket(used, record)) => {
-                // What another rate has given back cannot be told from these lows.
+                // These lows do not say what another rate has given back.
                 let lows = if new.refills_like(old) { record.to_lows() } else { None };
                 State::Bucket(old.convert(used, new), lows)
             }
@@ -360,7 +360,7 @@ impl Gauge {
             {
                 state.to_state()
             }
-            // Slots that nobody could release would stay until they expire, so a new concurrency limit starts free.
+            // Carried slots could not be released before they expire, so a new concurrency limit starts free.
             (Self::Slots(_), _, _) => self.fresh(),
             _ => {
                 let mut fresh = self.fresh();

@@ -58,7 +58,7 @@ impl Lows {
         }
     }
 
-    /// Records that `used` stood just before the charge `taken`. A bucket that was empty starts anew.
+    /// Records the usage just before the charge `taken`. An empty bucket starts a new record.
     pub(crate) fn record(&mut self, taken: Taken, used: u64) {
         let Taken { stamp, refundable } = taken;
         if used == 0 {

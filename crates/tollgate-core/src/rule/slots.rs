@@ -12,15 +12,15 @@ use crate::time::{Span, Timestamp};
 pub struct Concurrency {
     /// The most slots held at once.
     pub limit: u64,
-    /// How long a slot is held when nobody releases or renews it.
+    /// How long a slot is held if it is neither released nor renewed.
     pub ttl: Span,
 }
 
 impl Concurrency {
     /// At most `limit` slots, each expiring after `ttl`.
     #[must_use]
-    pub const fn new(limit: u64, ttl: Span) -> Self {
-        Self { limit, ttl }
+    pub fn new(limit: u64, ttl: impl Into<Span>) -> Self {
+        Self { limit, ttl: ttl.into() }
     }
 }
 

@@ -30,8 +30,8 @@ pub struct RollingWindow {
 impl RollingWindow {
     /// At most `limit` in any `window`.
     #[must_use]
-    pub const fn new(limit: u64, window: Span) -> Self {
-        Self { limit, window, resolution: None }
+    pub fn new(limit: u64, window: impl Into<Span>) -> Self {
+        Self { limit, window: window.into(), resolution: None }
     }
 
     /// The same limit on a grid of `slots` slots per window.
@@ -245,7 +245,7 @@ impl Window {
         inside.map(|entry| (now.since(entry.at - last), entry.amount)).collect()
     }
 
-    /// Nothing once the charge has left the window: what stands in the log then is younger.
+    /// Does nothing once the charge has left the window: the log then holds later amounts.
     pub(crate) fn give_back(
         &self,
         log: &mut Log,
@@ -258,7 +258,7 @@ impl Window {
         }
     }
 
-    /// Whether what was charged at `charged_at` is in the window at `now`.
+    /// Returns whether a charge of `charged_at` is in the window at `now`.
     pub(crate) fn counts(&self, charged_at: Timestamp, now: Timestamp) -> bool {
         now < self.filed_at(charged_at) + self.window
     }

@@ -2,29 +2,29 @@
 //! Method: random operations on random policies; after each, the answer and every standing must be equal.
 
 use proptest::prelude::{ProptestConfig, TestCaseError, prop_assert_eq, proptest};
+use tollgate_conformance::generate::{self, Move};
+use tollgate_conformance::model::Model;
+use tollgate_conformance::script::{Player, Record, Reply, SingleEntry};
 use tollgate_core::{Policy, Timestamp};
-use tollgate_testing::generate::{self, Move};
-use tollgate_testing::model::Model;
-use tollgate_testing::script::{Answer, Player, Record, Single};
 
 fn agree(policy: &Policy, start: Timestamp, moves: &[Move]) -> Result<(), TestCaseError> {
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     let mut player = Player::new(policy, "subject");
     let mut model = Model::new(policy);
     let mut history: Vec<Record> = Vec::new();
     let (mut now, mut promised) = (start, None);
     for step in moves {
         now = step.pace.from(now, promised);
-        let did = step.resolve(policy, now, player.permits(), &history);
+        let action = step.resolve(policy, now, player.permits(), &history);
         let run = &mut store.runner();
-        let answer = player.play(now, &did, run);
-        prop_assert_eq!(&answer, &model.apply(now, &did), "to {:?} at {}", did, now);
+        let reply = player.play(now, &action, run);
+        prop_assert_eq!(&reply, &model.apply(now, &action), "to {:?} at {}", action, now);
         let after = player.standings(now, run).map_err(TestCaseError::fail)?;
-        prop_assert_eq!(&after, &model.standings(now), "after {:?} at {}", did, now);
-        if let Answer::Denied(refused) | Answer::Shadowed(_, refused) = &answer {
+        prop_assert_eq!(&after, &model.standings(now), "after {:?} at {}", action, now);
+        if let Reply::Denied(refused) | Reply::Shadowed(_, refused) = &reply {
             promised = refused.until;
         }
-        history.push(Record { now, did, answer, before: Vec::new(), after });
+        history.push(Record { now, action, reply, before: Vec::new(), after });
     }
     Ok(())
 }

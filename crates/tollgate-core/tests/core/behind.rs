@@ -3,11 +3,15 @@
 
 use proptest::collection::vec;
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use tollgate_conformance::generate;
+use tollgate_conformance::script::SingleEntry;
 use tollgate_core::{Ask, Costs, Decision, Operation, Outcome, Policy, Timestamp, Wait};
-use tollgate_testing::generate;
-use tollgate_testing::script::Single;
 
-fn decided(store: &mut Single, now: Timestamp, ask: &Ask<'_>) -> Result<Decision, TestCaseError> {
+fn decided(
+    store: &mut SingleEntry,
+    now: Timestamp,
+    ask: &Ask<'_>,
+) -> Result<Decision, TestCaseError> {
     match store.run(now, &Operation::Acquire(ask)) {
         Ok(Outcome::Decided(decision)) => Ok(decision),
         other => Err(TestCaseError::fail(format!("{other:?}"))),
@@ -16,7 +20,7 @@ fn decided(store: &mut Single, now: Timestamp, ask: &Ask<'_>) -> Result<Decision
 
 /// Lets `ask` through as soon as it fits and returns when that was; nothing if it never fits.
 fn go_through(
-    store: &mut Single,
+    store: &mut SingleEntry,
     mut now: Timestamp,
     ask: &Ask<'_>,
 ) -> Result<Option<Timestamp>, TestCaseError> {
@@ -50,7 +54,7 @@ proptest! {
         in_front in vec(1_u64..=13, 1..5),
         asked in 1_u64..=6,
     ) {
-        let mut store = Single::default();
+        let mut store = SingleEntry::default();
         let ask = |amount| Ask::new(&policy, "subject").with_costs(&costs(&policy, amount));
         for amount in before {
             decided(&mut store, start, &ask(amount))?;

@@ -1,13 +1,13 @@
 //! Goal: at its bounds the core errs to the strict side and never settles or issues anything twice.
 //! Method: beyond each bound, compared with the model, which has none.
 
+use tollgate_conformance::model::Model;
+use tollgate_conformance::script::Action;
 use tollgate_core::bounds::{ABANDONED_AFTER, LOG_ENTRIES_MAX, SETTLED_RUNS_MAX};
 use tollgate_core::{
     Ask, Costs, Decision, Entry, ErrorKind, Known, Operation, Outcome, Permit, Policy,
     RollingWindow, Span, Timestamp, apply, standings,
 };
-use tollgate_testing::model::Model;
-use tollgate_testing::script::Did;
 
 use crate::desk::{Desk, at, one};
 
@@ -20,7 +20,7 @@ fn micros(count: usize) -> Timestamp {
 fn a_log_full_of_debt_is_at_least_as_strict_as_the_exact_one() {
     let policy = one(RollingWindow::new(100, Span::from_secs(10)));
     let (mut desk, mut model) = (Desk::new(&policy), Model::new(&policy));
-    let debt = Did::Charge { costs: Costs::new(), id: None };
+    let debt = Action::Charge { costs: Costs::new(), id: None };
     let charges = 3 * LOG_ENTRIES_MAX;
     for count in 0..charges {
         assert_eq!(desk.play(micros(count), &debt), model.apply(micros(count), &debt));
@@ -77,8 +77,8 @@ impl Crowd {
     }
 }
 
-const DONE: Result<Outcome, ErrorKind> = Ok(Outcome::Settled(true));
-const BEFORE: Result<Outcome, ErrorKind> = Ok(Outcome::Settled(false));
+const DONE: Result<Outcome, ErrorKind> = Ok(Outcome::Changed(true));
+const BEFORE: Result<Outcome, ErrorKind> = Ok(Outcome::Changed(false));
 
 /// A permit is given only if it can be settled: 100,000 in flight settle in an order that keeps every run apart.
 #[test]

@@ -3,8 +3,8 @@
 
 use proptest::prelude::{ProptestConfig, Strategy, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
+use tollgate_conformance::model::{Zone, window_of};
 use tollgate_core::{CalendarWindow, Period, Policy, Timestamp};
-use tollgate_testing::model::{Zone, window_of};
 
 use crate::desk::{Desk, just_before, one};
 

@@ -2,20 +2,20 @@
 //! Method: random histories under one policy, then another; the model says what may be issued at most.
 
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use tollgate_conformance::generate::{self, Move};
+use tollgate_conformance::model::Model;
+use tollgate_conformance::script::{Action, Player, Record, Reply, SingleEntry};
 use tollgate_core::{
     Ask, Costs, Decision, Entry, Known, Limit, Operation, Outcome, Policy, Rule, Span, Timestamp,
     TokenBucket, apply, standings,
 };
-use tollgate_testing::generate::{self, Move};
-use tollgate_testing::model::Model;
-use tollgate_testing::script::{Answer, Did, Player, Record, Single};
 
 use crate::desk::{Desk, just_before, one};
 
 #[derive(Clone)]
 struct World {
     now: Timestamp,
-    store: Single,
+    store: SingleEntry,
     player: Player,
     model: Model,
 }
@@ -24,7 +24,7 @@ struct World {
 fn play(policy: &Policy, start: Timestamp, moves: &[Move]) -> World {
     let mut world = World {
         now: start,
-        store: Single::default(),
+        store: SingleEntry::default(),
         player: Player::new(policy, "subject"),
         model: Model::new(policy),
     };
@@ -32,21 +32,21 @@ fn play(policy: &Policy, start: Timestamp, moves: &[Move]) -> World {
     let mut promised = None;
     for step in moves {
         world.now = step.pace.from(world.now, promised);
-        let did = step.resolve(policy, world.now, world.player.permits(), &history);
-        let answer = world.ask(world.now, &did);
-        world.model.apply(world.now, &did);
-        if let Answer::Denied(refused) = &answer {
+        let action = step.resolve(policy, world.now, world.player.permits(), &history);
+        let reply = world.ask(world.now, &action);
+        world.model.apply(world.now, &action);
+        if let Reply::Denied(refused) = &reply {
             promised = refused.until;
         }
         let (before, after) = (Vec::new(), Vec::new());
-        history.push(Record { now: world.now, did, answer, before, after });
+        history.push(Record { now: world.now, action, reply, before, after });
     }
     world
 }
 
 impl World {
-    fn ask(&mut self, now: Timestamp, did: &Did) -> Answer {
-        self.player.play(now, did, &mut self.store.runner())
+    fn ask(&mut self, now: Timestamp, action: &Action) -> Reply {
+        self.player.play(now, action, &mut self.store.runner())
     }
 
     fn used(&mut self) -> Result<u64, TestCaseError> {
@@ -64,8 +64,8 @@ fn unit(policy: &Policy) -> &str {
     policy.units().next().unwrap_or_default()
 }
 
-fn acquire(policy: &Policy, cost: u64) -> Did {
-    Did::Acquire { costs: Costs::new().with(unit(policy), cost), id: None }
+fn acquire(policy: &Policy, cost: u64) -> Action {
+    Action::Acquire { costs: Costs::new().with(unit(policy), cost), id: None }
 }
 
 /// Three requests at ten per second are back after 300 ms, and so are 300 ms of a bucket that refills in real time.
@@ -103,7 +103,8 @@ fn capacities_per_ask_share_an_entry() {
     };
     assert!(take(&large, 4) && take(&small, 1) && !take(&small, 1) && take(&large, 1));
     for (policy, remaining) in [(&small, 0), (&large, 4), (&small, 0)] {
-        let Outcome::Stands(standings) = run(&Operation::Standing { policy, subject: "p" }) else {
+        let Outcome::Standings(standings) = run(&Operation::Standing { policy, subject: "p" })
+        else {
             panic!("it does not stand");
         };
         assert_eq!((standings[0].used, standings[0].remaining), (6, remaining));
@@ -164,12 +165,12 @@ proptest! {
         }
         // No wait is shorter than the exact one, not by a microsecond.
         for cost in 1..=12 {
-            let did = acquire(&after, cost);
-            let Did::Acquire { costs, .. } = &did else { continue };
+            let action = acquire(&after, cost);
+            let Action::Acquire { costs, .. } = &action else { continue };
             let exact = world.model.admit(costs, world.now);
-            match (world.clone().ask(world.now, &did), exact) {
-                (Answer::Admitted(_), exact) => prop_assert_eq!(exact, None, "{} fits", cost),
-                (Answer::Denied(refused), Some(exact)) => {
+            match (world.clone().ask(world.now, &action), exact) {
+                (Reply::Admitted(_), exact) => prop_assert_eq!(exact, None, "{} fits", cost),
+                (Reply::Denied(refused), Some(exact)) => {
                     prop_assert!(exact.until <= refused.until, "{:?}, {:?}", exact, refused);
                 }
                 _ => {}
@@ -179,7 +180,7 @@ proptest! {
         let most = after.effective().next().unwrap_or(0);
         let one = acquire(&after, 1);
         let mut issued = 0;
-        while issued <= most && matches!(world.ask(world.now, &one), Answer::Admitted(_)) {
+        while issued <= most && matches!(world.ask(world.now, &one), Reply::Admitted(_)) {
             issued += 1;
         }
         prop_assert!(issued <= most.saturating_sub(exact), "{} issued, {} of {} used", issued, exact, most);
@@ -195,16 +196,16 @@ proptest! {
     ) {
         let mut world = play(&before, start, &moves);
         world.change(&after);
-        let did = acquire(&after, cost);
-        let Answer::Denied(refused) = world.ask(world.now, &did) else { return Ok(()) };
+        let action = acquire(&after, cost);
+        let Reply::Denied(refused) = world.ask(world.now, &action) else { return Ok(()) };
         let Some(until) = refused.until else { return Ok(()) };
-        let again = world.clone().ask(just_before(until), &did);
+        let again = world.clone().ask(just_before(until), &action);
         prop_assert!(
-            matches!(&again, Answer::Denied(still) if still.until == Some(until)),
+            matches!(&again, Reply::Denied(still) if still.until == Some(until)),
             "just before {}: {:?}", until, again
         );
-        let at = world.ask(until, &did);
-        prop_assert!(matches!(at, Answer::Admitted(_)), "at {}: {:?}", until, at);
+        let at = world.ask(until, &action);
+        prop_assert!(matches!(at, Reply::Admitted(_)), "at {}: {:?}", until, at);
     }
 
     /// A refusal under new numbers writes nothing, so going back to the old ones is as if nothing had happened.
@@ -219,7 +220,7 @@ proptest! {
         let entry = world.store.clone();
         world.player.change(&after);
         let too_much = acquire(&after, 1_000);
-        prop_assert!(!matches!(world.ask(world.now, &too_much), Answer::Admitted(_)));
+        prop_assert!(!matches!(world.ask(world.now, &too_much), Reply::Admitted(_)));
         prop_assert_eq!(&world.store, &entry);
     }
 }

@@ -1,11 +1,11 @@
 //! Goal: a clock that steps back admits nothing more and breaks no promise.
 //! Method: short stories; the random histories step back too.
 
+use tollgate_conformance::script::{PermitSummary, Reply};
 use tollgate_core::{
     Applied, Ask, CalendarWindow, Change, Concurrency, Entry, Known, Operation, Outcome, Period,
     RollingWindow, Rule, Span, Timestamp, TokenBucket, apply,
 };
-use tollgate_testing::script::{Answer, Given};
 
 use crate::desk::{Desk, at, just_before, one};
 
@@ -34,7 +34,7 @@ fn stepping_back_an_hour_admits_nothing_that_was_used_up() {
 fn what_is_charged_while_the_clock_is_behind_counts_from_where_time_stood() {
     let mut desk = Desk::new(&one(RollingWindow::new(5, Span::from_secs(60))));
     desk.admitted(at(100), 4);
-    let Answer::Admitted(Given { at: charged_at, .. }) = desk.ask(at(0), 1) else {
+    let Reply::Admitted(PermitSummary { at: charged_at, .. }) = desk.ask(at(0), 1) else {
         unreachable!("there is room for one");
     };
     assert_eq!(charged_at, at(100));
@@ -57,7 +57,7 @@ fn a_clock_that_jumps_ahead_and_back_gives_no_second_refill() {
 fn giving_back_while_the_clock_is_behind_is_giving_back_at_once() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
     let permit = desk.admitted(at(100), 10);
-    assert_eq!(desk.release(at(50), permit), Answer::Settled(true));
+    assert_eq!(desk.release(at(50), permit), Reply::Settled(true));
     assert_eq!(desk.used(at(50)), 0);
 }
 
@@ -78,7 +78,7 @@ fn a_mended_entry_is_used_up_now_and_not_locked_until_its_own_time() {
         let Outcome::Decided(decision) = ask(&mut entry, at(0) + day) else {
             unreachable!("an ask is decided");
         };
-        let permit = decision.permit().expect("there is room");
+        let permit = decision.into_permit().expect("there is room");
         let policy = entry.policy().clone();
         let limit = policy.limits().next().expect("one limit").name();
         let until = at(0) + day + Span::from_secs(90);

@@ -4,14 +4,14 @@
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 use proptest::sample::Index;
+use tollgate_conformance::generate;
+use tollgate_conformance::script::{Action, Reply, SingleEntry};
 use tollgate_core::codec::{VERSION, decode, decode_any, encode};
 use tollgate_core::{
     Ask, CalendarWindow, Concurrency, Decision, Entry, ErrorKind, Headroom, Known, Limit,
     Operation, Outcome, Part, Period, Policy, RollingWindow, Span, Timestamp, TokenBucket, apply,
     standings,
 };
-use tollgate_testing::generate;
-use tollgate_testing::script::{Answer, Did, Single};
 
 use crate::desk::{Desk, at, one};
 
@@ -48,12 +48,12 @@ fn after_the_story() -> Entry {
     let mut desk = Desk::new(&everything());
     let first = desk.admitted(at(0), 1);
     let costs = tollgate_core::Costs::new().with("tokens", 300).with("jobs", 1);
-    let did = Did::Acquire { costs, id: Some("order-7".to_owned()) };
-    assert!(matches!(desk.play(at(1), &did), Answer::Admitted(_)));
+    let action = Action::Acquire { costs, id: Some("order-7".to_owned()) };
+    assert!(matches!(desk.play(at(1), &action), Reply::Admitted(_)));
     desk.admitted(at(2), 2);
-    assert_eq!(desk.release(at(3), first), Answer::Settled(true));
-    let close = Did::Close { limit: "tpm".to_owned(), until: at(90) };
-    assert_eq!(desk.play(at(4), &close), Answer::Done(true));
+    assert_eq!(desk.release(at(3), first), Reply::Settled(true));
+    let close = Action::Close { limit: "tpm".to_owned(), until: at(90) };
+    assert_eq!(desk.play(at(4), &close), Reply::Done(true));
     desk.entry().expect("something was written")
 }
 
@@ -169,7 +169,7 @@ proptest! {
         start in generate::start(),
         moves in generate::moves(30),
     ) {
-        let mut store = Single::default();
+        let mut store = SingleEntry::default();
         generate::record(&policy, start, &moves, &mut store.runner())
             .map_err(proptest::test_runner::TestCaseError::fail)?;
         if let Some(entry) = store.entry {

@@ -1,7 +1,9 @@
 //! One subject at one desk: the shortest way to tell a story in a test.
 
+use tollgate_conformance::script::{
+    Action, DenialSummary, PermitSummary, Player, Reply, SingleEntry,
+};
 use tollgate_core::{Costs, Entry, Limit, Policy, Rule, Span, Standing, Timestamp};
-use tollgate_testing::script::{Answer, Did, Given, Player, Refused, Single};
 
 /// Seconds after a full hour, in UTC.
 pub(crate) fn at(seconds: u64) -> Timestamp {
@@ -29,13 +31,13 @@ pub(crate) fn policy(limits: impl IntoIterator<Item = Limit>) -> Policy {
 pub(crate) struct Desk {
     policy: Policy,
     player: Player,
-    store: Single,
+    store: SingleEntry,
 }
 
 impl Desk {
     pub(crate) fn new(policy: &Policy) -> Self {
         let player = Player::new(policy, "subject");
-        Self { policy: policy.clone(), player, store: Single::default() }
+        Self { policy: policy.clone(), player, store: SingleEntry::default() }
     }
 
     pub(crate) fn change(&mut self, policy: &Policy) {
@@ -43,49 +45,49 @@ impl Desk {
         self.player.change(policy);
     }
 
-    pub(crate) fn play(&mut self, now: Timestamp, did: &Did) -> Answer {
-        self.player.play(now, did, &mut self.store.runner())
+    pub(crate) fn play(&mut self, now: Timestamp, action: &Action) -> Reply {
+        self.player.play(now, action, &mut self.store.runner())
     }
 
     /// Asks for `cost` of the policy's first unit.
-    pub(crate) fn ask(&mut self, now: Timestamp, cost: u64) -> Answer {
+    pub(crate) fn ask(&mut self, now: Timestamp, cost: u64) -> Reply {
         let costs = self.costs(cost);
-        self.play(now, &Did::Acquire { costs, id: None })
+        self.play(now, &Action::Acquire { costs, id: None })
     }
 
     /// Asks under an id.
-    pub(crate) fn ask_as(&mut self, now: Timestamp, cost: u64, id: &str) -> Answer {
+    pub(crate) fn ask_as(&mut self, now: Timestamp, cost: u64, id: &str) -> Reply {
         let costs = self.costs(cost);
-        self.play(now, &Did::Acquire { costs, id: Some(id.to_owned()) })
+        self.play(now, &Action::Acquire { costs, id: Some(id.to_owned()) })
     }
 
     /// Asks, is admitted, and returns the permit.
     pub(crate) fn admitted(&mut self, now: Timestamp, cost: u64) -> usize {
         match self.ask(now, cost) {
-            Answer::Admitted(Given { permit, .. }) => permit,
+            Reply::Admitted(PermitSummary { permit, .. }) => permit,
             other => unreachable!("{cost} at {now} should be admitted: {other:?}"),
         }
     }
 
     /// Asks, is denied, and returns by what and until when.
-    pub(crate) fn denied(&mut self, now: Timestamp, cost: u64) -> Refused {
+    pub(crate) fn denied(&mut self, now: Timestamp, cost: u64) -> DenialSummary {
         match self.ask(now, cost) {
-            Answer::Denied(refused) => refused,
+            Reply::Denied(refused) => refused,
             other => unreachable!("{cost} at {now} should be denied: {other:?}"),
         }
     }
 
-    pub(crate) fn release(&mut self, now: Timestamp, permit: usize) -> Answer {
-        self.play(now, &Did::Release { permit })
+    pub(crate) fn release(&mut self, now: Timestamp, permit: usize) -> Reply {
+        self.play(now, &Action::Release { permit })
     }
 
-    pub(crate) fn settle(&mut self, now: Timestamp, permit: usize, actual: u64) -> Answer {
+    pub(crate) fn settle(&mut self, now: Timestamp, permit: usize, actual: u64) -> Reply {
         let actual = self.costs(actual);
-        self.play(now, &Did::Settle { permit, actual })
+        self.play(now, &Action::Settle { permit, actual })
     }
 
-    pub(crate) fn renew(&mut self, now: Timestamp, permit: usize) -> Answer {
-        self.play(now, &Did::Renew { permit })
+    pub(crate) fn renew(&mut self, now: Timestamp, permit: usize) -> Reply {
+        self.play(now, &Action::Renew { permit })
     }
 
     /// Where the subject stands on the first limit.

@@ -1,11 +1,11 @@
 //! Goal: no short story goes wrong.
 //! Method: every sequence of up to six steps over tiny numbers, where one microsecond matters, against the model.
 
+use tollgate_conformance::model::Model;
+use tollgate_conformance::script::{Action, Player, SingleEntry};
 use tollgate_core::{
     Concurrency, Costs, Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket,
 };
-use tollgate_testing::model::Model;
-use tollgate_testing::script::{Did, Player, Single};
 
 use crate::desk::one;
 
@@ -14,7 +14,7 @@ const STEPS_MAX: usize = 6;
 #[derive(Clone)]
 struct World {
     now: Timestamp,
-    store: Single,
+    store: SingleEntry,
     player: Player,
     model: Model,
 }
@@ -23,19 +23,19 @@ impl World {
     fn new(policy: &Policy) -> Self {
         Self {
             now: Timestamp::from_micros(1_000_001),
-            store: Single::default(),
+            store: SingleEntry::default(),
             player: Player::new(policy, "subject"),
             model: Model::new(policy),
         }
     }
 
     /// Does one thing on the core and on the model, and compares everything that can be seen.
-    fn step(&mut self, did: &Did) {
+    fn step(&mut self, action: &Action) {
         let run = &mut self.store.runner();
-        let answer = self.player.play(self.now, did, run);
+        let reply = self.player.play(self.now, action, run);
         let standings = self.player.standings(self.now, run).expect("a standing can be told");
-        assert_eq!(answer, self.model.apply(self.now, did), "{did:?} at {:?}", self.now);
-        assert_eq!(standings, self.model.standings(self.now), "{did:?} at {:?}", self.now);
+        assert_eq!(reply, self.model.apply(self.now, action), "{action:?} at {:?}", self.now);
+        assert_eq!(standings, self.model.standings(self.now), "{action:?} at {:?}", self.now);
     }
 }
 
@@ -44,16 +44,16 @@ fn explore(world: &World, unit: &str, left: usize) -> usize {
     if left == 0 {
         return 1;
     }
-    let ask = |cost| Did::Acquire { costs: Costs::new().with(unit, cost), id: None };
+    let ask = |cost| Action::Acquire { costs: Costs::new().with(unit, cost), id: None };
     let mut count = 1;
-    for did in [ask(1), ask(2), Did::Release { permit: 0 }, Did::Release { permit: 1 }] {
+    for action in [ask(1), ask(2), Action::Release { permit: 0 }, Action::Release { permit: 1 }] {
         let mut next = world.clone();
-        next.step(&did);
+        next.step(&action);
         count += explore(&next, unit, left - 1);
     }
     let mut later = world.clone();
     later.now = later.now + Span::from_micros(1);
-    later.step(&Did::Look);
+    later.step(&Action::Standing);
     count + explore(&later, unit, left - 1)
 }
 

@@ -1,12 +1,12 @@
 //! Goal: giving back never makes room twice.
 //! Method: the traps that were thought of or found, each as the shortest story that falls into it.
 
+use tollgate_conformance::script::{DenialSummary, Reply};
 use tollgate_core::{
     Ask, CalendarWindow, Concurrency, Costs, Entry, ErrorKind, Grant, Known, Limit, Period, Permit,
     Policy, Refusal, RollingWindow, Span, TokenBucket, Verdict, Wait, commit, decide, release,
     standings,
 };
-use tollgate_testing::script::{Answer, Refused};
 
 use crate::desk::{Desk, at, one, policy};
 
@@ -16,7 +16,7 @@ fn taking_10_waiting_10_taking_10_and_releasing_the_first_leaves_no_room() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
     let first = desk.admitted(at(0), 10);
     desk.admitted(at(10), 10);
-    assert_eq!(desk.release(at(10), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(10), first), Reply::Settled(true));
     assert_eq!(desk.denied(at(10), 10).until, Some(at(20)));
 }
 
@@ -24,7 +24,7 @@ fn taking_10_waiting_10_taking_10_and_releasing_the_first_leaves_no_room() {
 fn a_bucket_gets_back_what_time_has_not_given_back_already() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
     let permit = desk.admitted(at(0), 10);
-    assert_eq!(desk.settle(at(3), permit, 1), Answer::Settled(true));
+    assert_eq!(desk.settle(at(3), permit, 1), Reply::Settled(true));
     // Had 1 been charged, nothing would be used after 3 s.
     assert_eq!(desk.used(at(3)), 0);
 }
@@ -35,13 +35,13 @@ fn a_slow_call_gets_back_what_it_did_not_use() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(10).burst(100)));
     desk.admitted(at(0), 80);
     let last = desk.admitted(at(0), 20);
-    assert_eq!(desk.release(at(2), last), Answer::Settled(true));
+    assert_eq!(desk.release(at(2), last), Reply::Settled(true));
     assert_eq!(desk.used(at(2)), 60);
 
     let mut desk = Desk::new(&one(TokenBucket::per_second(10).burst(100)));
     desk.admitted(at(0), 50);
     let estimate = desk.admitted(at(0), 50);
-    assert_eq!(desk.settle(at(3), estimate, 20), Answer::Settled(true));
+    assert_eq!(desk.settle(at(3), estimate, 20), Reply::Settled(true));
     assert_eq!(desk.used(at(3)), 40);
 }
 
@@ -56,7 +56,7 @@ fn taking_and_giving_back_below_the_limit_is_never_refused() {
         held.push_back(desk.admitted(now, 2));
         if held.len() == 4 {
             let oldest = held.pop_front().expect("four are held");
-            assert_eq!(desk.release(now, oldest), Answer::Settled(true));
+            assert_eq!(desk.release(now, oldest), Reply::Settled(true));
         }
     }
     assert_eq!(desk.used(at(5)), 96);
@@ -69,9 +69,9 @@ fn two_releases_do_not_give_back_the_same_room() {
     let (first, second) = (desk.admitted(at(0), 10), desk.admitted(at(0), 10));
     // 10 s later 10 are used; whichever is released, the other has made room by time.
     desk.admitted(at(10), 10);
-    assert_eq!(desk.release(at(10), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(10), first), Reply::Settled(true));
     assert_eq!(desk.used(at(10)), 10);
-    assert_eq!(desk.release(at(10), second), Answer::Settled(true));
+    assert_eq!(desk.release(at(10), second), Reply::Settled(true));
     assert_eq!(desk.used(at(10)), 10);
 }
 
@@ -79,10 +79,10 @@ fn two_releases_do_not_give_back_the_same_room() {
 fn an_interval_bucket_gets_nothing_back_once_its_boundary_has_passed() {
     let mut desk = Desk::new(&one(TokenBucket::per_minute(5).at_boundaries()));
     let (first, second) = (desk.admitted(at(0), 2), desk.admitted(at(0), 3));
-    assert_eq!(desk.release(at(59), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(59), first), Reply::Settled(true));
     assert_eq!(desk.used(at(59)), 3);
     desk.admitted(at(60), 5);
-    assert_eq!(desk.release(at(60), second), Answer::Settled(true));
+    assert_eq!(desk.release(at(60), second), Reply::Settled(true));
     assert_eq!(desk.used(at(60)), 5);
 }
 
@@ -96,7 +96,7 @@ fn releasing_what_has_left_a_rolling_window_frees_nothing_of_what_came_later() {
         let mut desk = Desk::new(&one(rule));
         let first = desk.admitted(at(0), 5);
         desk.admitted(at(11), 5);
-        assert_eq!(desk.release(at(12), first), Answer::Settled(true));
+        assert_eq!(desk.release(at(12), first), Reply::Settled(true));
         assert_eq!(desk.used(at(12)), 5, "{rule:?}");
     }
 }
@@ -106,7 +106,7 @@ fn a_calendar_window_gets_nothing_back_for_the_one_before() {
     let mut desk = Desk::new(&one(CalendarWindow::new(5, Period::Minute)));
     let first = desk.admitted(at(59), 5);
     desk.admitted(at(60), 5);
-    assert_eq!(desk.release(at(61), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(61), first), Reply::Settled(true));
     assert_eq!(desk.used(at(61)), 5);
 }
 
@@ -117,7 +117,7 @@ fn a_bucket_that_became_slower_does_not_give_back_what_its_old_rate_gave() {
     let first = desk.admitted(at(0), 10);
     desk.admitted(at(1), 10);
     desk.change(&one(TokenBucket::per(1, Span::from_secs(10)).burst(10)));
-    assert_eq!(desk.release(at(1), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(1), first), Reply::Settled(true));
     assert_eq!(desk.used(at(1)), 10);
     // The first ask writes the new numbers; releasing comes after it as well as before it.
     let mut desk = Desk::new(&one(TokenBucket::per_second(10)));
@@ -125,7 +125,7 @@ fn a_bucket_that_became_slower_does_not_give_back_what_its_old_rate_gave() {
     desk.admitted(at(1), 9);
     desk.change(&one(TokenBucket::per(1, Span::from_secs(10)).burst(10)));
     desk.admitted(at(1), 1);
-    assert_eq!(desk.release(at(1), first), Answer::Settled(true));
+    assert_eq!(desk.release(at(1), first), Reply::Settled(true));
     assert_eq!(desk.used(at(1)), 10);
 }
 
@@ -140,7 +140,7 @@ fn a_window_that_became_coarser_or_longer_keeps_its_younger_charges() {
         desk.change(&one(rule));
         desk.admitted(at(12), 5);
         let used = desk.used(at(12));
-        assert_eq!(desk.release(at(12), first), Answer::Settled(true));
+        assert_eq!(desk.release(at(12), first), Reply::Settled(true));
         assert!(5 <= desk.used(at(12)) && desk.used(at(12)) <= used, "{rule:?}");
         assert_eq!(desk.used(first_has_left), 5, "the second is still whole: {rule:?}");
     }
@@ -166,7 +166,7 @@ fn a_change_of_the_limit_alone_keeps_what_can_be_given_back() {
         let permit = desk.admitted(at(0), 10);
         desk.change(&after);
         desk.admitted(at(0), 10);
-        assert_eq!(desk.release(at(0), permit), Answer::Settled(true));
+        assert_eq!(desk.release(at(0), permit), Reply::Settled(true));
         assert_eq!(desk.used(at(0)), 10, "{after:?}");
     }
 }
@@ -181,7 +181,7 @@ fn a_permit_that_lost_one_of_its_slots_cannot_be_renewed() {
     let first = desk.admitted(at(0), 1);
     desk.admitted(at(11), 1);
     let before = desk.entry();
-    assert_eq!(desk.renew(at(12), first), Answer::Failed(ErrorKind::Expired));
+    assert_eq!(desk.renew(at(12), first), Reply::Failed(ErrorKind::Expired));
     assert_eq!(desk.entry(), before);
 }
 
@@ -191,12 +191,12 @@ fn a_settled_permit_that_is_too_old_is_expired_whatever_else_happened() {
     for busy in [true, false] {
         let mut desk = Desk::new(&one(TokenBucket::per_second(10)));
         let permit = desk.admitted(at(0), 1);
-        assert_eq!(desk.release(at(1), permit), Answer::Settled(true));
-        assert_eq!(desk.release(at(3_599), permit), Answer::Settled(false));
+        assert_eq!(desk.release(at(1), permit), Reply::Settled(true));
+        assert_eq!(desk.release(at(3_599), permit), Reply::Settled(false));
         if busy {
             desk.admitted(at(4_000), 1);
         }
-        assert_eq!(desk.release(at(4_000), permit), Answer::Failed(ErrorKind::Expired), "{busy}");
+        assert_eq!(desk.release(at(4_000), permit), Reply::Failed(ErrorKind::Expired), "{busy}");
     }
 }
 
@@ -204,8 +204,8 @@ fn a_settled_permit_that_is_too_old_is_expired_whatever_else_happened() {
 fn settling_for_more_is_charged_and_may_go_below_zero() {
     let mut desk = Desk::new(&one(TokenBucket::per_second(1).burst(10)));
     let permit = desk.admitted(at(0), 10);
-    assert_eq!(desk.settle(at(0), permit, 15), Answer::Settled(true));
-    let refused = Refused { limit: "only".to_owned(), until: Some(at(6)) };
+    assert_eq!(desk.settle(at(0), permit, 15), Reply::Settled(true));
+    let refused = DenialSummary { limit: "only".to_owned(), until: Some(at(6)) };
     assert_eq!(desk.denied(at(0), 1), refused);
 }
 

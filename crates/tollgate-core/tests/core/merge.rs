@@ -4,23 +4,23 @@
 use proptest::prelude::{
     Strategy, TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
+use tollgate_conformance::generate::{self, Move};
+use tollgate_conformance::script::{Action, Player, Reply, SingleEntry};
 use tollgate_core::{
     Ask, Concurrency, Costs, Entry, Known, Policy, Rule, Span, Timestamp, TokenBucket, Verdict,
     Wait, decide, standings,
 };
-use tollgate_testing::generate::{self, Move};
-use tollgate_testing::script::{Answer, Did, Player, Single};
 
 use crate::desk::{at, one};
 
 /// The entry after `moves`, who has its permits, and when that was.
 fn play(policy: &Policy, start: Timestamp, moves: &[Move]) -> (Entry, Player, Timestamp) {
-    let (mut store, mut player) = (Single::default(), Player::new(policy, "subject"));
+    let (mut store, mut player) = (SingleEntry::default(), Player::new(policy, "subject"));
     let (mut now, mut promised) = (start, None);
     for step in moves {
         now = step.pace.from(now, promised);
-        let did = step.resolve(policy, now, player.permits(), &[]);
-        if let Answer::Denied(refused) = player.play(now, &did, &mut store.runner()) {
+        let action = step.resolve(policy, now, player.permits(), &[]);
+        if let Reply::Denied(refused) = player.play(now, &action, &mut store.runner()) {
             promised = refused.until;
         }
     }
@@ -108,11 +108,11 @@ proptest! {
             let counted = standings.filter(|(_, limit)| !matches!(limit.rule(), Rule::Concurrency(_)));
             counted.map(|(standing, _)| standing.used).collect()
         };
-        let (before, mut store) = (used(&merged), Single::default());
+        let (before, mut store) = (used(&merged), SingleEntry::default());
         store.entry = Some(merged);
         for mut player in [mine, theirs] {
             for permit in 0..player.permits() {
-                player.play(now, &Did::Release { permit }, &mut store.runner());
+                player.play(now, &Action::Release { permit }, &mut store.runner());
             }
         }
         let after = store.entry.map(|entry| used(&entry)).unwrap_or_default();
@@ -155,30 +155,30 @@ fn permits_of_a_merged_entry_charge_extra_cost_and_free_their_slots() {
     let bucket = one(TokenBucket::per_minute(10));
     let mut player = Player::new(&bucket, "subject");
     let acquire =
-        |unit: &str, cost| Did::Acquire { costs: Costs::new().with(unit, cost), id: None };
-    let mut store = Single::default();
+        |unit: &str, cost| Action::Acquire { costs: Costs::new().with(unit, cost), id: None };
+    let mut store = SingleEntry::default();
     player.play(at(0), &acquire("requests", 4), &mut store.runner());
     let other = Entry::used_up(&bucket, at(0) - Span::from_secs(30));
     store.entry = store.entry.map(|entry| entry.strictest(&other));
-    let used = |store: &Single| standings(store.entry.as_ref().unwrap(), at(0))[0].used;
+    let used = |store: &SingleEntry| standings(store.entry.as_ref().unwrap(), at(0))[0].used;
     assert_eq!(used(&store), 5);
     let actual = Costs::new().with("requests", 6);
     for settled in [true, false] {
-        let did = Did::Settle { permit: 0, actual: actual.clone() };
-        assert_eq!(player.play(at(0), &did, &mut store.runner()), Answer::Settled(settled));
+        let action = Action::Settle { permit: 0, actual: actual.clone() };
+        assert_eq!(player.play(at(0), &action, &mut store.runner()), Reply::Settled(settled));
         assert_eq!(used(&store), 7);
     }
 
     let slots = one(Concurrency::new(3, Span::from_mins(1)));
     let (mut mine, mut theirs) = (Player::new(&slots, "subject"), Player::new(&slots, "subject"));
-    let (mut store, mut other) = (Single::default(), Single::default());
+    let (mut store, mut other) = (SingleEntry::default(), SingleEntry::default());
     mine.play(at(0), &acquire("jobs", 1), &mut store.runner());
     theirs.play(at(1), &acquire("jobs", 1), &mut other.runner());
     store.entry = store.entry.map(|entry| entry.strictest(&other.entry.unwrap()));
-    let held = |store: &Single| standings(store.entry.as_ref().unwrap(), at(2))[0].used;
+    let held = |store: &SingleEntry| standings(store.entry.as_ref().unwrap(), at(2))[0].used;
     assert_eq!(held(&store), 2, "each holds its own");
     for (mut player, left) in [(mine, 1), (theirs, 0)] {
-        player.play(at(2), &Did::Release { permit: 0 }, &mut store.runner());
+        player.play(at(2), &Action::Release { permit: 0 }, &mut store.runner());
         assert_eq!(held(&store), left);
     }
 }

@@ -19,7 +19,7 @@ fn acquire(entry: &mut Entry, policy: &Policy, now: Timestamp, cost: u64) -> Per
 fn permit_of(outcome: Outcome) -> Option<Permit> {
     match outcome {
         Outcome::Permitted(permit) => Some(permit),
-        Outcome::Decided(decision) => decision.permit(),
+        Outcome::Decided(decision) => decision.into_permit(),
         _ => None,
     }
 }
@@ -42,7 +42,7 @@ fn a_bucket_gives_back_what_has_not_refilled_since_the_charge() {
         apply_older(&operation, &mut entry, Known::New, at(3)),
     ];
     for settled in settled {
-        assert_eq!(settled.expect("it settles").outcome, Outcome::Settled(true));
+        assert_eq!(settled.expect("it settles").outcome, Outcome::Changed(true));
     }
     assert_eq!(used(&newer, at(3)), 30, "70 less 40");
     assert_eq!(used(&entry, at(3)), 60, "30 of the 40 have refilled");
@@ -62,7 +62,7 @@ fn a_large_window_keeps_an_exact_log() {
     assert!(entry.policy().has_shape_of(exact) && permit.policy().has_shape_of(exact));
     let given = Permit::new(&policy, "p7", *permit.charged().amounts, *permit.grant());
     let applied = apply_older(&Operation::Release(&given), &mut entry, Known::New, at(2));
-    assert_eq!(applied.expect("it is released").outcome, Outcome::Settled(true));
+    assert_eq!(applied.expect("it is released").outcome, Outcome::Changed(true));
     assert_eq!((used(&entry, at(59)), used(&entry, at(60))), (5, 0));
 }
 

@@ -5,10 +5,10 @@
 use proptest::prelude::{
     ProptestConfig, TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
+use tollgate_conformance::checkers;
+use tollgate_conformance::generate::{self, Move};
+use tollgate_conformance::script::{Action, Player, Record, Reply, SingleEntry};
 use tollgate_core::{Policy, Timestamp};
-use tollgate_testing::checkers;
-use tollgate_testing::generate::{self, Move};
-use tollgate_testing::script::{Answer, Did, Player, Record, Single};
 
 use crate::desk::just_before;
 
@@ -17,7 +17,7 @@ fn recorded(
     start: Timestamp,
     moves: &[Move],
 ) -> Result<Vec<Record>, TestCaseError> {
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     generate::record(policy, start, moves, &mut store.runner()).map_err(TestCaseError::fail)
 }
 
@@ -26,22 +26,22 @@ fn every_ask(
     policy: &Policy,
     start: Timestamp,
     moves: &[Move],
-    look: impl Fn(&Single, &Single, &Player, &Record) -> Result<(), TestCaseError>,
+    look: impl Fn(&SingleEntry, &SingleEntry, &Player, &Record) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     let mut player = Player::new(policy, "subject");
     let mut history: Vec<Record> = Vec::new();
     let (mut now, mut promised) = (start, None);
     for step in moves {
         now = step.pace.from(now, promised);
-        let did = step.resolve(policy, now, player.permits(), &history);
+        let action = step.resolve(policy, now, player.permits(), &history);
         let before = store.clone();
-        let answer = player.play(now, &did, &mut store.runner());
-        if let Answer::Denied(refused) = &answer {
+        let reply = player.play(now, &action, &mut store.runner());
+        if let Reply::Denied(refused) = &reply {
             promised = refused.until;
         }
-        let record = Record { now, did, answer, before: Vec::new(), after: Vec::new() };
-        if let Did::Acquire { .. } = record.did {
+        let record = Record { now, action, reply, before: Vec::new(), after: Vec::new() };
+        if let Action::Acquire { .. } = record.action {
             look(&before, &store, &player, &record)?;
         }
         history.push(record);
@@ -91,8 +91,8 @@ proptest! {
         moves in generate::moves(40),
     ) {
         every_ask(&policy, start, &moves, |before, after, _, record| {
-            if !matches!(record.answer, Answer::Admitted(_)) {
-                prop_assert_eq!(before, after, "{:?} at {}", record.did, record.now);
+            if !matches!(record.reply, Reply::Admitted(_)) {
+                prop_assert_eq!(before, after, "{:?} at {}", record.action, record.now);
             }
             Ok(())
         })?;
@@ -106,20 +106,20 @@ proptest! {
         moves in generate::moves(40),
     ) {
         every_ask(&policy, start, &moves, |_, after, player, record| {
-            let Answer::Denied(refused) = &record.answer else { return Ok(()) };
+            let Reply::Denied(refused) = &record.reply else { return Ok(()) };
             let Some(until) = refused.until else { return Ok(()) };
             prop_assert!(record.now < until);
             let again = |now| {
                 let (mut store, mut player) = (after.clone(), player.clone());
-                player.play(now, &record.did, &mut store.runner())
+                player.play(now, &record.action, &mut store.runner())
             };
             let before = again(just_before(until));
             prop_assert!(
-                matches!(&before, Answer::Denied(still) if still.until == Some(until)),
+                matches!(&before, Reply::Denied(still) if still.until == Some(until)),
                 "just before {}: {:?}", until, before
             );
             let at = again(until);
-            prop_assert!(matches!(at, Answer::Admitted(_)), "at {}: {:?}", until, at);
+            prop_assert!(matches!(at, Reply::Admitted(_)), "at {}: {:?}", until, at);
             Ok(())
         })?;
     }

@@ -1,9 +1,9 @@
 //! The scenarios of the requirements that the core alone carries, number by number.
 
+use tollgate_conformance::script::{Action, Reply};
 use tollgate_core::{
     CalendarWindow, Costs, Headroom, Limit, Period, RollingWindow, Span, TokenBucket,
 };
-use tollgate_testing::script::{Answer, Did};
 
 use crate::desk::{Desk, at, just_before, one, policy};
 
@@ -33,14 +33,14 @@ fn r000_4_a_minute_brings_the_whole_allocation_once_and_on_the_boundary() {
         Limit::new("tpm", "tokens", TokenBucket::per_minute(250_000).at_boundaries()),
     ]));
     let costs = Costs::new().with("requests", 5).with("tokens", 250_000);
-    let everything = Did::Acquire { costs, id: None };
-    assert!(matches!(desk.play(at(59), &everything), Answer::Admitted(_)));
-    assert!(matches!(desk.play(just_before(at(60)), &everything), Answer::Denied(_)));
-    assert!(matches!(desk.play(at(60), &everything), Answer::Admitted(_)));
+    let everything = Action::Acquire { costs, id: None };
+    assert!(matches!(desk.play(at(59), &everything), Reply::Admitted(_)));
+    assert!(matches!(desk.play(just_before(at(60)), &everything), Reply::Denied(_)));
+    assert!(matches!(desk.play(at(60), &everything), Reply::Admitted(_)));
     // Asking again and again within the minute credits nothing more.
     for second in 60..120 {
         assert_eq!(desk.standing(at(second)).remaining, 0);
-        assert!(matches!(desk.play(at(second), &everything), Answer::Denied(_)));
+        assert!(matches!(desk.play(at(second), &everything), Reply::Denied(_)));
         assert_eq!(desk.standing(at(second)).refilled_at, Some(at(60)));
     }
     assert_eq!(desk.standing(at(120)).remaining, 5);
@@ -117,7 +117,7 @@ fn r004_3_a_request_leaves_the_window_24_hours_after_its_own_time() {
 fn r004_2_the_nth_newest_decides_when_a_place_is_free() {
     let mut desk = five_a_day();
     for second in 0..8 {
-        desk.play(at(second), &Did::Charge { costs: Costs::new(), id: None });
+        desk.play(at(second), &Action::Charge { costs: Costs::new(), id: None });
     }
     // Of eight, the fifth newest is number 3.
     assert_eq!(desk.denied(at(10), 1).until, Some(at(86_400 + 3)));
@@ -135,7 +135,7 @@ fn r004_7_looking_at_the_quota_consumes_nothing() {
         assert_eq!(desk.standing(at(1)).remaining, 5 - used);
         assert_eq!(desk.entry(), entry);
     }
-    desk.play(at(2), &Did::Charge { costs: Costs::new(), id: None });
+    desk.play(at(2), &Action::Charge { costs: Costs::new(), id: None });
     assert_eq!(desk.standing(at(2)).remaining, 0, "six of five are used, and none remains");
 }
 

@@ -1,11 +1,11 @@
 //! One instance's share of a policy: every rule, to the strict side, and used up to begin with.
 
 use proptest::prelude::*;
+use tollgate_conformance::generate;
 use tollgate_core::{
     Ask, CalendarWindow, Concurrency, Entry, Headroom, Known, Limit, Operation, Outcome, Period,
     Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket, apply,
 };
-use tollgate_testing::generate;
 
 use crate::desk::{at, just_before, one, policy};
 

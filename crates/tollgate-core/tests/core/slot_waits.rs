@@ -1,12 +1,12 @@
 //! Goal: a wait for slots is an estimate between two certain instants, and says so.
 //! Method: small stories with every number worked out; `behind` checks the two instants on random ones.
 
+use tollgate_conformance::script::SingleEntry;
 use tollgate_core::bounds::{SLOT_WAIT_DEFAULT, SLOT_WAIT_MIN};
 use tollgate_core::{
     Ask, Concurrency, Costs, Decision, Denial, Limit, Operation, Outcome, Policy, RollingWindow,
     Span, Timestamp, TokenBucket, Wait,
 };
-use tollgate_testing::script::Single;
 
 use crate::desk::{at, policy};
 
@@ -20,15 +20,15 @@ fn job(policy: &Policy, slots: u64) -> Ask<'_> {
     Ask::new(policy, "subject").cost("jobs", slots)
 }
 
-fn decided(store: &mut Single, now: Timestamp, ask: &Ask<'_>) -> Decision {
+fn decided(store: &mut SingleEntry, now: Timestamp, ask: &Ask<'_>) -> Decision {
     match store.run(now, &Operation::Acquire(ask)) {
         Ok(Outcome::Decided(decision)) => decision,
         other => unreachable!("{other:?}"),
     }
 }
 
-fn denied(store: &mut Single, now: Timestamp, ask: &Ask<'_>) -> Denial {
-    decided(store, now, ask).denial().expect("no room")
+fn denied(store: &mut SingleEntry, now: Timestamp, ask: &Ask<'_>) -> Denial {
+    decided(store, now, ask).into_denial().expect("no room")
 }
 
 /// The wait if slots are held for `mean`.
@@ -41,7 +41,7 @@ fn estimated(denial: &Denial, mean: Span) -> Option<Span> {
 #[test]
 fn a_wait_for_a_slot_is_an_estimate_beside_the_expiry() {
     let policy = policy([slots(1, TTL)]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     assert!(decided(&mut store, at(0), &job(&policy, 1)).is_admitted());
     let denial = denied(&mut store, at(2), &job(&policy, 1));
     assert!(denial.is_estimated());
@@ -65,7 +65,7 @@ fn the_estimate_counts_the_slots_that_must_be_released() {
     let policy = policy([slots(10, TTL)]);
     let mean = Span::from_secs(10);
     for (held, asked, wait) in [(10, 1, 1_000), (10, 3, 3_000), (8, 4, 5_000), (4, 7, 10_000)] {
-        let mut store = Single::default();
+        let mut store = SingleEntry::default();
         assert!(decided(&mut store, at(0), &job(&policy, held)).is_admitted());
         let denial = denied(&mut store, at(1), &job(&policy, asked));
         assert_eq!(estimated(&denial, mean), Some(Span::from_millis(wait)), "{held} {asked}");
@@ -75,7 +75,7 @@ fn the_estimate_counts_the_slots_that_must_be_released() {
 #[test]
 fn those_ahead_take_slots_first() {
     let policy = policy([slots(2, TTL)]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     let one = policy.amounts(&Costs::new().with("jobs", 1)).unwrap();
     let never = policy.amounts(&Costs::new().with("jobs", 3)).unwrap();
     let last = job(&policy, 1).behind(vec![one, never, one, one]);
@@ -99,7 +99,7 @@ fn an_estimate_is_never_below_the_wait_of_another_limit() {
         Limit::new("rate", "requests", RollingWindow::new(1, Span::from_secs(10))),
         slots(1, TTL),
     ]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     let ask = job(&policy, 1).cost("requests", 1);
     assert!(decided(&mut store, at(0), &ask).is_admitted());
     let denial = denied(&mut store, at(0), &ask);
@@ -121,7 +121,7 @@ fn a_wait_that_does_not_depend_on_holders_is_exact() {
         Limit::new("rate", "requests", RollingWindow::new(1, Span::from_hours(1))),
         slots(1, TTL),
     ]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     let ask = job(&policy, 1).cost("requests", 1);
     assert!(decided(&mut store, at(0), &ask).is_admitted());
     let denial = denied(&mut store, at(0), &ask);
@@ -133,7 +133,7 @@ fn a_wait_that_does_not_depend_on_holders_is_exact() {
     let jobs_only = job(&policy, 1).cost("requests", 0);
     let until = at(400);
     let close = Operation::Close { policy: &policy, subject: "subject", limit: "slots", until };
-    assert!(matches!(store.run(at(0), &close), Ok(Outcome::Done(true))));
+    assert!(matches!(store.run(at(0), &close), Ok(Outcome::Changed(true))));
     let denial = denied(&mut store, at(0), &jobs_only);
     assert_eq!((denial.reset_at(), denial.is_estimated()), (Some(until), false));
 }
@@ -145,7 +145,7 @@ fn the_longest_of_several_estimates_counts() {
         slots(1, TTL),
         Limit::new("gpus", "jobs", Concurrency::new(1, Span::from_mins(1))),
     ]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     assert!(decided(&mut store, at(0), &job(&policy, 1)).is_admitted());
     let mut denial = denied(&mut store, at(0), &job(&policy, 1));
     denial.estimate(|limit| Some(Span::from_secs(if limit == "gpus" { 9 } else { 2 })));
@@ -156,7 +156,7 @@ fn the_longest_of_several_estimates_counts() {
 #[test]
 fn an_ask_behind_a_larger_one_counts_those_ahead() {
     let policy = policy([Limit::new("rate", "jobs", TokenBucket::per_second(1).burst(50))]);
-    let mut store = Single::default();
+    let mut store = SingleEntry::default();
     assert!(decided(&mut store, at(0), &job(&policy, 1)).is_admitted());
     let large = policy.amounts(&Costs::new().with("jobs", 50)).unwrap();
     let denial = denied(&mut store, at(0), &job(&policy, 1).behind(vec![large]));

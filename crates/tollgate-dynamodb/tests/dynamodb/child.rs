@@ -4,14 +4,15 @@ use std::io::{BufRead, BufReader};
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 
-use tollgate::edge::environment;
+use tollgate::clock::SystemClock;
+use tollgate::internal::edge::environment;
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, CalendarWindow, Concurrency, Gate, Limit, Period, Policy, RollingWindow, Rule, Span,
-    SystemClock, TokenBucket,
+    Ask, CalendarWindow, Concurrency, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_dynamodb::{DynamoDb, Options};
 
-use crate::{Desk, connect, options, remaining};
+use crate::{TestTable, connect, options, remaining};
 
 const JOB: &str = "TOLLGATE_TEST_JOB";
 const ENDPOINT: &str = "TOLLGATE_TEST_ENDPOINT";
@@ -67,10 +68,10 @@ fn run_as_a_child() {
             "Acquire" => acquire_all(&endpoint).await,
             "NoCredentials" => {
                 let options = Options::new("tollgate").region("eu-central-1").endpoint(endpoint);
-                println!("said {}", DynamoDb::connect(options).await.unwrap_err());
+                println!("said {}", DynamoDb::open(options).await.unwrap_err());
             }
             "NoRegion" => {
-                println!("said {}", DynamoDb::connect(Options::new("tollgate")).await.unwrap_err());
+                println!("said {}", DynamoDb::open(Options::new("tollgate")).await.unwrap_err());
             }
             other => panic!("no job {other:?}"),
         }
@@ -125,22 +126,22 @@ async fn acquire_all(endpoint: &str) {
 #[test]
 fn many_processes_admit_exactly_the_limit() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    many_processes(&runtime, &runtime.block_on(Desk::new()));
+    many_processes(&runtime, &runtime.block_on(TestTable::new()));
 }
 
 /// The same on another implementation of the service.
 #[test]
 fn many_processes_admit_exactly_the_limit_on_ministack() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    many_processes(&runtime, &runtime.block_on(Desk::second()));
+    many_processes(&runtime, &runtime.block_on(TestTable::second()));
 }
 
-fn many_processes(runtime: &tokio::runtime::Runtime, desk: &Desk) {
-    let endpoint = desk.server.endpoint();
+fn many_processes(runtime: &tokio::runtime::Runtime, table: &TestTable) {
+    let endpoint = table.server.endpoint();
     let children: Vec<Child> =
         (0..PROCESSES).map(|_| Child::start(Job::Acquire, &endpoint)).collect();
     let said: Vec<String> = children.into_iter().flat_map(Child::finish).collect();
-    let counts = desk.server.proxy().counts();
+    let counts = table.server.proxy().counts();
     for policy in policies() {
         let of = |line: &&String| line.split(' ').next() == Some(policy.name());
         let lines: Vec<&String> = said.iter().filter(of).collect();

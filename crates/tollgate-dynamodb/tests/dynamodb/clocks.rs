@@ -2,21 +2,22 @@
 
 use std::sync::{Arc, Mutex};
 
+use tollgate::clock::ManualClock;
+use tollgate::observe::{Event, Observer};
 use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
 use tollgate::{
-    Ask, Atomic, Clock, Concurrency, Decision, Event, Gate, ManualClock, Observer, Policy,
-    RollingWindow, Span, Timestamp, TokenBucket,
+    Ask, Clock, Concurrency, Decision, GateExt, Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
 use tollgate_dynamodb::DynamoDb;
-use tollgate_testing::servers::dynamodb::Misbehaviour;
+use tollgate_testkit::servers::dynamodb::Misbehaviour;
 
-use crate::{Desk, Dynamo, MINUTE, admit, coarse, connect, deny, options, remaining, single};
+use crate::{Dynamo, MINUTE, TestTable, admit, coarse, connect, deny, options, remaining, single};
 
 const HOUR: Span = Span::from_hours(1);
 
 /// Brokers whose clocks may be set, on a service that knows the true time.
 struct Fleet {
-    desk: Desk,
+    table: TestTable,
     truth: ManualClock,
     mended: Arc<Mended>,
 }
@@ -37,7 +38,7 @@ impl Observer for Mended {
 impl Fleet {
     async fn new() -> Self {
         let truth = ManualClock::at("2026-11-15T08:30:00Z".parse().unwrap());
-        let fleet = Self { desk: Desk::new().await, truth, mended: Arc::default() };
+        let fleet = Self { table: TestTable::new().await, truth, mended: Arc::default() };
         fleet.date();
         fleet
     }
@@ -47,7 +48,7 @@ impl Fleet {
         let micros = i64::try_from(self.truth.now().as_micros()).unwrap();
         let now = jiff::Timestamp::from_microsecond(micros).unwrap();
         let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        self.desk.server.proxy().date_replies(Some(date));
+        self.table.server.proxy().date_replies(Some(date));
     }
 
     /// Lets time pass everywhere.
@@ -61,7 +62,7 @@ impl Fleet {
     /// A broker and its clock, which is right.
     async fn broker(&self) -> (Dynamo, ManualClock) {
         let clock = ManualClock::at(self.truth.now());
-        let options = options(&self.desk.server.endpoint(), Arc::new(clock.clone()));
+        let options = options(&self.table.server.endpoint(), Arc::new(clock.clone()));
         let observer = Arc::clone(&self.mended) as Arc<dyn Observer>;
         (connect(options.observer(observer)).await, clock)
     }
@@ -132,7 +133,7 @@ async fn a_machine_that_resumes_behind_is_right_before_and_after_ntp() {
     clock.step(fleet.truth.now());
     admitted += fleet.drain(&resumed, &policy).await + fleet.drain(&right, &policy).await;
     assert_eq!(admitted, 20);
-    assert_eq!(resumed.store().clock_offset_micros(), 0);
+    assert_eq!(resumed.clock_offset_micros(), 0);
     fleet.pass(Span::from_secs(66), &[&clock, &other]);
     assert_eq!(fleet.drain(&right, &policy).await, 20);
 }
@@ -142,8 +143,8 @@ async fn a_machine_that_resumes_behind_is_right_before_and_after_ntp() {
 async fn the_first_decision_waits_for_the_time_of_the_service() {
     let fleet = Fleet::new().await;
     let clock = ManualClock::at(fleet.truth.now() + HOUR);
-    let options = options(&fleet.desk.server.endpoint(), Arc::new(clock));
-    let gate = Atomic::new(DynamoDb::new(options).await.unwrap());
+    let options = options(&fleet.table.server.endpoint(), Arc::new(clock));
+    let gate = DynamoDb::new(options).await.unwrap();
     let permit = admit(&gate, &Ask::new(&coarse(5), "s")).await;
     assert!(permit.grant().at.since(fleet.truth.now()) < Span::from_secs(2));
 }
@@ -155,12 +156,12 @@ async fn without_evidence_nothing_is_decided() {
     let (gate, clock) = fleet.broker().await;
     let policy = coarse(5);
     clock.step(clock.now() + HOUR);
-    fleet.desk.server.proxy().always(Some(("GetItem", Misbehaviour::DropReply)));
-    fleet.desk.server.proxy().reset_counts();
+    fleet.table.server.proxy().always(Some(("GetItem", Misbehaviour::DropReply)));
+    fleet.table.server.proxy().reset_counts();
     let error = gate.acquire(&Ask::new(&policy, "s")).await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
-    assert_eq!(fleet.desk.server.proxy().counts().of("UpdateItem"), 0);
-    fleet.desk.server.proxy().always(None);
+    assert_eq!(fleet.table.server.proxy().counts().count("UpdateItem"), 0);
+    fleet.table.server.proxy().always(None);
     admit(&gate, &Ask::new(&policy, "s")).await;
 }
 
@@ -173,7 +174,7 @@ async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
         let unit = policy.units().next().unwrap();
         let ask = Ask::new(&policy, "s").cost(unit, 1);
         let ahead = ManualClock::at(fleet.truth.now() + HOUR);
-        let old = options(&fleet.desk.server.endpoint(), Arc::new(ahead)).skew_max(None);
+        let old = options(&fleet.table.server.endpoint(), Arc::new(ahead)).skew_max(None);
         admit(&connect(old).await, &ask).await;
         let (gate, clock) = fleet.broker().await;
         let (other, second) = fleet.broker().await;
@@ -191,14 +192,14 @@ async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
 /// A clock that is off is noticed before the first decision, and made up for.
 #[tokio::test]
 async fn a_clock_that_is_off_at_the_start_is_corrected() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let date: Timestamp = "2026-11-15T08:30:00Z".parse().unwrap();
     let dated = Misbehaviour::Date("Sun, 15 Nov 2026 08:30:00 GMT".to_owned());
     let clock = ManualClock::at(date + Span::from_hours(1));
-    desk.server.proxy().next("GetItem", 1, &dated);
-    let gate = connect(options(&desk.server.endpoint(), Arc::new(clock))).await;
-    assert_eq!(gate.store().clock_offset_micros(), -3_599_500_000);
-    desk.server.proxy().next("UpdateItem", 1, &dated);
+    table.server.proxy().next("GetItem", 1, &dated);
+    let gate = connect(options(&table.server.endpoint(), Arc::new(clock))).await;
+    assert_eq!(gate.clock_offset_micros(), -3_599_500_000);
+    table.server.proxy().next("UpdateItem", 1, &dated);
     let permit = admit(&gate, &Ask::new(&coarse(5), "p")).await;
     assert_eq!(permit.grant().at, date + Span::from_millis(500));
 }
@@ -206,13 +207,13 @@ async fn a_clock_that_is_off_at_the_start_is_corrected() {
 /// A clock that jumps in between: the answer that shows it is an error and admits nobody; the next one is right.
 #[tokio::test]
 async fn an_answer_by_a_wrong_clock_does_not_count() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let date: Timestamp = "2026-11-15T08:30:00Z".parse().unwrap();
     let dated = Misbehaviour::Date("Sun, 15 Nov 2026 08:30:00 GMT".to_owned());
     let clock = ManualClock::at(date);
-    desk.server.proxy().next("GetItem", 1, &dated);
-    desk.server.proxy().next("UpdateItem", 3, &dated);
-    let options = options(&desk.server.endpoint(), Arc::new(clock.clone()));
+    table.server.proxy().next("GetItem", 1, &dated);
+    table.server.proxy().next("UpdateItem", 3, &dated);
+    let options = options(&table.server.endpoint(), Arc::new(clock.clone()));
     let gate = connect(options).await;
     let policy = single(TokenBucket::per_minute(5));
     admit(&gate, &Ask::new(&policy, "p")).await;
@@ -228,12 +229,12 @@ async fn an_answer_by_a_wrong_clock_does_not_count() {
 /// Instances whose clocks differ by up to a second admit no more than one instance would in any window of slots.
 #[tokio::test]
 async fn clocks_that_differ_do_not_overfill_the_counters() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let start = Timestamp::from_secs(1_800_000_000);
     let clocks = [0, 500, 1_000].map(|ms| ManualClock::at(start + Span::from_millis(ms)));
     let mut gates = Vec::new();
     for clock in &clocks {
-        let options = options(&desk.server.endpoint(), Arc::new(clock.clone())).skew_max(None);
+        let options = options(&table.server.endpoint(), Arc::new(clock.clone())).skew_max(None);
         gates.push(connect(options).await);
     }
     let policy = coarse(5);
@@ -259,18 +260,18 @@ async fn clocks_that_differ_do_not_overfill_the_counters() {
 /// A clock that steps back does not make room: the entry stays where it was.
 #[tokio::test]
 async fn a_clock_that_steps_back_makes_no_room() {
-    let desk = Desk::new().await;
-    let (one, other) = (desk.gate().await, desk.gate().await);
+    let table = TestTable::new().await;
+    let (one, other) = (table.gate().await, table.gate().await);
     for policy in [single(TokenBucket::per_minute(5)), coarse(5)] {
         for _ in 0..5 {
             admit(&one, &Ask::new(&policy, "p")).await;
         }
-        let now = desk.clock.now();
-        desk.clock.set(now - Span::from_secs(30));
+        let now = table.clock.now();
+        table.clock.set(now - Span::from_secs(30));
         for gate in [&one, &other] {
             deny(gate, &Ask::new(&policy, "p")).await;
         }
-        desk.clock.set(now + Span::from_mins(5));
+        table.clock.set(now + Span::from_mins(5));
     }
 }
 
@@ -280,9 +281,9 @@ async fn items_from_the_future_are_listed_and_mended() {
     let fleet = Fleet::new().await;
     let (gate, _) = fleet.broker().await;
     let ahead = ManualClock::at(fleet.truth.now() + HOUR);
-    let old = options(&fleet.desk.server.endpoint(), Arc::new(ahead)).skew_max(None);
+    let old = options(&fleet.table.server.endpoint(), Arc::new(ahead)).skew_max(None);
     let old = connect(old).await;
-    gate.store().permit_key([7; 32]).await.unwrap();
+    gate.permit_key([7; 32]).await.unwrap();
     for policy in kinds() {
         let policy = Policy::builder(policy.limits().next().unwrap().unit())
             .limit(policy.limits().next().unwrap().clone())
@@ -292,7 +293,7 @@ async fn items_from_the_future_are_listed_and_mended() {
         admit(&gate, &Ask::new(&policy, "right").cost(unit, 1)).await;
         admit(&old, &Ask::new(&policy, "a/b").cost(unit, 1)).await;
     }
-    let store = gate.store();
+    let store = &gate;
     let listed = list_future(store, AHEAD_MAX_DEFAULT).await.unwrap();
     let names: Vec<_> = listed.iter().map(|entry| (&*entry.policy, &*entry.subject)).collect();
     assert_eq!(names, [("jobs", "a/b"), ("requests", "a/b")]);

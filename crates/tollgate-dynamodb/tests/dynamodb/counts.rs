@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Concurrency, Costs, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::{Ask, Concurrency, Costs, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 
-use crate::{Desk, Dynamo, MINUTE, admit, coarse, deny, gemini, single};
+use crate::{Dynamo, MINUTE, TestTable, admit, coarse, deny, gemini, single};
 
 /// One UpdateItem and no read for an uncontended acquire of three limits, whatever the rules; a denial takes one request.
 #[tokio::test]
 async fn an_acquire_is_one_write_and_no_read() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let exact = Policy::new(
         "exact",
         [
@@ -27,18 +27,18 @@ async fn an_acquire_is_one_write_and_no_read() {
         ],
     );
     for policy in [gemini(), exact.unwrap(), counted.unwrap()] {
-        let gate = desk.gate().await;
-        desk.server.proxy().reset_counts();
+        let gate = table.gate().await;
+        table.server.proxy().reset_counts();
         for step in 1..=5 {
-            desk.clock.advance(Span::from_millis(10));
+            table.clock.advance(Span::from_millis(10));
             admit(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
-            let counts = desk.server.proxy().counts();
-            assert_eq!(counts.of("UpdateItem"), step, "{}: {counts:?}", policy.name());
+            let counts = table.server.proxy().counts();
+            assert_eq!(counts.count("UpdateItem"), step, "{}: {counts:?}", policy.name());
             assert_eq!((counts.requests.len(), counts.refused), (1, 0), "{counts:?}");
         }
-        desk.server.proxy().reset_counts();
+        table.server.proxy().reset_counts();
         deny(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
-        let total: u64 = desk.server.proxy().counts().requests.values().sum();
+        let total: u64 = table.server.proxy().counts().requests.values().sum();
         assert_eq!(total, 1, "{}: a denial", policy.name());
     }
 }
@@ -46,26 +46,26 @@ async fn an_acquire_is_one_write_and_no_read() {
 /// A settled permit costs one write more, if nobody wrote in between.
 #[tokio::test]
 async fn a_settle_is_one_write() {
-    let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, gemini());
+    let table = TestTable::new().await;
+    let (gate, policy) = (table.gate().await, gemini());
     let permit = admit(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     assert!(gate.settle(&permit, &Costs::new().with("tokens", 3_000)).await.unwrap());
-    let counts = desk.server.proxy().counts();
-    assert_eq!((counts.of("UpdateItem"), counts.requests.len()), (1, 1), "{counts:?}");
+    let counts = table.server.proxy().counts();
+    assert_eq!((counts.count("UpdateItem"), counts.requests.len()), (1, 1), "{counts:?}");
 }
 
 /// Ten instances ask together 600 times, more than the limit gives. Writes that do not end in a denial are few per grant.
 async fn saturate(name: &'static str, policy: Policy, pace: Span, tenths: u64) {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let mut gates = Vec::new();
     for _ in 0..10 {
-        gates.push(Arc::new(desk.gate().await));
+        gates.push(Arc::new(table.gate().await));
     }
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     let (mut grants, mut denials) = (0_u64, 0_u64);
     for _ in 0..600 {
-        desk.clock.advance(pace);
+        table.clock.advance(pace);
         let asks =
             gates.iter().map(|gate| tokio::spawn(ask(Arc::clone(gate), policy.clone(), name)));
         for asked in asks.collect::<Vec<_>>() {
@@ -75,8 +75,8 @@ async fn saturate(name: &'static str, policy: Policy, pace: Span, tenths: u64) {
             }
         }
     }
-    let counts = desk.server.proxy().counts();
-    let writes = counts.of("UpdateItem") - denials;
+    let counts = table.server.proxy().counts();
+    let writes = counts.count("UpdateItem") - denials;
     println!(
         "{name}: {grants} grants, {denials} denials, {writes} writes that do not end in a denial: {}.{:03} per grant",
         writes / grants,
@@ -118,18 +118,18 @@ async fn ask(gate: Arc<Dynamo>, policy: Policy, subject: &'static str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_instances_settle_on_one_subject() {
     const ROUNDS: u64 = 20;
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy =
         Policy::new("tokens", [Limit::new("tpm", "tokens", TokenBucket::per_minute(1_000_000))])
             .unwrap();
     let mut tasks = Vec::new();
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     for _ in 0..10 {
-        let (gate, policy) = (desk.gate().await, policy.clone());
+        let (gate, policy) = (table.gate().await, policy.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..ROUNDS {
                 let ask = Ask::new(&policy, "p").cost("tokens", 100);
-                let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+                let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
                 assert!(gate.settle(&permit, &Costs::new().with("tokens", 60)).await.unwrap());
             }
         }));
@@ -137,9 +137,9 @@ async fn ten_instances_settle_on_one_subject() {
     for task in tasks {
         task.await.unwrap();
     }
-    let writes = desk.server.proxy().counts().of("UpdateItem");
+    let writes = table.server.proxy().counts().count("UpdateItem");
     let calls = 2 * 10 * ROUNDS;
     println!("{calls} acquires and settles of ten instances: {writes} writes");
-    let gate = desk.gate().await;
+    let gate = table.gate().await;
     assert_eq!(crate::remaining(&gate, &policy, "p").await, [1_000_000 - 10 * ROUNDS * 60]);
 }

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use tollgate::{Ask, Atomic, Error, Gate};
+use tollgate::{Ask, Error, GateExt};
 use tollgate_dynamodb::{DynamoDb, Options, create_table};
-use tollgate_testing::servers::dynamodb::Misbehaviour;
+use tollgate_testkit::servers::dynamodb::Misbehaviour;
 
 use crate::child::{Child, Job};
-use crate::{Desk, coarse};
+use crate::{TestTable, coarse};
 
 fn says(error: &Error, words: &[&str]) {
     for word in words {
@@ -20,47 +20,47 @@ fn says(error: &Error, words: &[&str]) {
 
 #[tokio::test]
 async fn a_missing_table_says_how_to_make_it() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let options = Options::new("another-table")
         .region("eu-central-1")
-        .endpoint(desk.server.endpoint())
+        .endpoint(table.server.endpoint())
         .credentials("test", "test")
         .skew_max(None);
-    let error = DynamoDb::connect(options.clone()).await.unwrap_err();
+    let error = DynamoDb::open(options.clone()).await.unwrap_err();
     says(&error, &["no table \"another-table\"", "tollgate dynamodb create-table"]);
-    let gate = Atomic::new(DynamoDb::new(options).await.unwrap());
+    let gate = DynamoDb::new(options).await.unwrap();
     let error = gate.acquire(&Ask::new(&coarse(5), "p")).await.unwrap_err();
     says(&error, &["no table \"another-table\""]);
 }
 
 #[tokio::test]
 async fn a_table_is_made_once() {
-    let desk = Desk::new().await;
-    assert!(!create_table(desk.options()).await.unwrap(), "it was there");
-    let described = desk.client().describe_time_to_live().table_name(crate::TABLE).send().await;
+    let table = TestTable::new().await;
+    assert!(!create_table(table.options()).await.unwrap(), "it was there");
+    let described = table.client().describe_time_to_live().table_name(crate::TABLE).send().await;
     let ttl = described.unwrap().time_to_live_description().unwrap().clone();
     assert_eq!(ttl.attribute_name(), Some("ttl"));
 }
 
 #[tokio::test]
 async fn a_missing_permission_is_named() {
-    let desk = Desk::new().await;
-    let gate = desk.gate().await;
+    let table = TestTable::new().await;
+    let gate = table.gate().await;
     let denied = Misbehaviour::Refuse("AccessDeniedException".to_owned());
-    desk.server.proxy().next("UpdateItem", 1, &denied);
+    table.server.proxy().next("UpdateItem", 1, &denied);
     let error = gate.acquire(&Ask::new(&coarse(5), "p")).await.unwrap_err();
     says(&error, &["does not permit UpdateItem", "allow dynamodb:UpdateItem"]);
-    desk.server.proxy().next("GetItem", 1, &denied);
+    table.server.proxy().next("GetItem", 1, &denied);
     let error = gate.standing(&coarse(5), "p").await.unwrap_err();
     says(&error, &["allow dynamodb:GetItem"]);
 }
 
 #[tokio::test]
 async fn wrong_credentials_are_said() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let refused = Misbehaviour::Refuse("UnrecognizedClientException".to_owned());
-    desk.server.proxy().next("GetItem", 1, &refused);
-    let error = DynamoDb::connect(desk.options()).await.unwrap_err();
+    table.server.proxy().next("GetItem", 1, &refused);
+    let error = DynamoDb::open(table.options()).await.unwrap_err();
     says(&error, &["does not accept the credentials", "renew them"]);
 }
 
@@ -81,7 +81,7 @@ fn a_missing_region_says_where_to_put_it() {
 #[tokio::test]
 async fn an_endpoint_where_nobody_listens_is_said() {
     let options = Options::new("tollgate").region("eu-central-1").credentials("test", "test");
-    let error = DynamoDb::connect(options.endpoint("http://127.0.0.1:9")).await.unwrap_err();
+    let error = DynamoDb::open(options.endpoint("http://127.0.0.1:9")).await.unwrap_err();
     says(&error, &["http://127.0.0.1:9 cannot be reached", "check endpoint"]);
 }
 
@@ -99,6 +99,6 @@ async fn an_endpoint_of_something_else_is_said() {
         }
     });
     let options = Options::new("tollgate").region("eu-central-1").credentials("test", "test");
-    let error = DynamoDb::connect(options.endpoint(format!("http://{address}"))).await.unwrap_err();
+    let error = DynamoDb::open(options.endpoint(format!("http://{address}"))).await.unwrap_err();
     says(&error, &["check that endpoint is a DynamoDB endpoint"]);
 }

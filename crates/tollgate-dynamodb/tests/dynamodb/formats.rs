@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, Gate, Limit, Period, Permit, Policy,
-    RollingWindow, Rule, Span, Timestamp, TokenBucket,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, Gate, GateExt, Limit, Permit,
+    Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
+use tollgate_conformance::{Capabilities, Fixture};
 use tollgate_dynamodb::Options;
-use tollgate_testing::conformance::{self, Capabilities, Fixture};
 
 use crate::stories::{self, NAMES, parse_item, play, stands, told};
-use crate::{Desk, Dynamo, MINUTE, TABLE, admit, connect, deny, remaining, single, standing};
+use crate::{Dynamo, MINUTE, TABLE, TestTable, admit, connect, deny, remaining, single, standing};
 
 /// An instance that writes format 1.
-pub(crate) async fn old_gate(desk: &Desk) -> Dynamo {
-    connect(desk.options().format(1).unwrap()).await
+pub(crate) async fn old_gate(table: &TestTable) -> Dynamo {
+    connect(table.options().format(1).unwrap()).await
 }
 
 fn fixture(format: u8, story: &str) -> String {
@@ -27,11 +28,11 @@ fn fixture(format: u8, story: &str) -> String {
 }
 
 /// Puts the item of a fixture into the table, and sets the clock to its time.
-async fn place(desk: &Desk, text: &str) {
+async fn place(table: &TestTable, text: &str) {
     let now = text.lines().find_map(|line| line.strip_prefix("now ")).unwrap();
-    desk.clock.set(Timestamp::from_micros(now.parse().unwrap()));
+    table.clock.set(Timestamp::from_micros(now.parse().unwrap()));
     let item = Some(parse_item(text));
-    desk.client().put_item().table_name(TABLE).set_item(item).send().await.unwrap();
+    table.client().put_item().table_name(TABLE).set_item(item).send().await.unwrap();
 }
 
 fn format_of(item: &stories::Attributes) -> u8 {
@@ -41,13 +42,13 @@ fn format_of(item: &stories::Attributes) -> u8 {
 /// Every kind of item that either program wrote stands where its writer said, whichever format is written here, and counts on.
 #[tokio::test]
 async fn fixtures_are_read() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     for (format, story) in
         [1, 2].into_iter().flat_map(|of| NAMES.iter().map(move |name| (of, *name)))
     {
         let (text, policy) = (fixture(format, story), stories::policy(story));
-        for gate in [desk.gate().await, old_gate(&desk).await] {
-            place(&desk, &text).await;
+        for gate in [table.gate().await, old_gate(&table).await] {
+            place(&table, &text).await;
             let said: Vec<&str> = text.lines().filter(|line| line.starts_with("stands")).collect();
             let here = standing(&gate, &policy, story).await;
             let told: Vec<String> = here.iter().map(stands).collect();
@@ -62,7 +63,7 @@ async fn fixtures_are_read() {
             assert_eq!(told, said, "{story} of format {format}");
             let used = here[0].used;
             let unit = policy.units().next().unwrap();
-            desk.clock.advance(Span::from_secs(91));
+            table.clock.advance(Span::from_secs(91));
             let before = standing(&gate, &policy, story).await[0].used;
             assert!(before <= used, "{story}");
             admit(&gate, &Ask::new(&policy, story).cost(unit, 1)).await;
@@ -77,10 +78,10 @@ async fn fixtures_are_read() {
 async fn fixtures_are_written() {
     for story in NAMES {
         for format in [1, 2] {
-            let desk = Desk::new().await;
-            let gate = connect(desk.options().format(format).unwrap()).await;
-            play(story, &gate, &desk).await;
-            let told = told(story, &gate, &desk).await;
+            let table = TestTable::new().await;
+            let gate = connect(table.options().format(format).unwrap()).await;
+            play(story, &gate, &table).await;
+            let told = told(story, &gate, &table).await;
             assert_eq!(told, fixture(format, story), "{story} in format {format}:\n{told}");
         }
     }
@@ -102,9 +103,9 @@ fn each_rule() -> [(&'static str, Rule); 7] {
 /// another: exactly the limit is admitted, and what is released is there for all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_formats_share_a_table() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let gates =
-        [old_gate(&desk).await, desk.gate().await, old_gate(&desk).await, desk.gate().await];
+        [old_gate(&table).await, table.gate().await, old_gate(&table).await, table.gate().await];
     let gates = gates.map(Arc::new);
     for (name, rule) in each_rule() {
         let cost = if name == "large" { 10 } else { 1 };
@@ -116,13 +117,13 @@ async fn both_formats_share_a_table() {
         for number in 0..6 {
             permits.push(admit(&gates[2 * (number % 2)], &ask(&policy)).await);
         }
-        assert_eq!(format_of(&shared_item(&desk, name).await), 1, "{name}");
+        assert_eq!(format_of(&shared_item(&table, name).await), 1, "{name}");
         let tasks = (0..8).map(|task| {
             let (gate, policy) = (Arc::clone(&gates[task % 4]), policy.clone());
             tokio::spawn(async move {
                 let mut admitted = Vec::new();
                 for _ in 0..12 {
-                    admitted.extend(gate.acquire(&ask(&policy)).await.unwrap().permit());
+                    admitted.extend(gate.acquire(&ask(&policy)).await.unwrap().into_permit());
                 }
                 admitted
             })
@@ -131,7 +132,7 @@ async fn both_formats_share_a_table() {
             permits.extend(task.await.unwrap());
         }
         assert_eq!(permits.len(), 60, "{name}");
-        assert_eq!(format_of(&shared_item(&desk, name).await), 2, "{name}");
+        assert_eq!(format_of(&shared_item(&table, name).await), 2, "{name}");
         for gate in &gates {
             deny(gate, &ask(&policy)).await;
         }
@@ -148,60 +149,59 @@ async fn both_formats_share_a_table() {
     }
 }
 
-async fn shared_item(desk: &Desk, subject: &str) -> stories::Attributes {
-    let read = desk.client().get_item().table_name(TABLE);
+async fn shared_item(table: &TestTable, subject: &str) -> stories::Attributes {
+    let read = table.client().get_item().table_name(TABLE);
     let read = read.key("pk", AttributeValue::S(format!("shared/{subject}")));
     read.consistent_read(true).send().await.unwrap().item.unwrap()
 }
 
-/// The suite of every store. Rolling windows that would get a grid keep their logs in format 1, so that the core is asked about
-/// those.
-#[test]
-fn format_1_conforms() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let desk = runtime.block_on(Desk::new());
-    let gate = Arc::new(runtime.block_on(old_gate(&desk)));
-    let fixture = Fixture::new(gate, desk.clock.clone())
-        .with_capabilities(Capabilities { stories: 60, tasks: 64, arrears: true })
-        .with_bounded_refunds()
-        .with_exact_logs();
-    conformance::run_all(&fixture).unwrap();
+tollgate_conformance::suite! {
+    /// Rolling windows that would get a grid keep their logs in format 1, so the core decides on those.
+    fn format_1() -> Fixture {
+        let table = tokio::runtime::Runtime::new().unwrap().block_on(TestTable::new());
+        let open = async { Arc::new(old_gate(&table).await) as Arc<dyn Gate> };
+        Fixture::open(table.clock.clone(), open)
+            .with_capabilities(Capabilities { stories: 60, tasks: 64, arrears: true })
+            .with_bounded_refunds()
+            .with_exact_logs()
+            .holding(table)
+    }
 }
 
 /// An item of format 2 stays one, and a store that writes format 1 does everything to it.
 #[tokio::test]
 async fn an_item_of_format_2_stays_one() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     for story in NAMES {
         let (text, policy) = (fixture(2, story), stories::policy(story));
-        place(&desk, &text).await;
-        let gate = old_gate(&desk).await;
-        desk.clock.advance(Span::from_secs(91));
+        place(&table, &text).await;
+        let gate = old_gate(&table).await;
+        table.clock.advance(Span::from_secs(91));
         let unit = policy.units().next().unwrap();
         let ask = Ask::new(&policy, *story).cost(unit, 1);
         let permit = admit(&gate, &ask).await;
         assert!(gate.release(&permit).await.unwrap(), "{story}");
         let name = policy.limits().next().unwrap().name();
-        assert!(gate.close_until(&ask, name, desk.clock.now() + MINUTE).await.unwrap());
+        assert!(gate.close_until(&ask, name, table.clock.now() + MINUTE).await.unwrap());
         assert!(gate.reset(&policy, story).await.unwrap());
         admit(&gate, &ask).await;
-        assert_eq!(format_of(&stories::item(story, &desk).await), 2, "{story}");
+        assert_eq!(format_of(&stories::item(story, &table).await), 2, "{story}");
     }
 }
 
 /// The ids that the program before wrote are recognised; releasing a permit, or a reset, frees them, whoever gave them.
 #[tokio::test]
 async fn ids_of_the_program_before_are_recognised() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let (text, policy) = (fixture(1, "ids"), stories::policy("ids"));
-    place(&desk, &text).await;
+    place(&table, &text).await;
     let number = |item: &stories::Attributes, name: &str| -> u64 {
         item[name].as_n().unwrap().parse().unwrap()
     };
-    let before = stories::item("ids", &desk).await;
-    let gate = old_gate(&desk).await;
+    let before = stories::item("ids", &table).await;
+    let gate = old_gate(&table).await;
     let ask = |id: &'static str, cost| Ask::new(&policy, "ids").cost("requests", cost).id(id);
-    desk.clock.advance(Span::from_secs(1));
+    table.clock.advance(Span::from_secs(1));
     admit(&gate, &ask("own", 1)).await;
     assert_eq!(admit(&gate, &ask("kept", 1)).await.grant().stamp, number(&before, "s:kept"));
     let conflict = gate.acquire(&ask("kept", 2)).await.unwrap_err();
@@ -209,42 +209,42 @@ async fn ids_of_the_program_before_are_recognised() {
     let freed = admit(&gate, &ask("freed", 2)).await;
     assert_eq!(freed.grant().stamp, number(&before, "s:freed"));
     assert_eq!(remaining(&gate, &policy, "ids").await, [1], "one was charged");
-    let after = stories::item("ids", &desk).await;
+    let after = stories::item("ids", &table).await;
     for name in ["x:kept", "s:kept", "r:kept", "x:freed", "s:freed", "r:freed"] {
         assert_eq!(after.get(name), before.get(name), "{name}");
     }
     // A permit of the program before does not carry its id.
     assert!(gate.release(&freed.with_id(None::<&str>)).await.unwrap());
-    let after = stories::item("ids", &desk).await;
-    assert_eq!(number(&after, "x:freed"), desk.clock.now().as_micros());
+    let after = stories::item("ids", &table).await;
+    assert_eq!(number(&after, "x:freed"), table.clock.now().as_micros());
     assert!(!after.contains_key("s:freed") && !after.contains_key("r:freed"));
     let again = admit(&gate, &ask("freed", 1)).await;
-    assert_eq!(number(&stories::item("ids", &desk).await, "s:freed"), again.grant().stamp);
+    assert_eq!(number(&stories::item("ids", &table).await, "s:freed"), again.grant().stamp);
     assert!(gate.reset(&policy, "ids").await.unwrap());
-    let after = stories::item("ids", &desk).await;
+    let after = stories::item("ids", &table).await;
     for id in ["kept", "own", "freed"] {
-        assert_eq!(number(&after, &format!("x:{id}")), desk.clock.now().as_micros(), "{id}");
+        assert_eq!(number(&after, &format!("x:{id}")), table.clock.now().as_micros(), "{id}");
         assert!(!after.contains_key(&format!("s:{id}")));
     }
-    desk.clock.advance(Span::from_secs(200));
+    table.clock.advance(Span::from_secs(200));
     admit(&gate, &Ask::new(&policy, "ids")).await;
-    let after = stories::item("ids", &desk).await;
+    let after = stories::item("ids", &table).await;
     assert!(after.keys().all(|name| !name.contains(':')), "{:?}", after.keys());
 }
 
 /// A program of format 1 reads at most 1,024 ids, so no more are written.
 #[tokio::test]
 async fn ids_fit_the_program_before() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let (text, policy) = (fixture(1, "ids"), stories::policy("ids"));
-    place(&desk, &text).await;
-    let mut item = stories::item("ids", &desk).await;
+    place(&table, &text).await;
+    let mut item = stories::item("ids", &table).await;
     for (number, name) in (2..1_024).flat_map(|number| ["x", "s", "r"].map(|name| (number, name))) {
         let value = item[&format!("{name}:kept")].clone();
         item.insert(format!("{name}:id-{number}"), value);
     }
-    desk.client().put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
-    let gate = old_gate(&desk).await;
+    table.client().put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+    let gate = old_gate(&table).await;
     let error = gate.acquire(&Ask::new(&policy, "ids").id("new")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     admit(&gate, &Ask::new(&policy, "ids").id("kept")).await;
@@ -256,14 +256,14 @@ async fn ids_fit_the_program_before() {
 /// later permit shows that the bucket was empty in between, also by a store that reads the item to write format 2.
 #[tokio::test]
 async fn extra_cost_is_not_released_with_a_permit() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(TokenBucket::per_second(1).burst(10));
-    let gates = [old_gate(&desk).await, desk.gate().await];
+    let gates = [old_gate(&table).await, table.gate().await];
     for (subject, charges, releases) in [("old", 0, 0), ("mixed", 0, 1), ("new", 1, 1)] {
         let gate = &gates[charges];
         let early = admit(gate, &Ask::new(&policy, subject).cost("requests", 0)).await;
         let last = admit(gate, &Ask::new(&policy, subject).cost("requests", 10)).await;
-        desk.clock.advance(Span::from_secs(10));
+        table.clock.advance(Span::from_secs(10));
         assert!(gate.settle(&early, &Costs::new().with("requests", 8)).await.unwrap());
         assert_eq!(remaining(gate, &policy, subject).await, [2]);
         assert!(gates[releases].release(&last).await.unwrap());
@@ -275,8 +275,8 @@ async fn extra_cost_is_not_released_with_a_permit() {
 #[tokio::test]
 async fn settled_runs_fit_the_program_before() {
     const PERMITS: u64 = 600;
-    let desk = Desk::new().await;
-    let gate = old_gate(&desk).await;
+    let table = TestTable::new().await;
+    let gate = old_gate(&table).await;
     let policy = single(RollingWindow::new(1_000, Span::from_hours(1)).resolution(12));
     let mut permits = Vec::new();
     for _ in 0..PERMITS {
@@ -286,7 +286,7 @@ async fn settled_runs_fit_the_program_before() {
     for permit in permits.iter().step_by(2) {
         assert!(gate.settle(permit, &nothing).await.unwrap());
     }
-    let read = desk.client().get_item().table_name(TABLE);
+    let read = table.client().get_item().table_name(TABLE);
     let read = read.key("pk", AttributeValue::S("single/p".to_owned()));
     let item = read.consistent_read(true).send().await.unwrap().item.unwrap();
     // A floor, and three numbers for each run.

@@ -8,7 +8,7 @@
 mod branches;
 mod child;
 mod clocks;
-mod conforms;
+mod conformance;
 mod counts;
 mod errors;
 mod faults;
@@ -17,30 +17,32 @@ mod ids;
 mod overrides;
 mod refunds;
 mod requirements;
+mod retries;
 mod sabotage;
 mod stories;
-mod tries;
 mod windows;
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
+use tollgate::policy::Period;
 use tollgate::{
-    Ask, Atomic, CalendarWindow, Clock, Decision, Denial, Gate, Limit, ManualClock, Period, Permit,
-    Policy, RollingWindow, Span, Standing, TokenBucket,
+    Ask, CalendarWindow, Clock, Decision, Denial, GateExt, Limit, Permit, Policy, RollingWindow,
+    Span, Standing, TokenBucket,
 };
 use tollgate_dynamodb::{ATTEMPT_TIMEOUT_MAX, DynamoDb, Options, create_table};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
 const TABLE: &str = "tollgate";
 const MINUTE: Span = Span::from_mins(1);
 
 /// A server with a table, and a clock that stands still.
-struct Desk {
+struct TestTable {
     server: servers::DynamoDb,
     clock: ManualClock,
 }
 
-impl Desk {
+impl TestTable {
     async fn new() -> Self {
         Self::on(servers::DynamoDb::start().unwrap()).await
     }
@@ -56,12 +58,12 @@ impl Desk {
     }
 
     async fn on(server: servers::DynamoDb) -> Self {
-        let desk = Self { server, clock: ManualClock::new() };
-        assert!(create_table(desk.options()).await.unwrap());
-        desk
+        let table = Self { server, clock: ManualClock::new() };
+        assert!(create_table(table.options()).await.unwrap());
+        table
     }
 
-    /// Options on the clock of the desk, which is years away from the server's.
+    /// Options on the clock of the table, which is years away from the server's.
     fn options(&self) -> Options {
         options(&self.server.endpoint(), Arc::new(self.clock.clone())).skew_max(None)
     }
@@ -85,14 +87,18 @@ impl Desk {
 }
 
 /// The store as a gate.
-type Dynamo = Atomic<DynamoDb>;
+type Dynamo = DynamoDb;
 
 async fn connect(options: Options) -> Dynamo {
-    Atomic::new(DynamoDb::connect(options).await.unwrap())
+    DynamoDb::open(options).await.unwrap()
 }
 
 fn options(endpoint: &str, clock: Arc<dyn Clock>) -> Options {
-    Options::new(TABLE)
+    options_for(TABLE, endpoint, clock)
+}
+
+fn options_for(table: &str, endpoint: &str, clock: Arc<dyn Clock>) -> Options {
+    Options::new(table)
         .region("eu-central-1")
         .endpoint(endpoint)
         .credentials("test", "test")
@@ -113,7 +119,7 @@ fn gemini() -> Policy {
 }
 
 /// 5 requests a minute, by this rule.
-fn single(rule: impl Into<tollgate::Rule>) -> Policy {
+fn single(rule: impl Into<tollgate::policy::Rule>) -> Policy {
     Policy::new("single", [Limit::new("only", "requests", rule)]).unwrap()
 }
 
@@ -130,7 +136,7 @@ async fn admit(gate: &Dynamo, ask: &Ask<'_>) -> Permit {
 }
 
 async fn deny(gate: &Dynamo, ask: &Ask<'_>) -> Denial {
-    gate.acquire(ask).await.unwrap().denial().unwrap()
+    gate.acquire(ask).await.unwrap().into_denial().unwrap()
 }
 
 async fn standing(gate: &Dynamo, policy: &Policy, subject: &str) -> Vec<Standing> {

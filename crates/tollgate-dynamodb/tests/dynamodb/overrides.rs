@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use tollgate_conformance::overrides::check;
 use tollgate_dynamodb::DynamoDb;
-use tollgate_testing::overrides::check;
 
-use crate::Desk;
+use crate::TestTable;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overrides_on_a_table_are_kept() {
-    let desk = Desk::new().await;
-    let one = DynamoDb::connect(desk.options()).await.unwrap();
-    let other = DynamoDb::connect(desk.options()).await.unwrap();
+    let table = TestTable::new().await;
+    let one = DynamoDb::open(table.options()).await.unwrap();
+    let other = DynamoDb::open(table.options()).await.unwrap();
     check(Arc::new(one), Arc::new(other)).await;
 }

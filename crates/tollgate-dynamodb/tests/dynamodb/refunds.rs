@@ -4,12 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use tollgate::{Ask, Costs, Decision, ErrorKind, Gate, Operation, Outcome, Permit, Policy};
-use tollgate::{Clock, RollingWindow, Span, Standing, SystemClock, Timestamp, TokenBucket, within};
-use tollgate_testing::script::Single;
+use tollgate::clock::SystemClock;
+use tollgate::gate::{Operation, Outcome};
+use tollgate::internal::timeout;
+use tollgate::{
+    Ask, Clock, Costs, Decision, ErrorKind, GateExt, Permit, Policy, RollingWindow, Span, Standing,
+    Timestamp, TokenBucket,
+};
+use tollgate_conformance::script::SingleEntry;
 
 use crate::formats::old_gate;
-use crate::{Desk, Dynamo, admit, remaining, single, standing};
+use crate::{Dynamo, TestTable, admit, remaining, single, standing};
 
 /// Numbers that are the same in every run.
 struct Dice(u64);
@@ -26,18 +31,18 @@ impl Dice {
 /// Refill that would have come without the charge as well is no reason to give less back.
 #[tokio::test]
 async fn a_slow_call_gets_back_what_it_did_not_use() {
-    let desk = Desk::new().await;
-    let (one, other) = (desk.gate().await, desk.gate().await);
+    let table = TestTable::new().await;
+    let (one, other) = (table.gate().await, table.gate().await);
     let policy = single(TokenBucket::per_second(10).burst(100));
     let take = |subject: &'static str, cost| Ask::new(&policy, subject).cost("requests", cost);
     admit(&one, &take("p", 80)).await;
     let last = admit(&one, &take("p", 20)).await;
     admit(&one, &take("q", 50)).await;
     let estimate = admit(&one, &take("q", 50)).await;
-    desk.clock.advance(Span::from_secs(2));
+    table.clock.advance(Span::from_secs(2));
     assert!(other.release(&last).await.unwrap());
     assert_eq!(remaining(&one, &policy, "p").await, [40]);
-    desk.clock.advance(Span::from_secs(1));
+    table.clock.advance(Span::from_secs(1));
     assert!(other.settle(&estimate, &Costs::new().with("requests", 20)).await.unwrap());
     assert_eq!(remaining(&one, &policy, "q").await, [60]);
 }
@@ -45,15 +50,15 @@ async fn a_slow_call_gets_back_what_it_did_not_use() {
 /// A run of charges without a settle between them is given back whole, by the instance that charged them.
 #[tokio::test]
 async fn a_run_of_charges_is_given_back_whole() {
-    let desk = Desk::new().await;
-    let gate = desk.gate().await;
+    let table = TestTable::new().await;
+    let gate = table.gate().await;
     let policy = single(TokenBucket::per_second(10).burst(1_000));
     let mut permits = Vec::new();
     for _ in 0..40 {
-        desk.clock.advance(Span::from_millis(100));
+        table.clock.advance(Span::from_millis(100));
         permits.push(admit(&gate, &Ask::new(&policy, "p").cost("requests", 20)).await);
     }
-    desk.clock.advance(Span::from_secs(10));
+    table.clock.advance(Span::from_secs(10));
     assert_eq!(remaining(&gate, &policy, "p").await, [339]);
     for permit in permits.iter().rev() {
         assert!(gate.settle(permit, &Costs::new().with("requests", 15)).await.unwrap());
@@ -65,13 +70,13 @@ async fn a_run_of_charges_is_given_back_whole() {
 /// Callers that take and give back from 90 used find room, though charges by expression come between.
 #[tokio::test]
 async fn taking_and_giving_back_below_the_limit_is_never_refused() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(TokenBucket::per(1, Span::from_hours(1)).burst(100));
-    let gates = [desk.gate().await, desk.gate().await];
+    let gates = [table.gate().await, table.gate().await];
     admit(&gates[0], &Ask::new(&policy, "p").cost("requests", 90)).await;
     let mut held: VecDeque<Permit> = VecDeque::new();
     for call in 0..300 {
-        desk.clock.advance(Span::from_millis(17));
+        table.clock.advance(Span::from_millis(17));
         held.push_back(admit(&gates[call % 2], &Ask::new(&policy, "p").cost("requests", 2)).await);
         if held.len() == 4 {
             let oldest = held.pop_front().unwrap();
@@ -84,36 +89,40 @@ async fn taking_and_giving_back_below_the_limit_is_never_refused() {
 /// standing here is ever looser, and no credit is less than what the age of its charge alone allows.
 #[tokio::test]
 async fn credits_are_never_looser_than_the_core() {
-    let desk = Desk::new().await;
-    let gates = [desk.gate().await, desk.gate().await, desk.gate().await];
+    let table = TestTable::new().await;
+    let gates = [table.gate().await, table.gate().await, table.gate().await];
     // A charge proves how low the bucket cannot have been.
     let floor =
         |estimate: u64, actual: u64, age: u64| estimate.saturating_sub(age).min(estimate - actual);
-    compare_credits(&desk, &gates, floor).await;
+    compare_credits(&table, &gates, floor).await;
 }
 
 /// The same in format 1, where nothing is recorded for giving back: a credit is what has not refilled since the charge.
 #[tokio::test]
 async fn credits_in_format_1_are_never_looser_than_the_core() {
-    let desk = Desk::new().await;
-    let gates = [old_gate(&desk).await, old_gate(&desk).await, old_gate(&desk).await];
+    let table = TestTable::new().await;
+    let gates = [old_gate(&table).await, old_gate(&table).await, old_gate(&table).await];
     let floor = |estimate: u64, actual: u64, age: u64| (estimate - actual).saturating_sub(age);
-    compare_credits(&desk, &gates, floor).await;
+    compare_credits(&table, &gates, floor).await;
 }
 
 /// `floor` is the least credit of a charge, for an estimate, an actual cost and an age in microseconds of refill.
-async fn compare_credits(desk: &Desk, gates: &[Dynamo; 3], floor: impl Fn(u64, u64, u64) -> u64) {
+async fn compare_credits(
+    table: &TestTable,
+    gates: &[Dynamo; 3],
+    floor: impl Fn(u64, u64, u64) -> u64,
+) {
     let (mut credits, mut less) = (0, 0);
     for seed in 1..=24_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let capacity = 10_u64.pow(1 + u32::try_from(seed % 6).unwrap());
         let per_second = capacity.div_ceil(1 + dice.roll(40));
         let policy = single(TokenBucket::per_second(per_second).burst(capacity));
-        let (subject, mut core) = (format!("p{seed}"), Single::default());
+        let (subject, mut core) = (format!("p{seed}"), SingleEntry::default());
         let mut held: Vec<(Permit, Permit)> = Vec::new();
         for _ in 0..60 {
-            desk.clock.advance(Span::from_micros(dice.roll(3) * dice.roll(1_500_000)));
-            let now = desk.clock.now();
+            table.clock.advance(Span::from_micros(dice.roll(3) * dice.roll(1_500_000)));
+            let now = table.clock.now();
             let gate = &gates[usize::try_from(dice.roll(3)).unwrap()];
             if held.is_empty() || dice.roll(5) < 3 {
                 let cost = 1 + dice.roll(capacity.div_ceil(6));
@@ -152,9 +161,9 @@ async fn compare_credits(desk: &Desk, gates: &[Dynamo; 3], floor: impl Fn(u64, u
     println!("{credits} credits; after {less} steps the core had more room");
 }
 
-fn stands(core: &mut Single, policy: &Policy, now: Timestamp) -> Vec<Standing> {
+fn stands(core: &mut SingleEntry, policy: &Policy, now: Timestamp) -> Vec<Standing> {
     match core.run(now, &Operation::Standing { policy, subject: "any" }).unwrap() {
-        Outcome::Stands(standings) => standings,
+        Outcome::Standings(standings) => standings,
         other => panic!("{other:?}"),
     }
 }
@@ -210,9 +219,9 @@ async fn settle_all(gates: &[Arc<Dynamo>], permits: &[Permit]) {
 /// As many permits in flight as a shared store keeps are settled in random order by many tasks: exactly, each once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_in_flight_settle_in_any_order() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(RollingWindow::new(20_000, Span::from_hours(1)));
-    let gates = [Arc::new(desk.gate().await)];
+    let gates = [Arc::new(table.gate().await)];
     let permits = fill(&gates, &policy).await;
     assert_eq!(remaining(&gates[0], &policy, "p").await, [10_000]);
     settle_all(&gates, &permits).await;
@@ -225,9 +234,9 @@ async fn ten_thousand_in_flight_settle_in_any_order() {
 /// Two instances that know nothing of each other settle together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_instances_settle_ten_thousand_in_any_order() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(RollingWindow::new(20_000, Span::from_hours(1)));
-    let gates = [Arc::new(desk.gate().await), Arc::new(desk.gate().await)];
+    let gates = [Arc::new(table.gate().await), Arc::new(table.gate().await)];
     let permits = fill(&gates, &policy).await;
     settle_all(&gates, &permits).await;
     assert_eq!(remaining(&gates[0], &policy, "p").await, [20_000]);
@@ -239,8 +248,8 @@ async fn two_instances_settle_ten_thousand_in_any_order() {
 /// Of settles that are written together, one that is invalid fails alone, and each gets its own answer.
 #[tokio::test]
 async fn an_invalid_settle_fails_alone() {
-    let desk = Desk::new().await;
-    let gate = Arc::new(desk.gate().await);
+    let table = TestTable::new().await;
+    let gate = Arc::new(table.gate().await);
     let policy = single(TokenBucket::per_minute(100));
     let mut permits = Vec::new();
     for _ in 0..20 {
@@ -266,8 +275,8 @@ async fn an_invalid_settle_fails_alone() {
 /// that it is, whether the write had been applied or not.
 #[tokio::test]
 async fn a_cancelled_caller_loses_no_other_settle() {
-    let desk = Desk::new().await;
-    let gate = desk.gate().await;
+    let table = TestTable::new().await;
+    let gate = table.gate().await;
     let policy = single(RollingWindow::new(1_000, Span::from_hours(1)));
     let nothing = Costs::new().with("requests", 0);
     for patience in (0..30).map(Span::from_millis) {
@@ -277,7 +286,7 @@ async fn a_cancelled_caller_loses_no_other_settle() {
         }
         // The first has the turn; the others wait, and the second leads them.
         let settle = |place: usize| gate.settle(&permits[place], &nothing);
-        let leads = within(&SystemClock, patience, settle(1));
+        let leads = timeout(&SystemClock, patience, settle(1));
         let (first, _, third, fourth) = tokio::join!(settle(0), leads, settle(2), settle(3));
         assert!(first.unwrap() && third.unwrap() && fourth.unwrap(), "{patience:?}");
         settle(1).await.unwrap();
@@ -289,13 +298,13 @@ async fn a_cancelled_caller_loses_no_other_settle() {
 /// is goes through.
 #[tokio::test]
 async fn too_many_in_flight_are_contended_when_they_ask() {
-    let desk = Desk::new().await;
-    let (one, other) = (desk.gate().await, desk.gate().await);
+    let table = TestTable::new().await;
+    let (one, other) = (table.gate().await, table.gate().await);
     let policy = single(TokenBucket::per_minute(5));
     admit(&one, &Ask::new(&policy, "p")).await;
     // What a settle writes at the bound.
-    let until = (desk.clock.now() + Span::from_secs(2)).as_micros();
-    let write = desk.client().update_item().table_name(crate::TABLE);
+    let until = (table.clock.now() + Span::from_secs(2)).as_micros();
+    let write = table.client().update_item().table_name(crate::TABLE);
     let write = write.key("pk", AttributeValue::S("single/p".to_owned()));
     let write = write.update_expression("SET u = :u");
     let write = write.expression_attribute_values(":u", AttributeValue::N(until.to_string()));
@@ -309,7 +318,7 @@ async fn too_many_in_flight_are_contended_when_they_ask() {
     }
     assert_eq!(remaining(&other, &policy, "p").await, [4]);
     admit(&one, &Ask::new(&policy, "p").without_refund()).await;
-    desk.clock.advance(Span::from_secs(2));
+    table.clock.advance(Span::from_secs(2));
     admit(&other, &Ask::new(&policy, "p")).await;
     assert_eq!(remaining(&one, &policy, "p").await, [2]);
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tollgate::{
-    Ask, CalendarWindow, Clock, Gate, Limit, Period, Policy, Span, Timestamp, TokenBucket, Wait,
-};
+use tollgate::core::Wait;
+use tollgate::policy::Period;
+use tollgate::{Ask, CalendarWindow, Clock, GateExt, Limit, Policy, Span, Timestamp, TokenBucket};
 
-use crate::{Desk, MINUTE, TABLE, admit, deny, gemini, remaining, single, standing};
+use crate::{MINUTE, TABLE, TestTable, admit, deny, gemini, remaining, single, standing};
 
 fn tokens(capacity: u64) -> Policy {
     let bucket = TokenBucket::per_minute(250_000).burst(capacity);
@@ -16,8 +16,8 @@ fn tokens(capacity: u64) -> Policy {
 /// R000.1: of 5,000 tokens 3,750 are taken at once, 1,250 remain, and no other instance can use what was taken.
 #[tokio::test]
 async fn r000_1_takes_from_the_shared_bucket() {
-    let desk = Desk::new().await;
-    let (one, other, policy) = (desk.gate().await, desk.gate().await, tokens(5_000));
+    let table = TestTable::new().await;
+    let (one, other, policy) = (table.gate().await, table.gate().await, tokens(5_000));
     let permit = admit(&one, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
     assert_eq!(permit.limits[0].remaining, 1_250);
     assert_eq!(remaining(&other, &policy, "p").await, [1_250]);
@@ -29,12 +29,12 @@ async fn r000_1_takes_from_the_shared_bucket() {
 /// both, both succeed. Nothing is allocated twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r000_3_two_at_the_same_time() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = tokens(5_000);
     for (round, (cost, expected)) in
         [(3_000, 1), (2_500, 2)].into_iter().cycle().take(40).enumerate()
     {
-        let (one, other) = (Arc::new(desk.gate().await), Arc::new(desk.gate().await));
+        let (one, other) = (Arc::new(table.gate().await), Arc::new(table.gate().await));
         let subject = format!("round-{round}");
         let ask = |gate: &Arc<_>| {
             let (gate, policy, subject) = (Arc::clone(gate), policy.clone(), subject.clone());
@@ -54,8 +54,8 @@ async fn r000_3_two_at_the_same_time() {
 /// R000.4: a minute after it was empty the bucket is full again, once, however many look; both ways of refilling.
 #[tokio::test]
 async fn r000_4_is_full_again_after_a_minute() {
-    let desk = Desk::new().await;
-    desk.clock.set(Timestamp::from_secs(1_800_000_000));
+    let table = TestTable::new().await;
+    table.clock.set(Timestamp::from_secs(1_800_000_000));
     for (subject, mode) in [
         ("continuous", TokenBucket::per_minute(5)),
         ("interval", TokenBucket::per_minute(5).at_boundaries()),
@@ -68,16 +68,16 @@ async fn r000_4_is_full_again_after_a_minute() {
             ],
         )
         .unwrap();
-        let gates = [desk.gate().await, desk.gate().await];
+        let gates = [table.gate().await, table.gate().await];
         let all = Ask::new(&policy, "p").cost("requests", 5).cost("tokens", 250_000);
         admit(&gates[0], &all).await;
         deny(&gates[1], &all).await;
-        desk.clock.advance(MINUTE);
+        table.clock.advance(MINUTE);
         for gate in &gates {
             assert_eq!(remaining(gate, &policy, "p").await, [5, 250_000]);
         }
         let standing = standing(&gates[0], &policy, "p").await;
-        assert_eq!(standing[0].refilled_at, Some(desk.clock.now()), "the minute boundary");
+        assert_eq!(standing[0].refilled_at, Some(table.clock.now()), "the minute boundary");
         admit(&gates[1], &all).await;
         deny(&gates[0], &all).await;
     }
@@ -86,11 +86,11 @@ async fn r000_4_is_full_again_after_a_minute() {
 /// R000.5: 30 s bring back 2.5 requests and 125,000 tokens; the half is not lost.
 #[tokio::test]
 async fn r000_5_refills_in_proportion() {
-    let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, gemini());
+    let table = TestTable::new().await;
+    let (gate, policy) = (table.gate().await, gemini());
     let all = Ask::new(&policy, "p").cost("requests", 5).cost("tokens", 250_000);
     admit(&gate, &all).await;
-    desk.clock.advance(Span::from_secs(30));
+    table.clock.advance(Span::from_secs(30));
     assert_eq!(remaining(&gate, &policy, "p").await, [2, 125_000, 20]);
     admit(&gate, &Ask::new(&policy, "p").cost("requests", 2)).await;
     let denial = deny(&gate, &Ask::new(&policy, "p")).await;
@@ -101,23 +101,24 @@ async fn r000_5_refills_in_proportion() {
 /// with headroom 1 it is number 25 that is refused, to the letter.
 #[tokio::test]
 async fn r000_6_counts_the_day() {
-    let desk = Desk::new().await;
-    let gate = desk.gate().await;
-    desk.clock.set("2026-11-15T20:00:00Z".parse().unwrap());
+    let table = TestTable::new().await;
+    let gate = table.gate().await;
+    table.clock.set("2026-11-15T20:00:00Z".parse().unwrap());
     let midnight: Timestamp = "2026-11-16T08:00:00Z".parse().unwrap();
     let day = CalendarWindow::new(25, Period::Day).in_zone("America/Los_Angeles");
-    let literal = Limit::new("rpd", "requests", day.clone()).headroom(tollgate::Headroom::Units(1));
+    let literal =
+        Limit::new("rpd", "requests", day.clone()).headroom(tollgate::policy::Headroom::Units(1));
     let literal = Policy::new("literal", [literal]).unwrap();
     for (policy, allowed) in [(single(day), 25), (literal, 24)] {
-        desk.clock.set("2026-11-15T20:00:00Z".parse().unwrap());
+        table.clock.set("2026-11-15T20:00:00Z".parse().unwrap());
         for _ in 0..allowed {
             admit(&gate, &Ask::new(&policy, "p")).await;
         }
         let denial = deny(&gate, &Ask::new(&policy, "p")).await;
         assert_eq!(denial.wait, Wait::Until(midnight));
-        desk.clock.set(midnight - Span::from_micros(1));
+        table.clock.set(midnight - Span::from_micros(1));
         deny(&gate, &Ask::new(&policy, "p")).await;
-        desk.clock.set(midnight);
+        table.clock.set(midnight);
         assert_eq!(remaining(&gate, &policy, "p").await, [allowed]);
         admit(&gate, &Ask::new(&policy, "p")).await;
     }
@@ -127,17 +128,17 @@ async fn r000_6_counts_the_day() {
 /// of seven days.
 #[tokio::test]
 async fn r000_7_creates_on_first_use() {
-    let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, gemini());
-    desk.server.proxy().reset_counts();
+    let table = TestTable::new().await;
+    let (gate, policy) = (table.gate().await, gemini());
+    table.server.proxy().reset_counts();
     let permit = admit(&gate, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
     let left: Vec<u64> = permit.limits.iter().map(|limit| limit.remaining).collect();
     assert_eq!(left, [4, 246_250, 24]);
-    let counts = desk.server.proxy().counts();
-    assert_eq!((counts.of("UpdateItem"), counts.requests.len()), (1, 1), "{counts:?}");
-    let items = desk.client().scan().table_name(TABLE).send().await.unwrap();
+    let counts = table.server.proxy().counts();
+    assert_eq!((counts.count("UpdateItem"), counts.requests.len()), (1, 1), "{counts:?}");
+    let items = table.client().scan().table_name(TABLE).send().await.unwrap();
     let item = &items.items()[0];
-    let week = desk.clock.now() + Span::from_hours(7 * 24);
+    let week = table.clock.now() + Span::from_hours(7 * 24);
     assert_eq!(item["ttl"].as_n().unwrap(), &(week.as_micros() / 1_000_000).to_string());
     assert_eq!(item["pk"].as_s().unwrap(), "gemini/p");
 }
@@ -145,35 +146,35 @@ async fn r000_7_creates_on_first_use() {
 /// R000.8: 10,000 − 3,750 is exactly 6,250, and a write that lost a race is done again.
 #[tokio::test]
 async fn r000_8_counts_exactly() {
-    let desk = Desk::new().await;
-    let (one, other, policy) = (desk.gate().await, desk.gate().await, tokens(10_000));
+    let table = TestTable::new().await;
+    let (one, other, policy) = (table.gate().await, table.gate().await, tokens(10_000));
     // Both guess that the bucket is idle, so the second is refused first and does it again.
     admit(&one, &Ask::new(&policy, "p").cost("tokens", 3_750)).await;
     assert_eq!(remaining(&one, &policy, "p").await, [6_250]);
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     admit(&other, &Ask::new(&policy, "p").cost("tokens", 250)).await;
-    let counts = desk.server.proxy().counts();
-    assert_eq!((counts.of("UpdateItem"), counts.refused), (2, 1));
+    let counts = table.server.proxy().counts();
+    assert_eq!((counts.count("UpdateItem"), counts.refused), (2, 1));
     assert_eq!(remaining(&one, &policy, "p").await, [6_000]);
 }
 
 /// R000.9: an item that is past its time to live but still there is as good as none: a fresh bucket, in one write.
 #[tokio::test]
 async fn r000_9_an_expired_item_counts_as_absent() {
-    let desk = Desk::new().await;
-    let (gate, other, policy) = (desk.gate().await, desk.gate().await, gemini());
+    let table = TestTable::new().await;
+    let (gate, other, policy) = (table.gate().await, table.gate().await, gemini());
     for _ in 0..5 {
         admit(&gate, &Ask::new(&policy, "p").cost("tokens", 50_000).id("same")).await;
         admit(&gate, &Ask::new(&policy, "q")).await;
     }
-    desk.clock.advance(Span::from_hours(8 * 24));
-    let present = desk.client().scan().table_name(TABLE).send().await.unwrap();
+    table.clock.advance(Span::from_hours(8 * 24));
+    let present = table.client().scan().table_name(TABLE).send().await.unwrap();
     assert_eq!(present.count(), 3, "nobody deleted the two entries and the id");
     assert_eq!(remaining(&gate, &policy, "p").await, [5, 250_000, 25]);
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     for gate in [&gate, &other] {
         let permit = admit(gate, &Ask::new(&policy, "q")).await;
-        assert_eq!(permit.grant().at, desk.clock.now());
+        assert_eq!(permit.grant().at, table.clock.now());
     }
     assert_eq!(remaining(&gate, &policy, "q").await, [3, 250_000, 23]);
     // The id is forgotten, so it is a new charge.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tokio::sync::Barrier;
-use tollgate::{Ask, Clock, Gate, ManualClock, Span, TokenBucket};
+use tollgate::clock::ManualClock;
+use tollgate::{Ask, Clock, GateExt, Span, TokenBucket};
 
-use crate::{Desk, Dynamo, TABLE, single};
+use crate::{Dynamo, TABLE, TestTable, single};
 
 /// 5 a minute: 12 s for each.
 const STEP: u64 = 12_000_000;
@@ -99,20 +100,20 @@ async fn all_at_once(limiter: &Arc<Limiter>, clock: &ManualClock) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sabotaged_limiters_are_caught() {
-    let desk = Desk::new().await;
-    let real = Arc::new(Limiter::Real(Box::new(desk.gate().await)));
-    assert_eq!(after_an_idle_hour(&real, &desk.clock).await, CAPACITY);
-    assert_eq!(all_at_once(&real, &desk.clock).await, 5);
+    let table = TestTable::new().await;
+    let real = Arc::new(Limiter::Real(Box::new(table.gate().await)));
+    assert_eq!(after_an_idle_hour(&real, &table.clock).await, CAPACITY);
+    assert_eq!(all_at_once(&real, &table.clock).await, 5);
 
-    let desk = Desk::new().await;
-    let one_branch = Limiter::OneBranch(desk.client());
-    let through = after_an_idle_hour(&one_branch, &desk.clock).await;
+    let table = TestTable::new().await;
+    let one_branch = Limiter::OneBranch(table.client());
+    let through = after_an_idle_hour(&one_branch, &table.clock).await;
     println!("one branch: {through} after an idle hour");
     assert!(CAPACITY < through);
 
-    let desk = Desk::new().await;
-    let read_then_write = Arc::new(Limiter::ReadThenWrite(desk.client()));
-    let through = all_at_once(&read_then_write, &desk.clock).await;
+    let table = TestTable::new().await;
+    let read_then_write = Arc::new(Limiter::ReadThenWrite(table.client()));
+    let through = all_at_once(&read_then_write, &table.clock).await;
     println!("read, then write: {through} at once");
     assert!(5 < through);
 }

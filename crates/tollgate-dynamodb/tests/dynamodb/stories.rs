@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
+use tollgate::policy::Period;
 use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, Limit, Period, Policy, RollingWindow,
-    Span, Standing, TokenBucket,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, GateExt, Limit, Policy, RollingWindow, Span,
+    Standing, TokenBucket,
 };
 
-use crate::{Desk, Dynamo, MINUTE, TABLE, admit, coarse, gemini, single, standing};
+use crate::{Dynamo, MINUTE, TABLE, TestTable, admit, coarse, gemini, single, standing};
 
 pub(crate) const NAMES: &[&str] = &[
     "bucket", "interval", "exact", "coarse", "rolled", "fine", "budget", "large", "calendar",
@@ -42,8 +43,8 @@ pub(crate) fn policy(story: &str) -> Policy {
 }
 
 /// Plays `story` on `gate`.
-pub(crate) async fn play(story: &str, gate: &Dynamo, desk: &Desk) {
-    let (policy, clock) = (policy(story), &desk.clock);
+pub(crate) async fn play(story: &str, gate: &Dynamo, table: &TestTable) {
+    let (policy, clock) = (policy(story), &table.clock);
     let ask = || Ask::new(&policy, story);
     let take = |cost| ask().cost("requests", cost);
     let actual = |cost| Costs::new().with("requests", cost);
@@ -140,11 +141,11 @@ pub(crate) async fn play(story: &str, gate: &Dynamo, desk: &Desk) {
 }
 
 /// Where the subject of a story stands and what its item says, as text. Marks of writes are left out: their names are random.
-pub(crate) async fn told(story: &str, gate: &Dynamo, desk: &Desk) -> String {
+pub(crate) async fn told(story: &str, gate: &Dynamo, table: &TestTable) -> String {
     let policy = policy(story);
-    let mut lines = vec![format!("now {}", desk.clock.now().as_micros())];
+    let mut lines = vec![format!("now {}", table.clock.now().as_micros())];
     lines.extend(standing(gate, &policy, story).await.iter().map(stands));
-    lines.extend(item_lines(&item(story, desk).await));
+    lines.extend(item_lines(&item(story, table).await));
     lines.join("\n") + "\n"
 }
 
@@ -156,9 +157,9 @@ pub(crate) fn stands(standing: &Standing) -> String {
 
 pub(crate) type Attributes = std::collections::HashMap<String, AttributeValue>;
 
-pub(crate) async fn item(story: &str, desk: &Desk) -> Attributes {
+pub(crate) async fn item(story: &str, table: &TestTable) -> Attributes {
     let key = format!("{}/{story}", policy(story).name());
-    let read = desk.client().get_item().table_name(TABLE).key("pk", AttributeValue::S(key));
+    let read = table.client().get_item().table_name(TABLE).key("pk", AttributeValue::S(key));
     read.consistent_read(true).send().await.unwrap().item.unwrap()
 }
 

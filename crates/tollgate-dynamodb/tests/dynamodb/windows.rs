@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use tollgate::{Ask, Clock, Costs, ErrorKind, Gate, Limit, Permit, Policy, RollingWindow, Span};
+use tollgate::{Ask, Clock, Costs, ErrorKind, GateExt, Limit, Permit, Policy, RollingWindow, Span};
 use tollgate_dynamodb::{DynamoDb, SLOTS_PER_WINDOW_MAX};
 
-use crate::{Desk, Dynamo, TABLE, admit, coarse, deny, remaining, single};
+use crate::{Dynamo, TABLE, TestTable, admit, coarse, deny, remaining, single};
 
 /// The bytes that the service bills for an item: names and values.
 fn bytes(item: &std::collections::HashMap<String, AttributeValue>) -> usize {
@@ -19,8 +19,8 @@ fn bytes(item: &std::collections::HashMap<String, AttributeValue>) -> usize {
     item.iter().map(|(name, of)| name.len() + value(of)).sum()
 }
 
-async fn item(desk: &Desk, key: &str) -> std::collections::HashMap<String, AttributeValue> {
-    let read = desk.client().get_item().table_name(TABLE);
+async fn item(table: &TestTable, key: &str) -> std::collections::HashMap<String, AttributeValue> {
+    let read = table.client().get_item().table_name(TABLE);
     let read = read.key("pk", AttributeValue::S(key.to_owned())).consistent_read(true);
     read.send().await.unwrap().item.unwrap()
 }
@@ -29,17 +29,17 @@ async fn item(desk: &Desk, key: &str) -> std::collections::HashMap<String, Attri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_instances_below_the_limit_never_contend() {
     const ROUNDS: u64 = 150;
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     // 3,200 per 10 s is a little more than the 150 a second that each subject gets.
     let policy = single(RollingWindow::new(3_200, Span::from_secs(10)));
     let mut gates = Vec::new();
     for _ in 0..3 {
-        gates.push(Arc::new(desk.gate().await));
+        gates.push(Arc::new(table.gate().await));
     }
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     for _ in 0..ROUNDS {
         // Twelve asks at once, every 40 ms.
-        desk.clock.advance(Span::from_millis(40));
+        table.clock.advance(Span::from_millis(40));
         let asks = (0..12).map(|number| {
             let (gate, policy) = (Arc::clone(&gates[number % 3]), policy.clone());
             tokio::spawn(async move {
@@ -51,27 +51,27 @@ async fn three_instances_below_the_limit_never_contend() {
             assert!(ask.await.unwrap());
         }
     }
-    let counts = desk.server.proxy().counts();
+    let counts = table.server.proxy().counts();
     println!("{} asks: {counts:?}", ROUNDS * 12);
     for subject in ["one", "other"] {
         assert_eq!(remaining(&gates[0], &policy, subject).await, [3_200 - ROUNDS * 6]);
     }
     assert_eq!(counts.requests.len(), 1, "no read: {counts:?}");
-    assert!(counts.of("UpdateItem") < ROUNDS * 12 * 13 / 10, "{counts:?}");
+    assert!(counts.count("UpdateItem") < ROUNDS * 12 * 13 / 10, "{counts:?}");
 }
 
 /// Evenly spaced demand at 95 % of the limit is never refused, and at 100 % at least 98 % of it goes through.
 #[tokio::test]
 async fn evenly_spaced_demand_uses_the_window() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(RollingWindow::new(20_000, Span::from_secs(10)));
     for (subject, percent) in [("most", 95), ("all", 100)] {
-        let (one, other) = (desk.gate().await, desk.gate().await);
+        let (one, other) = (table.gate().await, table.gate().await);
         // Lots of 100, so that three windows are a few hundred asks.
         let pace = Span::from_micros(10_000_000 * 100 / 20_000 * 100 / percent);
         let (asks, mut through) = (3 * 200 * percent / 100, 0);
         for number in 0..asks {
-            desk.clock.advance(pace);
+            table.clock.advance(pace);
             let gate = if number % 2 == 0 { &one } else { &other };
             let ask = Ask::new(&policy, subject).cost("requests", 100);
             through += u64::from(gate.acquire(&ask).await.unwrap().is_admitted());
@@ -80,7 +80,7 @@ async fn evenly_spaced_demand_uses_the_window() {
         assert!(asks * if percent == 95 { 100 } else { 98 } <= through * 100, "{percent} %");
     }
     // The sum is the total of the slots, all of which count or expired a moment ago.
-    let item = item(&desk, "single/all").await;
+    let item = item(&table, "single/all").await;
     let number = |name: &str| item[name].as_n().unwrap().parse::<u64>().unwrap();
     let slots: Vec<&String> = item.keys().filter(|name| name.starts_with("j0.")).collect();
     assert_eq!(slots.iter().map(|name| number(name)).sum::<u64>(), number("q0"));
@@ -92,12 +92,12 @@ async fn evenly_spaced_demand_uses_the_window() {
 /// What was admitted in many slots and is released leaves nothing used.
 #[tokio::test]
 async fn releasing_everything_leaves_nothing() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(RollingWindow::new(20_000, Span::from_secs(60)));
-    let (one, other) = (desk.gate().await, desk.gate().await);
+    let (one, other) = (table.gate().await, table.gate().await);
     let mut permits: Vec<Permit> = Vec::new();
     for number in 0..300 {
-        desk.clock.advance(Span::from_millis(100));
+        table.clock.advance(Span::from_millis(100));
         let gate = if number % 2 == 0 { &one } else { &other };
         permits.push(admit(gate, &Ask::new(&policy, "p").cost("requests", 10)).await);
     }
@@ -115,23 +115,23 @@ async fn releasing_everything_leaves_nothing() {
 /// twice, and after a long pause the whole limit is there again.
 #[tokio::test]
 async fn expired_slots_are_subtracted_once() {
-    let desk = Desk::new().await;
+    let table = TestTable::new().await;
     let policy = single(RollingWindow::new(1_000, Span::from_millis(640)));
-    let late = Arc::new(tollgate::ManualClock::at(desk.clock.now()));
-    let gates = [desk.gate().await, desk.gate().await, desk.gate().await];
+    let late = Arc::new(tollgate::clock::ManualClock::at(table.clock.now()));
+    let gates = [table.gate().await, table.gate().await, table.gate().await];
     for round in 0..200_u64 {
-        desk.clock.advance(Span::from_micros(7_013));
+        table.clock.advance(Span::from_micros(7_013));
         // One that has seen nothing yet decides at its own time, in a slot that expires or has expired.
-        late.set(desk.clock.now() - Span::from_millis(580 + round % 8 * 20));
-        let behind = crate::connect(desk.options().clock(late.clone())).await;
+        late.set(table.clock.now() - Span::from_millis(580 + round % 8 * 20));
+        let behind = crate::connect(table.options().clock(late.clone())).await;
         behind.acquire(&Ask::new(&policy, "p").cost("requests", 2)).await.unwrap();
         let gate = &gates[usize::try_from(round % 3).unwrap()];
         gate.acquire(&Ask::new(&policy, "p").cost("requests", 3)).await.unwrap();
         if round % 50 == 49 {
-            desk.clock.advance(Span::from_secs(5));
-            late.set(desk.clock.now());
+            table.clock.advance(Span::from_secs(5));
+            late.set(table.clock.now());
         }
-        let item = item(&desk, "single/p").await;
+        let item = item(&table, "single/p").await;
         let number = |name: &str| item[name].as_n().unwrap().parse::<u64>().unwrap();
         let slots: Vec<&String> = item.keys().filter(|name| name.starts_with("j0.")).collect();
         assert_eq!(slots.iter().map(|name| number(name)).sum::<u64>(), number("q0"), "{round}");
@@ -140,7 +140,7 @@ async fn expired_slots_are_subtracted_once() {
         let below = slots.iter().filter(|name| slot(name) < number("f0")).count();
         assert_eq!(below, 0, "{round}");
     }
-    desk.clock.advance(Span::from_secs(1));
+    table.clock.advance(Span::from_secs(1));
     for gate in &gates {
         assert_eq!(remaining(gate, &policy, "p").await, [1_000]);
     }
@@ -156,18 +156,18 @@ fn value(digit: u8) -> u64 {
 /// A window of more slots than an expression holds is refused before anything is asked, with what would be right.
 #[tokio::test]
 async fn too_fine_a_grid_is_refused() {
-    let desk = Desk::new().await;
-    let gate = desk.gate().await;
+    let table = TestTable::new().await;
+    let gate = table.gate().await;
     let rule = |slots| single(RollingWindow::new(5_000, Span::from_secs(100)).resolution(slots));
     assert!(DynamoDb::check(&rule(64)).is_ok());
-    desk.server.proxy().reset_counts();
+    table.server.proxy().reset_counts();
     let error = gate.acquire(&Ask::new(&rule(100), "p")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     for word in ["only", "single", "100 slots", &SLOTS_PER_WINDOW_MAX.to_string(), "resolution"] {
         assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
     }
     assert!(gate.standing(&rule(100), "p").await.is_err());
-    assert_eq!(desk.server.proxy().counts().requests.len(), 0);
+    assert_eq!(table.server.proxy().counts().requests.len(), 0);
     let limits = (0..3).map(|place| {
         Limit::new(format!("l{place}"), "jobs", tollgate::Concurrency::new(10_000, crate::MINUTE))
     });
@@ -178,13 +178,13 @@ async fn too_fine_a_grid_is_refused() {
 /// An item of format 1, with overlapping counters, ids and fixed-width lists, counts on and is written anew.
 #[tokio::test]
 async fn an_item_of_format_1_counts_on() {
-    let desk = Desk::new().await;
-    let (gate, policy) = (desk.gate().await, coarse(5));
-    desk.clock.set(tollgate::Timestamp::from_secs(1_800_000_001));
-    let now = desk.clock.now().as_micros();
+    let table = TestTable::new().await;
+    let (gate, policy) = (table.gate().await, coarse(5));
+    table.clock.set(tollgate::Timestamp::from_secs(1_800_000_001));
+    let now = table.clock.now().as_micros();
     // Twelve slots of 5 s: 3 charged in the slot before this one, 1 in this one.
     let slot = now / 5_000_000;
-    let mut write = desk.client().put_item().table_name(TABLE);
+    let mut write = table.client().put_item().table_name(TABLE);
     let number = |number: u64| AttributeValue::N(number.to_string());
     for counter in slot - 13..=slot {
         let used = u64::from(counter < slot) * 3 + u64::from(slot - 13 < counter);
@@ -207,32 +207,32 @@ async fn an_item_of_format_1_counts_on() {
     let permit = admit(&gate, &Ask::new(&policy, "p")).await;
     assert_eq!(permit.grant().stamp, now + 2);
     deny(&gate, &Ask::new(&policy, "p")).await;
-    let item = item(&desk, "single/p").await;
+    let item = item(&table, "single/p").await;
     let old = item.keys().filter(|name| name.starts_with('w') || name.contains(':'));
     assert_eq!(old.count(), 0, "{:?}", item.keys());
     assert_eq!(item["sh"].as_b().unwrap().as_ref()[0], 2);
     // The three expire with the slot before this one, one slot earlier than the rest.
-    desk.clock.set(tollgate::Timestamp::from_micros(slot * 5_000_000 + 60_000_000));
+    table.clock.set(tollgate::Timestamp::from_micros(slot * 5_000_000 + 60_000_000));
     assert_eq!(remaining(&gate, &policy, "p").await, [3]);
 }
 
 /// The bytes of small items, printed for the README.
 #[tokio::test]
 async fn items_are_small() {
-    let desk = Desk::new().await;
-    let gate: Dynamo = desk.gate().await;
+    let table = TestTable::new().await;
+    let gate: Dynamo = table.gate().await;
     let bucket = single(tollgate::TokenBucket::per_minute(1_000));
     let permit = admit(&gate, &Ask::new(&bucket, "bucket").cost("requests", 5)).await;
-    println!("a bucket: {} bytes", bytes(&item(&desk, "single/bucket").await));
+    println!("a bucket: {} bytes", bytes(&item(&table, "single/bucket").await));
     admit(&gate, &Ask::new(&bucket, "bucket").cost("requests", 5)).await;
     assert!(gate.settle(&permit, &Costs::new().with("requests", 2)).await.unwrap());
-    println!("a bucket after a settle: {} bytes", bytes(&item(&desk, "single/bucket").await));
+    println!("a bucket after a settle: {} bytes", bytes(&item(&table, "single/bucket").await));
     let exact = single(RollingWindow::new(128, crate::MINUTE));
     for _ in 0..128 {
-        desk.clock.advance(Span::from_millis(400));
+        table.clock.advance(Span::from_millis(400));
         admit(&gate, &Ask::new(&exact, "log")).await;
     }
-    let log = bytes(&item(&desk, "single/log").await);
+    let log = bytes(&item(&table, "single/log").await);
     println!("an exact log of 128: {log} bytes");
     assert!(log < 1_024, "{log} bytes");
 }

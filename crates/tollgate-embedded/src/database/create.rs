@@ -1,7 +1,7 @@
-//! Making the database once, and looking at it each time it is opened.
+//! Creates the database once, and checks it on every open.
 //!
-//! A file next to the database says that it was made. It is written last, so a database that is missing or has no
-//! tables although that file is there was lost, and is reported; without it, a creation was cut short and goes on.
+//! A marker file is written after the database was created. If the marker exists and the database is missing or empty, the
+//! database was lost, which is an error; without the marker, an interrupted creation is resumed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,31 +16,28 @@ use super::{APPLICATION_ID, FORMAT, open, path};
 use crate::folder::{unusable, writable};
 use crate::row::checksum;
 
-/// The file that says that the database was made.
+/// The marker file.
 pub(crate) const MARKER: &str = "format";
 
-/// Under which name the key is kept.
+/// The name of the key in `meta`.
 pub(super) const PERMIT_KEY: &str = "permit_key";
 
-/// Whether there is a database in `folder`, or was one.
+/// Returns whether there is a database in `folder`, or was one.
 pub(crate) fn is_there(folder: &Path) -> Result<bool, Error> {
     Ok(exists(&path(folder))? || exists(&folder.join(MARKER))?)
 }
 
-/// A connection to the database of `folder`, which is made if there never was one, and the key that it keeps.
+/// Opens the database of `folder`, and creates it if there never was one. Returns the connection and the key of permits.
 pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
     let path = path(folder);
     let marker = folder.join(MARKER);
     let made = exists(&marker)?;
     if made && !exists(&path)? {
         let name = marker.display();
-        return Err(damaged(
-            &path,
-            &format!("it is missing, although {name} says that it was there"),
-        ));
+        return Err(damaged(&path, &format!("it is missing, although {name} exists")));
     }
     if !exists(&path)? {
-        // It holds a key. SQLite makes the files beside it with the same mode.
+        // It holds a key. SQLite creates the other files with the same mode.
         writable(&path).map_err(|error| unusable("create", &path, error))?;
     }
     let connection =
@@ -62,7 +59,7 @@ pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
     Ok((connection, key))
 }
 
-/// Looks at the whole structure of the database, which takes time for a large one.
+/// Checks the structure of the whole database, which takes time for a large one.
 pub(crate) fn quick_check(connection: &Connection, folder: &Path) -> Result<(), Error> {
     let path = path(folder);
     let said: String = connection
@@ -76,7 +73,7 @@ enum State {
     Format(u32),
 }
 
-/// Whose database it is. The first statement that reads the file.
+/// Identifies the database. The first statement that reads the file.
 fn look(connection: &Connection, path: &Path) -> Result<State, Error> {
     let number = |pragma: &str| -> Result<u32, Error> {
         connection
@@ -104,14 +101,14 @@ fn look(connection: &Connection, path: &Path) -> Result<State, Error> {
     }
 }
 
-/// Ask ids, which format 1 kept in the entries.
+/// Ask ids, which format 1 has in the entries.
 const IDS: &str = "
     CREATE TABLE ids (
         key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, expires_at INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX ids_by_expiry ON ids (expires_at);";
 
-/// From format 1: entries are read as they are.
+/// Upgrades from format 1, whose entries are still readable.
 fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .execute_batch(&format!("BEGIN IMMEDIATE; {IDS} PRAGMA user_version = {FORMAT}; COMMIT"))
@@ -135,11 +132,11 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
     ))?;
     connection.execute("INSERT INTO meta (name, value) VALUES (?1, ?2)", (PERMIT_KEY, value))?;
     connection.execute_batch("COMMIT")?;
-    // The tables are in the file itself before the marker says so, not only in a log that somebody may delete.
+    // Moves the tables from the log, which may be deleted, to the file itself before the marker is written.
     checkpoint(connection)
 }
 
-/// The stored form of the key of permits.
+/// Encodes the key of permits with its checksum.
 pub(crate) fn key_value(key: &[u8; 32]) -> Vec<u8> {
     let mut value = key.to_vec();
     value.extend(checksum(PERMIT_KEY.as_bytes(), key).to_le_bytes());
@@ -172,7 +169,7 @@ fn write_marker(folder: &Path, marker: &Path) -> io::Result<()> {
     writeln!(file, "tollgate-embedded {FORMAT}")?;
     file.sync_all()?;
     File::open(folder)?.sync_all()?;
-    // The folder's own name may be new too.
+    // The entry of the folder itself may be new too.
     match folder.parent() {
         Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
         _ => Ok(()),

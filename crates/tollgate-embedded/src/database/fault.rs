@@ -1,11 +1,11 @@
-//! What SQLite says, in our words: which file, what kind of trouble, and what to do.
+//! Maps errors of SQLite to error kinds, with the file and the next step.
 
 use std::path::Path;
 
 use rusqlite::ErrorCode;
 use tollgate::{Error, ErrorKind};
 
-/// The error for what went wrong when we tried to `act` on the database at `path`.
+/// Describes a failure to `act` on the database at `path`.
 pub(crate) fn fault(act: &str, path: &Path, error: rusqlite::Error) -> Error {
     let path = path.display();
     let (kind, advice) = match error.sqlite_error_code() {
@@ -26,11 +26,11 @@ pub(crate) fn fault(act: &str, path: &Path, error: rusqlite::Error) -> Error {
     Error::new(kind, format!("could not {act} {path}: {what}{error}; {advice}")).caused_by(error)
 }
 
-/// What to do about a damaged file.
+/// The advice for a damaged file.
 pub(crate) const DAMAGED: &str =
     "restore the data folder from a backup, or move it away to start with nothing used";
 
-/// The error for a damaged file that SQLite has no word for.
+/// Describes damage that SQLite does not detect.
 pub(crate) fn damaged(path: &Path, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{} is damaged: {why}; {DAMAGED}", path.display()))
 }

@@ -1,8 +1,7 @@
 //! The database file: SQLite in WAL mode, synced at each commit.
 //!
-//! Opening is lazy in SQLite, so each connection reads something when it is made: a damaged file is found when the store
-//! is opened and not at the first decision. Checkpoints are taken out of commits (see the keeper) and out of closing,
-//! because the short commands of a shell would pay for one each.
+//! SQLite opens files lazily, so each new connection reads something: damage shows when the store is opened, not at the
+//! first decision. Neither commits nor closing checkpoint (see `maintenance`), since each short command would pay for one.
 
 mod create;
 mod fault;
@@ -26,27 +25,27 @@ use tollgate::Error;
 /// The file's name in the data folder.
 pub(crate) const FILE: &str = "entries.sqlite";
 
-/// Says in the file's header that it is ours: "toll" in ASCII.
+/// The application id in the header: "toll" in ASCII.
 pub(crate) const APPLICATION_ID: u32 = 0x746f_6c6c;
 
-/// The format that this program writes, and the newest it reads.
+/// The format that is written, and the newest that is read.
 pub(crate) const FORMAT: u32 = 2;
 
-/// Other programs (a backup, a shell) may hold the file for this long before a commit fails.
+/// How long a commit waits for other programs, such as a backup.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// The memory for pages of one connection, in KiB.
+/// Page cache of one connection, in KiB.
 const CACHE_KIB: u32 = 8 * 1_024;
 
-/// How many prepared statements a connection keeps.
+/// Prepared statements cached per connection.
 const STATEMENTS: usize = 16;
 
-/// Where the database of `folder` is.
+/// Returns the path of the database of `folder`.
 pub(crate) fn path(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
 
-/// Another connection to an existing database.
+/// Opens another connection to an existing database.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Error> {
     open(path, OpenFlags::empty()).map_err(|error| fault("open", path, error))
 }

@@ -8,7 +8,7 @@ use crate::ids;
 use crate::row::{self, Key};
 use crate::time::Saved;
 
-/// The entry under `key`. The outer error is the database's, the inner one is about this row.
+/// Loads the entry of `key`. The outer error is the database's, the inner one is about this row.
 pub(crate) fn load(
     connection: &Connection,
     key: &Key,
@@ -22,7 +22,7 @@ pub(crate) fn load(
         .optional()
 }
 
-/// What was given for `id` under the entry of `key`; nothing inside if its row is damaged.
+/// Loads the record of `id` under the entry of `key`; the inner `None` is a damaged row.
 pub(crate) fn id(
     connection: &Connection,
     key: &Key,
@@ -35,7 +35,7 @@ pub(crate) fn id(
         .optional()
 }
 
-/// The statements of one commit.
+/// The write statements of one commit.
 pub(crate) struct Writes<'a> {
     connection: &'a Connection,
     put: CachedStatement<'a>,
@@ -65,7 +65,7 @@ impl<'a> Writes<'a> {
         self.remove.execute([key.bytes()]).map(drop)
     }
 
-    /// Writes what was given for the id under `key`, or forgets it.
+    /// Writes the record of the id under `key`, or removes it.
     pub(crate) fn id(&mut self, key: &[u8], given: Option<&Remembered>) -> rusqlite::Result<()> {
         let changed = match given {
             Some(given) => self
@@ -79,7 +79,7 @@ impl<'a> Writes<'a> {
         changed.map(drop)
     }
 
-    /// Removes at most `most` ids that have expired at `now`.
+    /// Removes at most `most` ids that are expired at `now`.
     pub(crate) fn forget_ids(&mut self, now: Timestamp, most: usize) -> rusqlite::Result<()> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let expired = "SELECT key FROM ids WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
@@ -89,24 +89,24 @@ impl<'a> Writes<'a> {
             .map(drop)
     }
 
-    /// Keeps the readings of the clock.
+    /// Saves the readings of the clock.
     pub(crate) fn clock(&mut self, clock: Saved) -> rusqlite::Result<()> {
         self.count.execute(params![CLOCK, clock.to_string()]).map(drop)
     }
 
-    /// Says that this is commit number `commits`.
+    /// Records that this is commit number `commits`.
     pub(crate) fn count(&mut self, commits: i64) -> rusqlite::Result<()> {
         self.count.execute(params![COMMITS, commits]).map(drop)
     }
 }
 
-/// A key, and whether its row was last written by a given time.
+/// A key, and whether its row was not written since a given time.
 pub(crate) struct Listed {
     pub(crate) key: Vec<u8>,
     pub(crate) idle: bool,
 }
 
-/// Up to `rows_max` keys after `after` in their order, and whether they were last written by then.
+/// Lists up to `rows_max` keys after `after`, and whether their rows were last written by `before`.
 pub(crate) fn page(
     connection: &Connection,
     after: &[u8],
@@ -124,40 +124,40 @@ pub(crate) fn page(
         .collect()
 }
 
-/// Copies the log into the database file as far as nobody is in the way.
+/// Copies the log into the database file, as far as no reader blocks it.
 pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-/// Copies the log into the database file and empties it. Nobody else may use the database.
+/// Copies the log into the database file and truncates it. Requires exclusive use of the database.
 pub(crate) fn empty_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Where the last command stopped to clean up: the last key it looked at.
+/// Returns the key at which the clean-up of the last command stopped.
 pub(crate) fn cursor(connection: &Connection) -> rusqlite::Result<Vec<u8>> {
     let found = connection.query_row(META, [CURSOR], |row| row.get(0)).optional()?;
     Ok(found.unwrap_or_default())
 }
 
-/// Remembers `key` as the last one that was looked at.
+/// Saves the key at which the clean-up stopped.
 pub(crate) fn set_cursor(connection: &Connection, key: &[u8]) -> rusqlite::Result<()> {
     connection.execute(SET_META, (CURSOR, key)).map(drop)
 }
 
-/// How many commits of decisions there were.
+/// Returns the number of commits.
 pub(crate) fn commits(connection: &Connection) -> rusqlite::Result<i64> {
     let found = connection.query_row(META, [COMMITS], |row| row.get(0)).optional()?;
     Ok(found.unwrap_or_default())
 }
 
-/// The readings of the clock that were last kept.
+/// Returns the saved readings of the clock.
 pub(crate) fn saved_clock(connection: &Connection) -> rusqlite::Result<Option<Saved>> {
     let found: Option<String> = connection.query_row(META, [CLOCK], |row| row.get(0)).optional()?;
     Ok(found.as_deref().and_then(Saved::parse))
 }
 
-/// The latest time of any entry. Looks at every row.
+/// Returns the latest time of any entry. Scans every row.
 pub(crate) fn latest(connection: &Connection) -> rusqlite::Result<Timestamp> {
     let latest: Option<i64> =
         connection.query_row("SELECT max(written_at) FROM entries", [], |row| row.get(0))?;
@@ -167,7 +167,7 @@ pub(crate) fn latest(connection: &Connection) -> rusqlite::Result<Timestamp> {
 /// A row as it is stored: its key and its value.
 pub(crate) type Raw = (Vec<u8>, Vec<u8>);
 
-/// Up to `rows_max` rows behind `key` in the order of keys; with `after` only those that were written later than that.
+/// Lists up to `rows_max` rows after `key`; with `after`, only those written later than that.
 pub(crate) fn rows(
     connection: &Connection,
     key: &[u8],
@@ -185,7 +185,7 @@ pub(crate) fn rows(
         .collect()
 }
 
-/// Replaces the stored key of permits by `value` as long as there is no entry. Returns whether it did.
+/// Replaces the key of permits if there is no entry yet. Returns whether it did.
 pub(crate) fn replace_unused_key(connection: &Connection, value: &[u8]) -> rusqlite::Result<bool> {
     let sql = "UPDATE meta SET value = ?2 WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM entries)";
     Ok(0 < connection.execute(sql, params![super::PERMIT_KEY, value])?)

@@ -2,8 +2,8 @@
 
 use tollgate::ErrorKind;
 use tollgate::audit::{AuditLog, Query};
+use tollgate_conformance::audit::{check, record};
 use tollgate_embedded::EmbeddedAudit;
-use tollgate_testing::audit::{check, record};
 
 #[tokio::test]
 async fn the_audit_of_a_folder_is_a_log() {

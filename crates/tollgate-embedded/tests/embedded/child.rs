@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tollgate::edge::environment;
-use tollgate::{Ask, Atomic, Decision, Gate};
+use tollgate::internal::edge::environment;
+use tollgate::{Ask, Decision, GateExt};
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 
 use crate::daily;
@@ -102,8 +102,8 @@ fn run_as_a_child() {
     }
 }
 
-fn open(folder: &Path, options: Options) -> Atomic<Embedded> {
-    Atomic::new(Embedded::open(folder, options).unwrap())
+fn open(folder: &Path, options: Options) -> Embedded {
+    Embedded::open(folder, options).unwrap()
 }
 
 fn acquire_all(folder: &Path) {
@@ -122,12 +122,12 @@ fn acquire_relaxed(folder: &Path) {
 
 fn acquire_once(folder: &Path) {
     let gate = open(folder, Options::new());
-    acquire(&gate, "p", crate::turns::PROCESSES_ADMITTED);
-    block_on(gate.store().close()).unwrap();
+    acquire(&gate, "p", crate::locking::PROCESSES_ADMITTED);
+    block_on(gate.close()).unwrap();
 }
 
 /// Acquires one and reports it: admitted at which time of the store.
-fn acquire(gate: &Atomic<Embedded>, subject: &str, limit: u64) -> bool {
+fn acquire(gate: &Embedded, subject: &str, limit: u64) -> bool {
     match block_on(gate.acquire(&Ask::new(&daily(limit), subject))).unwrap() {
         Decision::Admitted(permit) => {
             println!("admitted {}", permit.grant().at.as_micros());

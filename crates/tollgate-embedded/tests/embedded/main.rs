@@ -5,38 +5,38 @@
 mod audit;
 mod child;
 mod clocks;
-mod conforms;
+mod conformance;
 mod crash;
 mod damage;
-mod idle;
-mod keeps;
+mod durability;
+mod expiry;
+mod failures;
+mod locking;
 mod overrides;
-mod stops;
-mod turns;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use tollgate::clock::ManualClock;
 use tollgate::{
-    Ask, Atomic, Clock, Gate, Limit, ManualClock, Policy, RollingWindow, Span, Standing,
-    TokenBucket,
+    Ask, Clock, Gate, GateExt, Limit, Policy, RollingWindow, Span, Standing, TokenBucket,
 };
 use tollgate_embedded::{Embedded, Options};
 
 /// A data folder that does not exist yet, on a clock that stands still.
-struct Desk {
+struct TestFolder {
     clock: ManualClock,
-    folder: TempDir,
+    root: TempDir,
 }
 
-impl Desk {
+impl TestFolder {
     fn new() -> Self {
-        Self { clock: ManualClock::new(), folder: tempfile::tempdir().unwrap() }
+        Self { clock: ManualClock::new(), root: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("tollgate-data")
+        self.root.path().join("tollgate-data")
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -47,11 +47,11 @@ impl Desk {
         Options::new().clock(Arc::new(self.clock.clone()))
     }
 
-    fn try_open(&self, options: Options) -> Result<Atomic<Embedded>, tollgate::Error> {
-        Embedded::open(&self.path(), options).map(Atomic::new)
+    fn try_open(&self, options: Options) -> Result<Embedded, tollgate::Error> {
+        Embedded::open(&self.path(), options)
     }
 
-    fn open(&self) -> Atomic<Embedded> {
+    fn open(&self) -> Embedded {
         self.try_open(self.options()).unwrap()
     }
 
@@ -93,7 +93,7 @@ async fn used(gate: &impl Gate, policy: &Policy, subject: &str) -> u64 {
     standing(gate, policy, subject).await.used
 }
 
-/// Moves the clock of `desk` forward.
-fn pass(desk: &Desk, span: Span) {
-    desk.clock.set(desk.clock.now() + span);
+/// Moves the clock of `folder` forward.
+fn pass(folder: &TestFolder, span: Span) {
+    folder.clock.set(folder.clock.now() + span);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tollgate::ErrorKind;
 use tollgate::overrides::{Document, OverrideStore};
+use tollgate_conformance::overrides::check;
 use tollgate_embedded::{Embedded, EmbeddedOverrides, Holder, Options};
-use tollgate_testing::overrides::check;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overrides_of_a_folder_are_kept_while_a_broker_has_it_open() {

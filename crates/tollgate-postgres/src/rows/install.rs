@@ -1,4 +1,4 @@
-//! Writing the functions of a quota into the database, and the indexes they need.
+//! Installs the functions of a quota and their indexes.
 
 use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind, Span};
@@ -26,7 +26,7 @@ const SCHEMA: &str = "DO $schema$ BEGIN
 END $schema$;
 ";
 
-/// The trigger is known by its function, so that quotas over one table leave each other's triggers alone.
+/// Finds the trigger by its function, so that quotas over one table keep each other's triggers.
 const TRIGGER: &str = "
 DO $trigger$
 DECLARE
@@ -47,7 +47,7 @@ BEGIN
 END $trigger$;
 ";
 
-/// Dropping locks the table, so only if there is a trigger.
+/// Dropping locks the table, so it happens only if there is a trigger.
 const NO_TRIGGER: &str = "
 DO $trigger$
 DECLARE
@@ -63,31 +63,31 @@ END $trigger$;
 /// Fails if the owner of the functions may not read the table, or if row-level security hides rows from it.
 const COMMIT: &str = "SET LOCAL row_security = off;\nSELECT FROM @table@ LIMIT 0;\nCOMMIT;";
 
-/// What every function is declared with. Callers choose neither the schemas that names are looked up in, nor whether
-/// row-level security hides rows: where it would, counting fails.
+/// The declaration of every function. Callers control neither the search path nor row-level security; if it would hide rows,
+/// counting fails.
 const DEFINER: &str =
     "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off";
 
 const DOING: &str = "could not install the quota";
 
-/// The most rows that a quota allows in a window: so many index entries are read for a decision.
+/// The highest limit: a decision reads so many index entries.
 const LIMIT_MAX: u32 = 100_000;
 
-/// How many of the newest requests are written down with a refusal. Writing thousands takes longer than deciding.
+/// The most recent requests recorded with a refusal. Recording thousands takes longer than deciding.
 const AUDITED_MAX: u32 = 100;
 
-/// What was installed.
+/// The result of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
     /// The table, quoted, with its schema.
     pub table: String,
     /// The schema of the functions, quoted.
     pub schema: String,
-    /// Indexes that were made because none did.
+    /// Indexes that were created.
     pub indexes_made: Vec<String>,
-    /// The role that the functions run as.
+    /// The role of the functions.
     pub owner: String,
-    /// The statements that let other roles call the functions. None is run by [`Rows::install`].
+    /// The statements that allow other roles to call the functions, which [`Rows::install`] does not run.
     pub grants: Grants,
     /// Roles that can bypass the quota, and triggers that it may break, each with what to do.
     pub warnings: Vec<String>,
@@ -128,15 +128,14 @@ impl Grants {
 }
 
 impl Rows {
-    /// Writes the functions into the database, replacing those of an earlier install, and makes missing indexes without
-    /// locking the table.
+    /// Installs the functions, replacing those of an earlier install, and creates missing indexes without locking the table.
     ///
     /// The functions run as the owner of the table if the current role is a member of it, and otherwise as the current
     /// role. Nothing is granted; privileges that roles were granted on the functions of an earlier install are kept, those of
     /// `PUBLIC` are revoked.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a table, column or type that does not fit, with what would; otherwise as every call.
+    /// [`ErrorKind::Invalid`] for an unsuitable table, column or type; otherwise as every call.
     pub async fn install(&self, options: &Options) -> Result<Installed, Error> {
         let pool = Pool::new(options.clone())?;
         self.check_limit()?;
@@ -166,7 +165,7 @@ impl Rows {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// The role that the functions shall run as. A superuser who installs a quota does not lend its rights to them.
+    /// Returns the role of the functions. They do not get the rights of a superuser who installs them.
     async fn owner(&self, pool: &Pool, table: &Table) -> Result<String, Error> {
         let found = pool
             .query(
@@ -183,7 +182,7 @@ impl Rows {
         found.first().map(|row| row.get(0)).ok_or_else(gone)
     }
 
-    /// One transaction, which begins with `first`. `owner` is an expression for the role that the functions run as.
+    /// Returns one transaction that begins with `first`. `owner` is an expression for the role of the functions.
     pub(super) fn script(
         &self,
         table: &Table,
@@ -285,12 +284,12 @@ impl Rows {
         ])
     }
 
-    /// Refuses values of further columns with which the row would not count, so that callers of `consume` cannot choose to
-    /// be unlimited.
+    /// Refuses values of further columns with which the row would not count, so that callers of `consume` cannot evade the
+    /// limit.
     fn check_row_sql(&self, table: &Table) -> Result<String, Error> {
         let Some(filter) = &self.filter else { return Ok(String::new()) };
         let column = quote::text(&filter.column);
-        // A longer name is cut to what fits a `name`, as it is in a statement.
+        // A longer name is truncated, as in a statement.
         Ok(format!(
             "IF EXISTS (SELECT FROM jsonb_object_keys(p_row) k WHERE k::name = {column}::name) AND NOT EXISTS \
              (SELECT FROM jsonb_populate_record(NULL::{}, p_row) n WHERE {}) THEN \
@@ -331,7 +330,7 @@ impl Rows {
             name: index_name(plain, "user_time"),
             on: format!("({user}, {time} DESC){only}"),
             unique: "",
-            // One that covers every row serves too, but may read more than it counts.
+            // An index over every row works too, but may read more than it counts.
             served_by: only.is_empty().then_some([user_place, time_place]),
         }];
         if let Some(key) = &self.key {
@@ -357,7 +356,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Makes it if there is none; whether it did.
+    /// Creates it if it is missing. Returns whether it did.
     async fn make(&self, pool: &Pool, table: &Table) -> Result<bool, Error> {
         let found = pool
             .query(

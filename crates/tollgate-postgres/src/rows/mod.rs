@@ -43,7 +43,7 @@ use crate::quote;
 /// use tollgate::Span;
 /// use tollgate_postgres::rows::Rows;
 ///
-/// let videos = Rows::of("video_requests", 5, Span::from_hours(24))
+/// let videos = Rows::new("video_requests", 5, Span::from_hours(24))
 ///     .user_column("user_id")
 ///     .time_column("created_at");
 /// assert_eq!(videos.schema(), "video_requests_quota");
@@ -88,7 +88,7 @@ impl Rows {
     /// Names of tables, columns and schemas are literal (`Orders` is not folded to lower case), or quoted as in SQL
     /// (`app."Orders"`).
     #[must_use]
-    pub fn of(table: &str, limit: u32, window: Span) -> Self {
+    pub fn new(table: &str, limit: u32, window: Span) -> Self {
         let (_, name) = quote::split(table);
         Self {
             table: table.to_owned(),

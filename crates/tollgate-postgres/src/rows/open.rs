@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_postgres::types::Type;
-use tollgate::edge::random;
-use tollgate::{Clock, Error, LogLimit, SystemClock, Timestamp};
+use tollgate::clock::SystemClock;
+use tollgate::internal::LogLimit;
+use tollgate::internal::edge::random;
+use tollgate::{Clock, Error, Timestamp};
 
 use super::Quota;
 use super::quota::check_columns;
@@ -24,7 +26,7 @@ pub const DEGRADED_MESSAGE: &str = "Rate limiting degraded - database unavailabl
 /// A quota that fails open.
 ///
 /// While the database is down `consume` and `check` answer `{allowed: true, remaining: 0, degraded: true}`. An error with the
-/// reason and the warning [`DEGRADED_MESSAGE`] are logged, at most every [`LOG_EVERY`](tollgate::LOG_EVERY). A consumed request
+/// reason and the warning [`DEGRADED_MESSAGE`] are logged, at most every [`LOG_EVERY`](tollgate::internal::LOG_EVERY). A consumed request
 /// is counted as soon as the database answers again, at the time when it was let through, with its columns. A
 /// user who was let through as often as allowed is refused.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What an operator should know about a database in which a quota was installed.
+//! Warnings for the operator about privileges and triggers.
 
 use tokio_postgres::types::Type;
 use tollgate::Error;
@@ -48,7 +48,7 @@ const UNPINNED: &str = "\
      ORDER BY t.tgname";
 
 impl Rows {
-    /// Privileges that bypass this quota, and triggers that it may break, each with what to do.
+    /// Returns privileges that bypass this quota, and triggers that it may break, each with the next step.
     pub(super) async fn review(&self, pool: &Pool, table: &Table) -> Result<Vec<String>, Error> {
         let number = (&table.number as _, Type::OID);
         let quota =

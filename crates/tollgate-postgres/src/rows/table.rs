@@ -1,4 +1,4 @@
-//! What the database says about the table: whether it and its columns are there, and of which type.
+//! Table and columns, as the catalogue describes them.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -71,7 +71,7 @@ pub(crate) struct Column {
 }
 
 impl Table {
-    /// Looks at the table of `rows` and checks every column.
+    /// Reads the table of `rows` and checks every column.
     pub(crate) async fn find(pool: &Pool, rows: &Rows) -> Result<Self, Error> {
         let path = quote::path(&rows.table)?;
         let found = pool
@@ -106,7 +106,7 @@ impl Table {
         Ok(table)
     }
 
-    /// A table that nobody has looked at, with columns of these names and types of `pg_catalog`.
+    /// Assumes a table with columns of these names and types of `pg_catalog`.
     pub(super) fn assumed(
         (name, plain_name): (String, String),
         is_local: bool,
@@ -116,7 +116,7 @@ impl Table {
         Self { name, plain_name, number: 0, is_local, columns }
     }
 
-    /// Where the user and time columns stand.
+    /// Returns the positions of the user and time columns.
     pub(crate) fn places(&self, rows: &Rows) -> Result<(i16, i16), Error> {
         Ok((self.column(&rows.user)?.place, self.column(&rows.time)?.place))
     }
@@ -126,7 +126,7 @@ impl Table {
             ("timestamp with time zone", _) => Ok(false),
             ("timestamp without time zone", Zone::Utc) => Ok(true),
             ("timestamp without time zone", Zone::Refused) => Err(invalid(format!(
-                "column {:?} of {} is a timestamp without time zone, so nobody can tell which instant it means; change it \
+                "column {:?} of {} is a timestamp without time zone, so its instants are ambiguous; change it \
                  with ALTER TABLE {} ALTER COLUMN {} TYPE timestamptz USING {} AT TIME ZONE 'UTC', or say that it is in \
                  UTC (--utc)",
                 rows.time,
@@ -142,7 +142,7 @@ impl Table {
         }
     }
 
-    /// The type of a column, and its operator for equality.
+    /// Returns the type of a column and its equality operator.
     pub(crate) fn compared(&self, name: &str) -> Result<(&str, &str), Error> {
         self.column(name).map(|column| (column.type_name.as_str(), column.equals.as_str()))
     }
@@ -160,7 +160,7 @@ impl Table {
 }
 
 impl Column {
-    /// The type as people write it, on any search path.
+    /// Returns the type for messages, valid on any search path.
     pub(crate) fn shown(&self) -> &str {
         if self.type_name.starts_with("\"pg_catalog\".") { &self.kind } else { &self.type_name }
     }

@@ -1,8 +1,8 @@
-//! Filling in names and numbers where a template has `@name@`.
+//! Templates with `@name@`.
 
 use tollgate::{Error, ErrorKind};
 
-/// `template` with every `@name@` replaced, once: what is filled in is not looked at again.
+/// Replaces every `@name@` in `template`, but not in the values.
 pub(crate) fn fill(template: &str, values: &[(&str, String)]) -> Result<String, Error> {
     let mut filled = String::with_capacity(template.len() * 2);
     let mut rest = template;

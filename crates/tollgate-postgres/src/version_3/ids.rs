@@ -1,7 +1,8 @@
-//! Ask ids in a row of version 3, which holds the ids of its entry.
+//! Ask ids in a row of version 3.
 
-use tollgate::core::{Entry, IdChange, Known, Remembered};
-use tollgate::{Amounts, Ask, Charge, Error, ErrorKind, Operation, Policy};
+use tollgate::core::{Amounts, ChargeRecord, Entry, IdChange, Known, Remembered};
+use tollgate::gate::Operation;
+use tollgate::{Ask, Error, ErrorKind, Policy};
 
 use crate::call;
 use crate::row::{corrupt, integer, micros, natural, time};
@@ -13,7 +14,7 @@ const IDS_MAX: usize = 1_024;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids(Vec<Id>);
 
-/// What an ask with an id was given.
+/// The record of an id.
 #[derive(Clone, Debug)]
 struct Id {
     /// As it is stored.
@@ -59,12 +60,12 @@ impl Ids {
         (names, self.0.iter().flat_map(|id| -> Vec<i64> { numbers(id) }).collect())
     }
 
-    /// When the last of them expires.
+    /// Returns when the last id expires.
     pub(crate) fn expire_at(&self) -> i64 {
         self.0.iter().map(|id| id.expires_at).max().unwrap_or(0)
     }
 
-    /// What is known of the id of `operation`, in a row that was written under `policy`.
+    /// Returns the record of the operation's id, in a row that was written under `policy`.
     pub(crate) fn known(&self, operation: &Operation<'_>, policy: &Policy) -> Known {
         let name = operation.id().map(call::stored);
         let Some(id) = self.0.iter().rfind(|id| name.as_deref() == Some(&*id.name)) else {
@@ -75,14 +76,13 @@ impl Ids {
         let costs = operation.policy().costs(&amounts);
         let ask = Ask::new(operation.policy(), operation.subject()).with_costs(&costs);
         Known::Before(Remembered {
-            charge: Charge { at: time(id.at), stamp: natural(id.stamp) },
+            charge: ChargeRecord { at: time(id.at), stamp: natural(id.stamp) },
             digest: ask.digest(),
             expires_at: time(id.expires_at),
         })
     }
 
-    /// The ids of `entry` after `operation`, which changed it, in place of these under `policy`. Those that are expired or
-    /// that a reset made void are dropped.
+    /// Returns the ids of `entry` after `operation`, given these under `policy`. Drops expired ids and those before a reset.
     pub(crate) fn after(
         mut self,
         policy: &Policy,
@@ -128,7 +128,7 @@ impl Ids {
 }
 
 impl Id {
-    /// The amounts by the units of `to` instead of `from`; a unit that `to` does not count is dropped.
+    /// Converts the amounts from the units of `from` to those of `to`.
     fn translated(&self, from: &Policy, to: &Policy) -> Vec<i64> {
         let amount = |unit: &str| {
             let place = from.units().position(|known| known == unit)?;
@@ -142,8 +142,8 @@ fn too_many(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!(
-            "postgres: with format = 3 at most {IDS_MAX} ids of a subject are remembered, and {subject:?} has that many; ask again \
-             later or without an id"
+            "postgres: with format = 3 a subject has at most {IDS_MAX} ids, and {subject:?} has that many; retry later or \
+             without an id"
         ),
     )
 }

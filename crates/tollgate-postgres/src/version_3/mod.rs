@@ -1,14 +1,14 @@
-//! A schema of version 3, shared with programs that know no other.
+//! A schema of version 3, shared with programs of the version before.
 //!
-//! Every operation reads the row, lets the core change it, and writes it back as version 3 has it:
+//! Every operation reads the row, changes it in the core, and writes it back in version 3:
 //!
 //! ```text
 //! operation ──▶ look() ──▶ core ──▶ swap() ──┬─ written
-//!                 ▲                          └─ another was faster ──▶ the same in a transaction that locks the row
-//!                 └── refused, because the schema is of version 4 by now ──▶ the operation again, as version 4 has it
+//!                 ▲                          └─ concurrent change ──▶ the same in a transaction that locks the row
+//!                 └── refused, because the schema was upgraded ──▶ the operation again, in version 4
 //! ```
-//! Version 3 has ids in the row, at most 1,024 of them, and at most 256 runs of settled permits. It has no lows of buckets and
-//! no grids that are not configured, so the core decides as [`apply_older`] says.
+//! Version 3 has at most 1,024 ids in the row, and at most 256 runs of settled permits. It has no lows of buckets and no
+//! default grids, so decisions follow [`apply_older`].
 
 mod ids;
 
@@ -16,20 +16,21 @@ pub(crate) use self::ids::Ids;
 
 use tokio_postgres::types::Type;
 use tollgate::core::{Change, Entry, IdChange, Part, apply_older};
-use tollgate::{Error, Operation, Outcome, Permit, Policy};
+use tollgate::gate::{Operation, Outcome};
+use tollgate::{Error, Permit, Policy};
 
-use crate::answer::Answer;
 use crate::call;
 use crate::error::refusal;
 use crate::gate::{Postgres, SWAPS_MAX, contended};
 use crate::pool::Parameter;
+use crate::reply::Reply;
 use crate::row::{Stored, integer};
 
 /// The most runs of settled permits that a program of version 3 reads.
 const RUNS_MAX: usize = 256;
 
 impl Postgres {
-    /// Runs `operation` on a schema of version 3. Returns `None`, without side effects, if it is of version 4 by now.
+    /// Runs `operation` on a schema of version 3. Returns `None`, without side effects, if it was upgraded.
     pub(crate) async fn run_3(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
         let answer = match operation {
             Operation::Standing { .. } => self.show(operation).await.map(Some),
@@ -41,13 +42,13 @@ impl Postgres {
         }
     }
 
-    /// Whether the server refused a statement because the schema is not of version 3 any more.
+    /// Whether the server refused a statement because the schema was upgraded.
     pub(crate) async fn was_upgraded(&self, error: &Error) -> bool {
         refusal(error).is_some()
             && matches!(self.version.is_still_old(&self.pool, &self.schema).await, Ok(false))
     }
 
-    /// Runs `call`, and once more if the schema was upgraded meanwhile.
+    /// Runs `call`, and repeats it if the schema was upgraded meanwhile.
     pub(crate) async fn across_upgrade<T, F: Future<Output = Result<T, Error>>>(
         &self,
         call: impl Fn() -> F,
@@ -59,8 +60,8 @@ impl Postgres {
         }
     }
 
-    /// Forgets the id of a permit that is about to be released, in a schema that was upgraded meanwhile: permits that programs
-    /// of version 3 can read come without their ids.
+    /// Removes the id of a permit before its release, in a schema that was upgraded meanwhile: permits for programs of version 3
+    /// come without their ids.
     pub(crate) async fn forget_id_of(&self, permit: &Permit) -> Result<(), Error> {
         let (policy, subject) = (permit.policy().name(), call::stored(permit.subject()));
         let sql = format!(
@@ -75,11 +76,11 @@ impl Postgres {
         self.pool.query(&sql, &parameters, "could not forget an id").await.map(drop)
     }
 
-    /// Returns `None` if another call noticed meanwhile that the schema was upgraded.
+    /// Returns `None` if another call detected an upgrade of the schema.
     async fn exchange_3(&self, operation: &Operation<'_>) -> Result<Option<Outcome>, Error> {
         let key = (operation.policy().name(), operation.subject());
         let stored_subject = call::stored(key.1);
-        // Calls of this process on one row would race each other.
+        // Serialises the calls of this process on one row.
         let _turn = self.pool.in_time(async { Ok(self.alone.take(key).await) }).await?;
         for attempt in 0..SWAPS_MAX {
             let mut transaction = match attempt {
@@ -94,8 +95,8 @@ impl Postgres {
                         (&&*stored_subject, Type::TEXT),
                         (&self.test_now(), Type::INT8),
                     ];
-                    Answer::read(
-                        &transaction.ask(&self.questions.look_locked_3, &parameters).await?,
+                    Reply::read(
+                        &transaction.ask(&self.statements.look_locked_3, &parameters).await?,
                     )?
                 }
             };
@@ -111,10 +112,10 @@ impl Postgres {
                     let revision = answer.stored.map(|stored| stored.revision);
                     let key = (key.0, &*stored_subject);
                     let swap = Swap::new(key, revision, &entry, &ids, &self.lock_timeout);
-                    let (question, parameters) = (&self.questions.swap_3, &swap.parameters());
+                    let (query, parameters) = (&self.statements.swap_3, &swap.parameters());
                     let row = match &mut transaction {
-                        None => self.ask_on(swap.key, question, parameters).await?,
-                        Some(transaction) => transaction.ask(question, parameters).await?,
+                        None => self.run_on(swap.key, query, parameters).await?,
+                        Some(transaction) => transaction.ask(query, parameters).await?,
                     };
                     row.get(0)
                 }
@@ -129,12 +130,12 @@ impl Postgres {
         Err(contended(key.0, key.1))
     }
 
-    /// Writes `entry` in place of what `seen` says, with the ids that it has; false if the row is another by now.
+    /// Replaces the row in `seen` by `entry`, with the same ids, by compare-and-swap. Returns whether it did.
     pub(crate) async fn swap_3(
         &self,
         (policy, subject): (&str, &str),
         entry: &Entry,
-        seen: Answer,
+        seen: Reply,
     ) -> Result<bool, Error> {
         let subject = call::stored(subject);
         let before = match &seen.stored {
@@ -144,12 +145,12 @@ impl Postgres {
         let ids = seen.ids.unwrap_or_default().after(&before, entry, None, IdChange::Nothing)?;
         let revision = seen.stored.map(|stored| stored.revision);
         let swap = Swap::new((policy, &subject), revision, entry, &ids, &self.lock_timeout);
-        let row = self.ask_on(swap.key, &self.questions.swap_3, &swap.parameters()).await?;
+        let row = self.run_on(swap.key, &self.statements.swap_3, &swap.parameters()).await?;
         Ok(row.get(0))
     }
 }
 
-/// The columns of a row of version 3, but for its ids. What they cannot hold is dropped to the strict side.
+/// Returns the columns of a row of version 3 without ids. Drops what they cannot hold, on the strict side.
 fn row_of(entry: &Entry, ids: &Ids) -> Stored {
     let mut parts = entry.parts();
     for part in &mut parts.states {
@@ -161,14 +162,14 @@ fn row_of(entry: &Entry, ids: &Ids) -> Stored {
     for (_, last, _) in parts.settled.runs.drain(..excess) {
         parts.settled.floor = parts.settled.floor.max(last);
     }
-    let row = Stored::of_parts(entry, &parts);
+    let row = Stored::from_parts(entry, &parts);
     Stored { absent_at: row.absent_at.max(ids.expire_at()), ..row }
 }
 
-/// What the function `swap` of version 3 is asked.
+/// The arguments of the function `swap` of version 3.
 struct Swap<'a> {
     key: (&'a str, &'a str),
-    /// None if there was no row.
+    /// `None` without a row.
     revision: Option<i64>,
     row: Stored,
     ids: (Vec<&'a str>, Vec<i64>),

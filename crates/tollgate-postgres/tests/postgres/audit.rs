@@ -1,23 +1,23 @@
 //! The audit in a table: what every log does, and one table for many brokers.
 
 use tollgate::audit::{AuditLog, Query};
+use tollgate_conformance::audit::{check, record};
 use tollgate_postgres::PostgresAudit;
-use tollgate_testing::audit::{check, record};
 
-use crate::Desk;
+use crate::TestDatabase;
 
 #[tokio::test]
 async fn the_audit_in_a_table_is_a_log() {
-    let desk = Desk::new();
-    check(&PostgresAudit::open(desk.options()).await.unwrap()).await;
+    let database = TestDatabase::new();
+    check(&PostgresAudit::open(database.options()).await.unwrap()).await;
 }
 
 /// Brokers on one database write into one log, and a zero byte in a subject comes back.
 #[tokio::test]
 async fn brokers_share_a_log() {
-    let desk = Desk::new();
-    let first = PostgresAudit::open(desk.options()).await.unwrap();
-    let second = PostgresAudit::open(desk.options()).await.unwrap();
+    let database = TestDatabase::new();
+    let first = PostgresAudit::open(database.options()).await.unwrap();
+    let second = PostgresAudit::open(database.options()).await.unwrap();
     first.append(&[record(1, "a\0b")]).await.unwrap();
     second.append(&[record(2, "c")]).await.unwrap();
     let found = first.find(&Query::default()).await.unwrap().records;

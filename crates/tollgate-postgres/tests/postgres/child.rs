@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use tollgate::edge::environment;
+use tollgate::internal::edge::environment;
 use tollgate_postgres::{Options, Postgres};
 
 use super::{acquire, hourly};

@@ -2,15 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::internal::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
+use tollgate::observe::{Event, Observer};
 use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
-use tollgate::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
-use tollgate::{
-    Ask, Clock, ErrorKind, Event, Gate, Limit, ManualClock, Observer, Policy, RollingWindow, Span,
-    SystemClock,
-};
+use tollgate::{Ask, Clock, ErrorKind, GateExt, Limit, Policy, RollingWindow, Span};
 use tollgate_postgres::Postgres;
 
-use crate::Desk;
+use crate::TestDatabase;
 
 const HOUR: Span = Span::from_hours(1);
 
@@ -28,8 +27,8 @@ async fn admitted(gate: &Postgres, policy: &Policy, subject: &str) -> bool {
 /// for a minute. Drift and a time that falls back are no errors.
 #[tokio::test]
 async fn a_server_that_jumps_ahead_is_an_error() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), daily(2));
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), daily(2));
+    let gate = database.gate_by(&clock).await;
     assert!(admitted(&gate, &policy, "s").await);
     clock.step(clock.now() + SERVER_AHEAD_MAX);
     assert!(admitted(&gate, &policy, "s").await);
@@ -63,10 +62,10 @@ impl Observer for Mended {
 /// A row from the future is used up at the server's time, and people are told; until then it would decide at its own.
 #[tokio::test]
 async fn a_row_from_the_future_is_used_up_now_and_alarmed() {
-    let (desk, mended) = (Desk::new(), Arc::new(Mended::default()));
+    let (database, mended) = (TestDatabase::new(), Arc::new(Mended::default()));
     let observer = Arc::clone(&mended) as Arc<dyn Observer>;
-    let gate = Postgres::open(desk.options().observer(observer)).await.unwrap();
-    let ahead = desk.gate_by(&ManualClock::at(SystemClock.now() + HOUR)).await;
+    let gate = Postgres::open(database.options().observer(observer)).await.unwrap();
+    let ahead = database.gate_by(&ManualClock::at(SystemClock.now() + HOUR)).await;
     for policy in [daily(1), daily(9)] {
         assert!(admitted(&ahead, &policy, "s").await);
         // Looking shows it as used up, and writes nothing.
@@ -81,7 +80,7 @@ async fn a_row_from_the_future_is_used_up_now_and_alarmed() {
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         let name = "subject \"s\" under policy \"daily\"";
         assert!(error.to_string().contains(name), "{error}");
-        let denial = gate.acquire(&Ask::new(&policy, "s")).await.unwrap().denial().unwrap();
+        let denial = gate.acquire(&Ask::new(&policy, "s")).await.unwrap().into_denial().unwrap();
         assert!(denial.retry_after() <= Some(Span::from_hours(24)), "{denial:?}");
         assert_eq!(std::mem::take(&mut *mended.0.lock().unwrap()), ["s"]);
         gate.reset(&policy, "s").await.unwrap();
@@ -90,9 +89,9 @@ async fn a_row_from_the_future_is_used_up_now_and_alarmed() {
 
 #[tokio::test]
 async fn rows_from_the_future_are_listed_and_mended() {
-    let (desk, policy) = (Desk::new(), daily(2));
-    let gate = desk.gate().await;
-    let ahead = desk.gate_by(&ManualClock::at(SystemClock.now() + HOUR)).await;
+    let (database, policy) = (TestDatabase::new(), daily(2));
+    let gate = database.gate().await;
+    let ahead = database.gate_by(&ManualClock::at(SystemClock.now() + HOUR)).await;
     assert!(admitted(&gate, &policy, "right").await);
     for subject in ["a", "zero\0byte"] {
         assert!(admitted(&ahead, &policy, subject).await);

@@ -1,24 +1,23 @@
 //! Locks that are held, connections that are cut, servers that stop.
 
-use std::sync::Arc;
-
-use tollgate::{Ask, Clock, ErrorKind, Gate, ManualClock, Span};
+use tollgate::clock::ManualClock;
+use tollgate::{Ask, Clock, ErrorKind, GateExt, Span};
 use tollgate_postgres::Postgres;
 
-use super::{Desk, acquire, gemini, hourly, used};
+use super::{TestDatabase, acquire, gemini, hourly, used};
 
 /// A row that a forgotten transaction holds makes callers wait at most `lock_timeout`, and then Contended: nobody is
 /// admitted on an error, refusals need no lock and go on, and other subjects do not notice.
 #[tokio::test]
 async fn a_held_row_is_contended_and_refusals_go_on() {
-    let (desk, policy) = (Desk::new(), hourly(2));
-    let options = desk.options().lock_timeout(Span::from_millis(50));
+    let (database, policy) = (TestDatabase::new(), hourly(2));
+    let options = database.options().lock_timeout(Span::from_millis(50));
     let gate = Postgres::open(options).await.unwrap();
     for subject in ["held", "full", "full"] {
         assert!(acquire(&gate, &policy, subject).await.is_admitted());
     }
     let (holder, driver) =
-        tokio_postgres::connect(&desk.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(driver);
     holder.batch_execute("BEGIN; SELECT FROM tollgate.entries FOR UPDATE").await.unwrap();
     let error = gate.acquire(&Ask::new(&policy, "held")).await.unwrap_err();
@@ -36,14 +35,14 @@ async fn a_held_row_is_contended_and_refusals_go_on() {
 /// A killed backend is an error at most, never a lost or a double charge, and the gate opens another connection.
 #[tokio::test]
 async fn killed_backends_are_replaced() {
-    let (desk, policy) = (Desk::new(), hourly(50));
-    let gate = desk.gate().await;
+    let (database, policy) = (TestDatabase::new(), hourly(50));
+    let gate = database.gate().await;
     let mut answered = 0;
     for number in 0..20 {
         let id = format!("ask-{number}");
         let ask = Ask::new(&policy, "cut").id(id.as_str());
         if number % 5 == 0 {
-            desk.psql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'tollgate' AND datname = current_database()");
+            database.psql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'tollgate' AND datname = current_database()");
         }
         // The first try may find its connection dead; the second opens a new one.
         let mut tries = 0;
@@ -60,22 +59,22 @@ async fn killed_backends_are_replaced() {
 /// R004.5: what was used before a crash of the server and a restart of ours is used after it, and so are ids.
 #[tokio::test]
 async fn r004_5_a_crash_and_a_restart_keep_the_state() {
-    let (mut desk, clock, policy) = (Desk::alone(), ManualClock::new(), gemini());
+    let (mut database, clock, policy) = (TestDatabase::alone(), ManualClock::new(), gemini());
     let ask = Ask::new(&policy, "kept").cost("tokens", 9_000).id("first");
-    let gate = desk.gate_by(&clock).await;
-    let first = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    let gate = database.gate_by(&clock).await;
+    let first = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
     for _ in 0..4 {
         assert!(acquire(&gate, &policy, "kept").await.is_admitted());
     }
     let before = gate.standing(&policy, "kept").await.unwrap();
     drop(gate);
-    let server = Arc::get_mut(&mut desk.server).unwrap();
+    let server = database.own();
     server.process().kill().unwrap();
     server.restart().unwrap();
-    let gate = desk.gate_by(&clock).await;
+    let gate = database.gate_by(&clock).await;
     assert_eq!(gate.standing(&policy, "kept").await.unwrap(), before);
     assert!(!acquire(&gate, &policy, "kept").await.is_admitted());
-    let again = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    let again = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
     assert_eq!(again.grant(), first.grant());
     assert!(gate.release(&first).await.unwrap());
     assert_eq!(used(&gate, &policy, "kept").await, 4);
@@ -85,16 +84,16 @@ async fn r004_5_a_crash_and_a_restart_keep_the_state() {
 /// is back.
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_given_up_on_in_time() {
-    let (mut desk, policy) = (Desk::alone(), hourly(5));
+    let (mut database, policy) = (TestDatabase::alone(), hourly(5));
     // Only who must not be answered is in a hurry: a busy machine may be slower than that.
-    let hasty = desk.options().reply_timeout(Span::from_millis(200));
-    let gate = desk.gate().await;
+    let hasty = database.options().reply_timeout(Span::from_millis(200));
+    let gate = database.gate().await;
     assert!(acquire(&gate, &policy, "p").await.is_admitted());
-    let server = Arc::get_mut(&mut desk.server).unwrap();
+    let server = database.own();
     // Nobody answers a new connection.
     server.process().pause().unwrap();
     let error = Postgres::open(hasty).await.unwrap_err();
-    assert!(error.is_unavailable() && error.to_string().contains("no answer within"), "{error}");
+    assert!(error.is_unavailable() && error.to_string().contains("no reply within"), "{error}");
     server.process().resume().unwrap();
     server.process().stop().unwrap();
     let error = gate.acquire(&Ask::new(&policy, "p")).await.unwrap_err();
@@ -107,8 +106,8 @@ async fn a_server_that_does_not_answer_is_given_up_on_in_time() {
 /// A closed limit stays closed for an ask whose id was let through before its horizon and is forgotten now.
 #[tokio::test]
 async fn a_forgotten_id_does_not_open_a_closed_limit() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), hourly(5));
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), hourly(5));
+    let gate = database.gate_by(&clock).await;
     let ask = Ask::new(&policy, "closed").id("old");
     assert!(gate.acquire(&ask).await.unwrap().is_admitted());
     assert!(gate.close_until(&ask, "rph", clock.now() + Span::from_mins(30)).await.unwrap());

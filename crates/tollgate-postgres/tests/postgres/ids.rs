@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::{ID_HORIZON, PERMIT_TTL};
 use tollgate::{
-    Ask, Concurrency, Costs, ErrorKind, Gate, Limit, ManualClock, Permit, Policy, Span, TokenBucket,
+    Ask, Concurrency, Costs, ErrorKind, Gate, GateExt, Limit, Permit, Policy, Span, TokenBucket,
 };
 
-use super::free::log_position;
-use super::{Desk, hourly, used};
+use super::statements::log_position;
+use super::{TestDatabase, hourly, used};
 
 fn bucket() -> Policy {
     let rule = TokenBucket::per(1, Span::from_hours(1)).burst(100_000);
@@ -16,16 +17,16 @@ fn bucket() -> Policy {
 }
 
 async fn admit(gate: &impl Gate, ask: &Ask<'_>) -> Permit {
-    gate.acquire(ask).await.unwrap().permit().unwrap()
+    gate.acquire(ask).await.unwrap().into_permit().unwrap()
 }
 
 /// Each id is in its table once, and goes with the permit that is released: also with one that is too old, whose slot is
 /// handed back.
 #[tokio::test]
 async fn a_release_forgets_its_id_and_no_other() {
-    let (desk, clock) = (Desk::new(), ManualClock::new());
-    let gate = desk.gate_by(&clock).await;
-    let ids = || desk.psql("SELECT string_agg(id, ',' ORDER BY stamp) FROM tollgate.ids");
+    let (database, clock) = (TestDatabase::new(), ManualClock::new());
+    let gate = database.gate_by(&clock).await;
+    let ids = || database.psql("SELECT string_agg(id, ',' ORDER BY stamp) FROM tollgate.ids");
     let rule = Concurrency::new(3, Span::from_hours(2));
     let policy = Policy::new("jobs", [Limit::new("slots", "jobs", rule)]).unwrap();
     let ask = |id: &'static str| Ask::new(&policy, "s").cost("jobs", 1).id(id);
@@ -52,8 +53,8 @@ async fn a_release_forgets_its_id_and_no_other() {
 /// Two thousand ids on one subject, all recognised; the same id with another cost is a conflict; a reset voids them.
 #[tokio::test]
 async fn two_thousand_ids_of_one_subject_are_all_recognised() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), bucket());
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), bucket());
+    let gate = database.gate_by(&clock).await;
     let (ids, mut permits) = (2_000_usize, Vec::new());
     for number in 0..ids {
         let ask = Ask::new(&policy, "s").id(format!("id-{number}"));
@@ -76,8 +77,8 @@ async fn two_thousand_ids_of_one_subject_are_all_recognised() {
 /// get its permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_with_the_same_new_id_are_charged_once() {
-    let desk = Desk::new();
-    let options = desk.options().connections_max(8);
+    let database = TestDatabase::new();
+    let options = database.options().connections_max(8);
     let gate = Arc::new(tollgate_postgres::Postgres::open(options).await.unwrap());
     for round in 0..20 {
         let tasks: Vec<_> = (0..16)
@@ -103,11 +104,11 @@ async fn asks_with_the_same_new_id_are_charged_once() {
 /// orders the two was removed in between.
 #[tokio::test]
 async fn an_id_that_another_ask_got_meanwhile_undoes_the_charge() {
-    let (desk, policy) = (Desk::new(), bucket());
-    let gate = desk.gate().await;
+    let (database, policy) = (TestDatabase::new(), bucket());
+    let gate = database.gate().await;
     admit(&gate, &Ask::new(&policy, "s").id("one")).await;
     for known in ["NULL", "1"] {
-        let refused = desk.psql_fails(&format!(
+        let refused = database.psql_fails(&format!(
             "SELECT tollgate.remember('bucket', 's', 'one', {known}, 2, 3, 4, 5)"
         ));
         assert!(refused.contains("40001"), "{refused}");
@@ -117,10 +118,10 @@ async fn an_id_that_another_ask_got_meanwhile_undoes_the_charge() {
 /// An id lives as long as it says, whether or not its entry does; cleaning up removes it afterwards, in batches.
 #[tokio::test]
 async fn ids_outlive_their_entry_and_are_cleaned_up() {
-    let (desk, clock) = (Desk::new(), ManualClock::new());
+    let (database, clock) = (TestDatabase::new(), ManualClock::new());
     let rule = TokenBucket::per_second(1_000);
     let policy = Policy::new("fast", [Limit::new("only", "requests", rule)]).unwrap();
-    let gate = desk.gate_by(&clock).await;
+    let gate = database.gate_by(&clock).await;
     let ask = |number: usize| Ask::new(&policy, "s").id(format!("id-{number}"));
     let first = admit(&gate, &ask(0)).await;
     for number in 1..25 {
@@ -129,21 +130,21 @@ async fn ids_outlive_their_entry_and_are_cleaned_up() {
     clock.advance(Span::from_secs(1));
     assert_eq!(gate.clean_up(10).await.unwrap(), 1, "the entry");
     assert_eq!(admit(&gate, &ask(0)).await.grant(), first.grant());
-    assert_eq!(desk.psql("SELECT count(*) FROM tollgate.entries"), "0", "nothing was charged");
+    assert_eq!(database.psql("SELECT count(*) FROM tollgate.entries"), "0", "nothing was charged");
     clock.advance(ID_HORIZON);
     assert_eq!(gate.clean_up(10).await.unwrap(), 25);
-    assert_eq!(desk.psql("SELECT count(*) FROM tollgate.ids"), "0");
+    assert_eq!(database.psql("SELECT count(*) FROM tollgate.ids"), "0");
     assert_ne!(admit(&gate, &ask(0)).await.grant(), first.grant());
 }
 
 /// Ids add at most 1 KB to the server's log for each ask, however many a subject has.
 #[tokio::test]
 async fn an_id_writes_at_most_a_kilobyte() {
-    let (desk, policy) = (Desk::alone(), bucket());
-    let gate = desk.gate().await;
+    let (database, policy) = (TestDatabase::alone(), bucket());
+    let gate = database.gate().await;
     let mut plain = 0;
     for ids in [false, true, true] {
-        let (asks, before) = (1_000_u64, log_position(&desk));
+        let (asks, before) = (1_000_u64, log_position(&database));
         for number in 0..asks {
             let ask = Ask::new(&policy, "s").without_refund();
             // As random as those of a broker, so that neighbours in the index are not neighbours in time.
@@ -151,7 +152,7 @@ async fn an_id_writes_at_most_a_kilobyte() {
             let ask = if ids { ask.id(format!("{id:016x}-{id:019}")) } else { ask };
             admit(&gate, &ask).await;
         }
-        let each = (log_position(&desk) - before) / asks;
+        let each = (log_position(&database) - before) / asks;
         if ids {
             assert!(each <= plain + 1_024, "{each} bytes for each ask, {plain} without ids");
         } else {
@@ -159,5 +160,5 @@ async fn an_id_writes_at_most_a_kilobyte() {
         }
         println!("ids: {ids}: {each} bytes of log for each ask");
     }
-    assert_eq!(desk.psql("SELECT count(*) FROM tollgate.ids"), "2000");
+    assert_eq!(database.psql("SELECT count(*) FROM tollgate.ids"), "2000");
 }

@@ -3,14 +3,14 @@
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 mod audit;
+mod batching;
 mod child;
 mod clocks;
-mod conforms;
+mod conformance;
 mod contention;
+mod errors;
 mod faults;
-mod free;
 mod ids;
-mod numbers;
 mod open;
 mod overrides;
 mod permits;
@@ -18,42 +18,44 @@ mod privileges;
 mod proxy;
 mod quota;
 mod races;
-mod refused;
-mod together;
+mod refunds;
+mod statements;
 mod upgrade;
 mod version_3;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
-use tollgate::{Ask, Decision, Gate, Limit, ManualClock, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::clock::ManualClock;
+use tollgate::{Ask, Decision, Gate, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 use tollgate_postgres::{Options, Postgres};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
-/// A database of its own on the server that the tests of one process share. The server ends with the last of them.
-struct Desk {
-    server: Arc<servers::Postgres>,
+/// A database that no other test uses.
+struct TestDatabase {
+    server: servers::PostgresAddress,
+    /// The server, if no other test uses it.
+    own: Option<servers::Postgres>,
     name: String,
 }
 
-static SERVER: Mutex<Weak<servers::Postgres>> = Mutex::new(Weak::new());
-
-impl Desk {
+impl TestDatabase {
+    /// A database on the server that all tests share.
     fn new() -> Self {
-        let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = shared.upgrade().unwrap_or_else(|| {
-            let server = Arc::new(servers::Postgres::start().unwrap());
-            *shared = Arc::downgrade(&server);
-            server
-        });
+        let server = servers::Postgres::shared().unwrap();
         let name = server.database().unwrap();
-        Self { server, name }
+        Self { server, own: None, name }
     }
 
     /// A database on a server that no other test uses.
     fn alone() -> Self {
-        let server = Arc::new(servers::Postgres::start().unwrap());
-        let name = server.database().unwrap();
-        Self { server, name }
+        let own = servers::Postgres::start().unwrap();
+        let name = own.database().unwrap();
+        Self { server: own.clone(), own: Some(own), name }
+    }
+
+    /// The server of a database that is [`alone`](Self::alone), to stop, kill and restart it.
+    fn own(&mut self) -> &mut servers::Postgres {
+        self.own.as_mut().expect("the server is not shared")
     }
 
     fn url(&self) -> String {
@@ -69,7 +71,7 @@ impl Desk {
     }
 
     async fn gate_by(&self, clock: &ManualClock) -> Postgres {
-        Postgres::open(self.options().decide_by(Arc::new(clock.clone()))).await.unwrap()
+        Postgres::open(self.options().test_clock(Arc::new(clock.clone()))).await.unwrap()
     }
 
     /// What `psql` prints for `sql`.
@@ -80,6 +82,16 @@ impl Desk {
     /// What `psql` complains about.
     fn psql_fails(&self, sql: &str) -> String {
         self.server.psql(&self.name, sql).unwrap_err().to_string()
+    }
+}
+
+impl Drop for TestDatabase {
+    /// Hundreds of databases would fill the disk.
+    fn drop(&mut self) {
+        if self.own.is_none() {
+            let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+            drop(self.server.psql("postgres", &sql));
+        }
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use tollgate_conformance::overrides::check;
 use tollgate_postgres::Postgres;
-use tollgate_testing::overrides::check;
 
-use crate::Desk;
+use crate::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overrides_in_a_table_are_kept() {
-    let desk = Desk::new();
-    let one = Postgres::open(desk.options()).await.unwrap();
-    let other = Postgres::open(desk.options().connections_max(1)).await.unwrap();
+    let database = TestDatabase::new();
+    let one = Postgres::open(database.options()).await.unwrap();
+    let other = Postgres::open(database.options().connections_max(1)).await.unwrap();
     check(Arc::new(one), Arc::new(other)).await;
 }

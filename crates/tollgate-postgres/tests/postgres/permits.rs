@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::{ABANDONED_AFTER, SETTLED_RUNS_MAX_SHARED};
+use tollgate::core::{ChargeRecord, Grant};
 use tollgate::{
-    Ask, Charge, Costs, ErrorKind, Gate, Grant, Limit, ManualClock, Permit, Policy, RollingWindow,
-    Span, TokenBucket,
+    Ask, Costs, ErrorKind, Gate, GateExt, Limit, Permit, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_postgres::Postgres;
 
-use super::free::log_position;
-use super::{Desk, used};
+use super::statements::log_position;
+use super::{TestDatabase, used};
 
 /// Round trips at once.
 const AT_ONCE: usize = 64;
@@ -26,7 +27,7 @@ fn window(limit: u64, window: Span) -> Policy {
 }
 
 async fn admit(gate: &impl Gate, ask: &Ask<'_>) -> Permit {
-    gate.acquire(ask).await.unwrap().permit().unwrap()
+    gate.acquire(ask).await.unwrap().into_permit().unwrap()
 }
 
 /// Runs `work` on every item, [`AT_ONCE`] at a time.
@@ -61,9 +62,9 @@ fn shuffled<T>(mut items: Vec<T>) -> Vec<T> {
 /// Ten thousand permits in flight on one subject, settled in random order for half of their estimate, and then once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_in_flight_settle_exactly_in_random_order() {
-    let (desk, clock, policy) =
-        (Desk::new(), ManualClock::new(), window(1_000_000, Span::from_hours(1)));
-    let gate = Arc::new(desk.gate_by(&clock).await);
+    let (database, clock, policy) =
+        (TestDatabase::new(), ManualClock::new(), window(1_000_000, Span::from_hours(1)));
+    let gate = Arc::new(database.gate_by(&clock).await);
     let ask = {
         let (gate, policy) = (Arc::clone(&gate), policy.clone());
         move |_| {
@@ -88,12 +89,12 @@ async fn ten_thousand_in_flight_settle_exactly_in_random_order() {
     }
     assert_eq!(used(&gate, &policy, "s").await, settled);
     let runs = "SELECT (SELECT settled_runs FROM tollgate.entries), count(*), max(last - first) + 1 FROM tollgate.settled";
-    assert_eq!(desk.psql(runs), format!("1|1|{SETTLED_RUNS_MAX_SHARED}"));
+    assert_eq!(database.psql(runs), format!("1|1|{SETTLED_RUNS_MAX_SHARED}"));
 }
 
 /// A permit with the stamp `stamp` of an entry that is `permit`'s.
 fn with_stamp(permit: &Permit, stamp: u64) -> Permit {
-    let charge = Charge { at: permit.grant().at, stamp };
+    let charge = ChargeRecord { at: permit.grant().at, stamp };
     let grant = Grant::of(charge, permit.policy(), permit.charged().amounts);
     permit.clone().with_grant(grant)
 }
@@ -103,13 +104,13 @@ fn with_stamp(permit: &Permit, stamp: u64) -> Permit {
 /// cost beyond its estimate is charged all the same.
 #[tokio::test]
 async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), bucket(1, 1_000_000));
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), bucket(1, 1_000_000));
+    let gate = database.gate_by(&clock).await;
     let first = admit(&gate, &Ask::new(&policy, "s").cost("requests", 10)).await;
     let stamp = first.grant().stamp;
     // Every second one of as many permits as lead there is settled already.
     let runs = SETTLED_RUNS_MAX_SHARED as u64;
-    desk.psql(&format!(
+    database.psql(&format!(
         "UPDATE tollgate.entries SET settled_runs = {runs}, next_stamp = {next}; \
          INSERT INTO tollgate.settled SELECT policy, subject, {stamp} + 2 * n, {stamp} + 2 * n, at_us \
          FROM tollgate.entries, generate_series(1, {runs}) n",
@@ -117,7 +118,7 @@ async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
     ));
     let error = gate.acquire(&Ask::new(&policy, "s")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
-    assert!(error.to_string().contains("wait to be settled"), "{error}");
+    assert!(error.to_string().contains("are not settled"), "{error}");
     // The same where the core decides, because the row is in other numbers.
     let error = gate.acquire(&Ask::new(&bucket(2, 1_000_000), "s")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
@@ -125,7 +126,7 @@ async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
     // A settle is not refused for want of room.
     assert!(gate.settle(&last, &Costs::new()).await.unwrap());
     let count = || {
-        desk.psql("SELECT settled_runs || ' ' || (SELECT count(*) FROM tollgate.settled) FROM tollgate.entries")
+        database.psql("SELECT settled_runs || ' ' || (SELECT count(*) FROM tollgate.settled) FROM tollgate.entries")
     };
     assert_eq!(count(), format!("{0} {0}", runs + 1));
     clock.advance(ABANDONED_AFTER);
@@ -133,11 +134,11 @@ async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
     assert!(gate.release(&next).await.unwrap());
     assert_eq!(count(), format!("{runs} {runs}"), "it joined the one before and the oldest went");
     let before = used(&gate, &policy, "s").await;
-    let floor: u64 = desk.psql("SELECT settled_floor FROM tollgate.entries").parse().unwrap();
+    let floor: u64 = database.psql("SELECT settled_floor FROM tollgate.entries").parse().unwrap();
     assert!(stamp < floor, "{floor}");
     let error = gate.release(&with_stamp(&first, stamp + 1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
-    desk.psql(
+    database.psql(
         "DELETE FROM tollgate.settled WHERE first = (SELECT max(first) FROM tollgate.settled); \
          UPDATE tollgate.entries SET settled_runs = settled_runs - 1",
     );
@@ -149,34 +150,34 @@ async fn the_bound_on_settled_permits_is_an_error_at_acquire() {
 /// A settle with a thousand in flight writes little more to the server's log than one alone, and an acquire nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_settle_with_a_thousand_in_flight_writes_little() {
-    let (desk, clock) = (Desk::alone(), ManualClock::new());
+    let (database, clock) = (TestDatabase::alone(), ManualClock::new());
     let policy = window(1_000_000, Span::from_hours(1));
-    let gate = desk.gate_by(&clock).await;
+    let gate = database.gate_by(&clock).await;
     let mut permits = Vec::new();
     for _ in 0..2_000 {
         permits.push(admit(&gate, &Ask::new(&policy, "s")).await);
     }
     let permits = shuffled(permits);
     for (at_once, permits) in [1_000, 0].into_iter().zip(permits.chunks(1_000)) {
-        let before = log_position(&desk);
+        let before = log_position(&database);
         for permit in permits {
             assert!(gate.settle(permit, &Costs::new()).await.unwrap());
         }
-        let each = (log_position(&desk) - before) / 1_000;
+        let each = (log_position(&database) - before) / 1_000;
         println!(
             "{each} bytes of log for each settle with {at_once} to {} others open",
             at_once + 1_000
         );
         assert!(each <= 1_024, "{each} bytes");
     }
-    println!("{}", desk.psql("SELECT settled_runs FROM tollgate.entries"));
+    println!("{}", database.psql("SELECT settled_runs FROM tollgate.entries"));
 }
 
 /// What an entry takes on the disk: a bucket with one record and with a full one, a full grid, a full log.
 #[tokio::test]
 async fn an_entry_is_small() {
-    let (desk, clock) = (Desk::new(), ManualClock::new());
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock) = (TestDatabase::new(), ManualClock::new());
+    let gate = database.gate_by(&clock).await;
     let minute = Span::from_mins(1);
     let bucket = || bucket(1, 1_000_000);
     for (name, policy, asks, every, most) in [
@@ -191,7 +192,7 @@ async fn an_entry_is_small() {
         }
         let row =
             format!("SELECT pg_column_size(e.*) FROM tollgate.entries e WHERE subject = '{name}'");
-        let bytes: u64 = desk.psql(&row).parse().unwrap();
+        let bytes: u64 = database.psql(&row).parse().unwrap();
         println!("{name}: {bytes} bytes");
         assert!(bytes <= most, "{name}: {bytes} bytes");
     }
@@ -200,15 +201,15 @@ async fn an_entry_is_small() {
 /// Expired runs go, two with each new one, so a subject keeps those of the last hour.
 #[tokio::test]
 async fn expired_runs_are_removed_as_new_ones_come() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), bucket(1, 1_000_000));
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), bucket(1, 1_000_000));
+    let gate = database.gate_by(&clock).await;
     for round in 0..2 {
         for _ in 0..20 {
             let permit = admit(&gate, &Ask::new(&policy, "s")).await;
             admit(&gate, &Ask::new(&policy, "s")).await;
             assert!(gate.release(&permit).await.unwrap());
         }
-        let runs = desk.psql("SELECT settled_runs || ' ' || (SELECT count(*) FROM tollgate.settled) FROM tollgate.entries");
+        let runs = database.psql("SELECT settled_runs || ' ' || (SELECT count(*) FROM tollgate.settled) FROM tollgate.entries");
         assert_eq!(runs, "20 20", "round {round}");
         clock.advance(Span::from_hours(1));
     }
@@ -217,8 +218,8 @@ async fn expired_runs_are_removed_as_new_ones_come() {
 /// A slow call gets back what it did not use: refill that would have come without it as well is no reason to give less.
 #[tokio::test]
 async fn a_slow_call_gets_back_what_it_did_not_use() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), bucket(10, 100));
-    let gate = desk.gate_by(&clock).await;
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), bucket(10, 100));
+    let gate = database.gate_by(&clock).await;
     let ask = |subject: &'static str, cost| Ask::new(&policy, subject).cost("requests", cost);
     admit(&gate, &ask("release", 80)).await;
     let last = admit(&gate, &ask("release", 20)).await;
@@ -256,9 +257,9 @@ async fn a_slow_call_gets_back_what_it_did_not_use() {
 /// An ask that cannot be given back leaves no record in its row.
 #[tokio::test]
 async fn an_ask_without_refund_records_nothing() {
-    let (desk, clock, policy) = (Desk::new(), ManualClock::new(), bucket(1, 100));
-    let gate = desk.gate_by(&clock).await;
-    let states = || desk.psql("SELECT cardinality(states) FROM tollgate.entries");
+    let (database, clock, policy) = (TestDatabase::new(), ManualClock::new(), bucket(1, 100));
+    let gate = database.gate_by(&clock).await;
+    let states = || database.psql("SELECT cardinality(states) FROM tollgate.entries");
     for _ in 0..3 {
         admit(&gate, &Ask::new(&policy, "s").without_refund()).await;
     }
@@ -272,9 +273,9 @@ async fn an_ask_without_refund_records_nothing() {
 /// Far beyond 1,024 admissions a rolling window is as exact: everything released leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_thousand_admitted_and_released_leave_nothing() {
-    let (desk, clock, policy) =
-        (Desk::new(), ManualClock::new(), window(20_000, Span::from_secs(10)));
-    let gate = Arc::new(desk.gate_by(&clock).await);
+    let (database, clock, policy) =
+        (TestDatabase::new(), ManualClock::new(), window(20_000, Span::from_secs(10)));
+    let gate = Arc::new(database.gate_by(&clock).await);
     let mut permits = Vec::new();
     for _ in 0..3_000 {
         permits.push(admit(&gate, &Ask::new(&policy, "s")).await);
@@ -292,9 +293,9 @@ async fn three_thousand_admitted_and_released_leave_nothing() {
 /// Evenly spaced demand at 95 % of a rolling window is never refused.
 #[tokio::test]
 async fn evenly_spaced_demand_below_the_limit_is_never_refused() {
-    let (desk, clock, policy) =
-        (Desk::new(), ManualClock::new(), window(20_000, Span::from_secs(10)));
-    let gate: Postgres = desk.gate_by(&clock).await;
+    let (database, clock, policy) =
+        (TestDatabase::new(), ManualClock::new(), window(20_000, Span::from_secs(10)));
+    let gate: Postgres = database.gate_by(&clock).await;
     // 19,000 per window in 950 asks, for three windows.
     let ask = Ask::new(&policy, "s").cost("requests", 20);
     for number in 0..3 * 950 {

@@ -5,42 +5,43 @@ use tollgate::{ErrorKind, Span, Timestamp};
 use tollgate_postgres::Options;
 use tollgate_postgres::rows::{FailOpen, Grants, Installed, Quota, Rows};
 
-use super::Desk;
+use super::TestDatabase;
 use super::quota::{TABLE, json_of, videos};
 
 /// A database with two roles of its own: one that owns the table, and one without any privilege.
 struct Roles {
-    desk: Desk,
+    database: TestDatabase,
     owner: String,
     consumer: String,
 }
 
 impl Roles {
     fn new() -> Self {
-        let desk = Desk::new();
-        let (owner, consumer) = (format!("owner_{}", desk.name), format!("consumer_{}", desk.name));
-        desk.psql(&format!(
+        let database = TestDatabase::new();
+        let (owner, consumer) =
+            (format!("owner_{}", database.name), format!("consumer_{}", database.name));
+        database.psql(&format!(
             "CREATE ROLE {owner} LOGIN; CREATE ROLE {consumer} LOGIN; \
              GRANT CREATE ON DATABASE {} TO {owner}; GRANT CREATE ON SCHEMA public TO {owner}",
-            desk.name
+            database.name
         ));
-        let roles = Self { desk, owner, consumer };
+        let roles = Self { database, owner, consumer };
         roles.by(&roles.owner, TABLE);
         roles
     }
 
     /// What `psql` prints for `sql` as `role`.
     fn by(&self, role: &str, sql: &str) -> String {
-        self.desk.server.psql_as(role, &self.desk.name, sql).unwrap()
+        self.database.server.psql_as(role, &self.database.name, sql).unwrap()
     }
 
     /// What `psql` complains about when `role` runs `sql`.
     fn denied(&self, role: &str, sql: &str) -> String {
-        self.desk.server.psql_as(role, &self.desk.name, sql).unwrap_err().to_string()
+        self.database.server.psql_as(role, &self.database.name, sql).unwrap_err().to_string()
     }
 
     fn options(&self, role: &str) -> Options {
-        Options::new(&self.desk.server.url_as(role, &self.desk.name)).unwrap()
+        Options::new(&self.database.server.url_as(role, &self.database.name)).unwrap()
     }
 
     async fn install(&self, role: &str, rows: &Rows) -> Installed {
@@ -65,7 +66,7 @@ impl Roles {
 
     /// Functions of the quota that `role` may call, in order.
     fn callable(&self, role: &str) -> String {
-        self.desk.psql(&format!(
+        self.database.psql(&format!(
             "SELECT coalesce(string_agg(proname, ' ' ORDER BY proname), '') FROM pg_proc \
              WHERE pronamespace = 'video_requests_quota'::regnamespace AND has_function_privilege('{role}', oid, 'EXECUTE')"
         ))
@@ -118,13 +119,18 @@ async fn a_consumer_can_consume_and_nothing_else() {
             "{sql}: {denied}"
         );
     }
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM video_requests WHERE user_id = 'alice'"), "5");
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM video_requests_quota.rejections"), "1");
+    assert_eq!(
+        roles.database.psql("SELECT count(*) FROM video_requests WHERE user_id = 'alice'"),
+        "5"
+    );
+    assert_eq!(roles.database.psql("SELECT count(*) FROM video_requests_quota.rejections"), "1");
     // A third role has not even that.
-    roles.desk.psql(&format!("CREATE ROLE other_{} LOGIN", roles.desk.name));
-    assert_eq!(roles.callable(&format!("other_{}", roles.desk.name)), "");
-    let denied =
-        Quota::open(roles.options(&format!("other_{}", roles.desk.name)), "video_requests_quota");
+    roles.database.psql(&format!("CREATE ROLE other_{} LOGIN", roles.database.name));
+    assert_eq!(roles.callable(&format!("other_{}", roles.database.name)), "");
+    let denied = Quota::open(
+        roles.options(&format!("other_{}", roles.database.name)),
+        "video_requests_quota",
+    );
     let denied = denied.await.unwrap().consume("bob", None).await.unwrap_err();
     assert!(denied.to_string().contains("permission denied for schema"), "{denied}");
     assert!(denied.to_string().contains("tollgate postgres install"), "{denied}");
@@ -134,7 +140,7 @@ async fn a_consumer_can_consume_and_nothing_else() {
 #[tokio::test]
 async fn every_function_is_pinned_and_closed_to_public() {
     let roles = Roles::granted(&videos().with_trigger()).await;
-    let open = roles.desk.psql(&format!(
+    let open = roles.database.psql(&format!(
         "SELECT string_agg(proname, ' ') FROM pg_proc p WHERE pronamespace = 'video_requests_quota'::regnamespace AND NOT ( \
          prosecdef AND proowner = '{}'::regrole AND proacl IS NOT NULL \
          AND proconfig @> ARRAY['search_path=pg_catalog, pg_temp', 'row_security=off'] \
@@ -157,7 +163,7 @@ async fn a_consumer_cannot_steer_the_functions() {
     let roles = Roles::granted(&videos()).await;
     let consumer = &roles.consumer;
     // As in databases of before PostgreSQL 15, every role may create in public.
-    roles.desk.psql("GRANT CREATE ON SCHEMA public TO PUBLIC");
+    roles.database.psql("GRANT CREATE ON SCHEMA public TO PUBLIC");
     roles.by(
         consumer,
         "CREATE TABLE public.ran (by text); GRANT ALL ON public.ran TO PUBLIC; \
@@ -198,15 +204,15 @@ async fn a_consumer_cannot_steer_the_functions() {
     for expected in ["true", "true", "true", "true", "true", "false", "false"] {
         assert_eq!(roles.by(consumer, &format!("{session}; {CONSUME}")), expected);
     }
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM public.video_requests"), "5");
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM public.ran"), "0");
+    assert_eq!(roles.database.psql("SELECT count(*) FROM public.video_requests"), "5");
+    assert_eq!(roles.database.psql("SELECT count(*) FROM public.ran"), "0");
 }
 
 /// Callers cannot choose to be unlimited: neither by a value that the filter leaves out, nor by a null user.
 #[tokio::test]
 async fn a_consumer_cannot_insert_rows_that_do_not_count() {
     let long = "s".repeat(63);
-    let rows = Rows::of("jobs", 2, Span::from_hours(24)).only(&long, ["new", "done"]);
+    let rows = Rows::new("jobs", 2, Span::from_hours(24)).only(&long, ["new", "done"]);
     let roles = Roles::new();
     roles.by(
         &roles.owner,
@@ -232,7 +238,7 @@ async fn a_consumer_cannot_insert_rows_that_do_not_count() {
         let denied = roles.denied(&roles.consumer, &consume(&format!("{{\"{column}\": null}}")));
         assert!(denied.contains("more than once"), "{denied}");
     }
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM jobs"), "0");
+    assert_eq!(roles.database.psql("SELECT count(*) FROM jobs"), "0");
     let row =
         roles.by(&roles.consumer, &consume(&format!("{{\"{long}\": \"done\", \"note\": \"n\"}}")));
     assert_eq!(
@@ -272,12 +278,12 @@ async fn reading_and_replaying_are_granted_apart() {
     assert_eq!(replay("a", "now() - interval '1 hour'"), "1", "a repeat");
     assert_eq!(replay("b", "now() + interval '3 days'"), "2");
     let times = "SELECT bool_and(created_at <= now()), min(created_at) < now() - interval '59 minutes' FROM video_requests";
-    assert_eq!(roles.desk.psql(times), "t|t");
+    assert_eq!(roles.database.psql(times), "t|t");
     for key in ["c", "d", "e", "beyond the limit"] {
         replay(key, "now()");
     }
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM video_requests"), "6");
-    assert_eq!(roles.desk.psql("SELECT count(*) FROM video_requests_quota.rejections"), "0");
+    assert_eq!(roles.database.psql("SELECT count(*) FROM video_requests"), "6");
+    assert_eq!(roles.database.psql("SELECT count(*) FROM video_requests_quota.rejections"), "0");
     for arguments in ["'alice', NULL, now()", "'alice', 'k', NULL", "NULL, 'k', now()"] {
         let sql = format!("SELECT video_requests_quota.replay({arguments})");
         assert!(roles.denied(&roles.consumer, &sql).contains("22004"), "{sql}");
@@ -291,7 +297,7 @@ async fn grants_survive_a_reinstall() {
     let roles = Roles::granted(&videos()).await;
     let consumer = &roles.consumer;
     assert_eq!(roles.by(consumer, CONSUME), "true");
-    roles.install(&roles.owner, &Rows::of("video_requests", 2, Span::from_hours(1))).await;
+    roles.install(&roles.owner, &Rows::new("video_requests", 2, Span::from_hours(1))).await;
     assert_eq!(roles.by(consumer, CONSUME), "true");
     assert_eq!(roles.by(consumer, CONSUME), "false");
     roles.install("postgres", &videos().with_trigger()).await;
@@ -320,14 +326,16 @@ async fn grants_survive_a_reinstall() {
         assert_eq!(roles.callable(consumer), "consume history");
     }
     assert_eq!(
-        roles.desk.psql("SELECT proacl::text LIKE '%X*%' FROM pg_proc WHERE proname = 'history'"),
+        roles
+            .database
+            .psql("SELECT proacl::text LIKE '%X*%' FROM pg_proc WHERE proname = 'history'"),
         "t"
     );
     let denied = roles.denied(consumer, CONSUME);
     assert!(denied.contains("invalid input syntax for type integer"), "{denied}");
     let consume = "SELECT video_requests_quota.consume(7, 'k') -> 'allowed'";
     assert_eq!(roles.by(consumer, &format!("{consume}; {consume}")), "true\ntrue");
-    assert_eq!(roles.desk.psql("SELECT user_id + 1 FROM video_requests_quota.ids"), "8");
+    assert_eq!(roles.database.psql("SELECT user_id + 1 FROM video_requests_quota.ids"), "8");
     let quota = Quota::open(roles.options(consumer), "video_requests_quota").await.unwrap();
     assert_eq!(quota.consume("7", Some("k")).await.unwrap()["duplicate"], true);
     assert_eq!(quota.history(Timestamp::EPOCH, Timestamp::from_micros(1)).await.unwrap(), []);
@@ -338,21 +346,21 @@ async fn grants_survive_a_reinstall() {
 async fn another_role_installs_only_for_the_owner() {
     let roles = Roles::granted(&videos()).await;
     let definitions = || {
-        roles.desk.psql(
+        roles.database.psql(
             "SELECT string_agg(p.oid::regprocedure || proowner::regrole::text || proacl::text || prosrc, ' ' ORDER BY p.oid) \
                FROM pg_proc p WHERE pronamespace = 'video_requests_quota'::regnamespace",
         )
     };
     let before = definitions();
-    let stranger = format!("stranger_{}", roles.desk.name);
-    roles.desk.psql(&format!("CREATE ROLE {stranger} LOGIN; GRANT CREATE ON DATABASE {} TO {stranger}; \
-        GRANT ALL ON video_requests TO {stranger}; GRANT ALL ON SCHEMA video_requests_quota TO {stranger}", roles.desk.name));
+    let stranger = format!("stranger_{}", roles.database.name);
+    roles.database.psql(&format!("CREATE ROLE {stranger} LOGIN; GRANT CREATE ON DATABASE {} TO {stranger}; \
+        GRANT ALL ON video_requests TO {stranger}; GRANT ALL ON SCHEMA video_requests_quota TO {stranger}", roles.database.name));
     let error = videos().install(&roles.options(&stranger)).await.unwrap_err();
     assert!(error.to_string().contains("must be owner of"), "{error}");
     assert!(error.to_string().contains("let the owner run `tollgate postgres install`"), "{error}");
     assert_eq!(definitions(), before);
-    roles.desk.psql(&format!("GRANT {} TO {stranger}", roles.owner));
-    let new = Rows::of("video_requests", 3, Span::from_hours(24));
+    roles.database.psql(&format!("GRANT {} TO {stranger}", roles.owner));
+    let new = Rows::new("video_requests", 3, Span::from_hours(24));
     roles.install(&stranger, &new).await;
     assert_ne!(definitions(), before);
     assert_eq!(roles.by(&roles.consumer, CONSUME), "true");
@@ -364,8 +372,8 @@ async fn another_role_installs_only_for_the_owner() {
 async fn objects_of_other_roles_do_not_become_part_of_the_quota() {
     let roles = Roles::new();
     let consumer = &roles.consumer;
-    let friend = format!("friend_{}", roles.desk.name);
-    roles.desk.psql(&format!("CREATE ROLE {friend}"));
+    let friend = format!("friend_{}", roles.database.name);
+    roles.database.psql(&format!("CREATE ROLE {friend}"));
     roles.by(
         &roles.owner,
         &format!("CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO {consumer}"),
@@ -396,7 +404,7 @@ async fn objects_of_other_roles_do_not_become_part_of_the_quota() {
         "SELECT string_agg(p.oid::regprocedure::text, ' ') FROM pg_proc p WHERE pronamespace = 'shared'::regnamespace \
          AND has_function_privilege('{friend}', p.oid, 'EXECUTE')"
     );
-    assert_eq!(roles.desk.psql(&callable), "shared.consume_at(integer,text)");
+    assert_eq!(roles.database.psql(&callable), "shared.consume_at(integer,text)");
 }
 
 /// A superuser installs for the owner of the table, from the first time on: triggers of that table and domains of its
@@ -423,7 +431,7 @@ async fn a_superuser_does_not_lend_its_rights() {
          CREATE DOMAIN person AS text NOT NULL CHECK (noted(VALUE)); ALTER TABLE video_requests ALTER user_id TYPE person",
     );
     roles.install("postgres", &videos().with_trigger()).await;
-    assert_eq!(roles.desk.psql("SELECT DISTINCT by FROM ran"), roles.owner);
+    assert_eq!(roles.database.psql("SELECT DISTINCT by FROM ran"), roles.owner);
     assert_eq!(roles.by(&roles.owner, CONSUME), "false");
 }
 
@@ -469,10 +477,10 @@ async fn privileges_that_bypass_the_quota_are_named() {
         ]
     );
     roles.by(&roles.owner, "ALTER FUNCTION note() SET search_path = public, pg_temp");
-    roles.desk.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {consumer}"));
+    roles.database.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {consumer}"));
     let owned = what(videos()).await;
     assert_eq!(owned[4], format!("the schema video_requests_quota belongs to {consumer}"));
-    roles.desk.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {}", roles.owner));
+    roles.database.psql(&format!("ALTER SCHEMA video_requests_quota OWNER TO {}", roles.owner));
     let with_trigger = what(videos().with_trigger()).await;
     assert_eq!(with_trigger.len(), 3, "inserts are checked by the trigger: {with_trigger:?}");
 }
@@ -505,12 +513,15 @@ async fn an_install_of_an_earlier_version_is_upgraded() {
         let repeat =
             json_of(&roles.by(consumer, "SELECT video_requests_quota.consume('alice', 'k')"));
         assert_eq!((&repeat["duplicate"], &repeat["remaining"]), (&json!(true), &json!(3)));
-        assert_eq!(roles.desk.psql("SELECT user_id FROM video_requests_quota.rejections"), "bob");
+        assert_eq!(
+            roles.database.psql("SELECT user_id FROM video_requests_quota.rejections"),
+            "bob"
+        );
         let moved = roles
             .denied(&roles.owner, "UPDATE video_requests SET user_id = 'x' WHERE user_id = 'bob'");
         assert!(moved.contains("RL429"), "{moved}");
         let triggers = "SELECT string_agg(tgname, ' ') FROM pg_trigger WHERE tgrelid = 'video_requests'::regclass";
-        assert_eq!(roles.desk.psql(triggers), "tollgate_quota");
+        assert_eq!(roles.database.psql(triggers), "tollgate_quota");
     }
 }
 
@@ -519,8 +530,8 @@ async fn an_install_of_an_earlier_version_is_upgraded() {
 #[tokio::test]
 async fn equal_users_are_one_user_for_counting_and_locking() {
     let roles = Roles::new();
-    roles.desk.psql("CREATE EXTENSION citext");
-    roles.desk.psql("CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+    roles.database.psql("CREATE EXTENSION citext");
+    roles.database.psql("CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
     for (kind, one, other, session) in [
         ("public.citext", "alice", "ALICE", ""),
         ("text COLLATE caseless", "alice", "ALICE", ""),
@@ -533,7 +544,7 @@ async fn equal_users_are_one_user_for_counting_and_locking() {
                 "CREATE TABLE q (user_id {kind}, created_at timestamptz, state public.citext DEFAULT 'New', \"Key\" public.citext)"
             ),
         );
-        let rows = Rows::of("q", 2, Span::from_hours(24)).lock_timeout(Span::from_millis(50));
+        let rows = Rows::new("q", 2, Span::from_hours(24)).lock_timeout(Span::from_millis(50));
         let rows = rows.only("state", ["NEW", "old"]).key_column("Key").with_trigger();
         let grants = roles.install(&roles.owner, &rows).await.grants;
         roles.grant(&grants.consume);
@@ -542,7 +553,7 @@ async fn equal_users_are_one_user_for_counting_and_locking() {
         };
         assert_eq!(roles.by(&roles.consumer, &consume(one, "a")), "true", "{kind}");
         let (holder, driver) =
-            tokio_postgres::connect(&roles.desk.url(), tokio_postgres::NoTls).await.unwrap();
+            tokio_postgres::connect(&roles.database.url(), tokio_postgres::NoTls).await.unwrap();
         let driver = tokio::spawn(driver);
         holder
             .batch_execute(&format!("BEGIN; {}", consume(one, "b").replace(session, "")))

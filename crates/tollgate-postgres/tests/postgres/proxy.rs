@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollgate::{Ask, ErrorKind, Gate, Span};
+use tollgate::{Ask, ErrorKind, GateExt, Span};
 use tollgate_postgres::{Options, Postgres};
 
-use super::{Desk, acquire, hourly, used};
+use super::{TestDatabase, acquire, hourly, used};
 
 /// `url` with the address of a proxy instead of the server's, and no attempt at TLS.
 fn through(url: &str, proxy: SocketAddr) -> String {
@@ -52,18 +52,18 @@ async fn lossy(server: String, mute: Arc<AtomicBool>) -> SocketAddr {
 /// Promise 5: an ask whose reply got lost is asked again with its id and charged once (R000.12).
 #[tokio::test]
 async fn a_lost_reply_is_charged_once() {
-    let (desk, mute) = (Desk::new(), Arc::new(AtomicBool::new(false)));
-    let proxy = lossy(server_of(&desk.url()), Arc::clone(&mute)).await;
-    let options = Options::new(&through(&desk.url(), proxy)).unwrap();
+    let (database, mute) = (TestDatabase::new(), Arc::new(AtomicBool::new(false)));
+    let proxy = lossy(server_of(&database.url()), Arc::clone(&mute)).await;
+    let options = Options::new(&through(&database.url(), proxy)).unwrap();
     let gate = Postgres::open(options.reply_timeout(Span::from_secs(3))).await.unwrap();
     let policy = hourly(5);
     let ask = Ask::new(&policy, "lost").id("once");
     acquire(&gate, &policy, "warm").await;
     mute.store(true, Ordering::SeqCst);
     let error = gate.acquire(&ask).await.unwrap_err();
-    assert!(error.is_unavailable() && error.to_string().contains("no answer within"), "{error}");
+    assert!(error.is_unavailable() && error.to_string().contains("no reply within"), "{error}");
     mute.store(false, Ordering::SeqCst);
-    assert_eq!(used(&desk.gate().await, &policy, "lost").await, 1);
+    assert_eq!(used(&database.gate().await, &policy, "lost").await, 1);
     assert!(gate.acquire(&ask).await.unwrap().is_admitted());
     assert_eq!(used(&gate, &policy, "lost").await, 1);
 }
@@ -136,9 +136,9 @@ async fn until_ready(session: &mut TcpStream) -> Option<Vec<u8>> {
 /// sabotaged variant: it fails here.
 #[tokio::test]
 async fn works_behind_a_pooler_in_transaction_mode() {
-    let (desk, policy) = (Desk::new(), hourly(2));
-    let proxy = pooler(server_of(&desk.url())).await;
-    let options = Options::new(&through(&desk.url(), proxy)).unwrap();
+    let (database, policy) = (TestDatabase::new(), hourly(2));
+    let proxy = pooler(server_of(&database.url())).await;
+    let options = Options::new(&through(&database.url(), proxy)).unwrap();
     let gate = Postgres::open(options.clone().transaction_pooling()).await.unwrap();
     let mut admitted = Vec::new();
     for _ in 0..4 {

@@ -3,17 +3,17 @@
 use tollgate::Span;
 use tollgate_postgres::rows::Rows;
 
-use super::Desk;
+use super::TestDatabase;
 use super::quota::{installed, videos};
 
 const CALLERS: usize = 50;
 
 /// Runs `sql` once in each of fifty sessions that start together, and returns how many rows the user has then.
-async fn all_at_once(desk: &Desk, sql: &'static str) -> u32 {
+async fn all_at_once(database: &TestDatabase, sql: &'static str) -> u32 {
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(CALLERS));
     let tasks: Vec<_> = (0..CALLERS)
         .map(|_| {
-            let (url, barrier) = (desk.url(), std::sync::Arc::clone(&barrier));
+            let (url, barrier) = (database.url(), std::sync::Arc::clone(&barrier));
             tokio::spawn(async move {
                 let (client, driver) =
                     tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
@@ -28,23 +28,23 @@ async fn all_at_once(desk: &Desk, sql: &'static str) -> u32 {
     for task in tasks {
         task.await.unwrap();
     }
-    desk.psql("SELECT count(*) FROM video_requests WHERE user_id = 'u'").parse().unwrap()
+    database.psql("SELECT count(*) FROM video_requests WHERE user_id = 'u'").parse().unwrap()
 }
 
 /// Conflict 29: fifty requests of one user at once leave exactly five rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_requests_at_once_leave_five_rows() {
-    let desk = installed(&videos()).await;
-    assert_eq!(all_at_once(&desk, "SELECT video_requests_quota.consume('u')").await, 5);
-    assert_eq!(desk.psql("SELECT count(*) FROM video_requests_quota.rejections"), "45");
+    let database = installed(&videos()).await;
+    assert_eq!(all_at_once(&database, "SELECT video_requests_quota.consume('u')").await, 5);
+    assert_eq!(database.psql("SELECT count(*) FROM video_requests_quota.rejections"), "45");
 }
 
 /// The trigger lets exactly five through as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_trigger_leaves_five_rows() {
-    let desk = installed(&videos().with_trigger()).await;
+    let database = installed(&videos().with_trigger()).await;
     let insert = "DO $$ BEGIN INSERT INTO video_requests (user_id) VALUES ('u'); EXCEPTION WHEN SQLSTATE 'RL429' THEN END $$";
-    assert_eq!(all_at_once(&desk, insert).await, 5);
+    assert_eq!(all_at_once(&database, insert).await, 5);
 }
 
 /// The same test finds what is wrong with counting first, and with a lock taken inside the statement that counts.
@@ -67,8 +67,8 @@ async fn sabotaged_variants_let_too_many_through() {
         ),
     ];
     for variant in variants {
-        let desk = installed(&videos()).await;
-        let rows = all_at_once(&desk, String::leak(variant.clone())).await;
+        let database = installed(&videos()).await;
+        let rows = all_at_once(&database, String::leak(variant.clone())).await;
         assert!(5 < rows, "{variant} left {rows} rows, so this test would not notice it");
     }
 }
@@ -76,9 +76,9 @@ async fn sabotaged_variants_let_too_many_through() {
 /// Another isolation level would not see the rows of whoever held the lock before, so it is refused.
 #[tokio::test]
 async fn other_isolation_levels_are_refused() {
-    let desk = installed(&videos()).await;
+    let database = installed(&videos()).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
-        let refused = desk.psql_fails(&format!(
+        let refused = database.psql_fails(&format!(
             "BEGIN ISOLATION LEVEL {level}; SELECT video_requests_quota.consume('u'); COMMIT"
         ));
         assert!(refused.contains("needs READ COMMITTED"), "{refused}");
@@ -89,17 +89,17 @@ async fn other_isolation_levels_are_refused() {
 /// own lock_timeout is as it was.
 #[tokio::test]
 async fn an_open_request_holds_up_its_own_user_only() {
-    let desk = installed(&videos().lock_timeout(Span::from_millis(50))).await;
+    let database = installed(&videos().lock_timeout(Span::from_millis(50))).await;
     let (holder, driver) =
-        tokio_postgres::connect(&desk.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio_postgres::connect(&database.url(), tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(driver);
     holder.batch_execute("BEGIN; SELECT video_requests_quota.consume('u')").await.unwrap();
-    let refused = desk.psql_fails("SELECT video_requests_quota.consume('u')");
+    let refused = database.psql_fails("SELECT video_requests_quota.consume('u')");
     assert!(refused.contains("lock timeout"), "{refused}");
     let other = "BEGIN; SET LOCAL lock_timeout = '7s'; SELECT video_requests_quota.consume('v') -> 'allowed'; SHOW lock_timeout; COMMIT";
-    assert_eq!(desk.psql(other), "true\n7s");
+    assert_eq!(database.psql(other), "true\n7s");
     holder.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(desk.psql("SELECT video_requests_quota.remaining('u')"), "5");
+    assert_eq!(database.psql("SELECT video_requests_quota.remaining('u')"), "5");
     drop(holder);
     driver.await.unwrap().unwrap();
 }
@@ -107,14 +107,14 @@ async fn an_open_request_holds_up_its_own_user_only() {
 /// R004.4: with many rows, and many of one user, a decision reads an index and at most five of its entries.
 #[tokio::test]
 async fn r004_4_a_decision_reads_at_most_the_limit_from_the_index() {
-    let desk = installed(&videos()).await;
-    desk.psql(
+    let database = installed(&videos()).await;
+    database.psql(
         "INSERT INTO video_requests (user_id, created_at) \
          SELECT 'user-' || n % 5000, now() - n * interval '1 minute' FROM generate_series(1, 195000) n UNION ALL \
          SELECT 'u', now() - n * interval '1 second' FROM generate_series(1, 5000) n",
     );
-    desk.psql("VACUUM ANALYZE video_requests");
-    let plan = desk.psql(
+    database.psql("VACUUM ANALYZE video_requests");
+    let plan = database.psql(
         "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY OFF) SELECT r.created_at AS c FROM video_requests r \
          WHERE r.user_id = 'u' AND r.created_at > now() - interval '24 hours' ORDER BY r.created_at DESC LIMIT 5",
     );
@@ -123,15 +123,15 @@ async fn r004_4_a_decision_reads_at_most_the_limit_from_the_index() {
     // What the functions read, as the server counts it. Sessions hand in what they counted when they end, which may be
     // after `psql` has.
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    while desk.psql(others) != "0" {
+    while database.psql(others) != "0" {
         tokio::task::yield_now().await;
     }
-    desk.psql("SELECT pg_stat_reset()");
-    desk.psql("SELECT video_requests_quota.consume('u'); SELECT pg_stat_force_next_flush()");
-    let read = desk.psql("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'video_requests_user_time_tollgate'");
+    database.psql("SELECT pg_stat_reset()");
+    database.psql("SELECT video_requests_quota.consume('u'); SELECT pg_stat_force_next_flush()");
+    let read = database.psql("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'video_requests_user_time_tollgate'");
     assert!(read.parse::<u32>().unwrap() <= 5, "{read} entries were read");
     assert_eq!(
-        desk.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'video_requests'"),
+        database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'video_requests'"),
         "0"
     );
 }
@@ -139,13 +139,13 @@ async fn r004_4_a_decision_reads_at_most_the_limit_from_the_index() {
 /// R004.9: of very many requests the newest are written down with a refusal, and counted all.
 #[tokio::test]
 async fn r004_9_a_refusal_of_many_writes_down_the_newest() {
-    let desk = installed(&Rows::of("video_requests", 150, Span::from_hours(24))).await;
-    desk.psql(
+    let database = installed(&Rows::new("video_requests", 150, Span::from_hours(24))).await;
+    database.psql(
         "INSERT INTO video_requests (user_id, created_at) \
          SELECT 'u', now() - n * interval '1 second' FROM generate_series(1, 200) n",
     );
-    desk.psql("SELECT video_requests_quota.consume('u')");
-    let written = desk.psql(
+    database.psql("SELECT video_requests_quota.consume('u')");
+    let written = database.psql(
         "SELECT request_count, cardinality(recent_requests), \
                 recent_requests[1] = (SELECT max(created_at) FROM video_requests), \
                 reset_time - interval '24 hours' = oldest_request_time FROM video_requests_quota.rejections",

@@ -1,12 +1,11 @@
 //! A database of the version before, brought to this one in place.
 
-use tollgate::{
-    Ask, Charge, Clock, Gate, Grant, Limit, ManualClock, Permit, Policy, RollingWindow, Span,
-    TokenBucket,
-};
+use tollgate::clock::ManualClock;
+use tollgate::core::{ChargeRecord, Grant};
+use tollgate::{Ask, Clock, GateExt, Limit, Permit, Policy, RollingWindow, Span, TokenBucket};
 use tollgate_postgres::{Options, Postgres};
 
-use super::{Desk, used};
+use super::{TestDatabase, used};
 
 /// The functions that a broker of version 3 calls.
 const FUNCTIONS_3: [&str; 8] = [
@@ -21,7 +20,7 @@ const FUNCTIONS_3: [&str; 8] = [
      bigint, text)",
 ];
 
-fn one(name: &str, rule: impl Into<tollgate::Rule>) -> Policy {
+fn one(name: &str, rule: impl Into<tollgate::policy::Rule>) -> Policy {
     Policy::new(name, [Limit::new("only", "requests", rule)]).unwrap()
 }
 
@@ -39,21 +38,22 @@ fn without_resolution(shape: &[u8]) -> Vec<u8> {
 /// ones. A broker of version 3 finds none of its functions, so it gets an error and changes nothing.
 #[tokio::test]
 async fn entries_of_version_3_count_after_an_upgrade() {
-    let (desk, clock) = (Desk::empty_of_version_3(), ManualClock::new());
+    let (database, clock) = (TestDatabase::empty_of_version_3(), ManualClock::new());
     let now = clock.now().as_micros();
     let bucket = one("bucket", TokenBucket::per_second(1).burst(100));
     let window = one("window", RollingWindow::new(20_000, Span::from_secs(10)));
-    let role = format!("upgraded_{}", desk.name);
+    let role = format!("upgraded_{}", database.name);
     for function in FUNCTIONS_3 {
-        let found = desk.psql(&format!("SELECT to_regprocedure('tollgate.{function}') IS NULL"));
+        let found =
+            database.psql(&format!("SELECT to_regprocedure('tollgate.{function}') IS NULL"));
         assert_eq!(found, "f", "{function}");
     }
-    desk.psql(&format!(
+    database.psql(&format!(
         "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA tollgate TO {role}; \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tollgate TO {role}"
     ));
     let far = now + 3_600_000_000;
-    desk.psql(&format!(
+    database.psql(&format!(
         "INSERT INTO tollgate.entries VALUES \
          ('bucket', 's', '\\x{}', {now}, {now}, {now} + 9, '{{0,1,40000000}}', '{{one}}', \
           '{{{now},{now},{far},1}}', ARRAY[{now}, {now} + 3, {now}, {now} + 5, {now} + 5, {now}], {now} - 1, '{{}}', '{{}}', {far}), \
@@ -62,12 +62,12 @@ async fn entries_of_version_3_count_after_an_upgrade() {
         hex(bucket.shape_bytes()),
         hex(&without_resolution(window.shape_bytes())),
     ));
-    let gate = desk.gate_by(&clock).await;
-    assert_eq!(desk.psql("SELECT max(version) FROM tollgate.migrations"), "4");
+    let gate = database.gate_by(&clock).await;
+    assert_eq!(database.psql("SELECT max(version) FROM tollgate.migrations"), "4");
     assert_eq!(used(&gate, &bucket, "s").await, 40);
     assert_eq!(used(&gate, &window, "s").await, 600);
     let permit = |stamp| {
-        let charge = Charge { at: clock.now(), stamp };
+        let charge = ChargeRecord { at: clock.now(), stamp };
         let ask = Ask::new(&bucket, "s");
         let grant = Grant::of(charge, &bucket, ask.amounts());
         Permit::new(&bucket, "s", *ask.amounts(), grant)
@@ -76,15 +76,15 @@ async fn entries_of_version_3_count_after_an_upgrade() {
     {
         assert_eq!(gate.release(&permit(stamp)).await.unwrap(), settles, "{}", stamp - now);
     }
-    assert_eq!(desk.psql("SELECT first - last, settled_runs FROM tollgate.settled JOIN tollgate.entries USING (policy, subject)"), "-5|1");
+    assert_eq!(database.psql("SELECT first - last, settled_runs FROM tollgate.settled JOIN tollgate.entries USING (policy, subject)"), "-5|1");
     // Without a record of lows nothing is given back, which is the strict side.
     assert_eq!(used(&gate, &bucket, "s").await, 40);
-    let options = Options::new(&desk.url().replace("postgres@", &format!("{role}@"))).unwrap();
+    let options = Options::new(&database.url().replace("postgres@", &format!("{role}@"))).unwrap();
     let least =
-        Postgres::open(options.decide_by(std::sync::Arc::new(clock.clone()))).await.unwrap();
+        Postgres::open(options.test_clock(std::sync::Arc::new(clock.clone()))).await.unwrap();
     for policy in [&bucket, &window] {
         let ask = Ask::new(policy, "s").id("one");
-        let permit = least.acquire(&ask).await.unwrap().permit().unwrap();
+        let permit = least.acquire(&ask).await.unwrap().into_permit().unwrap();
         assert!(least.release(&permit).await.unwrap());
         assert!(least.acquire(&ask).await.unwrap().is_admitted());
     }
@@ -94,7 +94,7 @@ async fn entries_of_version_3_count_after_an_upgrade() {
     clock.advance(Span::from_millis(10_157));
     assert_eq!(used(&gate, &window, "s").await, 0);
     for function in FUNCTIONS_3 {
-        let found = desk.psql(&format!("SELECT to_regprocedure('tollgate.{function}')"));
+        let found = database.psql(&format!("SELECT to_regprocedure('tollgate.{function}')"));
         assert_eq!(found, "", "a broker of version 3 can still call it");
     }
 }

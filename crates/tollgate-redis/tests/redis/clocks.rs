@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::internal::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
+use tollgate::observe::{Event, Observer};
 use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, mend};
-use tollgate::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
-use tollgate::{
-    Ask, Clock, ErrorKind, Event, Gate, ManualClock, Observer, Policy, Span, SystemClock,
-};
+use tollgate::{Ask, Clock, ErrorKind, GateExt, Policy, Span};
 use tollgate_redis::{FORMATS, Options, Redis};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
 use crate::{acquire, connect, daily, server, slow_bucket, told, used};
 
@@ -91,7 +91,7 @@ async fn is_used_up(format: u8) {
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         let name = format!("subject \"s\" under policy {:?}", policy.name());
         assert!(error.to_string().contains(&name), "{error}");
-        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        let denial = gate.acquire(&ask).await.unwrap().into_denial().unwrap();
         assert!(denial.retry_after() <= Some(Span::from_hours(24)), "{denial:?}");
         assert_eq!(std::mem::take(&mut *mended.0.lock().unwrap()), ["s"]);
         gate.reset(&policy, "s").await.unwrap();

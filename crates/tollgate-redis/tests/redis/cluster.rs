@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_redis::Options;
-use tollgate_testing::servers::{Program, RedisCluster, run};
+use tollgate_testkit::servers::{Program, RedisCluster, run};
 
 use crate::faults::RULES;
 use crate::{TRIES_MAX, acquire, connect, daily, used_once_back};

@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tollgate::edge::environment;
-use tollgate::{Ask, Atomic, Concurrency, Gate, Limit, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::internal::edge::environment;
+use tollgate::{Ask, Concurrency, Gate, GateExt, Limit, Policy, RollingWindow, Span, TokenBucket};
 use tollgate_redis::Options;
 
 use crate::sabotage::ReadThenWrite;
@@ -57,7 +57,7 @@ async fn run_as_a_child() {
     let gate: Arc<dyn Gate> = match kind.as_str() {
         "script" => Arc::new(connect(Options::single(url)).await),
         "format-3" => Arc::new(connect(Options::single(url).format(3).unwrap()).await),
-        "read-then-write" => Arc::new(Atomic::new(ReadThenWrite::connect(&url).await)),
+        "read-then-write" => Arc::new(ReadThenWrite::connect(&url).await),
         other => panic!("no gate {other:?}"),
     };
     let policy = policy();

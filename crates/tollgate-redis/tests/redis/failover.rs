@@ -1,8 +1,8 @@
 //! A primary that is demoted, behind one address and behind Sentinel.
 
-use tollgate::{ErrorKind, Gate};
+use tollgate::{ErrorKind, GateExt};
 use tollgate_redis::Options;
-use tollgate_testing::servers::{Lossy, Redis, eventually};
+use tollgate_testkit::servers::{Lossy, Redis, eventually};
 
 use crate::{acquire, connect, daily, server};
 

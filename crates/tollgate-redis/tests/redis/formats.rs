@@ -5,13 +5,14 @@ mod stories;
 use std::sync::Arc;
 
 use redis::AsyncCommands;
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::{
-    Ask, Clock, Concurrency, Costs, ErrorKind, Gate, Limit, ManualClock, Permit, Policy,
-    RollingWindow, Span, TokenBucket,
+    Ask, Clock, Concurrency, Costs, ErrorKind, GateExt, Limit, Permit, Policy, RollingWindow, Span,
+    TokenBucket,
 };
 use tollgate_redis::{Options, Redis};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
 use self::stories::{SUBJECT, Stage};
 use crate::{admitted, connect, server, slow_bucket, told, used};

@@ -1,14 +1,16 @@
 //! Ids, and how many limits there may be.
 
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds;
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, CalendarWindow, Concurrency, ErrorKind, Gate, Limit, ManualClock, Period, Policy,
-    RollingWindow, Rule, Span, TokenBucket,
+    Ask, CalendarWindow, Concurrency, ErrorKind, GateExt, Limit, Policy, RollingWindow, Span,
+    TokenBucket,
 };
 use tollgate_redis::{Options, Redis};
-use tollgate_testing::servers::RedisCluster;
+use tollgate_testkit::servers::RedisCluster;
 
-use crate::agrees::Both;
+use crate::agreement::Both;
 use crate::{acquire, admitted, server, slow_bucket, told, used};
 
 /// 2,000 ids on one subject: each is recognised, a conflict is one, and when they expire they are new.

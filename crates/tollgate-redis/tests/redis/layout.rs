@@ -1,10 +1,11 @@
 //! What is stored: entries of the version before, and how many bytes an entry takes.
 
 use redis::AsyncCommands;
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::EXACT_LIMIT_MAX;
+use tollgate::policy::Rule;
 use tollgate::{
-    Ask, Clock, Costs, ErrorKind, Gate, Limit, ManualClock, Permit, Policy, RollingWindow, Rule,
-    Span, TokenBucket,
+    Ask, Clock, Costs, ErrorKind, GateExt, Limit, Permit, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_redis::Options;
 

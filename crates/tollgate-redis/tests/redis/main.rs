@@ -1,34 +1,34 @@
-//! The Redis store on real servers, which `tollgate_testing::servers` starts.
+//! The Redis store on real servers, which `tollgate_testkit::servers` starts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed expectation is a failed test")]
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
-mod agrees;
+mod agreement;
 mod clocks;
 mod cluster;
-mod conforms;
+mod conformance;
 mod contention;
 mod failover;
 mod faults;
 mod formats;
 mod ids;
-mod keeps;
 mod layout;
-mod lost;
+mod lost_replies;
 mod overrides;
 mod refunds;
 mod sabotage;
 mod settled;
+mod storage;
 mod tls;
 mod windows;
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::{
-    Ask, Decision, Error, Gate, Limit, ManualClock, Permit, Policy, RollingWindow, Span,
-    TokenBucket,
+    Ask, Decision, Error, Gate, GateExt, Limit, Permit, Policy, RollingWindow, Span, TokenBucket,
 };
 use tollgate_redis::{Options, Redis};
-use tollgate_testing::servers;
+use tollgate_testkit::servers;
 
 /// A server on which nothing else runs, and which keeps nothing on disk.
 fn server() -> servers::Redis {
@@ -37,18 +37,18 @@ fn server() -> servers::Redis {
 
 /// A gate that decides at the time of `clock`.
 async fn told(options: Options, clock: &ManualClock) -> Redis {
-    connect(options.told_time(Arc::new(clock.clone()))).await
+    connect(options.test_clock(Arc::new(clock.clone()))).await
 }
 
 /// A gate that decides at the server's time, with patience for a machine that is busy with other tests.
 async fn connect(options: Options) -> Redis {
-    Redis::connect(options.attempt_timeout(Span::from_secs(20))).await.unwrap()
+    Redis::open(options.attempt_timeout(Span::from_secs(20))).await.unwrap()
 }
 
 /// A gate that has no patience, and that a busy machine may let connect only after a while.
 async fn connect_hasty(options: Options) -> Redis {
     loop {
-        if let Ok(gate) = Redis::connect(options.clone()).await {
+        if let Ok(gate) = Redis::open(options.clone()).await {
             return gate;
         }
     }
@@ -67,7 +67,7 @@ fn slow_bucket(capacity: u64) -> Policy {
 }
 
 fn admitted(decision: Decision) -> Permit {
-    decision.permit().expect("admitted")
+    decision.into_permit().expect("admitted")
 }
 
 async fn acquire(gate: &impl Gate, policy: &Policy, subject: &str) -> Result<bool, Error> {

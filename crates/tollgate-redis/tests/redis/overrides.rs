@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use tollgate_conformance::overrides::check;
 use tollgate_redis::Options;
-use tollgate_testing::overrides::check;
 
 use crate::{connect, server};
 

@@ -1,12 +1,12 @@
 //! Giving back to a token bucket: what time has not given back already.
 
+use tollgate::clock::ManualClock;
 use tollgate::core::Operation;
-use tollgate::{
-    Ask, Clock, Costs, Gate, Limit, ManualClock, Outcome, Permit, Policy, Span, TokenBucket,
-};
+use tollgate::gate::Outcome;
+use tollgate::{Ask, Clock, Costs, GateExt, Limit, Permit, Policy, Span, TokenBucket};
 use tollgate_redis::Options;
 
-use crate::agrees::{Both, draws};
+use crate::agreement::{Both, draws};
 use crate::{admitted, server, told, used};
 
 fn bucket(capacity: u64, per_second: u64) -> Policy {
@@ -106,7 +106,7 @@ async fn hundreds_in_flight_are_refunded_as_in_the_core() {
             let permit = permits.get(place).cloned();
             match (draw(12), permit) {
                 (0..=5, _) | (_, None) => {
-                    permits.extend(both.acquire(&ask).await.unwrap().permit());
+                    permits.extend(both.acquire(&ask).await.unwrap().into_permit());
                 }
                 (6, _) => {
                     let got = both.gate.charge(&ask).await.unwrap();

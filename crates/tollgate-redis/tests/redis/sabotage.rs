@@ -4,8 +4,10 @@ use std::fmt;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use tollgate::clock::SystemClock;
 use tollgate::core::{Change, Entry, Known, Operation, Outcome, apply, codec};
-use tollgate::{BoxFuture, Clock, Error, Store, SystemClock};
+use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Error, Gate};
 
 /// The core on the client's side, without a condition on the write.
 pub(crate) struct ReadThenWrite(MultiplexedConnection);
@@ -23,7 +25,7 @@ impl fmt::Debug for ReadThenWrite {
     }
 }
 
-impl Store for ReadThenWrite {
+impl Gate for ReadThenWrite {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             let mut connection = self.0.clone();
@@ -41,5 +43,9 @@ impl Store for ReadThenWrite {
             }
             Ok(applied.outcome)
         })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::{ABANDONED_AFTER, SETTLED_RUNS_MAX_SHARED};
-use tollgate::{
-    Ask, Costs, ErrorKind, Gate, Limit, ManualClock, Permit, Policy, RollingWindow, Span,
-};
+use tollgate::{Ask, Costs, ErrorKind, GateExt, Limit, Permit, Policy, RollingWindow, Span};
 use tollgate_redis::{Options, Redis};
 
-use crate::agrees::{Both, draws};
-use crate::keeps::calls;
+use crate::agreement::{Both, draws};
+use crate::storage::calls;
 use crate::{admitted, connect, server, told, used};
 
 /// How many calls are on their way at once.
@@ -115,7 +114,7 @@ async fn the_bound_on_runs_is_an_error_at_acquire_and_never_loses_extra_cost() {
     );
     let error = gate.acquire(&ask).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
-    assert!(error.to_string().contains("10000 permits of this subject wait"), "{error}");
+    assert!(error.to_string().contains("10000 permits of this subject are"), "{error}");
     let denied = gate.acquire(&ask.clone().cost("tokens", 10_000_000)).await.unwrap();
     assert!(!denied.is_admitted(), "a denial stays one");
     assert!(gate.acquire(&ask.clone().without_refund()).await.unwrap().is_admitted());

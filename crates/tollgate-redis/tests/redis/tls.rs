@@ -2,7 +2,7 @@
 
 use tollgate::ErrorKind;
 use tollgate_redis::{Options, Redis};
-use tollgate_testing::servers::{self, Authority};
+use tollgate_testkit::servers::{self, Authority};
 
 use crate::{acquire, connect, daily, used};
 
@@ -25,12 +25,12 @@ async fn another_authority_is_refused_and_the_text_says_what_to_do() {
         Options::single(redis.url()).authority(other.pem()),
         Options::cluster([redis.url()]).authority(other.pem()),
     ] {
-        let error = Redis::connect(options.clone()).await.unwrap_err();
+        let error = Redis::open(options.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{options:?}: {error}");
         assert!(error.to_string().contains("authority_file"), "{options:?}: {error}");
     }
     let junk = Options::single(redis.url()).authority("not a certificate");
-    let error = Redis::connect(junk).await.unwrap_err();
+    let error = Redis::open(junk).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("PEM"), "{error}");
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::core::Operation;
 use tollgate::core::bounds::LOG_ENTRIES_MAX;
-use tollgate::{Ask, Clock, Gate, Limit, ManualClock, Outcome, Policy, RollingWindow, Span};
+use tollgate::gate::Outcome;
+use tollgate::{Ask, Clock, GateExt, Limit, Policy, RollingWindow, Span};
 use tollgate_redis::Options;
 
-use crate::agrees::Both;
+use crate::agreement::Both;
 use crate::{admitted, server, told, used};
 
 fn rolling(limit: u64, window: Span) -> Policy {

@@ -1,13 +1,13 @@
-//! The audit of this server: decisions go into a bounded queue, and one task writes them down.
+//! The audit: decisions go into a bounded queue, and one task writes them to the log.
 //!
 //! ```text
 //! decision ──try──▶ queue ──batches──▶ top limited subjects, recent records, log
 //!              └─▶ full: counted as dropped
 //! ```
-//! A decision never waits: if the queue is full its record is dropped, and if the log cannot be written the batch is; both
-//! are counted. A question waits until what was queued before it is written, so whoever was just refused finds it.
+//! A decision never waits: its record is dropped if the queue is full, or if the log cannot be written; both are counted.
+//! A query first flushes the queue, so that it sees every earlier decision.
 
-mod top;
+mod top_subjects;
 mod writer;
 
 use std::sync::Arc;
@@ -17,53 +17,43 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use tollgate::audit::{AuditLog, Binding, Keep, MemoryLog, Outcome, Page, Query, Record};
 use tollgate::{Ask, Clock, Decision, Error, Policy, Span, Timestamp};
+use tollgate_protocol::json::{AuditStats, LimitedSubject};
 
 use crate::bounds::{AUDIT_QUEUE_MAX, AUDIT_RECENT_MAX, AUDIT_WAIT_MAX};
-use top::Tops;
+use top_subjects::TopSubjects;
 
-pub(crate) use top::Limited;
-
-/// Which decisions are written down.
+/// Which decisions are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
     /// None.
     Nothing,
-    /// Denials, what shadow mode let through, and what was decided without the store.
+    /// Denials, admissions by shadow mode, and decisions without the store.
     #[default]
     Limited,
-    /// Every one.
+    /// All.
     Everything,
 }
 
-/// What is written down, and for how long.
+/// The options of the audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AuditSettings {
+pub struct AuditOptions {
     /// Which decisions.
     pub recording: Recording,
-    /// How many and how old.
+    /// How many records are kept, and for how long.
     pub keep: Keep,
-}
-
-/// What became of the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// Those that are in the log, or were.
-    pub(crate) recorded: u64,
-    /// Those that found the queue full, or the log out of order.
-    pub(crate) dropped: u64,
 }
 
 /// The audit of one server.
 #[derive(Debug)]
 pub(crate) struct Auditor {
-    settings: AuditSettings,
+    options: AuditOptions,
     queue: mpsc::Sender<Message>,
-    /// The other end, until the writer takes it.
-    unread: Mutex<Option<mpsc::Receiver<Message>>>,
-    /// Where records go; without one the memory is all there is.
+    /// The receiver of the queue, until the writer takes it.
+    receiver: Mutex<Option<mpsc::Receiver<Message>>>,
+    /// The log; without one, records are only kept in memory.
     log: Option<Arc<dyn AuditLog>>,
     recent: MemoryLog,
-    tops: Mutex<Tops>,
+    top_subjects: Mutex<TopSubjects>,
     recorded: AtomicU64,
     dropped: AtomicU64,
 }
@@ -71,42 +61,42 @@ pub(crate) struct Auditor {
 #[derive(Debug)]
 enum Message {
     Record(Record),
-    /// Answer when everything before this is written.
+    /// Signals when everything before it is written.
     Flush(oneshot::Sender<()>),
 }
 
-/// The answer to a question.
+/// The result of a query.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) page: Page,
-    /// Whether the log could not be read, so that these are only the newest records of this server.
+    /// Whether the log could not be read, so that these are only this server's newest records.
     pub(crate) is_partial: bool,
 }
 
 impl Auditor {
     pub(crate) fn new(
-        settings: AuditSettings,
+        options: AuditOptions,
         log: Option<Arc<dyn AuditLog>>,
         now: Timestamp,
     ) -> Self {
-        let (queue, unread) = mpsc::channel(AUDIT_QUEUE_MAX);
-        let in_memory = settings.keep.entries_max;
+        let (queue, receiver) = mpsc::channel(AUDIT_QUEUE_MAX);
+        let in_memory = options.keep.entries_max;
         let recent = if log.is_some() { AUDIT_RECENT_MAX.min(in_memory) } else { in_memory };
         Self {
-            settings,
+            options,
             queue,
-            unread: Mutex::new(Some(unread)),
+            receiver: Mutex::new(Some(receiver)),
             log,
             recent: MemoryLog::new(recent),
-            tops: Mutex::new(Tops::new(now)),
+            top_subjects: Mutex::new(TopSubjects::new(now)),
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
     }
 
-    /// Writes down `decision` on `ask`, if it is one that is written down.
+    /// Records `decision` about `ask`, if the options ask for it.
     pub(crate) fn decided(&self, ask: &Ask<'_>, decision: &Decision, clock: &dyn Clock) {
-        let is_wanted = match (self.settings.recording, decision) {
+        let is_wanted = match (self.options.recording, decision) {
             (Recording::Nothing, _) => false,
             (Recording::Everything, _) | (Recording::Limited, Decision::Denied(_)) => true,
             (Recording::Limited, Decision::Admitted(permit)) => {
@@ -118,14 +108,14 @@ impl Auditor {
         }
     }
 
-    /// Writes down what somebody did apart from asking.
-    pub(crate) fn acted(&self, record: Record) {
-        if self.settings.recording != Recording::Nothing {
+    /// Records an administrative action.
+    pub(crate) fn record_action(&self, record: Record) {
+        if self.options.recording != Recording::Nothing {
             self.queue_with(|| record);
         }
     }
 
-    /// Writes down that a provider refused what was admitted, as the key `by` reported.
+    /// Records a violation that the key `by` reported.
     pub(crate) fn violated(
         &self,
         ask: &Ask<'_>,
@@ -149,17 +139,17 @@ impl Auditor {
         });
     }
 
-    /// A record is made only if there is room for it.
+    /// Queues a record, which is built only if there is room for it.
     fn queue_with(&self, record: impl FnOnce() -> Record) {
         match self.queue.try_reserve() {
-            Ok(place) => place.send(Message::Record(record())),
+            Ok(slot) => slot.send(Message::Record(record())),
             Err(_) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// The records that `query` wants, those included that were queued before.
+    /// Returns the records that match `query`, those in the queue included.
     pub(crate) async fn find(&self, query: &Query, clock: &dyn Clock) -> Result<Found, Error> {
         self.flush(clock).await;
         let Some(log) = &self.log else {
@@ -167,7 +157,7 @@ impl Auditor {
         };
         match log.find(query).await {
             Ok(page) => Ok(Found { page, is_partial: false }),
-            // The numbers of one log mean nothing to the other, so there is no next page and no question for one.
+            // Record numbers differ between the logs, so another page cannot come from memory.
             Err(error) if query.before.is_some() => Err(error),
             Err(error) => {
                 tracing::warn!(%error, "the audit log cannot be read");
@@ -177,26 +167,30 @@ impl Auditor {
         }
     }
 
-    /// Up to `limit` subjects that were limited most often, those included that were queued before, and since when.
-    pub(crate) async fn top(&self, limit: usize, clock: &dyn Clock) -> (Vec<Limited>, Timestamp) {
+    /// Returns up to `limit` subjects that were limited most often, and since when they are counted.
+    pub(crate) async fn top(
+        &self,
+        limit: usize,
+        clock: &dyn Clock,
+    ) -> (Vec<LimitedSubject>, Timestamp) {
         self.flush(clock).await;
-        let mut tops = self.tops.lock().unwrap_or_else(PoisonError::into_inner);
-        tops.turn(clock.now());
-        tops.read(limit)
+        let mut top = self.top_subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        top.rotate(clock.now());
+        top.read(limit)
     }
 
-    pub(crate) fn written(&self) -> Written {
-        Written {
+    pub(crate) fn stats(&self) -> AuditStats {
+        AuditStats {
             recorded: self.recorded.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
-    /// Waits until what is queued now is written, or for as long as a log may take.
+    /// Waits until the queue is written, at most [`AUDIT_WAIT_MAX`].
     pub(crate) async fn flush(&self, clock: &dyn Clock) {
         let (done, written) = oneshot::channel();
         let flushed = async {
-            // An error says that nobody writes any more, so there is nothing to wait for.
+            // An error means that the writer is gone, so there is nothing to wait for.
             if self.queue.send(Message::Flush(done)).await.is_ok() {
                 let _ = written.await;
             }

@@ -1,13 +1,12 @@
-//! The one task that writes records down.
-//!
-//! It takes whatever is queued at once, so batches are as large as the log is slow.
+//! The task that writes records. It takes everything in the queue at once, so that batches grow with the latency of the
+//! log.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use tollgate::Clock;
 use tollgate::audit::Record;
-use tollgate::{LogLimit, Timestamp};
+use tollgate::internal::LogLimit;
+use tollgate::{Clock, Timestamp};
 
 use super::{Auditor, Message};
 use crate::bounds::{AUDIT_BATCH_MAX, AUDIT_TRIM_EVERY};
@@ -15,15 +14,15 @@ use crate::bounds::{AUDIT_BATCH_MAX, AUDIT_TRIM_EVERY};
 static FAILURES: LogLimit = LogLimit::new();
 
 impl Auditor {
-    /// Writes what is queued, until it is dropped.
+    /// Writes queued records until the auditor is dropped.
     pub(crate) async fn write(&self, clock: &dyn Clock) {
-        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut unread) = unread else { return };
+        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut receiver) = receiver else { return };
         let (mut messages, mut records) = (Vec::new(), Vec::new());
         let mut trimmed_at = clock.now();
         let mut untrimmed = 0;
         loop {
-            if unread.recv_many(&mut messages, AUDIT_BATCH_MAX).await == 0 {
+            if receiver.recv_many(&mut messages, AUDIT_BATCH_MAX).await == 0 {
                 return;
             }
             let mut flushed = Vec::new();
@@ -37,14 +36,14 @@ impl Auditor {
             untrimmed += records.len();
             self.write_batch(&records, now).await;
             records.clear();
-            // A sixteenth more than the bound, and then some of it at once, is cheaper than one for one.
-            let is_over = self.settings.keep.entries_max / 16 < untrimmed;
+            // Trimming in batches of a sixteenth of the bound is cheaper than one by one.
+            let is_over = self.options.keep.entries_max / 16 < untrimmed;
             if is_over || AUDIT_TRIM_EVERY <= now.since(trimmed_at) {
                 self.trim(now).await;
                 (trimmed_at, untrimmed) = (now, 0);
             }
             for done in flushed {
-                // Whoever asked may have gone.
+                // The receiver may have timed out.
                 let _ = done.send(());
             }
         }
@@ -55,10 +54,10 @@ impl Auditor {
             return;
         }
         {
-            let mut tops = self.tops.lock().unwrap_or_else(PoisonError::into_inner);
-            tops.turn(now);
+            let mut top = self.top_subjects.lock().unwrap_or_else(PoisonError::into_inner);
+            top.rotate(now);
             for record in records.iter().filter(|record| record.outcome.is_limited()) {
-                tops.count(&record.policy, &record.subject);
+                top.count(&record.policy, &record.subject);
             }
         }
         self.recent.append_now(records);
@@ -79,9 +78,9 @@ impl Auditor {
     }
 
     async fn trim(&self, now: Timestamp) {
-        self.recent.trim_now(self.settings.keep, now);
+        self.recent.trim_now(self.options.keep, now);
         if let Some(log) = &self.log
-            && let Err(error) = log.trim(self.settings.keep, now).await
+            && let Err(error) = log.trim(self.options.keep, now).await
         {
             tracing::warn!(%error, "the audit log could not be trimmed");
         }

@@ -1,7 +1,7 @@
-//! The page for people: what is in force, what is being admitted and refused, who is limited, and where a subject stands.
+//! The dashboard: policies, decisions, limited subjects and standings in a browser.
 //!
-//! It is a few files inside the binary, so it needs no network but the server's own, and its content policy lets the
-//! browser load nothing else. It uses the same calls as any other client.
+//! Its files are compiled into the binary, and its content security policy forbids loading anything else. It uses the HTTP API
+//! like any other client.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const HTML_TYPE: &str = "text/html; charset=utf-8";
 const CSS_TYPE: &str = "text/css; charset=utf-8";
 const JS_TYPE: &str = "text/javascript; charset=utf-8";
 
-/// What the page loads, all of it.
+/// All files that the page loads.
 const FILES: [(&str, &str, &str); 6] = [
     ("style.css", CSS_TYPE, include_str!("style.css")),
     ("main.js", JS_TYPE, include_str!("main.js")),
@@ -30,11 +30,11 @@ const FILES: [(&str, &str, &str); 6] = [
     ("policies.js", JS_TYPE, include_str!("policies.js")),
 ];
 
-/// Nothing but what the server itself sends, in no frame, posting nowhere.
+/// Only this server's files, no frames, no forms.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page, and what it loads.
+/// Returns the routes of the page and its files.
 pub(crate) fn routes() -> Router<Arc<App>> {
     let page = Router::new().route("/", get(|| async { asset(HTML_TYPE, HTML) }));
     FILES.into_iter().fold(page, |router, (name, media_type, body)| {
@@ -49,7 +49,7 @@ fn asset(media_type: &'static str, body: &'static str) -> Response {
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        // A new binary brings a new page.
+        // The page changes with the binary.
         (CACHE_CONTROL, "no-cache"),
     ];
     (fields, body).into_response()

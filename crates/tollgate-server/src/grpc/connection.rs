@@ -1,10 +1,10 @@
-//! One connection of gRPC: HTTP/2 by hyper, bounded, and finished when the server stops.
+//! One gRPC connection: HTTP/2 by hyper, bounded, with graceful shutdown.
 //!
-//! hyper asks a connection that says nothing whether it is still there, but only once it has introduced itself as HTTP/2.
-//! So whoever has not done that within [`HEAD_WAIT_MAX`] is cut here.
+//! hyper pings an idle connection, but only after its HTTP/2 preface. A connection without a preface within
+//! [`HEAD_WAIT_MAX`] is closed here.
 //!
-//! Writing costs as much as a call or two. So the answers to what was read are held back until every other connection
-//! that was read with this one has been served too: what came here meanwhile is answered in the same write.
+//! A write costs as much as a call or two. [`DelayedWrites`] therefore yields between a read and the next write: calls that
+//! arrive meanwhile are answered in the same write.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -25,66 +25,63 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tollgate::Span;
 
-use super::Calls;
-use super::executor::Gathered;
+use super::GrpcService;
+use super::batching_executor::BatchingExecutor;
 use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{CALL_HEAD_BYTES_MAX, CALLS_MAX, HEAD_WAIT_MAX, PING_WAIT_MAX};
 
-/// The words with which a client begins HTTP/2, in bytes.
+/// The length of the HTTP/2 preface.
 const PREFACE_BYTES: usize = 24;
 
-/// Answers the calls on `stream` until its client leaves, or until `ends` resolves or the connection is as old as it may be, and
-/// those in flight are done.
-pub(crate) async fn serve<S>(
+/// Serves `stream` until its client disconnects, or until `shutdown` resolves or the connection reaches its maximum age,
+/// and calls in flight are finished.
+pub(super) async fn serve<S>(
     stream: S,
     certificate: Option<Arc<Certificate>>,
-    calls: Arc<Calls>,
-    app: &App,
-    ends: impl Future<Output = ()>,
+    service: Arc<GrpcService>,
+    shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let begun = Arc::new(Notify::new());
-    let stream = Held { stream, left: PREFACE_BYTES, begun: Arc::clone(&begun), is_held: false };
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let app = Arc::clone(&service.app);
+    let preface = Arc::new(Notify::new());
+    let stream = DelayedWrites::new(stream, PREFACE_BYTES, Arc::clone(&preface));
+    let handler = service_fn(move |mut request: Request<Incoming>| {
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(Arc::clone(certificate));
         }
-        calls.answer(request).map(Ok::<_, Infallible>)
+        service.answer(request).map(Ok::<_, Infallible>)
     });
-    let gathered = Gathered::default();
-    let connection = http2::Builder::new(gathered.clone())
+    let executor = BatchingExecutor::default();
+    let connection = http2::Builder::new(executor.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)
         .max_header_list_size(CALL_HEAD_BYTES_MAX)
         .keep_alive_interval(Duration::from(HEAD_WAIT_MAX))
         .keep_alive_timeout(Duration::from(PING_WAIT_MAX))
-        .serve_connection(TokioIo::new(stream), service);
-    let silent = async {
-        let is_silent = tokio::select! {
-            () = begun.notified() => false,
-            () = app.clock().sleep_until(app.now() + HEAD_WAIT_MAX) => true,
-        };
-        if !is_silent {
-            std::future::pending::<()>().await;
+        .serve_connection(TokioIo::new(stream), handler);
+    let no_preface = async {
+        tokio::select! {
+            () = preface.notified() => std::future::pending().await,
+            () = app.clock().sleep_until(app.now() + HEAD_WAIT_MAX) => {}
         }
     };
     let mut connection = pin!(connection);
-    let mut ends = pin!(
+    let mut shutdown = pin!(
         async {
             tokio::select! {
-                () = ends => {}
-                () = ages(app) => {}
+                () = shutdown => {}
+                () = reaches_age(&app) => {}
             }
         }
         .fuse()
     );
     let served = poll_fn(|context| {
-        if ends.as_mut().poll(context).is_ready() {
+        if shutdown.as_mut().poll(context).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
-        gathered.poll_beside(connection.as_mut(), context)
+        executor.poll_with(connection.as_mut(), context)
     });
     tokio::select! {
         ended = served => {
@@ -92,28 +89,36 @@ pub(crate) async fn serve<S>(
                 tracing::debug!(%error, "a connection ended early");
             }
         }
-        () = silent => tracing::debug!("a connection never began"),
+        () = no_preface => tracing::debug!("a connection sent no HTTP/2 preface"),
     }
 }
 
-/// Resolves when a connection that begins now is as old as the settings allow and up to a tenth more, so that clients of one
-/// moment do not come back in one.
-async fn ages(app: &App) {
-    let age = app.limits().grpc_age_max.as_micros();
-    let jitter = (u128::from(age / 10) * u128::from(tollgate::edge::random())) >> u32::BITS;
+/// Resolves when a connection that begins now reaches its maximum age, plus a jitter of up to a tenth, so that clients do
+/// not all reconnect at once.
+async fn reaches_age(app: &App) {
+    let age = app.options().grpc_age_max.as_micros();
+    let jitter =
+        (u128::from(age / 10) * u128::from(tollgate::internal::edge::random())) >> u32::BITS;
     let age = Span::from_micros(age.saturating_add(u64::try_from(jitter).unwrap_or(0)));
     app.clock().sleep_until(app.now() + age).await;
 }
 
-/// A stream that says when so many bytes were read, and lets others go first between a read and the next write.
-struct Held<S> {
+/// A stream that notifies once its preface was read, and yields once between a read and the next write.
+struct DelayedWrites<S> {
     stream: S,
-    left: usize,
-    begun: Arc<Notify>,
-    is_held: bool,
+    /// Bytes of the preface that were not read yet.
+    preface_left: usize,
+    preface: Arc<Notify>,
+    must_yield: bool,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+impl<S> DelayedWrites<S> {
+    const fn new(stream: S, preface_left: usize, preface: Arc<Notify>) -> Self {
+        Self { stream, preface_left, preface, must_yield: false }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for DelayedWrites<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -121,24 +126,25 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.is_held |= polled.is_ready();
-        if 0 < self.left {
-            self.left = self.left.saturating_sub(buffer.filled().len() - before);
-            if self.left == 0 {
-                self.begun.notify_one();
+        self.must_yield |= polled.is_ready();
+        if 0 < self.preface_left {
+            let read = buffer.filled().len() - before;
+            self.preface_left = self.preface_left.saturating_sub(read);
+            if self.preface_left == 0 {
+                self.preface.notify_one();
             }
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for DelayedWrites<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if mem::take(&mut self.is_held) && pin!(yield_now()).poll(context).is_pending() {
+        if mem::take(&mut self.must_yield) && pin!(yield_now()).poll(context).is_pending() {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(context, bytes)
@@ -159,11 +165,11 @@ mod tests {
 
     use super::*;
 
-    /// Between a read and the next write others get a turn, once.
+    /// Between a read and the next write other tasks run, once.
     #[tokio::test]
-    async fn answers_wait_for_who_came_with_them() {
+    async fn a_write_after_a_read_yields_once() {
         let (mut client, stream) = tokio::io::duplex(64);
-        let mut held = Held { stream, left: 1, begun: Arc::default(), is_held: false };
+        let mut delayed = DelayedWrites::new(stream, 1, Arc::default());
         let others = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = || others.load(std::sync::atomic::Ordering::Relaxed);
         let other = || {
@@ -171,14 +177,14 @@ mod tests {
             tokio::spawn(async move { others.fetch_add(1, std::sync::atomic::Ordering::Relaxed) })
         };
         other();
-        held.write_all(b"x").await.unwrap();
-        assert_eq!(count(), 0, "nothing was read, so nothing waits");
+        delayed.write_all(b"x").await.unwrap();
+        assert_eq!(count(), 0, "nothing was read");
         client.write_all(b"ask").await.unwrap();
-        held.read_exact(&mut [0; 3]).await.unwrap();
-        held.write_all(b"answer").await.unwrap();
+        delayed.read_exact(&mut [0; 3]).await.unwrap();
+        delayed.write_all(b"answer").await.unwrap();
         assert_eq!(count(), 1);
         other();
-        held.write_all(b"more").await.unwrap();
-        assert_eq!(count(), 1, "what belongs to the same read goes on");
+        delayed.write_all(b"more").await.unwrap();
+        assert_eq!(count(), 1, "the same read yields once");
     }
 }

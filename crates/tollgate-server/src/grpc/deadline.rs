@@ -1,8 +1,7 @@
-//! `grpc-timeout`: how long the caller waits for the answer.
+//! `grpc-timeout`, the deadline of the caller.
 //!
-//! Nobody listens after that, so the call ends with DEADLINE_EXCEEDED. An ask that waits for room is given up by the same
-//! rule as one whose caller left. Without a timeout a call may take [`CALL_MAX`], so that one whose message never arrives
-//! ends, too.
+//! After the deadline the call ends with DEADLINE_EXCEEDED, and an ask that waits for room is cancelled. Without a timeout
+//! a call may take [`CALL_MAX`], so that one whose message never arrives ends, too.
 
 use axum::http::HeaderMap;
 use tollgate::Span;
@@ -10,40 +9,39 @@ use tonic::Status;
 
 use crate::app::App;
 use crate::bounds::CALL_MAX;
-use tollgate::within;
 
-const FIELD: &str = "grpc-timeout";
+const HEADER: &str = "grpc-timeout";
 
 /// The most digits that the protocol allows.
 const DIGITS_MAX: usize = 8;
 
-/// How long the call with these fields may take: as long as its caller says, and at most [`CALL_MAX`].
-pub(super) fn of(headers: &HeaderMap) -> Result<Span, Status> {
-    let timeout = timeout_of(headers).map_err(Status::invalid_argument)?;
+/// Returns the timeout in `headers`, at most [`CALL_MAX`].
+pub(super) fn timeout(headers: &HeaderMap) -> Result<Span, Status> {
+    let timeout = parse(headers).map_err(Status::invalid_argument)?;
     Ok(timeout.unwrap_or(CALL_MAX).min(CALL_MAX))
 }
 
-/// What `answer` comes to within `timeout`.
-pub(super) async fn keep<T>(
+/// Runs `answer`; DEADLINE_EXCEEDED on timeout.
+pub(super) async fn run<T>(
     app: &App,
     timeout: Span,
     answer: impl Future<Output = T>,
 ) -> Result<T, Status> {
-    within(app.clock(), timeout, answer).await.ok_or_else(|| {
+    tollgate::internal::timeout(app.clock(), timeout, answer).await.ok_or_else(|| {
         Status::deadline_exceeded(format!(
-            "the answer was not ready within {timeout}, which is how long the call may take"
+            "the response was not ready within {timeout}, the timeout of the call"
         ))
     })
 }
 
-fn timeout_of(headers: &HeaderMap) -> Result<Option<Span>, String> {
-    let Some(value) = headers.get(FIELD) else { return Ok(None) };
+fn parse(headers: &HeaderMap) -> Result<Option<Span>, String> {
+    let Some(value) = headers.get(HEADER) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    let wrong = || format!("{FIELD} {text:?} must be 1 to 8 digits and one of H, M, S, m, u, n");
+    let invalid = || format!("{HEADER} {text:?} must be 1 to 8 digits and one of H, M, S, m, u, n");
     let split = text.len().checked_sub(1).filter(|at| text.is_char_boundary(*at));
-    let (digits, unit) = text.split_at(split.ok_or_else(wrong)?);
+    let (digits, unit) = text.split_at(split.ok_or_else(invalid)?);
     let is_number = digits.len() <= DIGITS_MAX && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let amount: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    let amount: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(invalid)?;
     Ok(Some(match unit {
         "H" => Span::from_hours(amount),
         "M" => Span::from_mins(amount),
@@ -51,7 +49,7 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Span>, String> {
         "m" => Span::from_millis(amount),
         "u" => Span::from_micros(amount),
         "n" => Span::from_micros(amount.div_ceil(1_000)),
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     }))
 }
 
@@ -60,15 +58,15 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Span>, String> {
-        timeout_of(&HeaderMap::from_iter([(
-            axum::http::HeaderName::from_static(FIELD),
+        parse(&HeaderMap::from_iter([(
+            axum::http::HeaderName::from_static(HEADER),
             text.parse().unwrap(),
         )]))
     }
 
     #[test]
     fn a_timeout_has_up_to_eight_digits_and_a_unit() {
-        assert_eq!(timeout_of(&HeaderMap::new()), Ok(None));
+        assert_eq!(parse(&HeaderMap::new()), Ok(None));
         assert_eq!(parsed("20m"), Ok(Some(Span::from_millis(20))));
         assert_eq!(parsed("1S"), Ok(Some(Span::from_secs(1))));
         assert_eq!(parsed("1n"), Ok(Some(Span::from_micros(1))));

@@ -1,31 +1,33 @@
-//! `tollgate.v1.Gate`: each verb of a gate as a method. What changes something goes on though its caller leaves; an ask does
-//! not, since nobody would use what it took.
+//! `tollgate.v1.Gate`: each operation of a gate as a method.
+//!
+//! Mutating calls run to completion even if the client disconnects. An ask is cancelled instead, since nobody would use its
+//! permit.
 
 use std::sync::Arc;
 
-use tollgate::{Error, ErrorKind};
+use tollgate::{Costs, Error, ErrorKind};
 use tonic::{Request, Response, Status};
 
-use super::guard::caller_of;
-use super::{convert, status};
+use super::authorize::caller_of;
+use super::status;
 use crate::access::Caller;
 use crate::app::App;
-use crate::proto::tollgate::v1::gate_server::Gate;
-use crate::proto::tollgate::v1::{
+use tollgate_protocol::json::{self, CloseRequest, StandingQuery, ViolationRequest};
+use tollgate_protocol::permit_token;
+use tollgate_protocol::protobuf::tollgate::v1::gate_server::Gate;
+use tollgate_protocol::protobuf::tollgate::v1::{
     AcquireRequest, AcquireResponse, Admitted, ChangedResponse, ChargeRequest, CloseUntilRequest,
     ReleaseRequest, RenewRequest, RenewResponse, ReportViolationRequest, ReportViolationResponse,
     ResetRequest, SettleRequest, StandingRequest, StandingResponse,
 };
-use crate::proto::{instant, time};
-use crate::token;
-use crate::wire::{self, CloseRequest, StandingQuery, ViolationRequest};
+use tollgate_protocol::protobuf::{instant, time};
 
-/// The methods.
-pub(super) struct GateCalls {
+/// Handles the methods of the service.
+pub(super) struct GateHandler {
     app: Arc<App>,
 }
 
-impl GateCalls {
+impl GateHandler {
     pub(super) const fn new(app: Arc<App>) -> Self {
         Self { app }
     }
@@ -35,10 +37,10 @@ impl GateCalls {
         caller: &Caller,
         request: AcquireRequest,
     ) -> Result<AcquireResponse, Error> {
-        let request = wire::AcquireRequest {
+        let request = json::AcquireRequest {
             policy: request.policy,
             subject: request.subject,
-            costs: convert::costs(request.costs),
+            costs: request.costs.into_iter().collect(),
             id: request.id,
             wait_ms: Some(request.wait_ms),
             id_ttl_ms: request.id_ttl_ms,
@@ -46,7 +48,7 @@ impl GateCalls {
         };
         let policy = self.app.policy(&request.policy)?;
         let decision = self.app.acquire(caller, &policy, &request).await?;
-        Ok(convert::decision(&decision, self.app.permit_keys().sealing()))
+        Ok(AcquireResponse::new(&decision, self.app.permit_keys().sealing()))
     }
 
     async fn finish<T, W>(&self, work: impl FnOnce(Arc<App>) -> W) -> Result<T, Error>
@@ -54,7 +56,7 @@ impl GateCalls {
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        self.app.finish(work(Arc::clone(&self.app))).await
+        self.app.run_to_completion(work(Arc::clone(&self.app))).await
     }
 }
 
@@ -65,7 +67,7 @@ async fn renew(
 ) -> Result<RenewResponse, Error> {
     let permit = app.renew(&caller, &request.permit).await?;
     Ok(RenewResponse {
-        permit: token::encode(&permit, app.permit_keys().sealing()),
+        permit: permit_token::encode(&permit, app.permit_keys().sealing()),
         use_by: permit.use_by().map(time),
         expires_at: permit.expires_at().map(time),
     })
@@ -74,7 +76,7 @@ async fn renew(
 async fn close(app: Arc<App>, caller: Caller, request: CloseUntilRequest) -> Result<bool, Error> {
     let CloseUntilRequest { policy, subject, limit, until } = request;
     let until = until.ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "until is missing; say when the limit opens again")
+        Error::new(ErrorKind::Invalid, "until is missing; set when the limit opens again")
     })?;
     let until = instant(until)?;
     app.close_until(&caller, &CloseRequest { policy, subject, limit, until }).await
@@ -94,9 +96,9 @@ async fn report(
 
 async fn charge(app: Arc<App>, caller: Caller, request: ChargeRequest) -> Result<Admitted, Error> {
     let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
-    let costs = convert::costs(costs);
-    let request = wire::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-    Ok(convert::admitted(&app.charge(&caller, &request).await?, app.permit_keys().sealing()))
+    let costs = costs.into_iter().collect();
+    let request = json::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
+    Ok(Admitted::new(&app.charge(&caller, &request).await?, app.permit_keys().sealing()))
 }
 
 async fn reset(app: Arc<App>, caller: Caller, request: ResetRequest) -> Result<bool, Error> {
@@ -105,7 +107,7 @@ async fn reset(app: Arc<App>, caller: Caller, request: ResetRequest) -> Result<b
 }
 
 fn answer<T>(done: Result<T, Error>) -> Result<Response<T>, Status> {
-    done.map(Response::new).map_err(|error| status::of(&error))
+    done.map(Response::new).map_err(|error| status::from_error(&error))
 }
 
 fn changed(done: Result<bool, Error>) -> Result<Response<ChangedResponse>, Status> {
@@ -113,7 +115,7 @@ fn changed(done: Result<bool, Error>) -> Result<Response<ChangedResponse>, Statu
 }
 
 #[tonic::async_trait]
-impl Gate for GateCalls {
+impl Gate for GateHandler {
     async fn acquire(
         &self,
         request: Request<AcquireRequest>,
@@ -128,7 +130,7 @@ impl Gate for GateCalls {
     ) -> Result<Response<ChangedResponse>, Status> {
         let caller = caller_of(&request)?;
         let SettleRequest { permit, actual } = request.into_inner();
-        let actual = convert::costs(actual);
+        let actual: Costs = actual.into_iter().collect();
         changed(self.finish(|app| async move { app.settle(&caller, &permit, &actual).await }).await)
     }
 
@@ -156,7 +158,10 @@ impl Gate for GateCalls {
         let caller = caller_of(&request)?;
         let StandingRequest { policy, subject } = request.into_inner();
         let standings = self.app.standing(&caller, &StandingQuery { policy, subject }).await;
-        answer(standings.map(|limits| StandingResponse { limits: convert::standings(&limits) }))
+        answer(
+            standings
+                .map(|limits| StandingResponse { limits: limits.iter().map(Into::into).collect() }),
+        )
     }
 
     async fn report_violation(

@@ -1,8 +1,10 @@
-//! `grpc.health.v1`: whether requests are taken and the store answers, for load balancers that speak gRPC.
+//! `grpc.health.v1`: readiness, for load balancers that speak gRPC.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use tollgate_protocol::protobuf::tollgate::v1::gate_server::GateServer;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
@@ -12,24 +14,21 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 pub(super) use tonic_health::pb::health_server::HealthServer;
 
-use super::envoy::RateLimits;
-use super::gate::GateCalls;
+use super::envoy::RateLimitHandler;
+use super::gate::GateHandler;
 use crate::app::App;
 use crate::bounds::{HEALTH_EVERY, WATCHERS_MAX};
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-use crate::proto::tollgate::v1::gate_server::GateServer;
 
-/// The services that can be asked about; the empty name means the server.
+/// The services whose health is known; the empty name is the server.
 const NAMES: [&str; 3] =
-    ["", GateServer::<GateCalls>::NAME, RateLimitServiceServer::<RateLimits>::NAME];
+    ["", GateServer::<GateHandler>::NAME, RateLimitServiceServer::<RateLimitHandler>::NAME];
 
-/// The methods.
-pub(super) struct HealthCalls {
+pub(super) struct HealthHandler {
     app: Arc<App>,
     watchers: Arc<Semaphore>,
 }
 
-impl HealthCalls {
+impl HealthHandler {
     pub(super) fn new(app: Arc<App>) -> Self {
         Self { app, watchers: Arc::new(Semaphore::new(WATCHERS_MAX)) }
     }
@@ -44,13 +43,11 @@ fn check_name(name: &str) -> Result<(), Status> {
     if NAMES.contains(&name) {
         return Ok(());
     }
-    Err(Status::not_found(format!(
-        "no service is called {name:?}; leave it out, or ask reflection"
-    )))
+    Err(Status::not_found(format!("unknown service {name:?}; leave it out, or use reflection")))
 }
 
 #[tonic::async_trait]
-impl Health for HealthCalls {
+impl Health for HealthHandler {
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
@@ -61,34 +58,34 @@ impl Health for HealthCalls {
 
     type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
-    /// Says how it is now, whenever that changes, and once more when the server stops.
+    /// Streams the status now, on every change, and when the server stops.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         check_name(&request.into_inner().service)?;
-        let place = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
+        let slot = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
             let text = format!("there are {WATCHERS_MAX} watchers already; call Check instead");
             Status::resource_exhausted(text)
         })?;
         let (sender, receiver) = tokio::sync::mpsc::channel(2);
         let app = Arc::clone(&self.app);
         tokio::spawn(async move {
-            let _place = place;
+            let _slot = slot;
             let mut stopping = app.stopping();
-            let mut told = None;
+            let mut sent = None;
             loop {
                 let is_stopping = *stopping.borrow();
                 let is_serving = app.ready().await.is_ok();
-                if told != Some(is_serving) && sender.send(Ok(serving(is_serving))).await.is_err() {
+                if sent != Some(is_serving) && sender.send(Ok(serving(is_serving))).await.is_err() {
                     return;
                 }
-                told = Some(is_serving);
+                sent = Some(is_serving);
                 if is_stopping {
                     return;
                 }
                 tokio::select! {
-                    // An error says that the server is gone, and so stopped.
+                    // An error means that the server is gone, and so stopped.
                     _ = stopping.wait_for(|stopping| *stopping) => {}
                     () = sender.closed() => return,
                     () = app.clock().sleep_until(app.now() + HEALTH_EVERY) => {}

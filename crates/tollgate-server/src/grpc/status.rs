@@ -1,34 +1,32 @@
-//! Errors as statuses.
-//!
-//! Codes are few, so the kind goes along in a trailer, in the word that problem documents use.
+//! Errors as gRPC statuses. A trailer carries the kind in the word that problem documents use, since codes are few.
 
 use axum::http::Response;
 use tollgate::{Error, ErrorKind};
+use tollgate_protocol::json::{KIND_TRAILER, caller_text, kind_name};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use crate::failures;
-use crate::wire::{KIND_TRAILER, caller_text, kind_name};
+use crate::error_log;
 
-/// `error` as a status, logged if it is the server's own trouble.
-pub(super) fn of(error: &Error) -> Status {
+/// Converts `error`, and logs it if the server is at fault.
+pub(super) fn from_error(error: &Error) -> Status {
     let name = kind_name(error.kind());
     let code = code_of(error.kind());
-    failures::log(error);
+    error_log::log(error);
     let mut status = Status::new(code, caller_text(error));
     status.metadata_mut().insert(KIND_TRAILER, MetadataValue::from_static(name));
     status
 }
 
-/// Turns what tonic says of bytes that are no message, an error of its own, into one of the caller.
-pub(super) fn blame_caller<B>(response: &mut Response<B>) {
+/// Corrects the code of a message that does not decode: tonic reports it as its own error, but it is the caller's.
+pub(super) fn correct_decode_error<B>(response: &mut Response<B>) {
     let undecoded = |status: &Status| {
         status.code() == Code::Internal
             && status.message().starts_with("failed to decode Protobuf message")
     };
     if let Some(status) = Status::from_header_map(response.headers()).filter(undecoded) {
         let status = Status::invalid_argument(status.message());
-        // Only a message that is no header value fails, and this one just was one.
+        // Only a message that is not a header value fails, and this one was one.
         drop(status.add_header(response.headers_mut()));
     }
 }
@@ -39,7 +37,7 @@ const fn code_of(kind: ErrorKind) -> Code {
         ErrorKind::Forbidden => Code::PermissionDenied,
         ErrorKind::UnknownPolicy => Code::NotFound,
         ErrorKind::Conflict => Code::AlreadyExists,
-        // The one bound that asking again soon gets around.
+        // The one bound that a retry may not hit again.
         ErrorKind::Contended => Code::ResourceExhausted,
         ErrorKind::Expired => Code::FailedPrecondition,
         ErrorKind::Corrupt => Code::DataLoss,

@@ -1,12 +1,18 @@
-//! One connection of HTTP, in either version.
+//! One HTTP connection, of either version.
 //!
-//! The bound on an idle connection and on the head of a request is one alarm on the server's clock: it counts from the
-//! end of the last answer, so a client that sends its head byte by byte, or never takes its answer, does not put it off.
+//! [`IdleTimer`] bounds both idle connections and slow request heads. It starts at the end of the last response, so a
+//! client that sends its head byte by byte, or never reads its response, does not restart it.
+//!
+//! An HTTP/1 client may shut down its sending side after a request and still want the response, so hyper keeps such a
+//! connection (`half_close`). A client that disconnected looks the same. An ask that waits for room therefore reads
+//! ahead ([`ReadAhead`]) and stops waiting at the end of input.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use axum::http::Request;
 use futures_util::FutureExt as _;
@@ -14,36 +20,42 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate::Timestamp;
 
-use super::Calls;
-use super::peer::{Peer, ReadAhead};
+use super::HttpService;
 use crate::access::Certificate;
 use crate::app::App;
-use crate::bounds::{HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
+use crate::bounds::{AHEAD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
 
-/// Serves `stream` until its client leaves or is idle for too long, or until `ends` resolves and what is in flight is done.
-pub(crate) async fn serve<S>(
+/// How much of a head is read: more than a head may have, so that a slightly larger one gets a problem document. hyper
+/// refuses a still larger one by status alone.
+const HEAD_BYTES_READ_MAX: usize = 2 * HEAD_BYTES_MAX;
+
+/// [`HEAD_BYTES_READ_MAX`], as HTTP/2 counts it.
+#[allow(clippy::cast_possible_truncation, reason = "the bound is small")]
+const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_READ_MAX as u32;
+
+/// Serves `stream` until its client disconnects or is idle for too long, or until `shutdown` resolves and requests in
+/// flight are finished.
+pub(super) async fn serve<S>(
     stream: S,
     certificate: Option<Arc<Certificate>>,
-    calls: Arc<Calls>,
-    app: Arc<App>,
-    ends: impl Future<Output = ()>,
+    service: Arc<HttpService>,
+    shutdown: impl Future<Output = ()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = ReadAhead::new(stream);
     let peer: Arc<dyn Peer> = Arc::new(stream.clone());
-    let pulse = Arc::new(Pulse::new(Arc::clone(&app)));
-    let counted = Arc::clone(&pulse);
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let timer = Arc::new(IdleTimer::new(Arc::clone(&service.app)));
+    let requests = Arc::clone(&timer);
+    let handler = service_fn(move |mut request: Request<Incoming>| {
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(Arc::clone(certificate));
         }
-        let busy = Busy::begin(Arc::clone(&counted));
-        let answer = calls.answer(request, Some(&peer));
-        answer.map(move |response| {
+        let busy = Busy::begin(Arc::clone(&requests));
+        service.answer(request, Some(&peer)).map(move |response| {
             drop(busy);
             Ok::<_, Infallible>(response)
         })
@@ -56,18 +68,18 @@ pub(crate) async fn serve<S>(
         .max_buf_size(HEAD_BYTES_READ_MAX)
         .writev(false);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut ends = pin!(ends.fuse());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
+    let mut shutdown = pin!(shutdown.fuse());
     let served = poll_fn(|context| {
-        if ends.as_mut().poll(context).is_ready() {
+        if shutdown.as_mut().poll(context).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)
     });
     tokio::select! {
-        // The time counts from before the first answer, after which a test may let it pass.
+        // Polled first, so that the timer starts before the first response, after which a test may advance the clock.
         biased;
-        () = pulse.fades() => tracing::debug!("a connection was idle for too long"),
+        () = timer.expired() => tracing::debug!("a connection was idle for too long"),
         ended = served => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended early");
@@ -76,46 +88,38 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// What is read of a head. It is more than a head may have, so that who sends a little too much is told so; what is
-/// beyond it hyper refuses by status alone.
-const HEAD_BYTES_READ_MAX: usize = 2 * HEAD_BYTES_MAX;
-
-/// The same, as HTTP/2 counts it.
-#[allow(clippy::cast_possible_truncation, reason = "the bound is small")]
-const HEAD_LIST_BYTES_MAX: u32 = HEAD_BYTES_READ_MAX as u32;
-
-/// Whether a connection does anything.
+/// Measures how long a connection has had no request in progress.
 #[derive(Debug)]
-struct Pulse {
+struct IdleTimer {
     app: Arc<App>,
-    state: Mutex<State>,
+    state: Mutex<IdleState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
-    /// Requests that are being answered.
-    busy: usize,
+struct IdleState {
+    /// Requests in progress.
+    requests: usize,
     /// When the last one ended.
     since: Timestamp,
 }
 
-impl Pulse {
+impl IdleTimer {
     fn new(app: Arc<App>) -> Self {
-        let state = Mutex::new(State { busy: 0, since: app.now() });
+        let state = Mutex::new(IdleState { requests: 0, since: app.now() });
         Self { app, state }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    fn state(&self) -> MutexGuard<'_, IdleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when nothing was being answered for [`HEAD_WAIT_MAX`].
-    async fn fades(&self) {
+    /// Resolves when there was no request in progress for [`HEAD_WAIT_MAX`].
+    async fn expired(&self) {
         let clock = self.app.clock();
         loop {
-            let State { busy, since } = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let IdleState { requests, since } = *self.state();
             let (now, at) = (clock.now(), since + HEAD_WAIT_MAX);
-            match (busy, at <= now) {
+            match (requests, at <= now) {
                 (0, true) => return,
                 (0, false) => clock.sleep_until(at).await,
                 _ => clock.sleep_until(now + HEAD_WAIT_MAX).await,
@@ -124,19 +128,117 @@ impl Pulse {
     }
 }
 
-/// A request that is being answered.
-struct Busy(Arc<Pulse>);
+/// A request in progress.
+struct Busy(Arc<IdleTimer>);
 
 impl Busy {
-    fn begin(pulse: Arc<Pulse>) -> Self {
-        pulse.change(|state| state.busy += 1);
-        Self(pulse)
+    fn begin(timer: Arc<IdleTimer>) -> Self {
+        timer.state().requests += 1;
+        Self(timer)
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         let since = self.0.app.now();
-        self.0.change(|state| *state = State { busy: state.busy - 1, since });
+        let mut state = self.0.state();
+        *state = IdleState { requests: state.requests - 1, since };
+    }
+}
+
+/// The other end of an HTTP/1 connection.
+pub(crate) trait Peer: Send + Sync {
+    /// Ready once the peer has shut down its sending side.
+    fn poll_end_of_input(&self, context: &mut Context<'_>) -> Poll<()>;
+}
+
+/// A stream that can be read ahead of its reader. Clones share it.
+struct ReadAhead<S>(Arc<Mutex<ReadAheadState<S>>>);
+
+struct ReadAheadState<S> {
+    stream: S,
+    ahead: Vec<u8>,
+    is_at_end: bool,
+}
+
+impl<S> ReadAhead<S> {
+    fn new(stream: S) -> Self {
+        let state = ReadAheadState { stream, ahead: Vec::new(), is_at_end: false };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReadAheadState<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Clone for ReadAhead<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: AsyncRead + Unpin + Send> Peer for ReadAhead<S> {
+    fn poll_end_of_input(&self, context: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.lock();
+        while !state.is_at_end {
+            // A client that sends this much is connected.
+            if AHEAD_BYTES_MAX <= state.ahead.len() {
+                return Poll::Pending;
+            }
+            let mut buffer = [0; 512];
+            let mut chunk = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut state.stream).poll_read(context, &mut chunk) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(read) => {
+                    state.is_at_end = read.is_err() || chunk.filled().is_empty();
+                    state.ahead.extend_from_slice(chunk.filled());
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let state = &mut *self.lock();
+        if !state.ahead.is_empty() {
+            let count = buffer.remaining().min(state.ahead.len());
+            buffer.put_slice(&state.ahead[..count]);
+            state.ahead.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
+        if state.is_at_end {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut state.stream).poll_read(context, buffer);
+        state.is_at_end = matches!(polled, Poll::Ready(Ok(())))
+            && buffer.filled().len() == before
+            && 0 < buffer.remaining();
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.lock().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lock().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.lock().stream).poll_shutdown(context)
     }
 }

@@ -1,29 +1,37 @@
-//! Bodies and queries, read strictly.
+//! Strict parsing of request bodies and queries.
 //!
-//! The media type must be JSON: a browser asks before it sends that from another site, so a page that somebody happens to
-//! have open cannot use up the quotas of a server on their machine.
+//! The media type must be JSON: a browser sends a preflight request before it sends JSON to another site, so a web page
+//! cannot use up the quotas of a server on the machine of its reader.
+//!
+//! Over HTTP/2 an unread body, for example of a request without a key, is drained ([`DrainedBody`]). Otherwise hyper resets
+//! the stream after the response. That is allowed, but curl before 8.0 sometimes discards the response then, and with it
+//! the problem document.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Query};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request, Uri};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri, Version};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Frame, SizeHint};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use tollgate::Span;
+use tollgate::internal::timeout;
 use tollgate::spec::in_words;
+use tollgate_protocol::json::{Problem, StandingQuery};
 
 use super::reply;
 use crate::app::App;
 use crate::bounds::{BODY_BYTES_MAX, BODY_WAIT_MAX};
-use crate::wire::{Problem, StandingQuery};
-use tollgate::{Span, within};
 
-/// A body of JSON.
+/// Extracts a JSON body.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
@@ -35,7 +43,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     }
 }
 
-/// What `body` says, if it is all there in time.
+/// Parses `body`, bounded in size and time.
 pub(super) async fn read<T: DeserializeOwned, B>(
     app: &App,
     headers: &HeaderMap,
@@ -45,11 +53,11 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    read_within(app, headers, body, (BODY_BYTES_MAX, BODY_WAIT_MAX)).await
+    read_bounded(app, headers, body, (BODY_BYTES_MAX, BODY_WAIT_MAX)).await
 }
 
-/// The same with other bounds: of at most so many bytes that arrive within this time.
-pub(super) async fn read_within<T: DeserializeOwned, B>(
+/// Parses `body` of at most `bytes_max` bytes that arrive within `wait_max`.
+pub(super) async fn read_bounded<T: DeserializeOwned, B>(
     app: &App,
     headers: &HeaderMap,
     body: B,
@@ -67,8 +75,8 @@ where
         let detail = format!("send the body as it is, without content-encoding: {coding:?}");
         return Err(Problem::new(415, "unsupported-media-type", detail));
     }
-    let body = whole(Limited::new(body, bytes_max));
-    let arrived = within(app.clock(), wait_max, body).await;
+    let body = collect(Limited::new(body, bytes_max));
+    let arrived = timeout(app.clock(), wait_max, body).await;
     let arrived = arrived.ok_or_else(|| {
         Problem::new(408, "timeout", format!("the body did not arrive within {wait_max}"))
     })?;
@@ -82,8 +90,8 @@ where
     parse(&body).map_err(Problem::invalid)
 }
 
-/// All of `body`, most of which are one piece.
-async fn whole<B: HttpBody<Data = Bytes>>(body: B) -> Result<Bytes, B::Error> {
+/// Collects `body`, without a copy if it is one frame, as most are.
+async fn collect<B: HttpBody<Data = Bytes>>(body: B) -> Result<Bytes, B::Error> {
     let mut body = pin!(body);
     let Some(first) = body.frame().await else { return Ok(Bytes::new()) };
     let first = first?.into_data().unwrap_or_default();
@@ -100,13 +108,13 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
-/// Reads `bytes`, or says which field is wrong.
+/// Parses `bytes`; an error names the field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    // serde would take its members for the fields, in their order.
+    // serde would accept an array as the fields in order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err("the body must be an object, not a list".to_owned());
     }
-    // Keeping track of where one is takes as long as reading, so that is left to what is wrong.
+    // Tracking the path takes as long as parsing, so only a failed parse is repeated with it.
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
     }
@@ -126,17 +134,17 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// What is wrong, and where.
+/// Returns the message of `error` in plain words, with its line and column.
 fn located(error: &serde_json::Error) -> String {
     let message = error.to_string();
-    let (message, place) = message.rsplit_once(" at line ").unwrap_or((&message, "?"));
-    format!("{} at line {place}", in_words(message, "an object"))
+    let (message, line) = message.rsplit_once(" at line ").unwrap_or((&message, "?"));
+    format!("{} at line {line}", in_words(message, "an object"))
 }
 
-/// A query that names a policy and a subject.
-pub(super) struct Named(pub(super) StandingQuery);
+/// Extracts a query with a policy and a subject.
+pub(super) struct PolicyAndSubject(pub(super) StandingQuery);
 
-impl FromRequestParts<Arc<App>> for Named {
+impl FromRequestParts<Arc<App>> for PolicyAndSubject {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Response> {
@@ -145,10 +153,11 @@ impl FromRequestParts<Arc<App>> for Named {
     }
 }
 
-/// The query of `uri`, which looks like `example`.
+/// Parses the query of `uri`; errors quote `example`.
 pub(super) fn query<T: DeserializeOwned>(uri: &Uri, example: &str) -> Result<T, Problem> {
     let wrong = |what: &str| Problem::invalid(format!("{what}; write {example}, percent-encoded"));
-    // The parser replaces what is not UTF-8, so that different subjects would be the same one.
+    // The parser replaces invalid UTF-8, which would map different subjects to one.
+    let is_utf8 = |query: &str| percent_decode_str(query).decode_utf8().is_ok();
     if !uri.query().is_none_or(is_utf8) {
         return Err(wrong("the query is not UTF-8"));
     }
@@ -164,22 +173,65 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri, example: &str) -> Result<T, 
     }
 }
 
-/// Whether `query` is UTF-8 once it is percent-decoded. What separates its parts is ASCII, so it is looked at whole.
-fn is_utf8(query: &str) -> bool {
-    let mut decoded = Vec::with_capacity(query.len());
-    let mut rest = query.as_bytes();
-    while let [byte, after @ ..] = rest {
-        let escaped = if *byte == b'%' { after.first_chunk().and_then(hex) } else { None };
-        decoded.push(escaped.unwrap_or(*byte));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    std::str::from_utf8(&decoded).is_ok()
+/// The body of a request.
+pub(crate) trait RequestBody:
+    HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static
+{
 }
 
-/// The byte that two digits stand for.
-fn hex(digits: &[u8; 2]) -> Option<u8> {
-    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
-    u8::try_from(high? * 16 + low?).ok()
+impl<B> RequestBody for B where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static
+{
+}
+
+/// A body that is drained when it is dropped, within the bounds of a body that is read.
+pub(super) struct DrainedBody<B: RequestBody> {
+    /// `None` once it is dropped.
+    body: Option<B>,
+    app: Option<Arc<App>>,
+}
+
+impl<B: RequestBody> DrainedBody<B> {
+    pub(super) fn new(body: B, version: Version, app: &Arc<App>) -> Self {
+        let app = (version == Version::HTTP_2).then(|| Arc::clone(app));
+        Self { body: Some(body), app }
+    }
+}
+
+impl<B: RequestBody> Drop for DrainedBody<B> {
+    fn drop(&mut self) {
+        let body = self.body.take().filter(|body| !body.is_end_stream());
+        if let (Some(body), Some(app)) = (body, self.app.take()) {
+            tokio::spawn(async move {
+                let mut body = Limited::new(body, BODY_BYTES_MAX);
+                let all = async { while let Some(Ok(_)) = body.frame().await {} };
+                timeout(app.clock(), BODY_WAIT_MAX, all).await
+            });
+        }
+    }
+}
+
+impl<B: RequestBody> HttpBody for DrainedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(HttpBody::size_hint).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -189,12 +241,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_in_pieces_is_put_together() {
+    async fn a_body_of_several_frames_is_joined() {
         for pieces in [&[][..], &["{}"], &["{\"a\"", ": 1", "}"]] {
             let frames =
                 pieces.iter().map(|piece| Ok::<_, BoxError>(Bytes::from_static(piece.as_bytes())));
             let body = Body::from_stream(stream::iter(frames.collect::<Vec<_>>()));
-            assert_eq!(whole(body).await.unwrap(), pieces.concat());
+            assert_eq!(collect(body).await.unwrap(), pieces.concat());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers as responses: bodies of JSON, problem documents, and the fields that go with a decision.
+//! Builds responses: JSON bodies, problem documents, and the headers of a decision.
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
@@ -7,45 +7,45 @@ use axum::response::Response;
 use http_body_util::Full;
 use serde::Serialize;
 use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
+use tollgate_protocol::json::{Denied, PROBLEM_JSON, Problem, admission};
 
-use super::fields;
+use super::rate_limit_headers;
 use crate::app::App;
-use crate::failures;
-use crate::wire::{Denied, PROBLEM_JSON, Problem, admission};
+use crate::error_log;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// After how many seconds it is worth asking again when a bound was reached that time lifts.
+/// `Retry-After` of a contended subject, in seconds.
 const CONTENDED_RETRY_SECS: u64 = 1;
 
-/// What a body takes mostly.
+/// The capacity of a new body; most fit.
 const BODY_BYTES: usize = 768;
 
-/// `body` with status 200.
+/// Responds 200 with `body` as JSON.
 pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(200, "application/json", body)
 }
 
-/// `text` of `media_type` with status 200.
+/// Responds 200 with `text`.
 pub(super) fn text(media_type: &'static str, text: String) -> Response {
-    whole(200, media_type, text.into()).map(Body::new)
+    respond(200, media_type, text.into()).map(Body::new)
 }
 
-/// `bytes` of `media_type` with status 200.
+/// Responds 200 with `bytes`.
 pub(super) fn bytes(media_type: &'static str, bytes: Vec<u8>) -> Response<Full<Bytes>> {
-    whole(200, media_type, bytes.into())
+    respond(200, media_type, bytes.into())
 }
 
-/// `problem` with its own status.
+/// Responds with `problem` and its status.
 pub(super) fn problem(problem: &Problem) -> Response {
     json(problem.status, PROBLEM_JSON, problem)
 }
 
-/// `error` as a problem document, logged if it is the server's own trouble.
+/// Responds with `error` as a problem document, and logs it if the server is at fault.
 pub(super) fn error(error: &Error) -> Response {
     let body = Problem::from(error);
-    failures::log(error);
+    error_log::log(error);
     let mut response = problem(&body);
     if error.kind() == ErrorKind::Contended {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(CONTENDED_RETRY_SECS));
@@ -53,7 +53,7 @@ pub(super) fn error(error: &Error) -> Response {
     response
 }
 
-/// `done` with status 200, or the error.
+/// Responds 200 with the value of `done`, or with its error.
 pub(super) fn result<T: Serialize>(done: Result<T, Error>) -> Response {
     match done {
         Ok(body) => ok(&body),
@@ -61,7 +61,7 @@ pub(super) fn result<T: Serialize>(done: Result<T, Error>) -> Response {
     }
 }
 
-/// The answer to one ask under `policy`, with its fields.
+/// Responds to one ask under `policy`.
 pub(super) fn decision(
     app: &App,
     policy: &Policy,
@@ -72,11 +72,11 @@ pub(super) fn decision(
         Decision::Admitted(permit) => {
             let now = app.now();
             let body = admission(permit, app.permit_keys().sealing(), now);
-            (whole(200, "application/json", body.into()), &permit.limits, now, None)
+            (respond(200, "application/json", body.into()), &permit.limits, now, None)
         }
         Decision::Denied(denial) => {
             tracing::debug!(policy = %denial.policy, limit = %denial.limit, "refused");
-            let mut response = whole(429, PROBLEM_JSON, written(&Denied::from(denial)));
+            let mut response = respond(429, PROBLEM_JSON, to_json(&Denied::from(denial)));
             if let Some(wait) = denial.retry_after() {
                 let secs = HeaderValue::from(wait.as_secs_ceil());
                 response.headers_mut().insert(RETRY_AFTER, secs);
@@ -85,11 +85,11 @@ pub(super) fn decision(
         }
     };
     let policy = policy.for_subject(subject);
-    let fields = [
-        (RATE_LIMIT, fields::rate_limit(standings, read_at, denial)),
-        (RATE_LIMIT_POLICY, fields::rate_limit_policy(policy)),
+    let headers = [
+        (RATE_LIMIT, rate_limit_headers::rate_limit(standings, read_at, denial)),
+        (RATE_LIMIT_POLICY, rate_limit_headers::rate_limit_policy(policy)),
     ];
-    for (name, value) in fields {
+    for (name, value) in headers {
         if let Some(value) = value {
             response.headers_mut().insert(name, value);
         }
@@ -102,7 +102,7 @@ pub(super) fn decision(
     response
 }
 
-/// The old fields: of the binding limit, or of that with the least left.
+/// Returns the legacy headers of the binding limit, or of the one with the least left.
 fn legacy(
     decision: &Decision,
     standings: &[Standing],
@@ -110,7 +110,7 @@ fn legacy(
 ) -> impl Iterator<Item = (&'static str, u64)> {
     let (standing, wait) = match decision {
         Decision::Admitted(_) => {
-            let standing = standings.get(fields::tightest(standings));
+            let standing = standings.get(rate_limit_headers::tightest(standings));
             (standing, standing.and_then(|standing| standing.reset_at).map(|at| at.since(now)))
         }
         Decision::Denied(denial) => {
@@ -119,27 +119,27 @@ fn legacy(
         }
     };
     let secs = wait.map(Span::as_secs_ceil);
-    standing.into_iter().flat_map(move |standing| fields::legacy(standing, secs))
+    standing.into_iter().flat_map(move |standing| rate_limit_headers::legacy(standing, secs))
 }
 
 fn json<T: Serialize>(status: u16, media_type: &'static str, body: &T) -> Response {
-    whole(status, media_type, written(body)).map(Body::new)
+    respond(status, media_type, to_json(body)).map(Body::new)
 }
 
-fn written<T: Serialize>(body: &T) -> Bytes {
+fn to_json<T: Serialize>(body: &T) -> Bytes {
     let mut bytes = Vec::with_capacity(BODY_BYTES);
     serde_json::to_writer(&mut bytes, body)
         .expect("bodies have string keys and no own serializers that fail");
     bytes.into()
 }
 
-fn whole(status: u16, media_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+fn respond(status: u16, media_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    // Where somebody stands is true now, not when a cache says so.
+    // A standing is true only now.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,14 +1,15 @@
-//! What the HTTP face answers in JSON, as a reply: member for member and in the same order, so that every face gives the
-//! same answer.
+//! Serialization of the HTTP API's responses as replies, with the same members in the same order.
 
 use std::fmt::Error;
 
 use serde::Serialize;
 use serde::ser::{Impossible, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
-use super::reply::Replies;
+use tollgate::ErrorKind;
 
-/// Numbers that a client of Redis reads as such; others are text.
+use super::replies::Replies;
+
+/// Integers that fit a RESP integer; others are text.
 macro_rules! integers {
     ($($name:ident: $type:ty),+) => {
         $(fn $name(self, number: $type) -> Result<(), Error> {
@@ -21,13 +22,25 @@ macro_rules! integers {
     };
 }
 
-/// An error for each kind of value that no answer has.
-macro_rules! not_in_answers {
+/// An error for each kind of value that no response has.
+macro_rules! unsupported {
     ($($name:ident($($type:ty),*) -> $answer:ty;)+) => {
         $(fn $name(self, $(_: $type),*) -> Result<$answer, Error> {
             Err(Error)
         })+
     };
+}
+
+impl Replies {
+    /// Writes `value`.
+    pub(super) fn value(&mut self, value: &impl Serialize) -> Result<(), tollgate::Error> {
+        let before = self.bytes().len();
+        value.serialize(&mut *self).map_err(|error| {
+            self.truncate(before);
+            let text = "a response cannot be encoded";
+            tollgate::Error::new(ErrorKind::Corrupt, text).caused_by(error)
+        })
+    }
 }
 
 impl<'a> Serializer for &'a mut Replies {
@@ -108,7 +121,7 @@ impl<'a> Serializer for &'a mut Replies {
         Err(Error)
     }
 
-    not_in_answers! {
+    unsupported! {
         serialize_f32(f32) -> ();
         serialize_f64(f64) -> ();
         serialize_char(char) -> ();
@@ -172,10 +185,11 @@ impl SerializeStruct for &mut Replies {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use tollgate::{Amounts, Grant, Limit, Permit, Policy, Standing, Timestamp, TokenBucket};
+    use tollgate::core::{Amounts, Grant};
+    use tollgate::{Limit, Permit, Policy, Standing, Timestamp, TokenBucket};
 
     use super::*;
-    use crate::wire::Admitted;
+    use tollgate_protocol::json::Admitted;
 
     fn written(is_resp3: bool, value: &impl Serialize) -> String {
         let mut replies = Replies::default();
@@ -197,7 +211,7 @@ mod tests {
         );
     }
 
-    /// What is left out is not counted: a client would wait for it.
+    /// Omitted members are not counted: a client would wait for them.
     #[test]
     fn an_answer_has_as_many_members_as_it_says() {
         let policy = Policy::new("api", [Limit::new("a", "b", TokenBucket::per_second(10))]);
@@ -213,7 +227,7 @@ mod tests {
             full_at: None,
             refilled_at: None,
         }];
-        let answer = Admitted::of(&permit, &[7; 32].into(), Timestamp::EPOCH);
+        let answer = Admitted::new(&permit, &[7; 32].into(), Timestamp::EPOCH);
         let Value::Object(members) = serde_json::to_value(&answer).unwrap() else { panic!() };
         let reply = written(true, &answer);
         assert!(reply.starts_with(&format!("%{}\r\n$8\r\nadmitted\r\n#t\r\n", members.len())));

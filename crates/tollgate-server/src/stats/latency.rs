@@ -1,18 +1,19 @@
-//! How long decisions took: a histogram that is counted without a lock, and read as percentiles of the last minute.
+//! The latency of decisions: a lock-free histogram, read as percentiles of the last minute.
 //!
-//! There are four buckets to each doubling, so a percentile is at most a quarter too high and never too low. Whoever reads
-//! leaves a copy behind, and the difference to a copy of about a minute ago is what happened since.
+//! There are four buckets per doubling, so a percentile is at most a quarter too high and never too low. Each read keeps a
+//! copy; the difference to a copy of about a minute ago is the recent latency.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tollgate::{Span, Timestamp};
+use tollgate_protocol::json::LatencyStats;
 
-/// Four buckets to each doubling of a number of microseconds, up to more than an hour.
+/// Four buckets per doubling of the microseconds, up to more than an hour.
 const BUCKETS: usize = 128;
 
-/// Copies are this far apart at least, and this old at most while somebody reads.
+/// The least distance of two copies, and their maximum age.
 const COPY_EVERY: Span = Span::from_secs(5);
 const COPY_AGE_MAX: Span = Span::from_mins(1);
 
@@ -22,19 +23,6 @@ type Counts = [u64; BUCKETS];
 pub(super) struct Latency {
     buckets: [AtomicU64; BUCKETS],
     copies: Mutex<VecDeque<(Timestamp, Counts)>>,
-}
-
-/// How long the decisions of some time took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Percentiles {
-    /// How many decisions there were.
-    pub(crate) decisions: u64,
-    /// In how long.
-    pub(crate) within: Span,
-    /// Half of them took at most this.
-    pub(crate) p50: Span,
-    /// 99 of 100 took at most this.
-    pub(crate) p99: Span,
 }
 
 impl Latency {
@@ -49,9 +37,9 @@ impl Latency {
         self.buckets[bucket_of(took.as_micros())].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, now: Timestamp) -> Percentiles {
+    pub(super) fn read(&self, now: Timestamp) -> LatencyStats {
         let counts: Counts =
-            std::array::from_fn(|place| self.buckets[place].load(Ordering::Relaxed));
+            std::array::from_fn(|index| self.buckets[index].load(Ordering::Relaxed));
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         while 1 < copies.len() && COPY_AGE_MAX < now.since(copies[0].0) {
             copies.pop_front();
@@ -62,18 +50,23 @@ impl Latency {
         }
         drop(copies);
         let fresh: Counts =
-            std::array::from_fn(|place| counts[place].saturating_sub(before[place]));
+            std::array::from_fn(|index| counts[index].saturating_sub(before[index]));
         let decisions: u64 = fresh.iter().sum();
-        let at = |percent: u64| {
+        let percentile = |percent: u64| {
             let rank = (decisions * percent).div_ceil(100);
             let mut seen = 0;
-            let place = fresh.iter().position(|count| {
+            let bucket = fresh.iter().position(|count| {
                 seen += count;
                 rank <= seen
             });
-            Span::from_micros(place.map_or(0, top_of))
+            bucket.map_or(0, top_of)
         };
-        Percentiles { decisions, within: now.since(since), p50: at(50), p99: at(99) }
+        LatencyStats {
+            decisions,
+            within_ms: now.since(since).as_millis_ceil(),
+            p50_us: percentile(50),
+            p99_us: percentile(99),
+        }
     }
 }
 
@@ -84,16 +77,16 @@ fn bucket_of(micros: u64) -> usize {
     }
     let doubling = micros.ilog2();
     let quarter = (micros >> (doubling - 2)) & 3;
-    let place = u64::from(doubling - 1) * 4 + quarter;
-    usize::try_from(place).map_or(BUCKETS - 1, |place| place.min(BUCKETS - 1))
+    let bucket = u64::from(doubling - 1) * 4 + quarter;
+    usize::try_from(bucket).map_or(BUCKETS - 1, |bucket| bucket.min(BUCKETS - 1))
 }
 
-/// The most microseconds of a bucket.
-fn top_of(place: usize) -> u64 {
-    if place < 4 {
-        return place as u64;
+/// Returns the largest value of a bucket, in microseconds.
+fn top_of(bucket: usize) -> u64 {
+    if bucket < 4 {
+        return bucket as u64;
     }
-    let (doubling, quarter) = (place / 4 + 1, place as u64 % 4);
+    let (doubling, quarter) = (bucket / 4 + 1, bucket as u64 % 4);
     ((4 + quarter + 1) << (doubling - 2)) - 1
 }
 
@@ -120,11 +113,9 @@ mod tests {
         (0..98).for_each(|_| latency.count(Span::from_micros(3)));
         (0..2).for_each(|_| latency.count(Span::from_millis(10)));
         let read = latency.read(at(10));
-        assert_eq!((read.decisions, read.p50), (100, Span::from_micros(3)));
-        assert_eq!(read.p99, Span::from_micros(10_239));
+        assert_eq!((read.decisions, read.p50_us, read.p99_us), (100, 3, 10_239));
         (0..10).for_each(|_| latency.count(Span::from_micros(1)));
         let read = latency.read(at(65));
-        assert_eq!((read.decisions, read.p99), (10, Span::from_micros(1)));
-        assert_eq!(read.within, Span::from_secs(55));
+        assert_eq!((read.decisions, read.p99_us, read.within_ms), (10, 1, 55_000));
     }
 }

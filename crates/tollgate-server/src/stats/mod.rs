@@ -1,31 +1,29 @@
-//! What this server answered, counted by policy since it started, and how long it took.
+//! Counts of this server's decisions by policy since it started, and their latency.
 //!
-//! The counts are of this process and not of the store: they say what this server did. Counting takes no lock, because
-//! every ask does it: a policy finds its counters in a table that only ever fills, by the hash that it carries. The table is
-//! bounded; what does not fit is counted together.
+//! Counting takes no lock, because every ask does it: a policy finds its counters by its hash in a bounded table that only
+//! fills. Policies beyond the bound are counted together.
 
 mod latency;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tollgate::{Decision, Error, Policies, Policy, Span, Timestamp};
+use tollgate::policy::Policies;
+use tollgate::{Decision, Error, Policy, Span, Timestamp};
+use tollgate_protocol::json::{LatencyStats, PolicyCounts, status_of};
 
 use crate::bounds::COUNTED_POLICIES_MAX;
-use crate::wire::{PolicyCounts, status_of};
 use latency::Latency;
 
-pub(crate) use latency::Percentiles;
+/// Twice the bound, so that a search is short.
+const TABLE_SIZE: usize = (COUNTED_POLICIES_MAX * 2).next_power_of_two();
 
-/// As many places again, so that a search is short.
-const PLACES: usize = (COUNTED_POLICIES_MAX * 2).next_power_of_two();
-
-/// Counts of answers by policy.
+/// Counts of decisions by policy.
 #[derive(Debug)]
 pub(crate) struct Stats {
     since: Timestamp,
-    places: Box<[OnceLock<Counters>]>,
-    taken: AtomicUsize,
+    table: Box<[OnceLock<Counters>]>,
+    used: AtomicUsize,
     others: Counters,
     latency: Latency,
 }
@@ -44,22 +42,22 @@ impl Stats {
     pub(crate) fn since(now: Timestamp) -> Self {
         Self {
             since: now,
-            places: (0..PLACES).map(|_| OnceLock::new()).collect(),
-            taken: AtomicUsize::new(0),
+            table: (0..TABLE_SIZE).map(|_| OnceLock::new()).collect(),
+            used: AtomicUsize::new(0),
             others: Counters::default(),
             latency: Latency::since(now),
         }
     }
 
-    /// Counts one answer to an ask under `policy`.
-    pub(crate) fn count(&self, policy: &Policy, answer: Result<&Decision, &Error>) {
-        let counters = self.of(policy);
+    /// Counts one decision under `policy`.
+    pub(crate) fn count(&self, policy: &Policy, decided: Result<&Decision, &Error>) {
+        let counters = self.counters(policy);
         let add = |counter: &AtomicU64, is: bool| {
             if is {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         };
-        match answer {
+        match decided {
             Ok(Decision::Admitted(permit)) => {
                 add(&counters.admitted, true);
                 add(&counters.shadow_denied, permit.shadow_denied.is_some());
@@ -69,7 +67,7 @@ impl Stats {
                 add(&counters.refused, true);
                 add(&counters.degraded, denial.degraded);
             }
-            // What the caller got wrong is not the server's failure.
+            // A mistake of the caller is not a failure of the server.
             Err(error) => add(&counters.failed, 500 <= status_of(error.kind())),
         }
     }
@@ -79,35 +77,34 @@ impl Stats {
         self.latency.count(took);
     }
 
-    /// Since when it counts.
     pub(crate) const fn began(&self) -> Timestamp {
         self.since
     }
 
-    /// The counts of every one of `policies`, and of policies that asks carried, if there were any.
+    /// Returns the counts of `policies`, and of `CL.THROTTLE` if it was called.
     pub(crate) fn read(&self, policies: &Policies) -> Vec<PolicyCounts> {
-        let of = |policy: &Policy| match self.find(policy) {
+        let counts = |policy: &Policy| match self.find(policy) {
             Ok(counters) => counters.read(),
             Err(_) => PolicyCounts { name: policy.name().to_owned(), ..Default::default() },
         };
-        let carried = self.places.iter().filter_map(OnceLock::get);
-        let carried = carried.filter(|counters| &*counters.name == crate::resp::THROTTLE_POLICY);
-        policies.iter().map(of).chain(carried.map(Counters::read)).collect()
+        let throttle = self.table.iter().filter_map(OnceLock::get);
+        let throttle = throttle.filter(|counters| &*counters.name == crate::resp::THROTTLE_POLICY);
+        policies.iter().map(counts).chain(throttle.map(Counters::read)).collect()
     }
 
-    /// How long decisions took of late.
-    pub(crate) fn latency(&self, now: Timestamp) -> Percentiles {
+    /// Returns the latency of recent decisions.
+    pub(crate) fn latency(&self, now: Timestamp) -> LatencyStats {
         self.latency.read(now)
     }
 
-    fn of(&self, policy: &Policy) -> &Counters {
+    fn counters(&self, policy: &Policy) -> &Counters {
         loop {
             match self.find(policy) {
                 Ok(counters) => return counters,
-                Err(Some(free)) if self.taken.load(Ordering::Relaxed) < COUNTED_POLICIES_MAX => {
+                Err(Some(free)) if self.used.load(Ordering::Relaxed) < COUNTED_POLICIES_MAX => {
                     let counters = Counters { name: policy.name().into(), ..Default::default() };
                     if free.set(counters).is_ok() {
-                        self.taken.fetch_add(1, Ordering::Relaxed);
+                        self.used.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 Err(_) => return &self.others,
@@ -115,15 +112,15 @@ impl Stats {
         }
     }
 
-    /// The counters of `policy`, or the place where they would be, if there is one.
+    /// Returns the counters of `policy`, or the free slot for them, if there is one.
     fn find(&self, policy: &Policy) -> Result<&Counters, Option<&OnceLock<Counters>>> {
-        let start = usize::try_from(policy.name_hash() % PLACES as u64).unwrap_or(0);
-        for step in 0..PLACES {
-            let place = &self.places[(start + step) % PLACES];
-            match place.get() {
+        let start = usize::try_from(policy.name_hash() % TABLE_SIZE as u64).unwrap_or(0);
+        for step in 0..TABLE_SIZE {
+            let slot = &self.table[(start + step) % TABLE_SIZE];
+            match slot.get() {
                 Some(counters) if &*counters.name == policy.name() => return Ok(counters),
                 Some(_) => {}
-                None => return Err(Some(place)),
+                None => return Err(Some(slot)),
             }
         }
         Err(None)
@@ -132,14 +129,14 @@ impl Stats {
 
 impl Counters {
     fn read(&self) -> PolicyCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PolicyCounts {
             name: self.name.to_string(),
-            admitted: of(&self.admitted),
-            refused: of(&self.refused),
-            failed: of(&self.failed),
-            shadow_denied: of(&self.shadow_denied),
-            degraded: of(&self.degraded),
+            admitted: get(&self.admitted),
+            refused: get(&self.refused),
+            failed: get(&self.failed),
+            shadow_denied: get(&self.shadow_denied),
+            degraded: get(&self.degraded),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tollgate::audit::{AuditLog, Keep, MemoryLog, Page, Query, Record};
-use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp};
-use tollgate_server::{AuditSettings, Recording};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, ErrorKind, Span, Timestamp};
+use tollgate_server::{AuditOptions, Recording};
 
 use crate::client::Server;
 
@@ -94,7 +95,7 @@ async fn a_wrong_question_is_told_what_would_be_right() {
     let rows = [
         (
             "?outcome=refused",
-            "is none of admitted, denied, shadow_denied, violated, reset, overridden, restored, closed, charged, reloaded, \
+            "use one of admitted, denied, shadow_denied, violated, reset, overridden, restored, closed, charged, reloaded, \
              unauthenticated, and not degraded",
         ),
         ("?since=yesterday", "neither a time, as in 2026-11-15T05:45:00Z, nor a length of time"),
@@ -128,7 +129,7 @@ async fn the_most_limited_subjects_come_first() {
 #[tokio::test]
 async fn the_audit_is_bounded_in_entries_and_in_age() {
     let keep = Keep { entries_max: 4, age_max: Span::from_hours(1) };
-    let settings = AuditSettings { recording: Recording::Limited, keep };
+    let settings = AuditOptions { recording: Recording::Limited, keep };
     let server = Server::serving(|app| app.audit(settings, None)).await;
     limited(&server, "p7", 10).await;
     let found = records(&server, "").await;
@@ -142,7 +143,7 @@ async fn the_audit_is_bounded_in_entries_and_in_age() {
 #[tokio::test]
 async fn nothing_or_everything_may_be_written_down() {
     for (recording, wanted) in [(Recording::Nothing, 0), (Recording::Everything, 6)] {
-        let settings = AuditSettings { recording, ..AuditSettings::default() };
+        let settings = AuditOptions { recording, ..AuditOptions::default() };
         let server = Server::serving(|app| app.audit(settings, None)).await;
         limited(&server, "p7", 1).await;
         assert_eq!(records(&server, "").await.len(), wanted);
@@ -199,8 +200,7 @@ impl AuditLog for Sick {
 async fn a_broken_log_fails_no_decision() {
     let log = Sick::new();
     let shared = Arc::clone(&log);
-    let server =
-        Server::serving(|app| app.audit(AuditSettings::default(), Some(shared as _))).await;
+    let server = Server::serving(|app| app.audit(AuditOptions::default(), Some(shared as _))).await;
     limited(&server, "a", 2).await;
     assert_eq!(records(&server, "").await.len(), 2);
     log.fails.store(true, Ordering::SeqCst);
@@ -222,7 +222,7 @@ async fn a_hanging_log_slows_no_decision() {
 
     let log = Sick::new();
     log.hangs.store(true, Ordering::SeqCst);
-    let server = Server::serving(|app| app.audit(AuditSettings::default(), Some(log as _))).await;
+    let server = Server::serving(|app| app.audit(AuditOptions::default(), Some(log as _))).await;
     let ask = json!({ "policy": "gemini", "subject": "p7", "costs": { "tokens": 250_001 } });
     let batch = json!({ "asks": vec![ask; 100] }).to_string();
     let most = AUDIT_QUEUE_MAX + AUDIT_BATCH_MAX;

@@ -8,9 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tollgate::clock::ManualClock;
+use tollgate::policy::{Period, Policies};
 use tollgate::{
-    Atomic, CalendarWindow, Clock, Concurrency, Gate, Limit, ManualClock, Memory, Period, Policies,
-    Policy, RollingWindow, Span, Timestamp, TokenBucket,
+    CalendarWindow, Clock, Concurrency, Gate, Limit, Memory, Policy, RollingWindow, Span,
+    Timestamp, TokenBucket,
 };
 use tollgate_server::keys::Key;
 use tollgate_server::{App, Drained, Listeners, Tls, run};
@@ -99,7 +101,7 @@ impl Server {
     ) -> Self {
         let clock = ManualClock::at(START);
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let gate = Arc::new(Atomic::new(Memory::with(Arc::clone(&shared), 1_024)));
+        let gate = Arc::new(Memory::with(Arc::clone(&shared), 1_024));
         let gate = wrap(gate, Arc::clone(&shared));
         let app = Arc::new(finish(App::new(gate, policies(), KEY, shared).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

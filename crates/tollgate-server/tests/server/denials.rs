@@ -1,11 +1,12 @@
 //! What refusals say of their wait: estimates for slots, and asks that wait ahead.
 
 use serde_json::json;
-use tollgate::{SLOT_POLL_MAX, Span};
-use tollgate_server::proto::instant;
+use tollgate::Span;
+use tollgate::queue::SLOT_POLL_MAX;
+use tollgate_protocol::protobuf::instant;
 
 use crate::client::{START, Server};
-use crate::forward::ask_of;
+use crate::forward_auth::ask_of;
 use crate::grpc::{ask, denied};
 use crate::resp::Line;
 

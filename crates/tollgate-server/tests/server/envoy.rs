@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::keys::{Key, KeyHash, Scope};
-use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use tollgate_server::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus,
 };
-use tollgate_server::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tollgate_server::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollgate_server::{EnvoyMap, EnvoyRule, Settings, Tls, TlsFiles};
-use tollgate_testing::servers::Envoy;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tollgate_server::{EnvoyMap, EnvoyRule, ServerOptions, Tls, TlsFiles};
+use tollgate_testkit::servers::Proxy;
 use tonic::Status;
 
 use crate::client::{Answer, Pending, Server};
@@ -236,7 +236,7 @@ async fn what_cannot_be_answered_is_a_status() {
 }
 
 /// The documented configuration, with the ports of this test.
-async fn envoy(server: &Server, failure_mode_deny: bool) -> Envoy {
+async fn envoy(server: &Server, failure_mode_deny: bool) -> Proxy {
     let deny = format!("failure_mode_deny: {failure_mode_deny}");
     envoy_with(server, move |text| text.replace("failure_mode_deny: false", &deny)).await
 }
@@ -245,12 +245,12 @@ async fn envoy(server: &Server, failure_mode_deny: bool) -> Envoy {
 async fn envoy_with(
     server: &Server,
     change: impl FnOnce(String) -> String + Send + 'static,
-) -> Envoy {
+) -> Proxy {
     server.app.replace_envoy(map());
     let port = |number: u16| format!("port_value: {number}");
     let (upstream, grpc) = (upstream().await.0.port(), server.grpc.port());
     let start = move || {
-        Envoy::start(|listen| {
+        Proxy::envoy(|listen| {
             let text = include_str!("../../../../deploy/envoy.yaml")
                 .replace(&port(10_000), &port(listen))
                 .replace(&port(9_000), &port(upstream))
@@ -262,7 +262,7 @@ async fn envoy_with(
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-async fn get(envoy: &mut Envoy, client: &str) -> Answer {
+async fn get(envoy: &mut Proxy, client: &str) -> Answer {
     let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx-client: {client}\r\nconnection: close");
     Pending::send(envoy.process().address(), &format!("{head}\r\n\r\n")).await.answer().await
 }
@@ -271,8 +271,8 @@ async fn get(envoy: &mut Envoy, client: &str) -> Answer {
 async fn an_envoy_in_front_of_an_upstream_is_limited() {
     // The name under which the test itself asks.
     let hosts = vec!["test".to_owned()];
-    let loopback = Settings { is_loopback: true, hosts, ..Settings::default() };
-    let server = Server::serving(|app| app.settings(loopback)).await;
+    let loopback = ServerOptions { is_loopback: true, hosts, ..ServerOptions::default() };
+    let server = Server::serving(|app| app.with_options(loopback)).await;
     let mut envoy = envoy(&server, false).await;
     for left in (0..5).rev() {
         let answer = get(&mut envoy, "alice").await;
@@ -301,7 +301,7 @@ async fn an_envoy_asks_over_tls_with_a_certificate_and_a_key() {
         TlsFiles { client_authority: Some(clients.path().join("ca.crt")), ..issued.files() };
     let server = Server::secured(Tls::open(files).unwrap()).await;
     let scopes = [Scope::Acquire].into_iter().collect();
-    let key = Key::new("envoy", KeyHash::of("tg_envoy"), scopes);
+    let key = Key::new("envoy", KeyHash::from_key("tg_envoy"), scopes);
     server.app.replace_keys(Some([key].into_iter().collect()));
 
     let page = include_str!("../../../../docs/envoy.md");

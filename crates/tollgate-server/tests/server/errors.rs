@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tollgate::{Error, ErrorKind, Span};
+use tollgate_protocol::permit_token;
 use tollgate_server::bounds::{BATCH_ASKS_MAX, BODY_BYTES_MAX};
-use tollgate_server::token;
 
 use crate::client::{Answer, Pending, Server, pass, policies};
 use crate::shutdown::Broken;
@@ -145,7 +145,7 @@ async fn unknown_names_are_answered_with_the_known_ones() {
     let detail = "there is nothing at \"/v2/acquire\"; /openapi.json lists the calls";
     check(&server.post("/v2/acquire", ASK).await, 404, "not-found", detail);
     let answer = server.get("/v1/acquire").await;
-    let detail = "\"/v1/acquire\" does not take GET; the field Allow says what it takes";
+    let detail = "\"/v1/acquire\" does not take GET; the header Allow lists what it takes";
     check(&answer, 405, "method-not-allowed", detail);
     assert_eq!(answer.field("allow"), Some("POST"));
 }
@@ -170,8 +170,8 @@ async fn a_forged_permit_is_refused() {
     let permit = server.permit(ASK).await;
     let policies = policies();
     let lookup = |name: &str| policies.get(name).cloned();
-    let own = token::decode(&permit, &crate::client::KEY.into(), lookup).unwrap();
-    let foreign = token::encode(&own, &[8; 32].into());
+    let own = permit_token::decode(&permit, &crate::client::KEY.into(), lookup).unwrap();
+    let foreign = permit_token::encode(&own, &[8; 32].into());
     let changed = "the permit was changed, or given out under another permit key; send it unchanged to a server with the same key";
     let strange =
         "the permit is not one that was given out; send it unchanged, as one piece of text";

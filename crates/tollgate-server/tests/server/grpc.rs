@@ -12,14 +12,14 @@ use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate::{Error, ErrorKind, Span};
-use tollgate_server::bounds::{BODY_BYTES_MAX, CALL_MAX, CONNECTION_AGE_MAX};
-use tollgate_server::proto::tollgate::v1::acquire_response::Decision;
-use tollgate_server::proto::tollgate::v1::gate_client::GateClient;
-use tollgate_server::proto::tollgate::v1::{
+use tollgate_protocol::protobuf::tollgate::v1::acquire_response::Decision;
+use tollgate_protocol::protobuf::tollgate::v1::gate_client::GateClient;
+use tollgate_protocol::protobuf::tollgate::v1::{
     AcquireRequest, Admitted, ChargeRequest, CloseUntilRequest, Denied, ReleaseRequest,
     RenewRequest, ReportViolationRequest, ResetRequest, SettleRequest, StandingRequest,
 };
-use tollgate_server::proto::{instant, time};
+use tollgate_protocol::protobuf::{instant, time};
+use tollgate_server::bounds::{BODY_BYTES_MAX, CALL_MAX, CONNECTION_AGE_MAX};
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

@@ -7,9 +7,9 @@ use axum::http::Request;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use tollgate::Span;
+use tollgate_protocol::protobuf::DESCRIPTORS;
+use tollgate_protocol::protobuf::tollgate::v1::AcquireRequest;
 use tollgate_server::keys::{Key, KeyHash, Scopes};
-use tollgate_server::proto::DESCRIPTORS;
-use tollgate_server::proto::tollgate::v1::AcquireRequest;
 use tonic::{Code, Status};
 
 use crate::client::Server;
@@ -85,7 +85,7 @@ async fn a_key_allows_the_methods_of_its_scope_and_no_other() {
 #[tokio::test]
 async fn a_bound_key_is_refused_for_other_subjects() {
     let subjects = vec!["team-a/*".to_owned()];
-    let key = Key::new("team-a", KeyHash::of("bound"), Scopes::all());
+    let key = Key::new("team-a", KeyHash::from_key("bound"), Scopes::all());
     let server = Server::guarded([Key { subjects, ..key }]).await;
     for (subject, code) in [("team-a/x", Code::Ok), ("team-b/x", Code::PermissionDenied)] {
         let (policy, subject) = ("jobs".to_owned(), subject.to_owned());

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tollgate::{Error, ErrorKind};
+use tollgate_protocol::json::kind_name;
 use tollgate_server::bounds::{HEALTH_EVERY, READY_WAIT_MAX, WATCHERS_MAX};
 use tollgate_server::keys::{Key, KeyHash, Scope, Scopes};
-use tollgate_server::wire::kind_name;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -46,9 +46,10 @@ async fn strangers_learn_only_that_the_server_is_not_ready() {
         assert_eq!(check.get_ref().status(), ServingStatus::NotServing);
         assert!(!format!("{check:?}").contains("teapot"), "{check:?}");
 
-        let [see, ask] = [("see", Scope::Inspect), ("ask", Scope::Acquire)]
-            .map(|(name, scope)| Key::new(name, KeyHash::of(name), [scope].into_iter().collect()));
-        let mut bound = Key::new("bound", KeyHash::of("bound"), Scopes::all());
+        let [see, ask] = [("see", Scope::Inspect), ("ask", Scope::Acquire)].map(|(name, scope)| {
+            Key::new(name, KeyHash::from_key(name), [scope].into_iter().collect())
+        });
+        let mut bound = Key::new("bound", KeyHash::from_key("bound"), Scopes::all());
         bound.subjects = vec!["alice".to_owned()];
         let guarded = Server::with(
             |_, _| broken(),

@@ -14,7 +14,7 @@ const STANDING: &str = "/v1/standing?policy=jobs&subject=p7";
 const BASIC: &str = "Basic YW55OnNlZQ==";
 
 fn key(text: &str, scope: Scope, expires: Option<Timestamp>) -> Key {
-    Key { expires, ..Key::new(text, KeyHash::of(text), [scope].into_iter().collect()) }
+    Key { expires, ..Key::new(text, KeyHash::from_key(text), [scope].into_iter().collect()) }
 }
 
 /// A key for each scope, and one that ends in a minute.

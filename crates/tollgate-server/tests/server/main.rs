@@ -2,31 +2,29 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 mod audit;
-mod calls;
+mod bounds;
 mod client;
+mod dashboard;
 mod denials;
+mod disconnects;
 mod envoy;
 mod errors;
-mod forward;
+mod forward_auth;
 mod grpc;
 mod grpc_keys;
 mod grpc_limits;
 mod health;
+mod http_api;
 mod keys;
-mod leaving;
-mod limits;
 mod openapi;
 mod overrides;
-mod pages;
 mod proxies;
-mod relay;
 mod resp;
+mod resp_administration;
 mod resp_clients;
-mod resp_manage;
 mod resp_throttle;
 mod shutdown;
 mod tls;
-mod tokens;
 mod translations;
 mod upstream;
 mod violations;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, MemoryOverrides, OverrideStore};
+use tollgate::policy::Policies;
 use tollgate::spec::{LimitSpec, OverrideSpec};
-use tollgate::{BoxFuture, Error, ErrorKind, Policies, Span};
+use tollgate::{Error, ErrorKind, Span};
 use tollgate_server::bounds::{OVERRIDES_EVERY, OVERRIDES_MAX};
 use tollgate_server::overrides::Overrides;
 
@@ -179,6 +181,6 @@ fn overrides_are_bounded() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("1000 overrides already"), "{error}");
     assert!(!overrides.put(policy, &of(0)).unwrap(), "what is there may be put again");
-    let (in_force, unfit) = overrides.over(&file);
+    let (in_force, unfit) = overrides.apply(&file);
     assert_eq!((in_force.get("gemini").unwrap().overrides().len(), unfit.len()), (1_000, 0));
 }

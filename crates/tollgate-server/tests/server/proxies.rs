@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::Receiver;
 use tollgate::{Error, ErrorKind, Span};
-use tollgate_testing::servers::{Fault, Proxy};
+use tollgate_testkit::servers::{Fault, Proxy};
 
 use crate::client::{Answer, Pending, START, Server};
-use crate::forward::used;
+use crate::forward_auth::used;
 use crate::keys::guarded;
 use crate::shutdown::Broken;
 use crate::upstream::upstream;

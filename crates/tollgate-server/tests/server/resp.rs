@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tollgate::{Clock, Error, ErrorKind, Limit, Policies, Policy, Span, TokenBucket};
+use tollgate::policy::Policies;
+use tollgate::{Clock, Error, ErrorKind, Limit, Policy, Span, TokenBucket};
 use tollgate_server::App;
 use tollgate_server::bounds::{ARGS_MAX, FRAME_BYTES_MAX, HEAD_WAIT_MAX, IDLE_MAX, WRITE_WAIT_MAX};
 
@@ -172,7 +173,10 @@ async fn no_policy_may_be_called_as_cl_throttle_calls_its_own() {
     assert!(server.app.policies().get("jobs").is_ok(), "the others stay in force");
     let gate = Arc::new(Broken(Error::new(ErrorKind::Unavailable, "away")));
     let refused = App::new(gate, own, KEY, Arc::new(server.clock.clone())).unwrap_err();
-    assert!(refused.to_string().contains("no policy may be called \"cl.throttle\""), "{refused}");
+    assert!(
+        refused.to_string().contains("the policy name \"cl.throttle\" is reserved"),
+        "{refused}"
+    );
 }
 
 /// Requests that arrive together are answered in their order, wherever the packets are cut.
@@ -253,7 +257,7 @@ async fn mistakes_are_explained_and_the_connection_goes_on() {
         (&["TG.ACQUIRE", "nope", "p"], "-UNKNOWN-POLICY no policy is called \"nope\""),
         (&["TG.ACQUIRE", "jobs", "p", "COST", "requests"], "-INVALID wrong number of arguments"),
         (&["TG.ACQUIRE", "jobs", "p", "COST", "requests", "x"], "-INVALID \"x\" must be a whole"),
-        (&["TG.ACQUIRE", "jobs", "p", "HOW"], "-INVALID \"HOW\" is no option here; write TG."),
+        (&["TG.ACQUIRE", "jobs", "p", "HOW"], "-INVALID unknown option \"HOW\"; write TG."),
         (&["TG.RELEASE", "garbage"], "-INVALID the permit is not one that was given out"),
         (&["TG.RELEASE"], "-INVALID wrong number of arguments; write TG.RELEASE permit"),
         (&["HELLO", "4"], "-NOPROTO "),

@@ -39,7 +39,7 @@ async fn a_web_page_runs_no_commands() {
 
     // Nor does it get as far as to guess at a key.
     let scopes = [Scope::Administer].into_iter().collect();
-    let key = Key::new("secret", KeyHash::of("secret"), scopes);
+    let key = Key::new("secret", KeyHash::from_key("secret"), scopes);
     let guarded = Server::guarded([key]).await;
     let answer = said(&guarded, &format!("{}AUTH secret\r\n{BODY}", heads[0])).await;
     assert_eq!(answer.lines().count(), 1, "{answer}");

@@ -1,8 +1,8 @@
 //! `CL.THROTTLE` beside a model of redis-cell, and `DEL` of its keys.
 
 use tollgate::core::bounds::SUBJECT_BYTES_MAX;
-use tollgate::{Ask, Gate, Limit, Policy, Span, TokenBucket};
-use tollgate_testing::redis_cell::compare;
+use tollgate::{Ask, GateExt, Limit, Policy, Span, TokenBucket};
+use tollgate_testkit::redis_cell::compare;
 
 use crate::client::Server;
 use crate::resp::{Line, numbers, request};

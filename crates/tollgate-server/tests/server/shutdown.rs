@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore};
-use tollgate::{Ask, BoxFuture, Costs, Decision, Error, Gate, Permit, Policy, Standing, Timestamp};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Error, Gate};
 use tollgate_server::bounds::DRAIN_MAX;
 
 use crate::client::{Server, pass};
@@ -99,34 +100,26 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Broken(pub(crate) Error);
 
-macro_rules! answers {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
-        impl Gate for Broken {
-            $(fn $name<'a>(&'a self, $($argument: $kind),*) -> BoxFuture<'a, Result<$answer, Error>> {
-                $(let _ = $argument;)*
-                Box::pin(async { Err(self.0.clone()) })
-            })*
-        }
+impl Gate for Broken {
+    fn run<'a>(&'a self, _: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async { Err(self.0.clone()) })
+    }
 
-        impl Gate for Held {
-            $(fn $name<'a>(&'a self, $($argument: $kind),*) -> BoxFuture<'a, Result<$answer, Error>> {
-                Box::pin(async move {
-                    self.doors.entered.notify_one();
-                    self.doors.open.acquire().await.unwrap().forget();
-                    self.gate.$name($($argument),*).await
-                })
-            })*
-        }
-    };
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }
 
-answers! {
-    acquire(ask: &'a Ask<'a>) -> Decision;
-    settle(permit: &'a Permit, actual: &'a Costs) -> bool;
-    release(permit: &'a Permit) -> bool;
-    renew(permit: &'a Permit) -> Permit;
-    charge(ask: &'a Ask<'a>) -> Permit;
-    close_until(ask: &'a Ask<'a>, limit: &'a str, until: Timestamp) -> bool;
-    standing(policy: &'a Policy, subject: &'a str) -> Vec<Standing>;
-    reset(policy: &'a Policy, subject: &'a str) -> bool;
+impl Gate for Held {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            self.doors.entered.notify_one();
+            self.doors.open.acquire().await.unwrap().forget();
+            self.gate.run(operation).await
+        })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tollgate_server::bounds::{DRAIN_MAX, HANDSHAKE_WAIT_MAX};
 use tollgate_server::{Tls, TlsFiles};
-use tollgate_testing::servers::Authority;
+use tollgate_testkit::servers::Authority;
 
 use crate::client::{Server, pass};
 

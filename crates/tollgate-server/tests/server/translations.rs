@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tollgate::{BoxFuture, Error, ErrorKind, Policy};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, ErrorKind, Policy};
+use tollgate_protocol::json::{Translation, TranslationRequest};
 use tollgate_server::Translations;
 use tollgate_server::bounds::{BODY_BYTES_MAX, TRANSLATION_BYTES_MAX, TRANSLATIONS_AT_ONCE};
 use tollgate_server::keys::{Key, KeyHash, Scope};
-use tollgate_server::wire::{Translation, TranslationRequest};
 
 use crate::client::{Pending, START, Server};
 
@@ -128,7 +129,7 @@ async fn a_bound_key_reaches_its_own_jobs() {
     let key = |name: &str| {
         let scopes = [Scope::Acquire].into_iter().collect();
         let subjects = vec![name.to_owned()];
-        Key { subjects, ..Key::new(name, KeyHash::of(name), scopes) }
+        Key { subjects, ..Key::new(name, KeyHash::from_key(name), scopes) }
     };
     let server = Server::serving(|app| {
         app.replace_keys(Some([key("alice"), key("bob")].into_iter().collect()));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tollgate::incident::{Incident, Recorder};
-use tollgate::{Event, Observed, Observer};
+use tollgate::observe::{Event, Observed, Observer};
 use tollgate_server::MetricsPage;
 
 use crate::client::{START, Server};

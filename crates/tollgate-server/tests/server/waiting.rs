@@ -1,11 +1,12 @@
 //! Asks that wait for room.
 
 use serde_json::{Value, json};
-use tollgate::{SLOT_POLL_MAX, Span};
+use tollgate::Span;
+use tollgate::queue::SLOT_POLL_MAX;
 use tollgate_server::bounds::AHEAD_BYTES_MAX;
 
+use crate::bounds::{http2, post};
 use crate::client::{Pending, START, Server};
-use crate::limits::{http2, post};
 use crate::resp::{Line, request};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;

@@ -1,14 +1,13 @@
-//! Counters that one thread alone writes.
+//! Lanes: counters with a single writing thread.
 //!
-//! An addition that no other thread can interfere with needs no locked instruction, which costs as much as several
-//! plain ones. So each thread owns a lane while it lives; when all lanes are owned, further threads share one and add with
-//! locked instructions.
+//! An addition without concurrent writers needs no locked instruction, which costs as much as several plain ones. Each
+//! thread owns a lane while it lives; once all lanes are owned, further threads share one and add atomically.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// How many lanes have an owner; there is one more, which is shared.
+/// The number of lanes with an owner; one more is shared.
 pub(super) const OWNED: usize = 16;
 
 /// The number of lanes.
@@ -17,9 +16,9 @@ pub(super) const LANES: usize = OWNED + 1;
 const SHARED: usize = OWNED;
 const UNASSIGNED: usize = usize::MAX;
 
-/// Lanes that no thread owns.
+/// Lanes whose thread has ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// Lanes from this one on were never owned.
+/// The first lane that was never owned.
 static FRESH: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -27,7 +26,7 @@ thread_local! {
     static OWNER: Owner = const { Owner };
 }
 
-/// Gives the lane back when its thread ends.
+/// Returns the lane when its thread ends.
 struct Owner;
 
 impl Drop for Owner {
@@ -39,27 +38,27 @@ impl Drop for Owner {
     }
 }
 
-/// Which lane the calling thread writes.
+/// The lane of a thread.
 #[derive(Clone, Copy)]
-pub(super) struct Place(usize);
+pub(super) struct LaneId(usize);
 
-impl Place {
-    /// The place of this thread.
+impl LaneId {
+    /// Returns the lane of the current thread.
     #[inline]
-    pub(super) fn mine() -> Self {
+    pub(super) fn current() -> Self {
         match LANE.get() {
             UNASSIGNED => assign(),
             lane => Self(lane),
         }
     }
 
-    /// The lane of this place.
+    /// Selects this lane of `lanes`.
     #[inline]
-    pub(super) fn of<T>(self, lanes: &[T; LANES]) -> &T {
+    pub(super) fn select<T>(self, lanes: &[T; LANES]) -> &T {
         &lanes[self.0.min(SHARED)]
     }
 
-    /// Adds `more` to a counter of the lane.
+    /// Adds `more` to a counter of this lane.
     #[inline]
     pub(super) fn add(self, counter: &AtomicU64, more: u64) {
         if self.0 == SHARED {
@@ -71,11 +70,11 @@ impl Place {
 }
 
 #[cold]
-fn assign() -> Place {
-    // A thread that is ending has no owner left to give a lane back.
+fn assign() -> LaneId {
+    // A thread that is ending cannot return a lane.
     if OWNER.try_with(|_| ()).is_err() {
         LANE.set(SHARED);
-        return Place(SHARED);
+        return LaneId(SHARED);
     }
     let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let lane = free.unwrap_or_else(|| {
@@ -84,7 +83,7 @@ fn assign() -> Place {
         fresh.ok().and_then(|next| usize::try_from(next).ok()).unwrap_or(SHARED)
     });
     LANE.set(lane);
-    Place(lane)
+    LaneId(lane)
 }
 
 #[cfg(test)]
@@ -96,17 +95,17 @@ mod tests {
     const THREADS: usize = 2 * LANES;
     const EACH: u64 = 500_000;
 
-    /// How many additions are lost when more threads than there are lanes add at the same time, each at its `place`.
-    fn lost(place: fn() -> Place) -> u64 {
+    /// Returns how many additions are lost when more threads than lanes add concurrently, each to `lane`.
+    fn lost(lane: fn() -> LaneId) -> u64 {
         let lanes: [AtomicU64; LANES] = Default::default();
         let barrier = Barrier::new(THREADS);
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     barrier.wait();
-                    let place = place();
-                    (0..EACH).for_each(|_| place.add(place.of(&lanes), 1));
-                    // Nobody gives a lane back before everybody has one.
+                    let lane = lane();
+                    (0..EACH).for_each(|_| lane.add(lane.select(&lanes), 1));
+                    // No thread returns its lane before all have one.
                     barrier.wait();
                 });
             }
@@ -117,12 +116,12 @@ mod tests {
 
     #[test]
     fn no_addition_is_lost_between_threads() {
-        assert_eq!(lost(Place::mine), 0);
+        assert_eq!(lost(LaneId::current), 0);
     }
 
-    /// A lane that several threads take for their own loses additions, and the check above sees it.
+    /// A lane with several owners loses additions, and `lost` detects it.
     #[test]
     fn a_lane_with_two_owners_is_found() {
-        assert!((0..1_000).any(|_| lost(|| Place(0)) != 0));
+        assert!((0..1_000).any(|_| lost(|| LaneId(0)) != 0));
     }
 }

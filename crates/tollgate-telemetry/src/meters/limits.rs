@@ -1,8 +1,8 @@
 //! The counters of the limits of one policy.
 //!
-//! A limit keeps the place at which it was first seen, which is its place in the policy unless a policy of the same name
-//! was loaded with other limits since. The names in a standing are shared with the policy, so the same pointer means the
-//! same limit of the same policy, and text is compared only after a change.
+//! A limit keeps the slot at which it was first seen: its index in the policy, unless a policy of the same name was loaded
+//! with other limits since. Standings share the names of the policy, so an equal pointer means the same limit, and text is
+//! compared only after a change.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -14,19 +14,18 @@ use super::policy::UNKNOWN;
 use crate::catalogue;
 use crate::snapshot::{Series, Value};
 
-/// The most limits that are told apart under one policy's name: all of one policy, and as many again that it had
-/// before it was changed. Further ones are not counted.
-pub(super) const LIMIT_PLACES: usize = 2 * LIMITS_MAX;
+/// The most limits per policy name: those of one policy, and as many of earlier versions. Further ones are not counted.
+pub(super) const LIMIT_SLOTS: usize = 2 * LIMITS_MAX;
 
 #[derive(Debug, Default)]
-pub(super) struct Limits([OnceLock<LimitMeters>; LIMIT_PLACES]);
+pub(super) struct Limits([OnceLock<LimitMeters>; LIMIT_SLOTS]);
 
 #[derive(Debug)]
 struct LimitMeters {
     name: Arc<str>,
     unit: Arc<str>,
-    /// The place of the unit in the policy that the names are shared with.
-    unit_place: usize,
+    /// The index of the unit in the policy.
+    unit_index: usize,
     available: AtomicU64,
     refused: AtomicU64,
     violations: AtomicU64,
@@ -34,7 +33,7 @@ struct LimitMeters {
 }
 
 impl Limits {
-    /// Counts what `ask` was charged on each limit, and where that left it.
+    /// Counts the charges of `ask` on each limit, and what they leave.
     #[inline]
     pub(super) fn charged(
         &self,
@@ -45,24 +44,23 @@ impl Limits {
         for (index, standing) in standings.iter().enumerate() {
             let found = match self.0.get(index).and_then(OnceLock::get) {
                 Some(limit) if limit.is_shared_with(standing) => {
-                    Some((index, limit, limit.unit_place))
+                    Some((index, limit, limit.unit_index))
                 }
                 _ => self.find_slowly(index, &standing.name, &standing.unit, ask.policy()),
             };
-            let Some((place, limit, unit_place)) = found else { continue };
-            charge(place, ask.amounts().at(unit_place));
+            let Some((slot, limit, unit_index)) = found else { continue };
+            charge(slot, ask.amounts().at(unit_index));
             limit.available.store(standing.remaining, Relaxed);
         }
     }
 
-    /// The same where nobody said where it left the limits.
+    /// Counts the charges of `ask` where the standings are unknown.
     pub(super) fn charged_unseen(&self, ask: &Ask<'_>, charge: impl Fn(usize, u64)) {
         for (index, limit) in ask.policy().limits().enumerate() {
             let (name, unit) = (limit.name().into(), limit.unit().into());
-            if let Some((place, _, unit_place)) =
-                self.find_slowly(index, &name, &unit, ask.policy())
+            if let Some((slot, _, unit_index)) = self.find_slowly(index, &name, &unit, ask.policy())
             {
-                charge(place, ask.amounts().at(unit_place));
+                charge(slot, ask.amounts().at(unit_index));
             }
         }
     }
@@ -101,7 +99,7 @@ impl Limits {
         })
     }
 
-    /// The place and the meters of the limit called `name`, which is at `index` of `policy`, and the place of its unit.
+    /// Returns the slot and the meters of the limit `name` at `index` of `policy`, and the index of its unit.
     fn find_slowly(
         &self,
         index: usize,
@@ -109,17 +107,17 @@ impl Limits {
         unit: &Arc<str>,
         policy: &Policy,
     ) -> Option<(usize, &LimitMeters, usize)> {
-        let unit_place = policy.units().position(|known| known == &**unit)?;
-        let known = self.0.iter().enumerate().find_map(|(place, limit)| {
-            limit.get().filter(|limit| limit.name == *name).map(|limit| (place, limit))
+        let unit_index = policy.units().position(|known| known == &**unit)?;
+        let known = self.0.iter().enumerate().find_map(|(slot, limit)| {
+            limit.get().filter(|limit| limit.name == *name).map(|limit| (slot, limit))
         });
-        let (place, limit) = known.or_else(|| {
-            [index].into_iter().chain(LIMITS_MAX..LIMIT_PLACES).find_map(|place| {
-                let limit = self.0[place].get_or_init(|| LimitMeters::new(name, unit, unit_place));
-                (limit.name == *name).then_some((place, limit))
+        let (slot, limit) = known.or_else(|| {
+            [index].into_iter().chain(LIMITS_MAX..LIMIT_SLOTS).find_map(|slot| {
+                let limit = self.0[slot].get_or_init(|| LimitMeters::new(name, unit, unit_index));
+                (limit.name == *name).then_some((slot, limit))
             })
         })?;
-        Some((place, limit, unit_place))
+        Some((slot, limit, unit_index))
     }
 
     pub(super) fn read(
@@ -128,13 +126,13 @@ impl Limits {
         charged: impl Fn(usize) -> u64,
         all: &mut Vec<Series>,
     ) {
-        for (place, limit) in self.0.iter().enumerate() {
+        for (slot, limit) in self.0.iter().enumerate() {
             let Some(limit) = limit.get() else { continue };
             let labels = vec![Arc::clone(policy), Arc::clone(&limit.name)];
             let mut push = |metric, number| {
                 all.push(Series { metric, labels: labels.clone(), value: Value::Number(number) });
             };
-            push(&catalogue::ACQUIRED, charged(place));
+            push(&catalogue::ACQUIRED, charged(slot));
             match limit.available.load(Relaxed) {
                 UNKNOWN => {}
                 available => push(&catalogue::AVAILABLE, available),
@@ -147,11 +145,11 @@ impl Limits {
 }
 
 impl LimitMeters {
-    fn new(name: &Arc<str>, unit: &Arc<str>, unit_place: usize) -> Self {
+    fn new(name: &Arc<str>, unit: &Arc<str>, unit_index: usize) -> Self {
         Self {
             name: Arc::clone(name),
             unit: Arc::clone(unit),
-            unit_place,
+            unit_index,
             available: AtomicU64::new(UNKNOWN),
             refused: AtomicU64::default(),
             violations: AtomicU64::default(),

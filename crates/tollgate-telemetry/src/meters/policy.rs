@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Ask, Policy, Span, Standing, Tried};
+use tollgate::observe::AttemptResult;
+use tollgate::{Ask, Policy, Span, Standing};
 
-use super::lane::{LANES, Place};
-use super::limits::{LIMIT_PLACES, Limits};
-use super::{OTHER, word_of};
+use super::lane::{LANES, LaneId};
+use super::limits::{LIMIT_SLOTS, Limits};
+use super::{OTHER, result_label};
 use crate::catalogue::{self, Metric};
 use crate::snapshot::{ATTEMPTS_MAX, DURATION_BOUNDS_US, DURATION_BUCKETS, Series, Value};
 
-/// How an ask ended.
+/// The outcome of an ask.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Admitted,
@@ -20,14 +21,19 @@ pub(super) enum Outcome {
 }
 
 const OUTCOMES: [&str; 3] = ["admitted", "denied", "failed"];
-const RESULTS: [Tried; 4] = [Tried::Answered, Tried::Raced, Tried::Throttled, Tried::Failed];
+const RESULTS: [AttemptResult; 4] = [
+    AttemptResult::Answered,
+    AttemptResult::Raced,
+    AttemptResult::Throttled,
+    AttemptResult::Failed,
+];
 
-/// What one thread counts, on cache lines of its own.
+/// The counters of one thread, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Lane {
-    /// By place of the limit.
-    pub(super) charged: [AtomicU64; LIMIT_PLACES],
+    /// By slot of the limit.
+    pub(super) charged: [AtomicU64; LIMIT_SLOTS],
     took: [Durations; OUTCOMES.len()],
 }
 
@@ -47,7 +53,7 @@ impl Durations {
             DURATION_BOUNDS_US.partition_point(|bound| *bound < micros)
         };
         add(&self.counts[bucket], 1);
-        // In memory most decisions take less than the clock can tell.
+        // Most decisions in memory take less than the resolution of the clock.
         if micros != 0 {
             add(&self.sum_us, micros);
         }
@@ -62,12 +68,12 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Relaxed)
 }
 
-/// What is unknown until somebody says it.
+/// The value of a gauge that was not set yet.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct PolicyMeters {
-    /// Kept so that asks under the same policy find it by its pointer. Nothing for the policies counted together.
+    /// Compared by pointer first; `None` for the policies counted together.
     policy: Option<Policy>,
     name: Arc<str>,
     lanes: Box<[Lane; LANES]>,
@@ -109,26 +115,26 @@ impl PolicyMeters {
         self.policy.as_ref().is_some_and(|own| own.is_named_as(policy))
     }
 
-    /// Counts an answer.
+    /// Counts a decision.
     #[inline]
-    pub(super) fn took(&self, place: Place, outcome: Outcome, took: Span) {
-        let durations = &place.of(&self.lanes).took[outcome as usize];
-        durations.add(took, |counter, more| place.add(counter, more));
+    pub(super) fn took(&self, lane: LaneId, outcome: Outcome, took: Span) {
+        let durations = &lane.select(&self.lanes).took[outcome as usize];
+        durations.add(took, |counter, more| lane.add(counter, more));
     }
 
-    /// Counts what `ask` was charged on each limit, and where that left it.
+    /// Counts the charges of `ask` on each limit, and what they leave.
     #[inline]
-    pub(super) fn charged(&self, place: Place, ask: &Ask<'_>, standings: &[Standing]) {
-        let lane = place.of(&self.lanes);
+    pub(super) fn charged(&self, lane: LaneId, ask: &Ask<'_>, standings: &[Standing]) {
+        let counters = lane.select(&self.lanes);
         self.limits
-            .charged(ask, standings, |limit, amount| place.add(&lane.charged[limit], amount));
+            .charged(ask, standings, |limit, amount| lane.add(&counters.charged[limit], amount));
     }
 
-    /// The same where nobody said where it left the limits.
+    /// Counts the charges of `ask` where the standings are unknown.
     pub(super) fn charged_unseen(&self, ask: &Ask<'_>) {
-        let place = Place::mine();
-        let lane = place.of(&self.lanes);
-        self.limits.charged_unseen(ask, |limit, amount| place.add(&lane.charged[limit], amount));
+        let lane = LaneId::current();
+        let counters = lane.select(&self.lanes);
+        self.limits.charged_unseen(ask, |limit, amount| lane.add(&counters.charged[limit], amount));
     }
 
     pub(super) fn rare(&self, is_degraded: bool, is_shadow: bool) {
@@ -140,15 +146,15 @@ impl PolicyMeters {
         }
     }
 
-    pub(super) fn tried(&self, attempt: u32, took: Span, result: Tried) {
+    pub(super) fn tried(&self, attempt: u32, took: Span, result: AttemptResult) {
         self.store.add(took, |counter, more| {
             counter.fetch_add(more, Relaxed);
         });
-        if let Some(place) = RESULTS.iter().position(|known| *known == result) {
-            self.tries[place].fetch_add(1, Relaxed);
+        if let Some(index) = RESULTS.iter().position(|known| *known == result) {
+            self.tries[index].fetch_add(1, Relaxed);
         }
-        let place = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
-        self.attempts[place.min(ATTEMPTS_MAX - 1)].fetch_add(1, Relaxed);
+        let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.attempts[index.min(ATTEMPTS_MAX - 1)].fetch_add(1, Relaxed);
         self.attempts_sum.fetch_add(attempt.into(), Relaxed);
     }
 
@@ -158,15 +164,15 @@ impl PolicyMeters {
     }
 
     pub(super) fn read(&self, all: &mut Vec<Series>) {
-        let charged = |place: usize| {
-            let lanes = self.lanes.iter().map(|lane| get(&lane.charged[place]));
+        let charged = |slot: usize| {
+            let lanes = self.lanes.iter().map(|lane| get(&lane.charged[slot]));
             lanes.fold(0, u64::wrapping_add)
         };
         self.limits.read(&self.name, charged, all);
-        for (place, word) in OUTCOMES.iter().enumerate() {
+        for (index, label) in OUTCOMES.iter().enumerate() {
             let mut took = Value::Buckets { counts: vec![0; DURATION_BUCKETS], sum: 0 };
-            self.lanes.iter().for_each(|lane| took.add(&lane.took[place].read()));
-            self.push(all, &catalogue::TOOK, Some(word), took);
+            self.lanes.iter().for_each(|lane| took.add(&lane.took[index].read()));
+            self.push(all, &catalogue::TOOK, Some(label), took);
         }
         let number = |counter: &AtomicU64| Value::Number(get(counter));
         self.push(all, &catalogue::ERRORS, None, number(&self.errors));
@@ -183,7 +189,7 @@ impl PolicyMeters {
         }
     }
 
-    /// A gate that does not report its tries has no store to tell about.
+    /// Adds the series of the store, if the gate reports its tries.
     fn read_store(&self, all: &mut Vec<Series>) {
         if self.tries.iter().all(|tries| get(tries) == 0) {
             return;
@@ -192,11 +198,15 @@ impl PolicyMeters {
         for (result, tries) in RESULTS.iter().zip(&self.tries) {
             let tries = Value::Number(get(tries));
             match result {
-                Tried::Raced => self.push(all, &catalogue::CONDITIONAL, None, tries.clone()),
-                Tried::Throttled => self.push(all, &catalogue::THROTTLED, None, tries.clone()),
-                Tried::Answered | Tried::Failed => {}
+                AttemptResult::Raced => {
+                    self.push(all, &catalogue::CONDITIONAL, None, tries.clone());
+                }
+                AttemptResult::Throttled => {
+                    self.push(all, &catalogue::THROTTLED, None, tries.clone());
+                }
+                AttemptResult::Answered | AttemptResult::Failed => {}
             }
-            self.push(all, &catalogue::STORE_TRIES, Some(word_of(*result)), tries);
+            self.push(all, &catalogue::STORE_TRIES, Some(result_label(*result)), tries);
         }
         let attempts = Value::Buckets {
             counts: self.attempts.iter().map(get).collect(),
@@ -209,10 +219,10 @@ impl PolicyMeters {
         &self,
         all: &mut Vec<Series>,
         metric: &'static Metric,
-        word: Option<&str>,
+        label: Option<&str>,
         value: Value,
     ) {
-        let labels = [Arc::clone(&self.name)].into_iter().chain(word.map(Arc::from)).collect();
+        let labels = [Arc::clone(&self.name)].into_iter().chain(label.map(Arc::from)).collect();
         all.push(Series { metric, labels, value });
     }
 }

@@ -1,4 +1,4 @@
-//! What translations count. A process that translates nothing has none of these series.
+//! Counters of translations. A process that translates nothing has none of these series.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::snapshot::{JOB_BOUNDS_SECS, Series, Value};
 /// The counters of all translations of this process.
 #[derive(Debug, Default)]
 pub struct TranslationMeters {
-    /// How many jobs took at most each bound, and how many longer.
+    /// Buckets of the durations of jobs.
     took: [AtomicU64; JOB_BOUNDS_SECS.len() + 1],
     /// In microseconds.
     took_sum: AtomicU64,
@@ -29,18 +29,18 @@ pub struct TranslationMeters {
     parallel: AtomicU64,
 }
 
-/// How a call of the provider ended.
+/// The outcome of a call to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// With an answer, which may have faults.
+    /// A response, which may be faulty.
     Answered,
-    /// With 429.
+    /// Status 429.
     Refused,
-    /// Otherwise, or not at all.
+    /// Another error, or no response.
     Failed,
 }
 
-/// Something that goes on, such as a chunk that is at the provider, counted until this is dropped.
+/// Counts something in progress, such as a chunk at the provider, until it is dropped.
 #[derive(Debug)]
 pub struct Ongoing<'a>(&'a AtomicU64);
 
@@ -58,7 +58,7 @@ impl Drop for Ongoing<'_> {
 }
 
 impl TranslationMeters {
-    /// A document was translated in `took`; `with_errors` if a part of it was given up.
+    /// Counts a finished document; `with_errors` if a part of it was given up.
     pub fn ended(&self, took: Span, with_errors: bool) {
         let bucket = JOB_BOUNDS_SECS.partition_point(|bound| Span::from_secs(*bound) < took);
         self.took[bucket].fetch_add(1, Relaxed);
@@ -67,24 +67,24 @@ impl TranslationMeters {
         end.fetch_add(1, Relaxed);
     }
 
-    /// So many words of the source were translated.
+    /// Counts translated words of the source.
     pub fn translated(&self, words: u64) {
         self.words.fetch_add(words, Relaxed);
     }
 
-    /// A job was paused, until a time or until somebody acts.
+    /// Counts a pause, until a time or until an operator acts.
     pub fn paused(&self, needs_operator: bool) {
         let pauses = if needs_operator { &self.paused_for_operator } else { &self.paused_for_time };
         pauses.fetch_add(1, Relaxed);
     }
 
-    /// A job is worked on.
+    /// Counts a running job.
     #[must_use = "it counts until it is dropped"]
     pub fn running(&self) -> Ongoing<'_> {
         Ongoing::new(&self.running)
     }
 
-    /// A call of the provider ended.
+    /// Counts a call to the provider.
     pub fn called(&self, outcome: CallOutcome) {
         let calls = match outcome {
             CallOutcome::Answered => &self.answered,
@@ -94,23 +94,23 @@ impl TranslationMeters {
         calls.fetch_add(1, Relaxed);
     }
 
-    /// How many calls of the provider ended.
+    /// Returns the number of calls to the provider.
     #[must_use]
     pub fn calls(&self) -> u64 {
         [&self.answered, &self.refused, &self.failed].map(|count| count.load(Relaxed)).iter().sum()
     }
 
-    /// The provider answered 429.
+    /// Counts a response with status 429.
     pub fn violated(&self) {
         self.violations.fetch_add(1, Relaxed);
     }
 
-    /// An ask was denied, or could not be decided.
+    /// Counts an ask that was denied or could not be decided.
     pub fn denied(&self) {
         self.denials.fetch_add(1, Relaxed);
     }
 
-    /// A chunk goes to the provider.
+    /// Counts a chunk at the provider.
     #[must_use = "it counts until it is dropped"]
     pub fn at_provider(&self) -> Ongoing<'_> {
         Ongoing::new(&self.parallel)

@@ -1,4 +1,4 @@
-//! How the AWS sinks get to their service.
+//! Configuration of AWS clients.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use tollgate::{Error, ErrorKind};
 
-/// Region, address and credentials: what is not set comes from where AWS tools find it.
+/// Region, endpoint and credentials; the defaults are those of AWS tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct AwsOptions {
     /// The region, as in `eu-central-1`.
     pub region: Option<String>,
-    /// Another address than the region's own, as in `http://127.0.0.1:4566`.
+    /// An endpoint other than the region's, as in `http://127.0.0.1:4566`.
     pub endpoint: Option<String>,
-    /// Fixed credentials, for servers on this machine.
+    /// Static credentials, for local servers.
     pub keys: Option<Keys>,
 }
 
-/// An access key, which is never shown.
+/// An access key. Its `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// Its id.
@@ -38,8 +38,8 @@ impl fmt::Debug for Keys {
     }
 }
 
-impl Place {
-    /// The settings of a client of the service `what`.
+impl AwsOptions {
+    /// Loads the configuration of a client; errors name the service `what`.
     ///
     /// # Errors
     /// If no region is set anywhere.
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// A client for HTTPS and plain HTTP with one TLS stack, as everywhere else here.
+/// Returns the HTTP client of AWS SDKs, with rustls and ring.
 #[must_use]
 pub fn https() -> SharedHttpClient {
     Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()

@@ -1,7 +1,7 @@
 //! Metrics to CloudWatch by PutMetricData.
 //!
-//! A call carries up to 1,000 metrics, and durations travel as values with counts, so a broker with a handful of policies
-//! makes one call per interval. What a call could not deliver is kept and sent first next time, with its own time.
+//! A call carries up to 1,000 metrics, and durations are values with counts, so a broker with a handful of policies makes one
+//! call per interval. A failed call is kept and sent first next time, with its own timestamp.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 use aws_sdk_cloudwatch::Client;
 use aws_sdk_cloudwatch::error::DisplayErrorContext;
 use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit};
-use tollgate::{BoxFuture, Error, ErrorKind, Span, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, ErrorKind, Span, Timestamp};
 
-use super::aws::Place;
+use super::aws::AwsOptions;
 use super::datum::{self, Datum};
 use crate::sink::MeterSink;
 use crate::snapshot::Snapshot;
@@ -20,13 +21,13 @@ use crate::snapshot::Snapshot;
 /// The most metrics of one call.
 pub const METRICS_MAX: usize = 1_000;
 
-/// The most bytes of one call, of which the service takes a million, by an estimate to the safe side.
+/// The most bytes of one call, by a conservative estimate; the service accepts a million.
 pub const CALL_BYTES_MAX: usize = 800_000;
 
-/// The most calls that wait for the service to answer again; beyond it the oldest are given up.
+/// The most calls that are kept during an outage; the oldest are dropped beyond it.
 pub const PENDING_MAX: usize = 60;
 
-/// Below this interval metrics have a resolution of one second, so that alarms can be quick.
+/// Below this interval metrics have a resolution of one second, for fast alarms.
 const HIGH_RESOLUTION_BELOW: Span = Span::from_secs(60);
 
 /// Publishes to a namespace.
@@ -40,22 +41,22 @@ pub struct CloudWatch {
 }
 
 impl CloudWatch {
-    /// Publishes to `namespace` at `place`, every `interval`.
+    /// Publishes to `namespace` with `options`, every `interval`.
     ///
     /// # Errors
     /// If no region is set anywhere.
     pub async fn connect(
         namespace: impl Into<String>,
-        place: &Place,
+        options: &AwsOptions,
         interval: Span,
     ) -> Result<Self, Error> {
-        let client = Client::new(&place.config("cloudwatch").await?);
+        let client = Client::new(&options.config("cloudwatch").await?);
         let resolution = if interval < HIGH_RESOLUTION_BELOW { 1 } else { 60 };
         let namespace = namespace.into();
         Ok(Self { client, namespace, resolution, pending: Mutex::default() })
     }
 
-    /// Adds calls to those that wait, and says how many were given up for them.
+    /// Queues `calls`. Returns how many old ones were dropped.
     fn keep(&self, calls: Vec<Vec<MetricDatum>>) -> usize {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.extend(calls);
@@ -96,19 +97,19 @@ impl MeterSink for CloudWatch {
         _: &'a Snapshot,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let data = datum::of(delta);
-            let given_up = self.keep(calls(&data, delta.at, self.resolution));
+            let data = datum::from_snapshot(delta);
+            let dropped = self.keep(calls(&data, delta.at, self.resolution));
             self.send().await?;
-            if given_up == 0 {
+            if dropped == 0 {
                 return Ok(());
             }
-            let text = format!("cloudwatch: {given_up} calls were given up after an outage");
+            let text = format!("cloudwatch: {dropped} calls were dropped after an outage");
             Err(Error::new(ErrorKind::Unavailable, text))
         })
     }
 }
 
-/// `data` in calls that the service takes.
+/// Splits `data` into calls.
 fn calls(data: &[Datum], at: Timestamp, resolution: i32) -> Vec<Vec<MetricDatum>> {
     let mut calls: Vec<Vec<MetricDatum>> = Vec::new();
     let mut bytes = 0;
@@ -116,11 +117,11 @@ fn calls(data: &[Datum], at: Timestamp, resolution: i32) -> Vec<Vec<MetricDatum>
         let size = estimate(datum);
         match calls.last_mut() {
             Some(call) if call.len() < METRICS_MAX && bytes + size <= CALL_BYTES_MAX => {
-                call.push(wire(datum, at, resolution));
+                call.push(to_sdk(datum, at, resolution));
                 bytes += size;
             }
             _ => {
-                calls.push(vec![wire(datum, at, resolution)]);
+                calls.push(vec![to_sdk(datum, at, resolution)]);
                 bytes = size;
             }
         }
@@ -128,14 +129,14 @@ fn calls(data: &[Datum], at: Timestamp, resolution: i32) -> Vec<Vec<MetricDatum>
     calls
 }
 
-/// How many bytes a datum takes at most: names as they are, 64 for each value and its count, 256 for the rest.
+/// Estimates the bytes of a datum: its names, 64 per value with its count, 256 for the rest.
 fn estimate(datum: &Datum) -> usize {
     let names: usize =
         datum.dimensions.iter().map(|(name, value)| 64 + name.len() + 3 * value.len()).sum();
     256 + datum.name.len() + names + 64 * datum.values.len()
 }
 
-fn wire(datum: &Datum, at: Timestamp, resolution: i32) -> MetricDatum {
+fn to_sdk(datum: &Datum, at: Timestamp, resolution: i32) -> MetricDatum {
     let dimensions = datum
         .dimensions
         .iter()

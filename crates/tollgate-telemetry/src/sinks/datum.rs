@@ -1,4 +1,4 @@
-//! Counts in the shape of CloudWatch: a name, dimensions, a unit, and values with how often each occurred.
+//! Metrics as CloudWatch data: a name, dimensions, and values with their counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::buckets::scale;
 use crate::catalogue::{Kind, Metric, dimension};
 use crate::snapshot::{DURATION_BOUNDS_US, JOB_BOUNDS_SECS, Series, Snapshot, Value};
 
-/// The most values of one datum that CloudWatch takes.
+/// The most values of one datum.
 pub(super) const VALUES_MAX: usize = 150;
 
 /// One metric of one period.
@@ -15,14 +15,14 @@ pub(super) const VALUES_MAX: usize = 150;
 pub(super) struct Datum {
     pub(super) metric: &'static Metric,
     pub(super) name: &'static str,
-    /// Nothing for the roll-up.
+    /// Empty for the roll-up.
     pub(super) dimensions: Vec<(String, Arc<str>)>,
     /// At most [`VALUES_MAX`], each with its count.
     pub(super) values: Vec<(f64, f64)>,
 }
 
-/// What `delta` says, once by dimensions and once without. A counter that did not move is left out.
-pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
+/// Converts `delta`, with dimensions and as a roll-up without. Unchanged counters are omitted.
+pub(super) fn from_snapshot(delta: &Snapshot) -> Vec<Datum> {
     let mut all = Vec::new();
     for same in delta.series.chunk_by(|one, next| one.metric.name == next.metric.name) {
         let metric = same[0].metric;
@@ -33,8 +33,8 @@ pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
             .collect();
         let mut groups: BTreeMap<Vec<Arc<str>>, Vec<&Series>> = BTreeMap::new();
         for one in &series {
-            let of = |(label, _): &(&&str, _)| dimensions.contains(*label);
-            let values = metric.labels.iter().zip(&one.labels).filter(of);
+            let is_dimension = |(label, _): &(&&str, _)| dimensions.contains(*label);
+            let values = metric.labels.iter().zip(&one.labels).filter(is_dimension);
             groups
                 .entry(values.map(|(_, value)| Arc::clone(value)).collect())
                 .or_default()
@@ -46,10 +46,10 @@ pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
         }
         for (values, series) in groups {
             let names = dimensions.iter().map(|label| dimension(label));
-            // A label that does not apply is empty, which CloudWatch would refuse.
+            // CloudWatch refuses empty labels.
             let dimensions: Vec<_> =
                 names.zip(values).filter(|(_, value)| !value.is_empty()).collect();
-            for values in measured(metric, &series).chunks(VALUES_MAX) {
+            for values in combine(metric, &series).chunks(VALUES_MAX) {
                 let (dimensions, values) = (dimensions.clone(), values.to_vec());
                 all.push(Datum { metric, name, dimensions, values });
             }
@@ -58,8 +58,8 @@ pub(super) fn of(delta: &Snapshot) -> Vec<Datum> {
     all
 }
 
-/// The values of `series` taken together: the sum of counters, each of the gauges, the middle of buckets.
-fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
+/// Combines `series`: the sum of counters, each of the gauges, one value per bucket.
+fn combine(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
     let numbers = series.iter().filter_map(|series| match series.value {
         Value::Number(number) => Some(number),
         Value::Buckets { .. } => None,
@@ -76,19 +76,21 @@ fn measured(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
                 }
             }
             let Some(Value::Buckets { counts, sum }) = all else { return Vec::new() };
-            // Jobs end so seldom that one alone is the rule, and the sum is how long it took.
+            // One job per interval is the rule, and then the sum is its exact duration.
             if metric.kind == Kind::JobDuration && counts.iter().sum::<u64>() == 1 {
                 return vec![(sum as f64 / scale(metric.kind), 1.0)];
             }
             let values = counts.iter().enumerate().filter(|(_, count)| **count != 0);
-            values.map(|(bucket, count)| (value_of(metric.kind, bucket), *count as f64)).collect()
+            values
+                .map(|(bucket, count)| (bucket_value(metric.kind, bucket), *count as f64))
+                .collect()
         }
     }
 }
 
-/// The value that stands for a bucket: its upper bound, so that nothing looks faster than it was. What took longer than
-/// the last bound counts as twice that.
-fn value_of(kind: Kind, bucket: usize) -> f64 {
+/// Returns the value of a bucket: its upper bound, so that nothing looks faster than it was; twice the last bound for the
+/// bucket above it.
+fn bucket_value(kind: Kind, bucket: usize) -> f64 {
     let above = |bounds: &[u64]| {
         let last = bounds.last().copied().unwrap_or_default();
         bounds.get(bucket).copied().unwrap_or(2 * last) as f64

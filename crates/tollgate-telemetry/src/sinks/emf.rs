@@ -1,11 +1,12 @@
 //! Metrics as log lines in CloudWatch's embedded metric format, for functions on Lambda.
 //!
-//! A function is frozen after it returned, so a call in the background may never be made; a line on standard output is.
+//! A function is frozen after it returns, so a background call may never be made; a line on standard output is written.
 
 use std::io::Write;
 
 use serde_json::{Map, Value as Json, json};
-use tollgate::{BoxFuture, Error};
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
 
 use super::datum::{self, Datum};
 use super::writer::Writer;
@@ -20,7 +21,7 @@ pub struct Emf {
 }
 
 impl Emf {
-    /// Lines to `writer`, usually standard output, for metrics of `namespace`.
+    /// Writes metrics of `namespace` to `writer`, usually standard output.
     pub fn new(namespace: impl Into<String>, writer: impl Write + Send + 'static) -> Self {
         Self { namespace: namespace.into(), writer: Writer::new(writer) }
     }
@@ -41,7 +42,7 @@ impl MeterSink for Emf {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut lines = String::new();
-            for group in grouped(datum::of(delta)) {
+            for group in group(datum::from_snapshot(delta)) {
                 lines += &line(&self.namespace, delta.at.as_micros() / 1_000, &group).to_string();
                 lines.push('\n');
             }
@@ -50,8 +51,8 @@ impl MeterSink for Emf {
     }
 }
 
-/// Data with the same dimensions, each metric once, because a line has one value for each of its names.
-fn grouped(data: Vec<Datum>) -> Vec<Vec<Datum>> {
+/// Groups data by dimensions, each metric once per group, because a line has one value per name.
+fn group(data: Vec<Datum>) -> Vec<Vec<Datum>> {
     let mut groups: Vec<Vec<Datum>> = Vec::new();
     for datum in data {
         let fits = |group: &&mut Vec<Datum>| {
@@ -87,13 +88,13 @@ fn line(namespace: &str, at_ms: u64, group: &[Datum]) -> Json {
         members.insert(name.clone(), json!(&**value));
     }
     for datum in group {
-        members.insert(datum.name.to_owned(), value_of(datum));
+        members.insert(datum.name.to_owned(), values_of(datum));
     }
     Json::Object(members)
 }
 
-/// One number, or values with their counts.
-fn value_of(datum: &Datum) -> Json {
+/// Returns one number, or values with their counts.
+fn values_of(datum: &Datum) -> Json {
     match datum.values.as_slice() {
         [(value, 1.0)] => json!(value),
         values => {

@@ -1,24 +1,26 @@
-//! The file of incidents: one JSON object a line, with a bound on its size, for `tollgate audit incidents`.
+//! The incident file: JSON lines of bounded size, for `tollgate audit incidents`.
 //!
-//! When the file would grow beyond its bound it becomes the old one, which is replaced. A line that a crash cut short is
-//! skipped by the reader, and ended before the next one is written.
+//! A file that would exceed its bound replaces the old file. The reader skips a line that a crash truncated, and the writer
+//! terminates it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use tollgate::gate::BoxFuture;
 use tollgate::incident::{Recorded, StoreIncident};
-use tollgate::{BoxFuture, Error, ErrorKind, Event};
+use tollgate::observe::Event;
+use tollgate::{Error, ErrorKind};
 
 use super::writer::Writer;
-use crate::record::{Record, What};
+use crate::record::{Record, RecordKind};
 use crate::sink::RecordSink;
 
-/// How large the file gets before it becomes the old one, unless set otherwise.
+/// The default bound on the size of the file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the name of the old file ends with.
-const OLD: &str = ".old";
+/// The suffix of the old file.
+const OLD_SUFFIX: &str = ".old";
 
 /// Appends incidents to a file.
 #[derive(Debug)]
@@ -27,14 +29,14 @@ pub struct IncidentFile {
 }
 
 impl IncidentFile {
-    /// Appends to the file at `path` and keeps it within `bytes_max`. The file is made with the first incident.
+    /// Appends to the file at `path`, up to `bytes_max`. The first incident creates the file.
     #[must_use]
     pub fn new(path: &Path, bytes_max: u64) -> Self {
-        Self { writer: Writer::new(Rotating { path: path.to_owned(), open: None, bytes_max }) }
+        Self { writer: Writer::new(RotatingFile { path: path.to_owned(), open: None, bytes_max }) }
     }
 }
 
-/// The file at `path`, ready for the next line, and its size.
+/// Opens the file at `path` for the next line. Returns its size, too.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
     let mut bytes = file.metadata()?.len();
@@ -50,22 +52,22 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// The old file of the file at `path`.
-fn old_of(path: &Path) -> PathBuf {
+/// Returns the path of the old file.
+fn old_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(OLD);
+    name.push(OLD_SUFFIX);
     name.into()
 }
 
-struct Rotating {
+struct RotatingFile {
     path: PathBuf,
     /// The file and its size.
     open: Option<(File, u64)>,
     bytes_max: u64,
 }
 
-impl Rotating {
-    /// The file that has room for `more` bytes, and its size.
+impl RotatingFile {
+    /// Returns a file with room for `more` bytes, and its size.
     fn room_for(&mut self, more: u64) -> io::Result<(File, u64)> {
         let (file, bytes) = match self.open.take() {
             Some(open) => open,
@@ -74,23 +76,23 @@ impl Rotating {
         if bytes == 0 || bytes + more <= self.bytes_max {
             return Ok((file, bytes));
         }
-        fs::rename(&self.path, old_of(&self.path))?;
+        fs::rename(&self.path, old_path(&self.path))?;
         open(&self.path)
     }
 }
 
-impl Write for Rotating {
+impl Write for RotatingFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let size = lines.len() as u64;
         let (mut file, bytes) = self.room_for(size)?;
-        // A line that was written in part is ended when the file is opened again.
+        // A partial line is terminated when the file is opened again.
         file.write_all(lines)?;
         self.open = Some((file, bytes + size));
         Ok(lines.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Incidents are few, and the next thing to fail may be the machine.
+        // Incidents are few, and the machine may fail next.
         self.open.as_ref().map_or(Ok(()), |(file, _)| file.sync_data())
     }
 }
@@ -118,26 +120,28 @@ impl RecordSink for IncidentFile {
     }
 }
 
-/// What the file keeps of `record`.
+/// Returns the entry for `record`, if it is an incident.
 fn recorded(record: &Record) -> Option<Recorded> {
-    match &record.what {
-        What::Violated(incident) => Some(Recorded::Violated(incident.clone())),
-        What::Misconfigured { error } => Some(Recorded::Store(StoreIncident::Misconfigured {
-            id: record.correlation_id.clone(),
-            at: record.at,
-            error: error.clone(),
-        })),
+    match &record.kind {
+        RecordKind::Violated(incident) => Some(Recorded::Violated(incident.clone())),
+        RecordKind::Misconfigured { error } => {
+            Some(Recorded::Store(StoreIncident::Misconfigured {
+                id: record.correlation_id.clone(),
+                at: record.at,
+                error: error.clone(),
+            }))
+        }
         _ => None,
     }
 }
 
-/// The incidents in the file at `path` and the one before it, oldest first, and how many lines were damaged.
+/// Reads the incidents in the file at `path` and its old file, oldest first. Returns the number of damaged lines, too.
 ///
 /// # Errors
-/// If a file is there but cannot be read. That neither is there means that there was no incident.
+/// If a file exists but cannot be read. Without a file there was no incident.
 pub fn read(path: &Path) -> io::Result<(Vec<Recorded>, usize)> {
     let (mut incidents, mut damaged) = (Vec::new(), 0);
-    for path in [old_of(path), path.to_owned()] {
+    for path in [old_path(path), path.to_owned()] {
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,

@@ -1,28 +1,29 @@
-//! Structured logs: one JSON object a line.
+//! Structured logs as JSON lines.
 //!
-//! Everything that happens to one permit has the same `correlation_id`. A refusal is a warning and says who, how much is
-//! used, since when, and from when it would go through.
+//! All events of one permit share a `correlation_id`. A denial is a warning with the subject, its use and the wait.
 
 use std::io::Write;
 
 use serde_json::{Map, Value as Json, json};
-use tollgate::{BoxFuture, Error, Event};
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
+use tollgate::observe::Event;
 
 use super::writer::Writer;
-use crate::record::{Record, Severity, What};
+use crate::record::{Record, RecordKind, Severity};
 use crate::sink::RecordSink;
 
-/// Lines of JSON.
+/// Writes JSON lines.
 #[derive(Debug)]
 pub struct Log {
-    least: Severity,
+    min_severity: Severity,
     writer: Writer,
 }
 
 impl Log {
-    /// Lines to `writer` about what matters at least as much as `least`.
-    pub fn new(least: Severity, writer: impl Write + Send + 'static) -> Self {
-        Self { least, writer: Writer::new(writer) }
+    /// Writes events of at least `min_severity` to `writer`.
+    pub fn new(min_severity: Severity, writer: impl Write + Send + 'static) -> Self {
+        Self { min_severity, writer: Writer::new(writer) }
     }
 }
 
@@ -32,7 +33,7 @@ impl RecordSink for Log {
     }
 
     fn wants(&self, event: &Event<'_>) -> bool {
-        Severity::of(event).is_some_and(|severity| self.least <= severity)
+        Severity::of_event(event).is_some_and(|severity| self.min_severity <= severity)
     }
 
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {
@@ -52,20 +53,20 @@ fn line(record: &Record) -> Json {
         }
     };
     put("at", json!(record.at.to_string()));
-    put("level", json!(record.severity().word()));
-    put("event", json!(record.what.word()));
+    put("level", json!(record.severity.level()));
+    put("event", json!(record.kind.name()));
     put("correlation_id", json!(record.correlation_id));
     put("ask_id", json!(record.ask_id));
     put("policy", json!(record.policy));
     put("subject", json!(record.subject));
     put("took_us", json!(record.took.map(tollgate::Span::as_micros)));
-    match &record.what {
-        What::Admitted { costs, degraded, shadow_denied } => {
+    match &record.kind {
+        RecordKind::Admitted { costs, degraded, shadow_denied } => {
             put("costs", json!(costs));
             put("degraded", json!(degraded));
             put("shadow_denied", json!(shadow_denied));
         }
-        What::Denied { limit, reset_at, standing, recent, degraded } => {
+        RecordKind::Denied { limit, reset_at, standing, recent, degraded } => {
             put("limit", json!(limit));
             if let Some(standing) = standing {
                 put("used", json!(standing.used));
@@ -77,17 +78,19 @@ fn line(record: &Record) -> Json {
             put("recent", json!(recent));
             put("degraded", json!(degraded));
         }
-        What::Closed { limit, until } => {
+        RecordKind::Closed { limit, until } => {
             put("limit", json!(limit));
             put("until", json!(until.to_string()));
         }
-        What::Failed { error } | What::DegradedBegan { error } | What::Misconfigured { error } => {
+        RecordKind::Failed { error }
+        | RecordKind::DegradedBegan { error }
+        | RecordKind::Misconfigured { error } => {
             put("error", json!(error));
         }
-        What::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
-        What::Mended { ahead } => put("ahead", json!(ahead.for_people())),
-        What::Violated(incident) => put("incident", json!(incident)),
-        What::Done { .. } => {}
+        RecordKind::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
+        RecordKind::Mended { ahead } => put("ahead", json!(ahead.for_people())),
+        RecordKind::Violated(incident) => put("incident", json!(incident)),
+        RecordKind::Done { .. } => {}
     }
     Json::Object(members)
 }

@@ -1,4 +1,4 @@
-//! Where telemetry goes. Each sink has a feature of its own, so that a build has only what it uses.
+//! The sinks, each behind its own feature.
 
 #[cfg(any(feature = "cloudwatch", feature = "sns"))]
 pub mod aws;

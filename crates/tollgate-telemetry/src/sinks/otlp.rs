@@ -1,55 +1,57 @@
 //! Metrics and traces to an OpenTelemetry collector, as OTLP over HTTP in JSON.
 //!
-//! The format is a few fixed shapes and the counts are there already, so the sink writes them itself: OpenTelemetry's SDK would
-//! count a second time on the path of each decision, and bring an HTTP client of its own.
+//! Written by hand: the format is a few fixed shapes, and OpenTelemetry's SDK would count a second time on the path of each
+//! decision, and bring its own HTTP client.
 
 mod shapes;
 
-use aws_smithy_http_client::Connector;
-use aws_smithy_http_client::tls::Provider;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_runtime_api::client::http::HttpConnector as _;
-use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_types::body::SdkBody;
+use hyper::Request;
 use serde_json::Value as Json;
-use tollgate::{BoxFuture, Error, ErrorKind, Event, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::observe::Event;
+use tollgate::{Error, ErrorKind, Timestamp};
+use tollgate_transport::http::{HttpClient, root_cause};
+use tollgate_transport::tls::ClientTls;
 
 use crate::record::Record;
 use crate::sink::{MeterSink, RecordSink};
 use crate::snapshot::Snapshot;
 
-/// A way to a collector.
+/// The largest response of a collector, in bytes; its contents are ignored.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+/// An endpoint of a collector.
 #[derive(Debug)]
 struct Collector {
-    connector: Connector,
+    http: HttpClient,
     url: String,
 }
 
 impl Collector {
     fn new(endpoint: &str, path: &str) -> Self {
-        let tls = Provider::Rustls(CryptoMode::Ring);
-        let connector = Connector::builder().tls_provider(tls).build();
-        Self { connector, url: format!("{}{path}", endpoint.trim_end_matches('/')) }
+        let tls = endpoint.starts_with("https:").then(ClientTls::native);
+        let http = HttpClient::new(tls.as_ref(), None, RESPONSE_BYTES_MAX);
+        Self { http, url: format!("{}{path}", endpoint.trim_end_matches('/')) }
     }
 
     async fn post(&self, body: &Json) -> Result<(), Error> {
         let failed = |text: String| {
             Error::new(ErrorKind::Unavailable, format!("otlp: {}: {text}", self.url))
         };
-        let mut request = HttpRequest::new(SdkBody::from(body.to_string()));
-        request.set_method("POST").map_err(|error| failed(error.to_string()))?;
-        request.set_uri(self.url.as_str()).map_err(|error| failed(error.to_string()))?;
-        request.headers_mut().insert("content-type", "application/json");
-        let response = self.connector.call(request).await;
-        let response = response.map_err(|error| failed(format!("{error:?}")))?;
+        let request = Request::post(&self.url)
+            .header("content-type", "application/json")
+            .body(body.to_string().into());
+        let request = request.map_err(|error| failed(error.to_string()))?;
+        let response = self.http.send(request).await;
+        let response = response.map_err(|error| failed(root_cause(&error).to_string()))?;
         match response.status().as_u16() {
             200..=299 => Ok(()),
-            status => Err(failed(format!("the collector answered with status {status}"))),
+            status => Err(failed(format!("the collector responded with status {status}"))),
         }
     }
 }
 
-/// Sends the counts. They are sums since the start, so a collector that missed some reads them from the next.
+/// Sends metrics. They are cumulative, so a collector that missed a report catches up with the next.
 #[derive(Debug)]
 pub struct OtlpMetrics {
     collector: Collector,
@@ -57,7 +59,7 @@ pub struct OtlpMetrics {
 }
 
 impl OtlpMetrics {
-    /// Sends to the collector at `endpoint`, as in `http://127.0.0.1:4318`, what was counted since `started`.
+    /// Sends the metrics since `started` to the collector at `endpoint`, as in `http://127.0.0.1:4318`.
     #[must_use]
     pub fn new(endpoint: &str, started: Timestamp) -> Self {
         Self { collector: Collector::new(endpoint, "/v1/metrics"), started }
@@ -85,7 +87,7 @@ pub struct OtlpTraces {
 }
 
 impl OtlpTraces {
-    /// Sends to the collector at `endpoint`, as in `http://127.0.0.1:4318`.
+    /// Sends spans to the collector at `endpoint`, as in `http://127.0.0.1:4318`.
     #[must_use]
     pub fn new(endpoint: &str) -> Self {
         Self { collector: Collector::new(endpoint, "/v1/traces") }

@@ -1,4 +1,4 @@
-//! The page that Prometheus reads: OpenMetrics text, made when somebody asks for it.
+//! The page for Prometheus, in OpenMetrics text.
 
 use std::fmt::Error as FormatError;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::snapshot::{Series, Value};
 /// The media type of the page.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A page of everything that `meters` counted.
+/// Returns the page of `meters`.
 #[must_use]
 pub fn page(meters: &Arc<Meters>) -> String {
     let mut registry = Registry::default();
@@ -26,7 +26,7 @@ pub fn page(meters: &Arc<Meters>) -> String {
     let mut text = String::new();
     match encode(&mut text, &registry) {
         Ok(()) => text,
-        // Writing to a string does not fail; half a page would be taken for a whole one.
+        // Writing to a string cannot fail; a partial page would be taken for a complete one.
         Err(FormatError) => String::new(),
     }
 }
@@ -36,7 +36,7 @@ struct Page(Arc<Meters>);
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), FormatError> {
-        // The page has no times: whoever reads it knows when that was.
+        // The page has no timestamps.
         let snapshot = self.0.snapshot(Timestamp::EPOCH);
         for metric in METRICS {
             let kind = match metric.kind {

@@ -1,18 +1,20 @@
-//! Incidents and degradation to an SNS topic: what people are woken for.
+//! Incidents and outages to an SNS topic, to alert people.
 //!
-//! An alarm of CloudWatch carries numbers only. What a post-mortem wants, where every limit stood and what was acquired
-//! last, goes into this message.
+//! An alarm of CloudWatch carries only numbers. These messages carry what a post-mortem needs: the standing on every limit
+//! and the last acquisitions.
 
 use aws_sdk_sns::Client;
 use aws_sdk_sns::error::DisplayErrorContext;
 use serde_json::json;
-use tollgate::{BoxFuture, Error, ErrorKind, Event};
+use tollgate::gate::BoxFuture;
+use tollgate::observe::Event;
+use tollgate::{Error, ErrorKind};
 
-use super::aws::Place;
-use crate::record::{Record, What};
+use super::aws::AwsOptions;
+use crate::record::{Record, RecordKind};
 use crate::sink::RecordSink;
 
-/// The longest subject that SNS takes, in characters.
+/// The longest subject that SNS accepts, in characters.
 pub const SUBJECT_MAX: usize = 100;
 
 /// Publishes to a topic.
@@ -23,12 +25,12 @@ pub struct Sns {
 }
 
 impl Sns {
-    /// Publishes to the topic with the ARN `topic` at `place`.
+    /// Publishes to the topic with the ARN `topic` with `options`.
     ///
     /// # Errors
     /// If no region is set anywhere.
-    pub async fn connect(topic: impl Into<String>, place: &Place) -> Result<Self, Error> {
-        let client = Client::new(&place.config("sns").await?);
+    pub async fn connect(topic: impl Into<String>, options: &AwsOptions) -> Result<Self, Error> {
+        let client = Client::new(&options.config("sns").await?);
         Ok(Self { client, topic: topic.into() })
     }
 }
@@ -55,7 +57,7 @@ impl RecordSink for Sns {
             for record in records {
                 let Some((subject, message)) = message(record) else { continue };
                 let call = self.client.publish().topic_arn(&self.topic);
-                // One that fails does not keep the others back.
+                // A failure does not stop the others.
                 if let Err(error) = call.subject(subject).message(message).send().await {
                     failed = Some(format!("sns: {}", DisplayErrorContext(&error)));
                 }
@@ -68,33 +70,33 @@ impl RecordSink for Sns {
     }
 }
 
-/// Subject and body of the message about `record`.
+/// Returns the subject and the body of the message about `record`.
 fn message(record: &Record) -> Option<(String, String)> {
     let id = &record.correlation_id;
-    let (subject, body) = match &record.what {
-        What::Violated(incident) => (
+    let (subject, body) = match &record.kind {
+        RecordKind::Violated(incident) => (
             format!(
                 "tollgate incident: {} refused by the provider ({})",
                 incident.policy, incident.limit
             ),
             serde_json::to_value(incident).ok()?,
         ),
-        What::Mended { ahead } => (
+        RecordKind::Mended { ahead } => (
             "tollgate: an entry from the future was rewritten as used up".to_owned(),
             json!({
                 "id": id, "at": record.at.to_string(), "event": "mended", "policy": record.policy,
                 "subject": record.subject, "ahead": ahead.for_people(),
             }),
         ),
-        What::DegradedBegan { error } => (
+        RecordKind::DegradedBegan { error } => (
             "tollgate: decisions are made without the store".to_owned(),
             json!({ "id": id, "at": record.at.to_string(), "event": "degraded_began", "error": error }),
         ),
-        What::Misconfigured { error } => (
+        RecordKind::Misconfigured { error } => (
             "tollgate incident: the store does not serve this broker".to_owned(),
             json!({ "id": id, "at": record.at.to_string(), "event": "misconfigured", "error": error }),
         ),
-        What::DegradedEnded { lasted } => (
+        RecordKind::DegradedEnded { lasted } => (
             "tollgate: the store answers again".to_owned(),
             json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.for_people() }),
         ),

@@ -1,6 +1,6 @@
-//! Bytes to a writer that may block, without blocking the runtime.
+//! Asynchronous writes to a blocking writer, on a thread of its own.
 //!
-//! The writer lives on a thread of its own. A pipe that nobody reads holds up that thread, which nobody waits for when the process ends.
+//! A pipe without a reader blocks only that thread, which the process does not wait for at exit.
 
 use std::io::{self, Write};
 use std::sync::mpsc;
@@ -11,20 +11,20 @@ use tollgate::{Error, ErrorKind};
 
 type Job = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
-/// A way to a writer on its own thread.
+/// A writer on its own thread.
 pub(super) struct Writer {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Writer {
-    /// Hands `writer` to a thread.
+    /// Starts the thread of `writer`.
     pub(super) fn new(mut writer: impl Write + Send + 'static) -> Self {
         let (jobs, work) = mpsc::channel::<Job>();
-        // Where no thread can be had, the channel is closed and every write says so.
+        // Without a thread the channel is closed, and every write fails.
         drop(thread::Builder::new().name("tollgate-writer".to_owned()).spawn(move || {
             for (bytes, done) in work {
                 let result = writer.write_all(&bytes).and_then(|()| writer.flush());
-                // Whoever gave up waiting does not want to know.
+                // The receiver may have timed out.
                 drop(done.send(result));
             }
         }));

@@ -1,13 +1,14 @@
-//! The tasks behind the queues, and how they end.
+//! The tasks of the sinks, and their shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tollgate::{BoxFuture, Clock, Error, Span, Timestamp};
+use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Error, Span, Timestamp};
 
-use crate::meters::SinkTally;
+use crate::meters::SinkCounters;
 use crate::record::Record;
 use crate::sink::{MeterSink, RecordSink};
 use crate::snapshot::Snapshot;
@@ -15,16 +16,16 @@ use crate::snapshot::Snapshot;
 /// The most records in one write.
 pub const BATCH_MAX: usize = 128;
 
-/// The longest that one write of a sink may take; then it is given up and counted as failed.
+/// The timeout of a write; it is counted as failed then.
 pub const WRITE_MAX: Span = Span::from_secs(30);
 
-/// The tasks of all sinks. Dropping it ends them where they are.
+/// The tasks of all sinks. Dropping it aborts them.
 #[derive(Debug)]
 pub struct Tasks {
     closing: watch::Sender<bool>,
     clock: Arc<dyn Clock>,
     running: Vec<JoinHandle<()>>,
-    /// One for each task, which drops what it is sent when it has written what it had.
+    /// One per task, which drops the received sender once its queue is written.
     flushes: Vec<mpsc::Sender<oneshot::Sender<()>>>,
 }
 
@@ -33,9 +34,9 @@ impl Tasks {
         Self { closing, clock, running: Vec::new(), flushes: Vec::new() }
     }
 
-    /// Waits until every sink has written what was counted and queued by now, for at most `within`. Says whether all of them
-    /// did. A process that is frozen between its calls, as on AWS Lambda, calls this before it answers.
-    pub async fn flush(&self, within: Span) -> bool {
+    /// Waits until every sink has written its queue and the current metrics. Returns false on `timeout`. A process that is
+    /// frozen between calls, as on AWS Lambda, calls this before it responds.
+    pub async fn flush(&self, timeout: Span) -> bool {
         let all = async {
             let mut asked = Vec::new();
             for task in &self.flushes {
@@ -49,20 +50,20 @@ impl Tasks {
                 drop(written.await);
             }
         };
-        tollgate::within(&*self.clock, within, all).await.is_some()
+        tollgate::internal::timeout(&*self.clock, timeout, all).await.is_some()
     }
 
-    /// What a new task is asked to write through.
-    fn flushed(&mut self) -> mpsc::Receiver<oneshot::Sender<()>> {
+    /// Returns the receiver of flush requests for a new task.
+    fn flush_requests(&mut self) -> mpsc::Receiver<oneshot::Sender<()>> {
         let (flush, flushed) = mpsc::channel(1);
         self.flushes.push(flush);
         flushed
     }
 
-    /// Lets every sink write what it has, for at most `within`. Says whether all of them finished.
-    pub async fn drain(mut self, within: Span) -> bool {
+    /// Shuts down after every sink has written its queue. Returns false on `timeout`.
+    pub async fn drain(mut self, timeout: Span) -> bool {
         self.closing.send_replace(true);
-        let deadline = self.clock.sleep_until(self.clock.now() + within);
+        let deadline = self.clock.sleep_until(self.clock.now() + timeout);
         let all = async {
             for task in &mut self.running {
                 // A task that panicked has nothing left to write.
@@ -80,15 +81,15 @@ impl Tasks {
         &mut self,
         sink: Arc<dyn RecordSink>,
         mut queue: mpsc::Receiver<Record>,
-        tally: Arc<SinkTally>,
+        counters: Arc<SinkCounters>,
     ) {
         let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
-        let mut flushed = self.flushed();
+        let mut flushed = self.flush_requests();
         self.running.push(tokio::spawn(async move {
             let mut batch = Vec::new();
             loop {
                 let taken = tokio::select! {
-                    // A flush is answered only when the queue is empty.
+                    // A flush completes only when the queue is empty.
                     biased;
                     () = closed(&mut closing), if !queue.is_closed() => {
                         queue.close();
@@ -103,7 +104,7 @@ impl Tasks {
                 if taken == 0 {
                     return;
                 }
-                attempt(&*clock, &tally, sink.write(&batch)).await;
+                attempt(&*clock, &counters, sink.write(&batch)).await;
                 batch.clear();
             }
         }));
@@ -114,10 +115,10 @@ impl Tasks {
         sink: Arc<dyn MeterSink>,
         interval: Span,
         read: impl Fn(Timestamp) -> Snapshot + Send + 'static,
-        tally: Arc<SinkTally>,
+        counters: Arc<SinkCounters>,
     ) {
         let (clock, mut closing) = (Arc::clone(&self.clock), self.closing.subscribe());
-        let mut flushed = self.flushed();
+        let mut flushed = self.flush_requests();
         self.running.push(tokio::spawn(async move {
             let mut published = Snapshot::default();
             loop {
@@ -132,7 +133,7 @@ impl Tasks {
                 };
                 let total = read(clock.now());
                 let delta = total.since(&published);
-                attempt(&*clock, &tally, sink.publish(&delta, &total)).await;
+                attempt(&*clock, &counters, sink.publish(&delta, &total)).await;
                 published = total;
                 drop(asked);
                 if is_last {
@@ -150,27 +151,30 @@ impl Drop for Tasks {
 }
 
 async fn closed(closing: &mut watch::Receiver<bool>) {
-    // A sender that is gone means the same.
+    // A dropped sender means the same.
     drop(closing.wait_for(|is_closing| *is_closing).await);
 }
 
-/// Waits for `write`, at most [`WRITE_MAX`], and counts it if it failed. The log gets a line when writes begin to fail and one
-/// when they succeed again.
-async fn attempt(clock: &dyn Clock, tally: &SinkTally, write: BoxFuture<'_, Result<(), Error>>) {
-    let result = match tollgate::within(clock, WRITE_MAX, write).await {
+/// Runs `write` with a timeout and counts failures. Logs when writes begin to fail, and when they succeed again.
+async fn attempt(
+    clock: &dyn Clock,
+    counters: &SinkCounters,
+    write: BoxFuture<'_, Result<(), Error>>,
+) {
+    let result = match tollgate::internal::timeout(clock, WRITE_MAX, write).await {
         Some(result) => result.map_err(|error| error.to_string()),
-        None => Err(format!("no answer within {WRITE_MAX}")),
+        None => Err(format!("no response within {WRITE_MAX}")),
     };
-    let was_failing = tally.is_failing.swap(result.is_err(), Relaxed);
+    let was_failing = counters.is_failing.swap(result.is_err(), Relaxed);
     match result {
         Err(error) => {
-            tally.failures.fetch_add(1, Relaxed);
+            counters.failures.fetch_add(1, Relaxed);
             if !was_failing {
-                tracing::warn!(sink = tally.name(), %error, "telemetry is not written");
+                tracing::warn!(sink = counters.name(), %error, "telemetry is not written");
             }
         }
         Ok(()) if was_failing => {
-            tracing::warn!(sink = tally.name(), "telemetry is written again");
+            tracing::warn!(sink = counters.name(), "telemetry is written again");
         }
         Ok(()) => {}
     }

@@ -10,23 +10,27 @@ use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::incident::{Incident, Recorder, Violation, report_violation};
-use tollgate::{
-    Ask, Error, ErrorKind, Event, ManualClock, Observer as _, Span, SystemClock, Timestamp,
-};
-use tollgate_telemetry::sinks::aws::{Keys, Place};
+use tollgate::observe::{Event, Observer as _};
+use tollgate::{Ask, Error, ErrorKind, Span, Timestamp};
+use tollgate_telemetry::sinks::aws::{AwsOptions, Keys};
 use tollgate_telemetry::sinks::cloudwatch::CloudWatch;
 use tollgate_telemetry::sinks::sns::{SUBJECT_MAX, Sns};
 use tollgate_telemetry::{Telemetry, Value};
-use tollgate_testing::servers::Ministack;
+use tollgate_testkit::servers::Ministack;
 
 use crate::{a_busy_minute, admitted, gate, gemini};
 
 const REGION: &str = "eu-central-1";
 
-fn place(endpoint: &str) -> Place {
+fn options(endpoint: &str) -> AwsOptions {
     let keys = Keys { id: "test".to_owned(), secret: "test".to_owned() };
-    Place { region: Some(REGION.to_owned()), endpoint: Some(endpoint.to_owned()), keys: Some(keys) }
+    AwsOptions {
+        region: Some(REGION.to_owned()),
+        endpoint: Some(endpoint.to_owned()),
+        keys: Some(keys),
+    }
 }
 
 async fn config(endpoint: &str) -> SdkConfig {
@@ -86,7 +90,7 @@ async fn r000_13_cloudwatch_gets_values_counts_dimensions_units_and_a_roll_up() 
     let server = Ministack::start().unwrap();
     let endpoint = server.endpoint();
     let interval = Span::from_secs(10);
-    let sink = CloudWatch::connect("RateLimiter", &place(&endpoint), interval).await.unwrap();
+    let sink = CloudWatch::connect("RateLimiter", &options(&endpoint), interval).await.unwrap();
     // The service takes metrics of the last two weeks only, so this clock begins now.
     let clock = ManualClock::at(tollgate::Clock::now(&SystemClock));
     let builder = Telemetry::builder(Arc::new(clock.clone()));
@@ -126,7 +130,7 @@ async fn what_cloudwatch_missed_is_sent_later_once() {
     let mut server = Ministack::start().unwrap();
     let endpoint = server.endpoint();
     let interval = Span::from_secs(10);
-    let sink = CloudWatch::connect("RateLimiter", &place(&endpoint), interval).await.unwrap();
+    let sink = CloudWatch::connect("RateLimiter", &options(&endpoint), interval).await.unwrap();
     let clock = ManualClock::at(tollgate::Clock::now(&SystemClock));
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(sink, interval).start();
@@ -186,7 +190,7 @@ async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
     let (clock, recorder) = (ManualClock::new(), Arc::new(Recorder::new()));
     let (telemetry, tasks) = Telemetry::builder(Arc::new(clock.clone()))
         .recorder(Arc::clone(&recorder))
-        .records(Sns::connect(topic, &place(&endpoint)).await.unwrap())
+        .records(Sns::connect(topic, &options(&endpoint)).await.unwrap())
         .start();
     let (gate, policy) = (gate(&clock, Arc::clone(&telemetry) as _), gemini());
     let ask = Ask::new(&policy, "project-7").cost("tokens", 3_750);

@@ -8,10 +8,11 @@ use axum::http::Uri;
 use serde_json::Value as Json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tollgate::{ManualClock, Span, Timestamp};
+use tollgate::clock::ManualClock;
+use tollgate::{Span, Timestamp};
 use tollgate_telemetry::Telemetry;
 use tollgate_telemetry::sinks::otlp::{OtlpMetrics, OtlpTraces};
-use tollgate_testing::servers::Port;
+use tollgate_testkit::servers::Port;
 
 use crate::{a_busy_minute, gate};
 

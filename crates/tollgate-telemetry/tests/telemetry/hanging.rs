@@ -4,9 +4,11 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use tollgate::clock::ManualClock;
+use tollgate::gate::BoxFuture;
+use tollgate::observe::Event;
 use tollgate::{
-    Ask, BoxFuture, Clock as _, Error, ErrorKind, Event, Gate as _, Limit, ManualClock, Policy,
-    Span, Timestamp, TokenBucket,
+    Ask, Clock as _, Error, ErrorKind, GateExt as _, Limit, Policy, Span, Timestamp, TokenBucket,
 };
 use tollgate_telemetry::{
     MeterSink, QUEUE_MAX, Record, RecordSink, Snapshot, Telemetry, Value, WRITE_MAX,

@@ -3,11 +3,13 @@
 use std::fs;
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::incident::{
     ACQUISITIONS_MAX, Incident, RETRY_AFTER_MAX, Recorded, Recorder, StoreIncident, Violation,
     report_violation,
 };
-use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Event, Gate, ManualClock, Span, Timestamp};
+use tollgate::observe::Event;
+use tollgate::{Ask, Costs, Decision, Error, ErrorKind, GateExt, Span, Timestamp};
 use tollgate_telemetry::sinks::file::{self, FILE_BYTES_MAX, IncidentFile};
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry, Value};
@@ -135,7 +137,7 @@ fn id_of(recorded: &Recorded) -> &str {
 }
 
 async fn write(path: &std::path::Path, bytes_max: u64, ids: std::ops::Range<usize>) {
-    use tollgate::Observer as _;
+    use tollgate::observe::Observer as _;
     let builder = Telemetry::builder(Arc::new(ManualClock::at(START)));
     let (telemetry, tasks) = builder.records(IncidentFile::new(path, bytes_max)).start();
     for id in ids {
@@ -177,7 +179,7 @@ async fn a_damaged_line_is_left_out() {
 /// A store that does not serve the broker is kept among the refusals of providers, under the id that the log has.
 #[tokio::test]
 async fn a_misconfigured_store_is_kept() {
-    use tollgate::Observer as _;
+    use tollgate::observe::Observer as _;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("incidents.jsonl");
     let kept = Kept::default();

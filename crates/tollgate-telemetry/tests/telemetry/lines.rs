@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tollgate::clock::ManualClock;
 use tollgate::incident::Recorder;
-use tollgate::{Ask, Costs, Gate as _, ManualClock, Span, Timestamp};
+use tollgate::{Ask, Costs, GateExt as _, Span, Timestamp};
 use tollgate_telemetry::sinks::emf::Emf;
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry};

@@ -13,9 +13,11 @@ mod page;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use tollgate::clock::ManualClock;
+use tollgate::observe::{AttemptResult, Event, Observed, Observer};
 use tollgate::{
-    Ask, Atomic, Decision, Error, ErrorKind, Event, Gate, Limit, ManualClock, Memory, Observed,
-    Observer, Permit, Policy, RollingWindow, Span, Tried,
+    Ask, Decision, Error, ErrorKind, Gate, GateExt, Limit, Memory, Permit, Policy, RollingWindow,
+    Span,
 };
 
 /// The limits of R000: requests and tokens in any minute.
@@ -32,10 +34,10 @@ pub(crate) fn gemini() -> Policy {
 }
 
 /// A gate in memory on `clock` that tells `observer` what happens.
-pub(crate) fn gate(clock: &ManualClock, observer: Arc<dyn Observer>) -> Observed<Atomic<Memory>> {
+pub(crate) fn gate(clock: &ManualClock, observer: Arc<dyn Observer>) -> Observed<Memory> {
     let clock = Arc::new(clock.clone());
     let memory = Memory::with(Arc::clone(&clock) as _, 16_384);
-    Observed::new(Atomic::new(memory), observer, clock)
+    Observed::new(memory, observer, clock)
 }
 
 pub(crate) async fn admitted(gate: &dyn Gate, ask: &Ask<'_>) -> Permit {
@@ -54,7 +56,11 @@ pub(crate) async fn a_busy_minute(gate: &dyn Gate, observer: &dyn Observer) {
         admitted(gate, &ask).await;
     }
     assert!(!gate.acquire(&ask).await.expect("memory decides").is_admitted());
-    let tries = [(1, 700, Tried::Raced), (2, 900, Tried::Throttled), (3, 3_000, Tried::Answered)];
+    let tries = [
+        (1, 700, AttemptResult::Raced),
+        (2, 900, AttemptResult::Throttled),
+        (3, 3_000, AttemptResult::Answered),
+    ];
     for (attempt, micros, result) in tries {
         let took = Span::from_micros(micros);
         observer.observe(&Event::Tried { policy: &policy, attempt, took, result });

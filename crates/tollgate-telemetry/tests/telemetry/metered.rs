@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::{
-    Ask, Event, Gate as _, Limit, ManualClock, Observer as _, Policy, Span, Timestamp, TokenBucket,
-};
+use tollgate::clock::ManualClock;
+use tollgate::observe::{Event, Observer as _};
+use tollgate::{Ask, GateExt as _, Limit, Policy, Span, Timestamp, TokenBucket};
 use tollgate_telemetry::{CallOutcome, JOB_BOUNDS_SECS, Meters, OTHER, POLICIES_MAX, Value};
 
 use crate::{a_busy_minute, admitted, gate, gemini};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::ManualClock;
+use tollgate::clock::ManualClock;
 use tollgate_telemetry::sinks::prometheus::page;
 use tollgate_telemetry::{METRICS, Meters};
 

@@ -1,6 +1,6 @@
 //! Who was limited, when and why: records of decisions, and the seam that keeps them.
 //!
-//! A log is written apart from decisions, in batches, by whoever queues the records; it is bounded in entries and in age.
+//! A log is written in batches outside of decisions, and is bounded in entries and in age.
 //! So a decision neither waits for its record nor fails with it, and a record may be lost: the audit says what happened, the
 //! store decides what may happen. [`MemoryLog`] forgets with the process; stores that keep things have logs of their own.
 
@@ -20,13 +20,13 @@ pub use memory::MemoryLog;
 /// The most records on one page.
 pub const PAGE_MAX: usize = 1_000;
 
-/// How many entries a log keeps unless told otherwise.
+/// The default number of entries that a log keeps.
 pub const ENTRIES_MAX_DEFAULT: usize = 100_000;
 
-/// How long a log keeps them unless told otherwise.
+/// The default age at which a log drops entries.
 pub const AGE_MAX_DEFAULT: Span = Span::from_hours(30 * 24);
 
-/// How an ask ended, or what somebody did apart from asking.
+/// The outcome of an ask, or an administrative action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It went through.
@@ -87,7 +87,7 @@ impl Outcome {
         }
     }
 
-    /// Whether somebody reached a limit.
+    /// Returns whether a limit was reached.
     #[must_use]
     pub const fn is_limited(self) -> bool {
         matches!(self, Self::Denied | Self::ShadowDenied)
@@ -106,7 +106,7 @@ impl FromStr for Outcome {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|outcome| outcome.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::new(ErrorKind::Invalid, format!("outcome {text:?} is none of {names}"))
+            Error::new(ErrorKind::Invalid, format!("unknown outcome {text:?}; use one of {names}"))
         })
     }
 }
@@ -144,7 +144,7 @@ pub struct Record {
     pub at: Timestamp,
     /// The name of the policy.
     pub policy: Arc<str>,
-    /// For whom.
+    /// The subject.
     pub subject: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
@@ -157,7 +157,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is written about something that was done at `at` under the API key `by`, apart from asking.
+    /// Returns the record of an administrative action at `at` under the API key `by`.
     #[must_use]
     pub fn action(outcome: Outcome, policy: &str, subject: &str, by: &str, at: Timestamp) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl Record {
         }
     }
 
-    /// What is written about `decision` on `ask`, made at `at`.
+    /// Returns the record of `decision` on `ask`, made at `at`.
     #[must_use]
     pub fn of(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
         let (outcome, binding, degraded) = match decision {
@@ -187,7 +187,7 @@ impl Record {
     }
 }
 
-/// Which records somebody wants, newest first.
+/// A filter of records, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Only of this policy.
@@ -254,7 +254,7 @@ impl Query {
 pub struct Page {
     /// The records.
     pub records: Vec<Record>,
-    /// What [`Query::before`] must be for those that follow; nothing if there are none.
+    /// The [`Query::before`] of the next page; `None` on the last one.
     pub next: Option<u64>,
 }
 
@@ -281,6 +281,6 @@ pub trait AuditLog: Debug + Send + Sync + 'static {
     /// The records that `query` wants.
     fn find<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>>;
 
-    /// Forgets what is beyond `keep` at `now`, oldest first. Says how many that were.
+    /// Deletes the records beyond `keep` at `now`, oldest first. Returns how many.
     fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>>;
 }

@@ -1,6 +1,6 @@
 //! A few items in the order they came, of which there is mostly one.
 //!
-//! What is remembered of a subject that asks once and never again is forgotten soon, so it is not worth an allocation.
+//! The record of a subject that asks once is dropped soon, so it is not worth an allocation.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -60,13 +60,13 @@ mod tests {
     fn the_oldest_is_forgotten_and_the_last_that_is_alike_is_taken_out() {
         let mut few = Few::default();
         let items = |few: &Few<u8>| few.iter().copied().collect::<Vec<_>>();
-        assert_eq!(items(&few), []);
+        assert_eq!(items(&few), [0_u8; 0]);
         few.push(1, 3);
         assert_eq!(items(&few), [1]);
         few.remove_last(|item| *item == 2);
         assert_eq!(items(&few), [1]);
         few.remove_last(|item| *item == 1);
-        assert_eq!(items(&few), []);
+        assert_eq!(items(&few), [0_u8; 0]);
         for item in [1, 2, 1, 3] {
             few.push(item, 3);
         }

@@ -1,8 +1,8 @@
-//! What a provider refused although we admitted it, and everything a post-mortem wants to know about it.
+//! Incidents: a provider refused an admitted call. An incident has the data for a post-mortem.
 //!
 //! A [`Recorder`] is an observer that keeps the last acquisitions of each subject and which permits are open. When the
-//! provider answers 429, [`report_violation`] puts that together with where the subject stands, closes the gate until
-//! the provider's retry time, and tells the observer, whose sinks write it down and wake people.
+//! provider answers 429, [`report_violation`] combines that with the standing of the subject, closes the gate until
+//! the provider's retry time, and reports to the observer, whose sinks log it and alert people.
 
 mod few;
 mod recorder;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Ask, Span, Standing, Timestamp};
 
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Gate;
+use crate::gate::{Gate, GateExt};
+use crate::internal::edge;
 use crate::observe::{Event, Observer};
 
 pub use recorder::{ACQUISITIONS_MAX, OPEN_MAX, Recorder, SUBJECTS_MAX};
@@ -24,7 +24,7 @@ pub const RETRY_AFTER_MAX: Span = Span::from_hours(31 * 24);
 /// A provider's refusal of something that was admitted here.
 #[derive(Clone, Debug)]
 pub struct Violation<'a> {
-    /// What was admitted: its policy and subject are the ones that are closed.
+    /// The admitted ask. Its policy and subject are closed.
     pub ask: &'a Ask<'a>,
     /// The limit that the provider named; without one, the limit with the smallest part left: it is the likeliest, and
     /// any closes the policy, since every limit must admit.
@@ -33,7 +33,7 @@ pub struct Violation<'a> {
     pub retry_after: Span,
 }
 
-/// What was known when a provider refused.
+/// The data about one refusal by a provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
     /// Finds the same incident in the log, the notification and the file.
@@ -43,7 +43,7 @@ pub struct Incident {
     pub at: Timestamp,
     /// The name of the policy.
     pub policy: String,
-    /// For whom.
+    /// The subject.
     pub subject: String,
     /// The limit that was closed.
     pub limit: String,
@@ -55,7 +55,7 @@ pub struct Incident {
     /// Why it is not, or why the standing of the limits is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Where the subject stood on every limit, before the gate was closed.
+    /// The standing on every limit, before the gate was closed.
     pub limits: Vec<LimitState>,
     /// Permits that were neither settled nor released at that moment, up to [`OPEN_MAX`].
     pub in_flight: usize,
@@ -63,13 +63,13 @@ pub struct Incident {
     pub acquisitions: Vec<Acquisition>,
 }
 
-/// What is kept of one incident, of either kind.
+/// The record of an incident of either kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Recorded {
     /// Of the store.
     Store(StoreIncident),
-    /// Of a provider, which refused what was admitted.
+    /// A provider refused an admitted call.
     Violated(Box<Incident>),
 }
 
@@ -85,7 +85,7 @@ pub enum StoreIncident {
         /// When it was noticed.
         #[serde(with = "text")]
         at: Timestamp,
-        /// What is wrong, and what would be right.
+        /// The mistake and its remedy.
         error: String,
     },
 }
@@ -110,7 +110,7 @@ impl Recorded {
     }
 }
 
-/// Where the subject stood on one limit.
+/// The standing on one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitState {
     /// The name of the limit.
@@ -119,7 +119,7 @@ pub struct LimitState {
     pub unit: String,
     /// The limit, as configured.
     pub limit: u64,
-    /// What was used.
+    /// The usage.
     pub used: u64,
     /// What could still have been asked for.
     pub remaining: u64,
@@ -147,13 +147,13 @@ pub struct Acquisition {
     pub admitted: bool,
     /// Whether it was decided without the store.
     pub degraded: bool,
-    /// What was asked for, as in `requests=1 tokens=3750`.
+    /// The costs, as in `requests=1 tokens=3750`.
     pub costs: String,
 }
 
 /// Writes down that a provider refused what `gate` admitted, and closes the gate until the provider's retry time.
 ///
-/// The incident is told to `observer` and returned even if the store is out of reach; it then says what is missing.
+/// The incident is reported and returned even if the store is unreachable; it then says what is missing.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a limit that the policy does not have, a retry time beyond [`RETRY_AFTER_MAX`] or a wrong

@@ -53,7 +53,7 @@ struct Track {
     open: Few<(Timestamp, u64)>,
 }
 
-/// An acquisition that nobody has asked about.
+/// A recorded acquisition, not yet formatted.
 #[derive(Debug)]
 struct Seen {
     policy: Policy,
@@ -83,7 +83,7 @@ impl Recorder {
         let Some(track) = all.young.get(&key).or_else(|| all.old.get(&key)) else {
             return (0, Vec::new());
         };
-        // What is older can no longer be settled, so nobody will say that it ended.
+        // Older permits can no longer be settled, so their end is never reported.
         let open = track.open.iter().filter(|(at, _)| now.since(*at) < PERMIT_TTL);
         (open.count(), track.last.iter().map(Seen::written).collect())
     }

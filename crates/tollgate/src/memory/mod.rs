@@ -8,27 +8,25 @@
 mod policy_keys;
 mod shard;
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use tollgate_core::bounds::IDS_MAX;
-use tollgate_core::{Ask, Operation, Outcome, Policy, Span, Standing, Timestamp, Verdict};
+use tollgate_core::{
+    Ask, Operation, Outcome, Policy, Span, Standing, Timestamp, Verdict, check_subject,
+};
 
 use crate::clock::Clock;
-use crate::edge::SystemClock;
 use crate::error::{Error, ErrorKind};
-use crate::gate::BoxFuture;
-use crate::store::Store;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::gate::{BoxFuture, Gate};
+use crate::internal::edge::SystemClock;
+use crate::sharded::{self, Sharded};
+use crate::sync::{Mutex, lock};
 
 use policy_keys::PolicyKeys;
 use shard::Shard;
 
-/// How many keys a store holds unless told otherwise.
+/// The default number of keys.
 pub const KEYS_MAX_DEFAULT: usize = 1_000_000;
-
-/// Shards per core: enough that two cores seldom meet, few enough that the shards themselves stay in the first cache.
-const SHARDS_PER_CORE: usize = 4;
 
 /// With [`Memory::share_per_policy`], one policy has at most one in so many keys.
 const POLICY_SHARE: usize = 2;
@@ -39,12 +37,13 @@ const SWEEP_PAUSE: Span = Span::from_secs(1);
 /// A shard is worth its lock from this many keys on.
 const SHARD_KEYS_MIN: usize = 1_024;
 
-/// Entries in memory, gone with the process. Behind [`Atomic`](crate::Atomic) it is a gate.
+/// A gate that keeps its entries in memory. They end with the process.
 ///
-/// Next to the asynchronous [`Gate`](crate::Gate) there is [`Memory::try_acquire`], which neither waits nor allocates:
+/// [`Memory::try_acquire`] neither waits nor allocates:
 ///
 /// ```
-/// use tollgate::{Ask, Limit, Memory, Policy, TokenBucket, Verdict};
+/// use tollgate::core::Verdict;
+/// use tollgate::{Ask, Limit, Memory, Policy, TokenBucket};
 ///
 /// let policy = Policy::new("api", [Limit::new("burst", "requests", TokenBucket::per_second(10).burst(20))])?;
 /// let memory = Memory::new();
@@ -54,18 +53,12 @@ const SHARD_KEYS_MIN: usize = 1_024;
 /// ```
 #[derive(Debug)]
 pub struct Memory {
-    shards: Box<[Padded]>,
-    hasher: foldhash::fast::RandomState,
+    shards: Sharded<Shard>,
     clock: Arc<dyn Clock>,
     policies: Arc<PolicyKeys>,
     keys_max: usize,
     swept_at: Mutex<Option<Timestamp>>,
 }
-
-/// A shard on cache lines of its own, so that two cores on two shards do not disturb each other.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded(Mutex<Shard>);
 
 impl Memory {
     /// A store of up to [`KEYS_MAX_DEFAULT`] keys on the machine's clock.
@@ -84,18 +77,15 @@ impl Memory {
     /// shards like keys.
     #[must_use]
     pub fn with_bounds(clock: Arc<dyn Clock>, keys_max: usize, ids_max: usize) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let worthwhile = (keys_max / SHARD_KEYS_MIN).max(1);
-        let shards = worthwhile.min(SHARDS_PER_CORE * cores).next_power_of_two();
+        let shards = sharded::shards((keys_max / SHARD_KEYS_MIN).max(1));
         let shard_max = u32::try_from(keys_max.div_ceil(shards).max(1)).unwrap_or(u32::MAX);
         let policies = Arc::new(PolicyKeys::default());
         let shard = || Shard::new(shard_max, ids_max.div_ceil(shards), Arc::clone(&policies));
         Self {
-            shards: (0..shards).map(|_| Padded(Mutex::new(shard()))).collect(),
+            shards: Sharded::new(shards, shard),
             keys_max,
             swept_at: Mutex::new(None),
             policies: Arc::clone(&policies),
-            hasher: foldhash::fast::RandomState::default(),
             clock,
         }
     }
@@ -121,8 +111,8 @@ impl Memory {
     pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Verdict, Error> {
         let now = self.clock.now();
         let acquire = || {
-            let (mut shard, hash) = self.shard(ask.policy(), ask.subject());
-            shard.acquire(hash, now, ask, |policy, subject| self.hash(policy, subject))
+            let hash = self.shards.hash(ask.policy(), ask.subject());
+            self.shards.lock(hash).acquire(hash, now, ask, self.rehash())
         };
         match acquire() {
             Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, acquire),
@@ -130,14 +120,15 @@ impl Memory {
         }
     }
 
-    /// Where `subject` stands on every limit of `policy`, without waiting and consuming nothing.
+    /// Returns the standing of `subject` on every limit of `policy`, without waiting and consuming nothing.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a subject that is empty or too long.
-    pub fn standing(&self, policy: &Policy, subject: &str) -> Result<Vec<Standing>, Error> {
+    pub fn try_standing(&self, policy: &Policy, subject: &str) -> Result<Vec<Standing>, Error> {
+        check_subject(subject)?;
         let policy = policy.for_subject(subject);
         match self.run_now(&Operation::Standing { policy, subject }, self.clock.now())? {
-            Outcome::Stands(standings) => Ok(standings),
+            Outcome::Standings(standings) => Ok(standings),
             _ => Ok(Vec::new()),
         }
     }
@@ -145,7 +136,7 @@ impl Memory {
     /// How many keys there are now.
     #[must_use]
     pub fn keys(&self) -> usize {
-        self.shards.iter().map(|shard| lock(&shard.0).len()).sum()
+        self.shards.iter().map(|shard| shard.len()).sum()
     }
 
     /// Forgets every entry that says what an absent one says, and returns how many there were. The store does this by
@@ -155,32 +146,18 @@ impl Memory {
     }
 
     fn sweep_at(&self, now: Timestamp) -> usize {
-        self.shards
-            .iter()
-            .map(|shard| lock(&shard.0).sweep(now, |policy, subject| self.hash(policy, subject)))
-            .sum()
+        self.shards.iter().map(|mut shard| shard.sweep(now, self.rehash())).sum()
     }
 
     #[inline]
-    fn hash(&self, policy: &Policy, subject: &str) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(policy.name_hash());
-        hasher.write(subject.as_bytes());
-        hasher.finish()
-    }
-
-    #[inline]
-    fn shard(&self, policy: &Policy, subject: &str) -> (MutexGuard<'_, Shard>, u64) {
-        let hash = self.hash(policy, subject);
-        // The table uses the lowest and the highest bits; the shard takes some from between.
-        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1);
-        (lock(&self.shards[index].0), hash)
+    fn rehash(&self) -> impl Fn(&Policy, &str) -> u64 {
+        |policy, subject| self.shards.hash(policy, subject)
     }
 
     fn run_now(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
         let run = || {
-            let (mut shard, hash) = self.shard(operation.policy(), operation.subject());
-            shard.run(hash, now, operation, |policy, subject| self.hash(policy, subject))
+            let hash = self.shards.hash(operation.policy(), operation.subject());
+            self.shards.lock(hash).run(hash, now, operation, self.rehash())
         };
         match run() {
             Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, run),
@@ -213,12 +190,12 @@ impl Default for Memory {
     }
 }
 
-impl Store for Memory {
+impl Gate for Memory {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move { self.run_now(&operation, self.clock.now()) })
     }
 
-    fn run_at_once(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
         Some(self.run_now(operation, self.clock.now()))
     }
 }

@@ -1,7 +1,7 @@
 //! One shard: a bounded table of entries behind one lock.
 //!
 //! Entries lie side by side in a vector, one cache line each, and a hash table holds their places in four bytes each.
-//! With many keys a decision costs what it misses in the caches, and so the table itself stays in a near one.
+//! With many keys a decision costs its cache misses, so the table is kept small enough for a near cache.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 
 use crate::error::{Error, ErrorKind};
-use crate::ids::Ids;
+use crate::internal::Ids;
 
 use super::policy_keys::PolicyKeys;
 

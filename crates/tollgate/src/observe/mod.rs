@@ -1,6 +1,6 @@
 //! Seeing what a gate does, without a say in it.
 //!
-//! [`Observed`] wraps a gate and tells an [`Observer`] what happened. An observer cannot fail or change a decision; one
+//! [`Observed`] wraps a gate and reports events to an [`Observer`]. An observer cannot fail or change a decision; one
 //! that is slow slows the caller, so sinks that write elsewhere hand events to a bounded queue of their own.
 
 mod gate;
@@ -20,16 +20,16 @@ use crate::incident::Incident;
 pub enum Event<'a> {
     /// An ask was admitted. A permit with `shadow_denied` is what shadow mode let through.
     Admitted {
-        /// What was asked.
+        /// The ask.
         ask: &'a Ask<'a>,
-        /// What was given.
+        /// The permit.
         permit: &'a Permit,
         /// How long the gate took.
         took: Span,
     },
     /// An ask was denied.
     Denied {
-        /// What was asked.
+        /// The ask.
         ask: &'a Ask<'a>,
         /// Why not.
         denial: &'a Denial,
@@ -40,7 +40,7 @@ pub enum Event<'a> {
     Settled {
         /// The permit.
         permit: &'a Permit,
-        /// What it really cost.
+        /// The actual cost.
         actual: &'a Costs,
         /// Whether it was the first time.
         first: bool,
@@ -59,13 +59,15 @@ pub enum Event<'a> {
     },
     /// An ask was charged without deciding.
     Charged {
-        /// What was charged.
+        /// The charged amounts.
         ask: &'a Ask<'a>,
     },
     /// A limit was closed.
     Closed {
-        /// For which policy and subject.
-        ask: &'a Ask<'a>,
+        /// The policy.
+        policy: &'a Policy,
+        /// The subject.
+        subject: &'a str,
         /// The name of the limit.
         limit: &'a str,
         /// Until when.
@@ -75,10 +77,10 @@ pub enum Event<'a> {
     Reset {
         /// The policy.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
     },
-    /// Somebody did something apart from asking, or was not let in.
+    /// An administrative action, or a failed authentication.
     Administered {
         /// What, as the audit names it: `reset`, `overridden`, `unauthenticated` and so on.
         action: &'a str,
@@ -89,7 +91,7 @@ pub enum Event<'a> {
     Failed {
         /// The policy.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
         /// Why not.
         error: &'a Error,
@@ -105,7 +107,7 @@ pub enum Event<'a> {
         /// How long the store took.
         took: Span,
         /// How it ended.
-        result: Tried,
+        result: AttemptResult,
     },
     /// The store failed so often that decisions are made without it from now on.
     DegradedBegan {
@@ -114,10 +116,10 @@ pub enum Event<'a> {
     },
     /// The store can be reached but does not serve this program until the operator changes something.
     Misconfigured {
-        /// What is wrong, and what would be right.
+        /// The mistake and its remedy.
         error: &'a Error,
     },
-    /// The store answers again, and what was spent without it has been posted.
+    /// The store answers again, and everything spent without it has been posted.
     DegradedEnded {
         /// How long decisions were made without it.
         lasted: Span,
@@ -131,13 +133,13 @@ pub enum Event<'a> {
         /// Whether the store gave it.
         admitted: bool,
     },
-    /// A block ended, and what was left of it went back.
+    /// A block ended, and the rest of it was returned.
     BlockReturned {
         /// The policy.
         policy: &'a Policy,
-        /// What it held.
+        /// The tokens it held.
         taken: &'a Amounts,
-        /// What nobody spent.
+        /// The tokens that were not spent.
         unspent: &'a Amounts,
         /// Whether that was written to the store; if not, time had given it back already, or nothing was left.
         posted: bool,
@@ -151,36 +153,36 @@ pub enum Event<'a> {
         /// The most that this instance lets them become: its share of the possible over-issue.
         unposted_max: u64,
     },
-    /// A strategy posted what it had admitted without the store, and found it beyond a limit.
+    /// A strategy posted local admissions and found them beyond a limit.
     OverIssued {
         /// The policy.
         policy: &'a Policy,
         /// The name of the limit.
         limit: &'a str,
-        /// How much of what was posted is beyond the limit as configured, in its unit.
+        /// The posted amount beyond the configured limit, in its unit.
         amount: u64,
     },
     /// A stored entry was from the future, written by a wrong clock, and was rewritten as used up at the present.
     Mended {
         /// The policy.
         policy: &'a Policy,
-        /// For whom.
+        /// The subject.
         subject: &'a str,
         /// How far its time was ahead.
         ahead: Span,
     },
-    /// A provider refused what was admitted.
+    /// A provider refused an admitted call.
     Violated {
         /// The policy.
         policy: &'a Policy,
-        /// What was known about it.
+        /// The incident.
         incident: &'a Incident,
     },
 }
 
 /// How one try of a store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tried {
+pub enum AttemptResult {
     /// The store answered.
     Answered,
     /// Another caller changed the entry first, so the store must be asked again.
@@ -191,7 +193,7 @@ pub enum Tried {
     Failed,
 }
 
-/// Is told what happens at a gate. Must return quickly, and cannot fail.
+/// Receives the events of a gate. Must return quickly, and cannot fail.
 pub trait Observer: Debug + Send + Sync + 'static {
     /// Something happened.
     fn observe(&self, event: &Event<'_>);

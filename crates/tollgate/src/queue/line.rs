@@ -1,7 +1,7 @@
-//! Who waits for what, in which order: the state of the waiting lines, without time and without IO.
+//! The waiting lines: plain state, without time and without IO.
 //!
-//! Each (policy, subject) has its own line. Only the first of a line asks the gate; whoever leaves hands the turn on, so
-//! a waiter that gives up or is dropped holds up nobody.
+//! Each (policy, subject) has its own line. Only the first of a line asks the gate, and passes its turn on when it leaves, so
+//! a dropped waiter delays no other.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
@@ -39,7 +39,7 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// All lines. Methods that call somebody return the waker, to be woken after the lock is gone.
+/// All lines. Methods return the waker to call after the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: HashMap<LineKey, VecDeque<Waiter>>,

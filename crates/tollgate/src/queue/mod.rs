@@ -22,14 +22,14 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use tollgate_core::{
-    Amounts, Ask, Backoff, Costs, Decision, Denial, PER_MILLE, Permit, Policy, Rule, Span,
-    Timestamp, Wait,
+    Amounts, Ask, Backoff, Decision, Denial, Operation, Outcome, PER_MILLE, Permit, Policy, Rule,
+    Span, Timestamp, Wait,
 };
 
 use crate::clock::Clock;
-use crate::edge;
 use crate::error::Error;
-use crate::gate::{BoxFuture, Gate};
+use crate::gate::{BoxFuture, Gate, decide};
+use crate::internal::edge;
 use crate::sync::{AtomicUsize, Mutex, lock};
 
 use holding::{HoldingTimes, is_held_until_release};
@@ -50,10 +50,11 @@ const DEGRADED_POLL: Span = Span::from_secs(1);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tollgate::{Ask, Atomic, Clock, Limit, ManualClock, Memory, Policy, Queue, Span, TokenBucket};
+/// use tollgate::clock::ManualClock;
+/// use tollgate::{Ask, Clock, Limit, Memory, Policy, Queue, Span, TokenBucket};
 ///
 /// let clock = Arc::new(ManualClock::new());
-/// let gate = Arc::new(Queue::new(Atomic::new(Memory::with(clock.clone(), 100)), clock.clone()));
+/// let gate = Arc::new(Queue::new(Memory::with(clock.clone(), 100), clock.clone()));
 /// let policy = Policy::new("api", [Limit::new("rate", "requests", TokenBucket::per_second(1))])?;
 ///
 /// let deadline = clock.now() + Span::from_secs(5);
@@ -74,7 +75,7 @@ pub struct Queue<G> {
     jitter: Span,
     lines: Mutex<Lines>,
     holding: Mutex<HoldingTimes>,
-    /// How many wait in all lines, so that a gate at which nobody waits costs one load.
+    /// The waiters of all lines. A gate without waiters costs one load.
     waiting: AtomicUsize,
 }
 
@@ -98,7 +99,7 @@ impl<G: Gate> Queue<G> {
         self
     }
 
-    /// The gate inside.
+    /// Returns the gate inside.
     pub const fn inner(&self) -> &G {
         &self.gate
     }
@@ -110,8 +111,8 @@ impl<G: Gate> Queue<G> {
 
     /// Waits until `ask` is admitted, at most until `deadline`; a denial then says how much longer it would have
     /// been. What cannot go through in time is denied at once, unless it waits for a slot, which may be released any
-    /// moment. Dropping the future leaves the line; if the gate was about to admit it, what it charged stays charged and
-    /// slots expire, as with any answer that nobody waits for.
+    /// moment. Dropping the future leaves the line; if the gate was about to admit it, the charge remains and
+    /// slots expire, as with any dropped call.
     ///
     /// # Errors
     /// Whatever the gate could not decide; [`Contended`](crate::ErrorKind::Contended) if [`WAITERS_MAX`] wait already.
@@ -132,7 +133,7 @@ impl<G: Gate> Queue<G> {
                 return Ok(Decision::Denied(denial));
             }
             let promised = if place.is_first() { self.wake_at(&denial) } else { deadline };
-            // A wall clock that was set back must not keep anybody beyond the deadline.
+            // A wall clock that was set back must not delay a waiter beyond the deadline.
             let left = due.as_micros().saturating_sub(self.clock.monotonic().as_micros());
             let alarm = promised.min(deadline).min(self.clock.now() + Span::from_micros(left));
             place.called_or(self.clock.sleep_until(alarm)).await;
@@ -154,20 +155,20 @@ impl<G: Gate> Queue<G> {
 
     /// Asks the gate behind `in_front`, and estimates the wait of a denial.
     async fn ask(&self, ask: &Ask<'_>, in_front: Vec<Amounts>) -> Result<Decision, Error> {
-        let mut decided = if in_front.is_empty() {
-            self.gate.acquire(ask).await
+        let mut decision = if in_front.is_empty() {
+            decide(&self.gate, ask).await?
         } else {
-            self.gate.acquire(&ask.clone().behind(in_front)).await
+            decide(&self.gate, &ask.clone().behind(in_front)).await?
         };
-        self.estimate((ask.policy(), ask.subject()), &mut decided);
-        decided
+        self.estimate(ask, &mut decision);
+        Ok(decision)
     }
 
     /// Replaces the waits for slots by estimates from the holding times that were observed.
-    fn estimate(&self, (policy, subject): (&Policy, &str), decided: &mut Result<Decision, Error>) {
-        let denial = match decided {
-            Ok(Decision::Denied(denial)) => denial,
-            Ok(Decision::Admitted(permit)) => {
+    fn estimate(&self, ask: &Ask<'_>, decision: &mut Decision) {
+        let denial = match decision {
+            Decision::Denied(denial) => denial,
+            Decision::Admitted(permit) => {
                 let at = permit.grant().at;
                 let tells_time = permit.expires_at().is_some() && !permit.degraded;
                 let Some(denial) = permit.shadow_denied.as_deref_mut() else {
@@ -178,14 +179,13 @@ impl<G: Gate> Queue<G> {
                 };
                 denial
             }
-            Err(_) => return,
         };
         if denial.slots.is_some() {
             let mut holding = lock(&self.holding);
             if !denial.degraded {
                 holding.denied_at(denial.decided_at, self.clock.monotonic());
             }
-            denial.estimate(|limit| holding.mean(policy, subject, limit));
+            denial.estimate(|limit| holding.mean(ask.policy(), ask.subject(), limit));
         }
     }
 
@@ -197,7 +197,6 @@ impl<G: Gate> Queue<G> {
     }
 
     fn join(&self, ask: &Ask<'_>) -> Result<Place<'_, G>, Error> {
-        ask.check()?;
         let key = LineKey::of(ask);
         let ticket = lock(&self.lines).join(&key, *ask.amounts())?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -316,57 +315,43 @@ impl<G: Gate> Drop for Place<'_, G> {
 }
 
 impl<G: Gate> Gate for Queue<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        if self.waiting() == 0 && !ask.policy().has_slots() {
-            return self.gate.acquire(ask);
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) if self.waiting() != 0 || ask.policy().has_slots() => {
+                let in_front = self.in_front_of(ask);
+                Box::pin(async move { self.ask(ask, in_front).await.map(Outcome::Decided) })
+            }
+            Operation::Settle(permit, _) | Operation::Release(permit) => Box::pin(async move {
+                let _call = self.after(permit.policy(), permit.subject());
+                let outcome = self.gate.run(operation).await?;
+                let ends_holding = matches!(operation, Operation::Settle(..))
+                    || is_held_until_release(permit.policy());
+                self.given_back(permit, outcome == Outcome::Changed(true) && ends_holding);
+                Ok(outcome)
+            }),
+            Operation::Reset { policy, subject } => Box::pin(async move {
+                let _call = self.after(policy, subject);
+                self.gate.run(operation).await
+            }),
+            other => self.gate.run(other),
         }
-        Box::pin(self.ask(ask, self.in_front_of(ask)))
     }
 
-    fn acquire_at_once(&self, ask: &Ask<'_>) -> Option<Result<Decision, Error>> {
-        // Whoever waits comes first, which takes a look at the line.
-        if self.waiting() != 0 {
-            return None;
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        match operation {
+            // Waiting asks come first, which takes a look at the line.
+            Operation::Acquire(_) if self.waiting() != 0 => None,
+            Operation::Acquire(ask) => {
+                let mut outcome = self.gate.try_run(operation)?;
+                if ask.policy().has_slots()
+                    && let Ok(Outcome::Decided(decision)) = &mut outcome
+                {
+                    self.estimate(ask, decision);
+                }
+                Some(outcome)
+            }
+            Operation::Settle(..) | Operation::Release(_) | Operation::Reset { .. } => None,
+            other => self.gate.try_run(other),
         }
-        let mut decided = self.gate.acquire_at_once(ask)?;
-        if ask.policy().has_slots() {
-            self.estimate((ask.policy(), ask.subject()), &mut decided);
-        }
-        Some(decided)
     }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let _call = self.after(permit.policy(), permit.subject());
-            let changed = self.gate.settle(permit, actual).await?;
-            self.given_back(permit, changed);
-            Ok(changed)
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let _call = self.after(permit.policy(), permit.subject());
-            let changed = self.gate.release(permit).await?;
-            self.given_back(permit, changed && is_held_until_release(permit.policy()));
-            Ok(changed)
-        })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let _call = self.after(policy, subject);
-            self.gate.reset(policy, subject).await
-        })
-    }
-
-    crate::pass_on!(gate: renew, charge, close_until, standing);
 }

@@ -4,8 +4,10 @@
 //! long in all, how long the other side asked us to wait, and a budget that keeps a broken dependency from being hit
 //! with a multiple of the traffic it failed under.
 
+mod acquire;
 mod budget;
 
+pub use acquire::acquire_with_backoff;
 pub use budget::{Budget, PERCENT_MAX};
 
 use std::error::Error as StdError;
@@ -13,10 +15,11 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use tollgate_core::{Backoff, Span};
+pub use tollgate_core::Backoff;
+use tollgate_core::Span;
 
 use crate::clock::Clock;
-use crate::edge;
+use crate::internal::edge;
 
 /// Whether an error is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub enum Worth {
 /// # async fn main() {
 /// use std::sync::Arc;
 /// use tollgate::retry::{Retry, RetryError, Worth};
-/// use tollgate::{ManualClock, Span};
+/// use tollgate::clock::ManualClock;
 ///
 /// let retry = Retry { max_retries: 0, ..Retry::default() };
 /// let answer: Result<(), RetryError<&str>> = retry

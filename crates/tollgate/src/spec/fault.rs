@@ -1,11 +1,12 @@
-//! What is wrong with a spec, and where in it.
+//! Mistakes in a spec, each with its path.
 //!
-//! A file has lines and a JSON body has none, so a fault names the place by its path; whoever read the text turns the
+//! A file has lines and a JSON body has none, so a fault has a path; the parser of the text turns the
 //! path into a line.
 
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
+use crate::internal::nearest;
 
 /// One step from a policy's spec down to the value at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum Step {
     Element(usize),
 }
 
-/// Why a spec is not a policy: a path and a text that says what is wrong and what would be right.
+/// A mistake in a spec: its path, and a text with the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     path: Vec<Step>,
@@ -24,7 +25,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of the whole spec; [`within`](Self::within) says where in something larger it stands.
+    /// Returns a fault of the whole spec; [`within`](Self::within) adds the path to it.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { path: Vec::new(), text: text.into() }
     }
@@ -72,24 +73,6 @@ impl From<Fault> for Error {
     }
 }
 
-/// The longest name that a suggestion is sought for; beyond it nobody mistyped.
-const NEAREST_BYTES_MAX: usize = 64;
-
-/// The name among `known` that `given` is most likely a misspelling of, if any is close.
-#[must_use]
-pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if NEAREST_BYTES_MAX < given.len() {
-        return None;
-    }
-    let given = given.to_ascii_lowercase().replace('-', "_");
-    known
-        .into_iter()
-        .map(|name| (edits(&given, &name.replace('-', "_")), name))
-        .filter(|(edits, name)| *edits <= name.len().max(given.len()) / 3)
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, name)| name)
-}
-
 /// Turns serde's complaint about an unknown field into one sentence with the likeliest name, or returns nothing if
 /// `message` is about something else. Serde gives the names only as text, in every format alike.
 fn explain_unknown(message: &str) -> Option<String> {
@@ -102,7 +85,7 @@ fn explain_unknown(message: &str) -> Option<String> {
     Some(format!("there is no {given:?} here; {likely}known: {}", known.join(", ")))
 }
 
-/// What serde complains about in the words of a person, to whom Rust's names of types mean nothing. `object` is what the
+/// Rewords an error of serde without Rust's names of types. `object` is what the
 /// format calls a structure.
 #[must_use]
 pub fn in_words(message: &str, object: &str) -> String {
@@ -121,20 +104,4 @@ pub fn in_words(message: &str, object: &str) -> String {
         other => other,
     };
     format!("{found}, expected {expected}")
-}
-
-/// How many letters have to be added, removed or replaced (Levenshtein).
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }

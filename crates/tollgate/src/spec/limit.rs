@@ -7,8 +7,9 @@ use tollgate_core::{
     CalendarWindow, Concurrency, Headroom, Limit, Refill, RollingWindow, Rule, Span, TokenBucket,
 };
 
-use super::fault::{Fault, nearest};
+use super::fault::Fault;
 use super::rate::{HeadroomSpec, parse_rate, print_rate};
+use crate::internal::nearest;
 
 /// The rules, each with the fields that belong to it; `headroom` belongs to all, `margin` to all with a window or rate.
 const RULES: [(&str, &[&str]); 4] = [
@@ -32,7 +33,7 @@ pub struct LimitSpec {
     /// The name, which denials and standings carry.
     #[serde(default)]
     pub name: String,
-    /// What is counted, such as `requests` or `tokens`.
+    /// The counted unit, such as `requests` or `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// `token-bucket`, `rolling-window`, `calendar-window` or `concurrency`.
@@ -62,10 +63,10 @@ pub struct LimitSpec {
     /// The time zone of a calendar window by its IANA name; `UTC` if none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// How long a slot is held when nobody releases or renews it, as in `5m`.
+    /// How long a slot is held if it is neither released nor renewed, as in `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<String>,
-    /// What is never issued: a number of units, or a percentage as in `20%`.
+    /// The part that is never issued: a number of units, or a percentage as in `20%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSpec>,
     /// The longest time from admission to arrival at the provider, as in `2s`.
@@ -74,7 +75,7 @@ pub struct LimitSpec {
 }
 
 impl LimitSpec {
-    /// The spec that makes `limit`; what is at its default is left out, except the time zone.
+    /// Returns the spec of `limit`, without fields at their default except the time zone.
     #[must_use]
     pub fn of(limit: &Limit) -> Self {
         let rule = limit.rule();
@@ -165,7 +166,7 @@ impl LimitSpec {
             }
             _ => {
                 let limit = *need(rule, "limit", self.limit.as_ref())?;
-                let ttl = parse("ttl", need(rule, "ttl", self.ttl.as_ref())?)?;
+                let ttl: Span = parse("ttl", need(rule, "ttl", self.ttl.as_ref())?)?;
                 Concurrency::new(limit, ttl).into()
             }
         })
@@ -218,7 +219,7 @@ impl LimitSpec {
         }
     }
 
-    /// What has to be given to turn `base` into this limit, or nothing if they are equal.
+    /// Returns the fields that turn `base` into this limit; `None` if they are equal.
     pub(crate) fn changes_from(&self, base: &Self) -> Option<Self> {
         fn changed<T: Clone + PartialEq>(
             new: &Option<T>,
@@ -247,7 +248,7 @@ impl LimitSpec {
     }
 }
 
-/// The value of a field that `who` (a rule, or nobody in particular) must have, or a fault with an example.
+/// Returns the value of a field that `who` requires, or a fault with an example.
 fn need<'a, T: ?Sized>(
     who: &str,
     field: &'static str,

@@ -1,7 +1,7 @@
 //! Policies as people and programs write them: in `tollgate.toml`, and as JSON over HTTP.
 //!
-//! A [`Policy`](crate::Policy) is checked and ready to decide; a spec is text that somebody typed. Specs keep durations
-//! and rates as they were written, so that what is wrong is reported with the field it stands in, and what a policy
+//! A [`Policy`](crate::Policy) is checked and ready to decide; a spec is configuration text. Specs keep durations
+//! and rates as they were written, so that a mistake is reported with its field, and what a policy
 //! shows of itself reads like what made it. The way in is [`PolicySpec::resolve`], the way out [`PolicySpec::of`].
 //!
 //! ```
@@ -31,7 +31,7 @@ mod rate;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, Step, in_words, nearest};
+pub use fault::{Fault, Step, in_words};
 pub use limit::LimitSpec;
 pub use policy::{OverrideSpec, PolicySpec};
 pub use rate::HeadroomSpec;

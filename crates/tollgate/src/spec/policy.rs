@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Limit, OnStoreFailure, Policy, Span};
 
-use super::fault::{Fault, nearest};
+use super::fault::Fault;
 use super::limit::LimitSpec;
 use crate::error::Error;
+use crate::internal::nearest;
 
 /// A policy as written in `tollgate.toml` or an HTTP body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +39,7 @@ pub struct PolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
-    /// For whom.
+    /// The subject.
     #[serde(default)]
     pub subject: String,
     /// The limits that differ: the name, and the fields that change. Unit and rule stay.
@@ -79,14 +80,14 @@ impl PolicySpec {
     /// The policy that this spec writes down.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid), naming the policy, the limit, what is wrong and what would be right.
+    /// [`Invalid`](crate::ErrorKind::Invalid), naming the policy, the limit, the mistake and the expected value.
     pub fn build(&self) -> Result<Policy, Error> {
         self.resolve().map_err(|fault| {
             Error::new(crate::ErrorKind::Invalid, format!("policy {:?}: {fault}", self.name))
         })
     }
 
-    /// The policy that this spec writes down, or what is wrong with it and where.
+    /// Returns the policy of this spec, or its mistakes with their paths.
     ///
     /// # Errors
     /// The first [`Fault`] from top to bottom.
@@ -134,7 +135,7 @@ impl PolicySpec {
         text.parse().map_err(|error| Fault::at("block_ttl", format!("block_ttl {error}")))
     }
 
-    /// Resolves each of `specs` and checks it alone, so that a number out of its bounds is reported where it stands.
+    /// Resolves and checks each of `specs` alone, so that a number out of bounds is reported with its path.
     fn resolve_limits(
         &self,
         specs: &[LimitSpec],
@@ -213,7 +214,7 @@ impl PolicySpec {
         specs.iter().map(LimitSpec::resolve).collect()
     }
 
-    /// The text of a core error without the name of the policy, which stands beside it already.
+    /// Returns the text of a core error without the name of the policy, which the caller adds.
     fn unprefixed(&self, error: &tollgate_core::Error) -> String {
         let text = error.to_string();
         text.strip_prefix(&format!("policy {:?}: ", self.name)).map(str::to_owned).unwrap_or(text)

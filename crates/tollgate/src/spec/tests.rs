@@ -1,8 +1,10 @@
-//! Specs against the policies they stand for, both ways, and every way to get one wrong.
+//! Specs and their policies, both ways, and every kind of mistake.
 
 use super::rate::{parse_rate, print_rate};
-use super::{Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, in_words, nearest};
-use crate::{Period, Policy, Refill, Rule, Span};
+use super::{Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, in_words};
+use crate::internal::nearest;
+use crate::policy::{Period, Refill, Rule};
+use crate::{Policy, Span};
 
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
@@ -275,7 +277,7 @@ fn what_is_wrong_with_an_override_is_said_with_its_place() {
         ),
     ];
     for (changes, text, field) in rows {
-        // The wrong one stands second, so that the path has to count.
+        // The wrong one is second, so that the path needs its index.
         let right = LimitSpec { capacity: Some(30), ..change("burst") };
         let fault = with_override(vec![right, changes]).resolve().unwrap_err();
         assert_eq!(fault.to_string(), text);

@@ -1,16 +1,16 @@
 //! Strategies: gates around a shared gate that change when it is asked, and trade exactness, speed and round trips in
 //! different ways.
 
-mod chance;
-mod elsewhere;
 mod fallback;
+mod foreign_permit;
 mod leased;
 mod optimistic;
 mod over_issue;
+mod random;
 mod resend;
 
-pub use chance::Chance;
-pub use fallback::{FIRST_PROBE, Fallback, FallbackSettings, FallbackStart};
+pub use fallback::{FIRST_PROBE, Fallback, FallbackOptions, ShareStart};
 pub use leased::{Leased, LeasedOptions, SUBJECTS_MAX_DEFAULT};
 pub use optimistic::{Optimistic, OptimisticOptions, over_issue_bound};
-pub use resend::{Attempts, Resend};
+pub use random::RandomSource;
+pub use resend::{Resend, ResendOptions};

@@ -1,4 +1,4 @@
-//! Reporting what was admitted beyond a limit, as far as the store's entry shows it when a charge is posted.
+//! Reports admissions beyond a limit, as far as the store's entry shows them when a charge is posted.
 
 use tollgate_core::{Ask, Policy, Standing};
 

@@ -1,7 +1,7 @@
 //! The log in memory.
 
 use tollgate::audit::{AuditLog, MemoryLog, Query};
-use tollgate_testing::audit::{check, record};
+use tollgate_conformance::audit::{check, record};
 
 #[tokio::test]
 async fn memory_is_a_log() {

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Ask, Atomic, BoxFuture, Chance, Clock, Error, Gate, Leased, LeasedOptions, ManualClock, Memory,
-    Operation, Optimistic, OptimisticOptions, Outcome, Policy, Span, Store, TokenBucket,
-};
+use tollgate::clock::ManualClock;
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::strategy::{Leased, LeasedOptions, Optimistic, OptimisticOptions, RandomSource};
+use tollgate::{Ask, Clock, Error, Gate, GateExt, Memory, Policy, Span, Timestamp, TokenBucket};
 
 use crate::faulty::chance;
 use crate::policy;
@@ -17,59 +17,63 @@ struct Noted {
     ids: Arc<Mutex<Vec<String>>>,
 }
 
-impl Store for Noted {
+impl Gate for Noted {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         if let Operation::Acquire(ask) | Operation::Charge(ask) = &operation {
             self.ids.lock().unwrap().extend(ask.id_text().map(ToOwned::to_owned));
         }
         self.memory.run(operation)
     }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }
 
 /// What a run shows: the ids that the store was sent, and the stamps of the permits.
 type Shown = (Vec<String>, Vec<u64>);
 
-fn store() -> (Atomic<Noted>, Arc<Mutex<Vec<String>>>, ManualClock) {
+fn store() -> (Noted, Arc<Mutex<Vec<String>>>, ManualClock) {
     let clock = ManualClock::new();
     let (memory, ids) = (Memory::with(Arc::new(clock.clone()), 100), Arc::default());
-    (Atomic::new(Noted { memory, ids: Arc::clone(&ids) }), ids, clock)
+    (Noted { memory, ids: Arc::clone(&ids) }, ids, clock)
 }
 
 async fn stamps(gate: &impl Gate, policy: &Policy) -> Vec<u64> {
     let mut stamps = Vec::new();
     for subject in ["a", "b", "c", "a", "b", "c"] {
         let decision = gate.acquire(&Ask::new(policy, subject)).await.unwrap();
-        stamps.push(decision.permit().unwrap().grant().stamp);
+        stamps.push(decision.into_permit().unwrap().grant().stamp);
     }
     stamps
 }
 
-async fn leased(chance: Chance) -> Shown {
+async fn leased(chance: RandomSource) -> Shown {
     let (store, ids, clock) = store();
     let policy = Policy::builder("test")
         .limit(tollgate::Limit::new("only", "requests", TokenBucket::per_second(1_000)))
         .block_ttl(Span::from_millis(50))
         .build()
         .unwrap();
-    let gate = Leased::new(store, LeasedOptions::default(), Arc::new(clock)).chance(chance);
+    let gate = Leased::new(store, LeasedOptions::default(), Arc::new(clock)).random(chance);
     let stamps = stamps(&gate, &policy).await;
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     (ids.lock().unwrap().clone(), stamps)
 }
 
-async fn optimistic(chance: Chance) -> Shown {
+async fn optimistic(chance: RandomSource) -> Shown {
     let (store, ids, clock) = store();
     let policy = policy(TokenBucket::per_second(1_000));
     let deadline = clock.now() + Span::from_secs(1);
     let options = OptimisticOptions::new(100);
-    let gate = Optimistic::new(store, options, Arc::new(clock)).chance(chance);
+    let gate = Optimistic::new(store, options, Arc::new(clock)).random(chance);
     let stamps = stamps(&gate, &policy).await;
     gate.shutdown(deadline).await.unwrap();
     (ids.lock().unwrap().clone(), stamps)
 }
 
 /// As [`chance`], but one number on.
-fn other_chance() -> Chance {
+fn other_chance() -> RandomSource {
     let chance = chance();
     let _ = chance.draw();
     chance

@@ -5,13 +5,14 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Atomic, Attempts, Chance, Clock, Event, Fallback, FallbackSettings, Gate, Limit, ManualClock,
-    Memory, Observer, OnStoreFailure, Policy, Resend, RollingWindow, Rule, Span, Tried,
-};
-use tollgate_testing::faulty::Faulty;
+use tollgate::clock::ManualClock;
+use tollgate::observe::{AttemptResult, Event, Observer};
+use tollgate::policy::{OnStoreFailure, Rule};
+use tollgate::strategy::{Fallback, FallbackOptions, RandomSource, Resend, ResendOptions};
+use tollgate::{Clock, GateExt, Limit, Memory, Policy, RollingWindow, Span};
+use tollgate_conformance::faulty::Faulty;
 
-pub(crate) type Store = Arc<Faulty<Arc<Atomic<Memory>>>>;
+pub(crate) type Store = Arc<Faulty<Arc<Memory>>>;
 
 /// A store in memory that fails on command, and the clock of everything.
 pub(crate) fn store() -> (Store, ManualClock) {
@@ -21,32 +22,34 @@ pub(crate) fn store() -> (Store, ManualClock) {
 
 pub(crate) fn resend(store: &Store, clock: &ManualClock) -> Resend<Store> {
     let clock = Arc::new(clock.clone());
-    Resend::new(Arc::clone(store), Attempts::default(), clock).chance(chance())
+    Resend::new(Arc::clone(store), ResendOptions::default(), clock).random(chance())
 }
 
 pub(crate) type Gated = Fallback<Resend<Store>>;
 
 /// A fallback for one of ten instances, and what it says.
 pub(crate) fn fallback(store: &Store, clock: &ManualClock) -> (Arc<Gated>, Arc<Heard>) {
-    fallback_with(store, clock, FallbackSettings::new(10))
+    fallback_with(store, clock, FallbackOptions::new(10))
 }
 
 /// A fallback with these settings, and what it says.
 pub(crate) fn fallback_with(
     store: &Store,
     clock: &ManualClock,
-    settings: FallbackSettings,
+    settings: FallbackOptions,
 ) -> (Arc<Gated>, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let inner = resend(store, clock).observer(heard.clone());
     let gate = Fallback::new(inner, settings, Arc::new(clock.clone())).unwrap();
-    (Arc::new(gate.chance(chance()).observer(heard.clone())), heard)
+    (Arc::new(gate.random(chance()).observer(heard.clone())), heard)
 }
 
 /// Numbers that differ, and are the same in every run.
-pub(crate) fn chance() -> Chance {
+pub(crate) fn chance() -> RandomSource {
     let drawn = AtomicU32::new(1);
-    Chance::new(move || drawn.fetch_add(0x9e37_79b9, Ordering::Relaxed).wrapping_mul(0x85eb_ca6b))
+    RandomSource::new(move || {
+        drawn.fetch_add(0x9e37_79b9, Ordering::Relaxed).wrapping_mul(0x85eb_ca6b)
+    })
 }
 
 /// At most `limit` in any hour, and what to do without the store.
@@ -98,7 +101,7 @@ pub(crate) async fn used(store: &Store, policy: &Policy, subject: &str) -> u64 {
 /// What an observer was told.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    pub(crate) tried: Mutex<Vec<(u32, Tried)>>,
+    pub(crate) tried: Mutex<Vec<(u32, AttemptResult)>>,
     pub(crate) told: Mutex<Vec<String>>,
 }
 

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Ask, GateLayer, GatedError, Span, TokenBucket};
+use tollgate::layer::{GateLayer, GatedError};
+use tollgate::{Ask, Span, TokenBucket};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{memory, policy};

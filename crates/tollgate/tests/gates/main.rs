@@ -20,12 +20,14 @@ mod wrappers;
 
 use std::sync::Arc;
 
-use tollgate::{Atomic, Limit, ManualClock, Memory, Policy, Rule};
+use tollgate::clock::ManualClock;
+use tollgate::policy::Rule;
+use tollgate::{Limit, Memory, Policy};
 
 /// A gate in memory and the clock that it decides by.
-fn memory() -> (Arc<Atomic<Memory>>, ManualClock) {
+fn memory() -> (Arc<Memory>, ManualClock) {
     let clock = ManualClock::new();
-    (Arc::new(Atomic::new(Memory::with(Arc::new(clock.clone()), 10_000))), clock)
+    (Arc::new(Memory::with(Arc::new(clock.clone()), 10_000)), clock)
 }
 
 /// A policy with one limit on requests.

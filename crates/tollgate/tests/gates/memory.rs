@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tollgate::clock::ManualClock;
+use tollgate::core::Verdict;
+use tollgate::policy::Period;
 use tollgate::{
-    Ask, CalendarWindow, Clock, Costs, ErrorKind, Gate, Limit, ManualClock, Memory, Period, Policy,
-    RollingWindow, Span, TokenBucket, Verdict,
+    Ask, CalendarWindow, Clock, Costs, ErrorKind, GateExt, Limit, Memory, Policy, RollingWindow,
+    Span, TokenBucket,
 };
 
 use crate::policy;
@@ -71,7 +74,7 @@ fn denials_and_readings_take_no_room() {
     for subject in ["a", "b"] {
         let never = Ask::new(&policy, subject).cost("requests", 6);
         assert!(matches!(memory.try_acquire(&never), Ok(Verdict::Denied(_))));
-        assert_eq!(memory.standing(&policy, subject).unwrap()[0].remaining, 5);
+        assert_eq!(memory.try_standing(&policy, subject).unwrap()[0].remaining, 5);
     }
     assert_eq!(memory.keys(), 0);
 }
@@ -120,7 +123,7 @@ fn what_is_taken_is_exactly_what_is_missing() {
     let policy =
         Policy::new("llm", [Limit::new("tpm", "tokens", TokenBucket::per_minute(10_000))]).unwrap();
     memory.try_acquire(&Ask::new(&policy, "p7").cost("tokens", 3_750)).unwrap();
-    assert_eq!(memory.standing(&policy, "p7").unwrap()[0].remaining, 6_250);
+    assert_eq!(memory.try_standing(&policy, "p7").unwrap()[0].remaining, 6_250);
 }
 
 #[test]
@@ -190,7 +193,7 @@ async fn a_hundred_thousand_permits_in_flight_settle_exactly() {
     let ask = Ask::new(&policy, "hot").cost("requests", 10);
     let mut permits = Vec::new();
     for _ in 0..100_000 {
-        permits.push(memory.acquire(&ask).await.unwrap().permit().unwrap());
+        permits.push(memory.acquire(&ask).await.unwrap().into_permit().unwrap());
     }
     // A stride that shares no factor with the number visits each once, far apart.
     for step in 0..permits.len() {
@@ -198,7 +201,7 @@ async fn a_hundred_thousand_permits_in_flight_settle_exactly() {
         let actual = Costs::new().with("requests", if number % 2 == 0 { 0 } else { 15 });
         assert!(memory.settle(&permits[number], &actual).await.unwrap(), "{number}");
     }
-    assert_eq!(memory.standing(&policy, "hot").unwrap()[0].used, 50_000 * 15);
+    assert_eq!(memory.try_standing(&policy, "hot").unwrap()[0].used, 50_000 * 15);
     assert!(!memory.release(&permits[7]).await.unwrap(), "it is settled");
 }
 
@@ -213,7 +216,8 @@ async fn threads_that_take_and_give_back_below_the_limit_are_never_refused() {
         tokio::spawn(async move {
             for _ in 0..5_000 {
                 let ask = Ask::new(&policy, "hot").cost("requests", 2);
-                let permit = memory.acquire(&ask).await.unwrap().permit().expect("there is room");
+                let permit =
+                    memory.acquire(&ask).await.unwrap().into_permit().expect("there is room");
                 tokio::task::yield_now().await;
                 assert!(memory.release(&permit).await.unwrap());
             }
@@ -222,5 +226,5 @@ async fn threads_that_take_and_give_back_below_the_limit_are_never_refused() {
     for caller in callers.collect::<Vec<_>>() {
         caller.await.unwrap();
     }
-    assert!(Memory::standing(&memory, &policy, "hot").unwrap()[0].used <= 90);
+    assert!(Memory::try_standing(&memory, &policy, "hot").unwrap()[0].used <= 90);
 }

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Ask, Atomic, CalendarWindow, Event, Fallback, FallbackSettings, Gate, Leased, LeasedOptions,
-    Limit, ManualClock, Memory, Observer, OnStoreFailure, Optimistic, OptimisticOptions, Period,
-    Policy, RollingWindow, Rule, Span, TokenBucket,
+use tollgate::clock::ManualClock;
+use tollgate::observe::{Event, Observer};
+use tollgate::policy::{OnStoreFailure, Period, Rule};
+use tollgate::strategy::{
+    Fallback, FallbackOptions, Leased, LeasedOptions, Optimistic, OptimisticOptions,
 };
-use tollgate_testing::faulty::Trouble;
+use tollgate::{
+    Ask, CalendarWindow, GateExt, Limit, Memory, Policy, RollingWindow, Span, TokenBucket,
+};
+use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Gated, Store, drive, hourly, pass, resend, store, used, with};
 use crate::memory;
@@ -31,14 +35,14 @@ impl Over {
     }
 }
 
-type Instance = Optimistic<Arc<Atomic<Memory>>>;
+type Instance = Optimistic<Arc<Memory>>;
 
-fn instances(count: usize, over: &Arc<Over>) -> (Vec<Instance>, Arc<Atomic<Memory>>, ManualClock) {
+fn instances(count: usize, over: &Arc<Over>) -> (Vec<Instance>, Arc<Memory>, ManualClock) {
     let (store, clock) = memory();
     let options = OptimisticOptions::new(1_000);
     let one = |_| {
         let clock = Arc::new(clock.clone());
-        Optimistic::observed(Arc::clone(&store), options.clone(), clock, over.clone())
+        Optimistic::new(Arc::clone(&store), options.clone(), clock).observer(over.clone())
     };
     ((0..count).map(one).collect(), store, clock)
 }
@@ -93,7 +97,7 @@ async fn r002_5_over_issue_is_counted_by_limit_and_beyond_its_headroom() {
     let hour = Span::from_hours(1);
     let limits = [
         Limit::new("calls", "requests", RollingWindow::new(12, hour))
-            .headroom(tollgate::Headroom::Percent(50)),
+            .headroom(tollgate::policy::Headroom::Percent(50)),
         Limit::new("tokens", "tokens", RollingWindow::new(70, hour)),
     ];
     let policy = Policy::new("fleet", limits).unwrap();
@@ -146,7 +150,7 @@ async fn r002_5_over_issue_is_zero_where_nothing_was_over() {
 
 fn fallback(store: &Store, clock: &ManualClock) -> (Arc<Gated>, Arc<Over>) {
     let over = Arc::new(Over::default());
-    let (settings, time) = (FallbackSettings::new(2), Arc::new(clock.clone()));
+    let (settings, time) = (FallbackOptions::new(2), Arc::new(clock.clone()));
     let gate = Fallback::new(resend(store, clock), settings, time).unwrap();
     (Arc::new(gate.observer(over.clone())), over)
 }

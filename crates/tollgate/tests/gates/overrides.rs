@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tollgate::Error;
+use tollgate::gate::BoxFuture;
 use tollgate::overrides::{Document, MemoryOverrides, OverrideStore};
-use tollgate::{BoxFuture, Error};
-use tollgate_testing::overrides::check;
+use tollgate_conformance::overrides::check;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_keeps_overrides() {

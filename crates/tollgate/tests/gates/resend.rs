@@ -1,16 +1,20 @@
 //! Sending again: how often, how long, and never twice.
 
-use tollgate::{Ask, Attempts, Clock, Costs, ErrorKind, Gate, OnStoreFailure, Resend, Span, Tried};
-use tollgate_testing::conformance::{Fixture, run_all};
-use tollgate_testing::faulty::Trouble;
+use tollgate::observe::AttemptResult;
+use tollgate::policy::OnStoreFailure;
+use tollgate::strategy::{Resend, ResendOptions};
+use tollgate::{Ask, Clock, Costs, ErrorKind, GateExt, Span};
+use tollgate_conformance::Fixture;
+use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Heard, chance, drive, hourly, resend, store, used};
 use std::sync::Arc;
 
-#[test]
-fn a_gate_that_sends_again_passes_the_suite() {
-    let (store, clock) = store();
-    run_all(&Fixture::new(Arc::new(resend(&store, &clock)), clock)).unwrap();
+tollgate_conformance::suite! {
+    fn resending() -> Fixture {
+        let (store, clock) = store();
+        Fixture::new(Arc::new(resend(&store, &clock)), clock)
+    }
 }
 
 /// R000.10, R000.11, conflict 12: three attempts when it fails, the first and five more when it throttles, and each is
@@ -18,11 +22,11 @@ fn a_gate_that_sends_again_passes_the_suite() {
 #[tokio::test]
 async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles() {
     for (trouble, attempts, kind, result) in [
-        (Trouble::Down, 3, ErrorKind::Unavailable, Tried::Failed),
-        (Trouble::LosesReply, 3, ErrorKind::Unavailable, Tried::Failed),
-        (Trouble::Hangs, 3, ErrorKind::TimedOut, Tried::Failed),
-        (Trouble::Throttles, 6, ErrorKind::Throttled, Tried::Throttled),
-        (Trouble::Full, 1, ErrorKind::Full, Tried::Answered),
+        (Trouble::Down, 3, ErrorKind::Unavailable, AttemptResult::Failed),
+        (Trouble::LosesReply, 3, ErrorKind::Unavailable, AttemptResult::Failed),
+        (Trouble::Hangs, 3, ErrorKind::TimedOut, AttemptResult::Failed),
+        (Trouble::Throttles, 6, ErrorKind::Throttled, AttemptResult::Throttled),
+        (Trouble::Full, 1, ErrorKind::Full, AttemptResult::Answered),
     ] {
         let (store, clock) = store();
         let heard = Arc::new(Heard::default());
@@ -34,7 +38,7 @@ async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles(
         assert_eq!((error.kind(), store.calls()), (kind, attempts), "{trouble:?}");
         let tried: Vec<_> = (1..=attempts).map(|n| (u32::try_from(n).unwrap(), result)).collect();
         assert_eq!(*heard.tried.lock().unwrap(), tried);
-        assert!(clock.now().since(since) <= Attempts::default().deadline, "{trouble:?}");
+        assert!(clock.now().since(since) <= ResendOptions::default().deadline, "{trouble:?}");
     }
 }
 
@@ -42,14 +46,14 @@ async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles(
 #[tokio::test]
 async fn every_call_is_answered_within_its_deadline() {
     let (store, clock) = store();
-    let attempts = Attempts { deadline: Span::from_millis(700), ..Attempts::default() };
-    let gate = Resend::new(store.clone(), attempts, Arc::new(clock.clone())).chance(chance());
+    let attempts = ResendOptions { deadline: Span::from_millis(700), ..ResendOptions::default() };
+    let gate = Resend::new(store.clone(), attempts, Arc::new(clock.clone())).random(chance());
     let policy = hourly(5, OnStoreFailure::Closed);
-    let permit = gate.acquire(&Ask::new(&policy, "p")).await.unwrap().permit().unwrap();
+    let permit = gate.acquire(&Ask::new(&policy, "p")).await.unwrap().into_permit().unwrap();
     store.always(Trouble::Hangs);
     let (ask, costs) = (Ask::new(&policy, "p"), Costs::new());
     let since = clock.now();
-    let calls: Vec<tollgate::BoxFuture<'_, Result<(), tollgate::Error>>> = vec![
+    let calls: Vec<tollgate::gate::BoxFuture<'_, Result<(), tollgate::Error>>> = vec![
         Box::pin(async { gate.acquire(&ask).await.map(drop) }),
         Box::pin(async { gate.settle(&permit, &costs).await.map(drop) }),
         Box::pin(async { gate.release(&permit).await.map(drop) }),
@@ -76,7 +80,7 @@ async fn r000_12_lost_replies_are_asked_again_and_charged_once() {
         let policy = hourly(100, OnStoreFailure::Closed);
         let ask = Ask::new(&policy, "p").cost("requests", 7);
         store.next_calls([lost, lost]);
-        let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+        let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
         assert_eq!((used(&store, &policy, "p").await, store.calls()), (7, 3));
         store.next_calls([lost]);
         assert!(
@@ -87,7 +91,7 @@ async fn r000_12_lost_replies_are_asked_again_and_charged_once() {
         store.next_calls([lost, Trouble::Throttles, lost]);
         drive(&clock, gate.charge(&ask)).await.unwrap();
         assert_eq!(used(&store, &policy, "p").await, 10);
-        let second = gate.acquire(&ask.clone().id("mine")).await.unwrap().permit().unwrap();
+        let second = gate.acquire(&ask.clone().id("mine")).await.unwrap().into_permit().unwrap();
         store.next_calls([lost]);
         assert!(drive(&clock, gate.release(&second)).await.unwrap());
         assert_eq!(used(&store, &policy, "p").await, 10);
@@ -137,10 +141,11 @@ async fn a_late_attempt_is_not_charged_after_its_permit_was_released() {
     let (store, clock) = store();
     let gate = resend(&store, &clock);
     let policy = hourly(10, OnStoreFailure::Closed);
-    let permit = gate.acquire(&Ask::new(&policy, "p")).await.unwrap().permit().unwrap();
+    let permit = gate.acquire(&Ask::new(&policy, "p")).await.unwrap().into_permit().unwrap();
     assert_eq!(permit.id(), None);
     assert!(gate.release(&permit).await.unwrap());
     assert_eq!(used(&store, &policy, "p").await, 0);
-    let named = gate.acquire(&Ask::new(&policy, "p").id("mine")).await.unwrap().permit().unwrap();
+    let named =
+        gate.acquire(&Ask::new(&policy, "p").id("mine")).await.unwrap().into_permit().unwrap();
     assert_eq!(named.id(), Some("mine"), "the caller's own id is the caller's to forget");
 }

@@ -5,8 +5,9 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tollgate::retry::{Budget, Retry, RetryError, Stopped, Worth};
-use tollgate::{Backoff, Clock, ManualClock, Span, Timestamp};
+use tollgate::clock::ManualClock;
+use tollgate::retry::{Backoff, Budget, Retry, RetryError, Stopped, Worth};
+use tollgate::{Clock, Span, Timestamp};
 
 /// A failure that knows whether it is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Waiting without a line: on a bucket of one's own, and by asking again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate::{
-    Ask, Clock, ErrorKind, Gate, Limit, LocalBucket, ManualClock, Policy, Span, TokenBucket,
-};
+use tollgate::clock::ManualClock;
+use tollgate::{Ask, Clock, ErrorKind, GateExt, Limit, LocalBucket, Policy, Span, TokenBucket};
 
 use crate::{memory, settle_down};
 
@@ -17,10 +17,13 @@ async fn the_local_bucket_tries_waits_and_tells() {
     assert_eq!(bucket.available(), 20);
     assert_eq!((0..25).filter(|_| bucket.try_acquire()).count(), 20);
     assert_eq!(bucket.available(), 0);
-    assert!(!bucket.acquire(Span::from_millis(99)).await.unwrap(), "the next token takes 100 ms");
+    assert!(
+        !bucket.acquire(Duration::from_millis(99)).await.unwrap(),
+        "the next token takes 100 ms"
+    );
     let waiter = tokio::spawn({
         let bucket = Arc::clone(&bucket);
-        async move { bucket.acquire(Span::from_millis(100)).await }
+        async move { bucket.acquire(Duration::from_millis(100)).await }
     });
     settle_down().await;
     clock.advance(Span::from_millis(100));
@@ -45,10 +48,10 @@ async fn backoff_waits_at_least_the_promised_time_and_then_succeeds() {
         async move {
             let ask = Ask::new(&llm, "p7").cost("tokens", 3_750);
             let deadline = clock.now() + Span::from_mins(5);
-            tollgate::acquire_with_backoff(
+            tollgate::retry::acquire_with_backoff(
                 &*gate,
                 &ask,
-                &tollgate::Backoff::QUOTA,
+                &tollgate::retry::Backoff::QUOTA,
                 deadline,
                 &clock,
             )
@@ -61,13 +64,13 @@ async fn backoff_waits_at_least_the_promised_time_and_then_succeeds() {
     clock.advance(Span::from_secs(33));
     assert!(task.await.unwrap().unwrap().is_admitted());
     let near = clock.now() + Span::from_secs(1);
-    let denied = tollgate::acquire_with_backoff(
+    let denied = tollgate::retry::acquire_with_backoff(
         &*gate,
         &take(3_750),
-        &tollgate::Backoff::QUOTA,
+        &tollgate::retry::Backoff::QUOTA,
         near,
         &clock,
     )
     .await;
-    assert!(denied.unwrap().denial().is_some(), "no wait that would end after the deadline");
+    assert!(denied.unwrap().into_denial().is_some(), "no wait that would end after the deadline");
 }

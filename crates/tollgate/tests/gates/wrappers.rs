@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use tollgate::core::Wait;
+use tollgate::gate::{AcquireError, Operation, Outcome};
+use tollgate::observe::{Event, Observed, Observer};
 use tollgate::{
-    Ask, Concurrency, Costs, Event, Gate, Guard, Limit, Observed, Observer, Policy, Span,
-    TokenBucket, Wait,
+    Ask, Concurrency, Costs, Decision, Gate, GateExt, Guard, Limit, Policy, Span, TokenBucket,
 };
 
 use crate::{memory, policy};
@@ -16,15 +18,15 @@ async fn a_guard_releases_on_drop_settles_once_and_can_be_taken_apart() {
     let jobs = policy(Concurrency::new(2, Span::from_mins(5)));
     let ask = Ask::new(&jobs, "region");
     let free = || async { gate.standing(&jobs, "region").await.unwrap()[0].remaining };
-    let first = Guard::acquire(&gate, &ask).await.unwrap().unwrap();
-    let second = Guard::acquire(&gate, &ask).await.unwrap().unwrap();
-    let denial = Guard::acquire(&gate, &ask).await.unwrap().unwrap_err();
-    assert_eq!(denial.asked, 1);
+    let first = Guard::acquire(&gate, &ask).await.unwrap();
+    let second = Guard::acquire(&gate, &ask).await.unwrap();
+    let denied = Guard::acquire(&gate, &ask).await.unwrap_err();
+    assert!(matches!(denied, AcquireError::Denied(denial) if denial.asked == 1));
     drop(first);
     assert_eq!(free().await, 1, "dropping gave the slot back at once");
     second.settle(&Costs::new()).await.unwrap();
     assert_eq!(free().await, 2);
-    let permit = Guard::acquire(&gate, &ask).await.unwrap().unwrap().into_permit().unwrap();
+    let permit = Guard::acquire(&gate, &ask).await.unwrap().into_permit().unwrap();
     assert_eq!(free().await, 1, "a permit that was taken out is not released");
     Guard::new(&gate, permit).release().await.unwrap();
     assert_eq!(free().await, 2);
@@ -40,10 +42,11 @@ async fn shadow_mode_admits_says_what_it_would_have_done_and_charges_nothing_for
         .unwrap();
     let ask = Ask::new(&shadow, "alice");
     for _ in 0..2 {
-        let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+        let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
         assert!(permit.is_charged() && permit.shadow_denied.is_none());
     }
-    let permit = gate.acquire(&ask).await.unwrap().permit().expect("shadow mode never refuses");
+    let permit =
+        gate.acquire(&ask).await.unwrap().into_permit().expect("shadow mode never refuses");
     let denial = permit.shadow_denied.as_ref().expect("it says what it would have done");
     assert!(matches!(denial.wait, Wait::Until(_)) && !permit.is_charged());
     let before = gate.standing(&shadow, "alice").await.unwrap();
@@ -67,7 +70,7 @@ async fn an_override_applies_at_run_time_without_a_free_burst() {
     assert_eq!(remaining(raised.clone(), "vip").await, 5, "what was used stays used");
     assert_eq!(remaining(raised.clone(), "other").await, 10);
     let six = Ask::new(&raised, "vip").cost("requests", 6);
-    assert!(gate.acquire(&six).await.unwrap().denial().is_some());
+    assert!(gate.acquire(&six).await.unwrap().into_denial().is_some());
     let removed = raised.with_override("vip", None).unwrap();
     assert_eq!(remaining(removed, "vip").await, 0);
     let wrong = plain
@@ -101,9 +104,12 @@ async fn an_observer_sees_everything_and_changes_nothing() {
     let gate = Observed::new(memory, seen.clone(), Arc::new(clock.clone()));
     let policy = policy(TokenBucket::per_minute(1));
     let ask = Ask::new(&policy, "alice");
-    let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
-    assert!(gate.acquire(&ask).await.unwrap().denial().is_some());
-    assert!(gate.acquire_at_once(&ask).unwrap().unwrap().denial().is_some());
+    let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
+    assert!(gate.acquire(&ask).await.unwrap().into_denial().is_some());
+    assert!(matches!(
+        gate.try_run(&Operation::Acquire(&ask)),
+        Some(Ok(Outcome::Decided(Decision::Denied(_))))
+    ));
     gate.settle(&permit, &Costs::new()).await.unwrap();
     gate.settle(&permit, &Costs::new()).await.unwrap();
     gate.release(&permit).await.unwrap();

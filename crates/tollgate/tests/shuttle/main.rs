@@ -10,10 +10,13 @@ use std::sync::Arc;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{future, thread};
-use tollgate::core::{Change, Entry, Known, apply};
+use tollgate::clock::ManualClock;
+use tollgate::core::{Change, Entry, Known, Verdict, apply};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::policy::Rule;
 use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Concurrency, Decision, Error, Gate, Limit, ManualClock, Memory,
-    Operation, Outcome, Policy, Queue, Rule, Span, Store, Timestamp, TokenBucket, Verdict,
+    Ask, Clock, Concurrency, Decision, Error, Gate, GateExt, Limit, Memory, Policy, Queue, Span,
+    Timestamp, TokenBucket,
 };
 
 const ITERATIONS: usize = 2_000;
@@ -63,7 +66,7 @@ fn memory_admits_exactly_the_capacity_in_every_interleaving() {
 #[derive(Debug, Default)]
 struct ReadThenWrite(Mutex<Option<Entry>>);
 
-impl Store for ReadThenWrite {
+impl Gate for ReadThenWrite {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             let now = Timestamp::from_secs(1);
@@ -76,12 +79,16 @@ impl Store for ReadThenWrite {
             Ok(applied.outcome)
         })
     }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
 }
 
 #[test]
 fn the_same_check_catches_a_store_that_reads_and_then_writes() {
     assert!(breaks(|| {
-        let gate = Arc::new(Atomic::new(ReadThenWrite::default()));
+        let gate = Arc::new(ReadThenWrite::default());
         let admitted = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -100,13 +107,13 @@ fn the_same_check_catches_a_store_that_reads_and_then_writes() {
     }));
 }
 
-type Line = Queue<Atomic<Memory>>;
+type Line = Queue<Memory>;
 
 /// Three tasks take turns at one slot; `hand_back` is how a holder releases it. A lost wake-up is a deadlock.
 fn take_turns(hand_back: fn(&Line, &tollgate::Permit)) {
     let clock = Arc::new(ManualClock::new());
     let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
-    let queue = Arc::new(Queue::new(Atomic::new(memory), clock));
+    let queue = Arc::new(Queue::new(memory, clock));
     let holders = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..3)
         .map(|_| {
@@ -115,7 +122,7 @@ fn take_turns(hand_back: fn(&Line, &tollgate::Permit)) {
                 let policy = policy(Concurrency::new(1, Span::from_mins(5)));
                 let ask = Ask::new(&policy, "alice");
                 let decision = queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
-                let permit = decision.permit().expect("there is no deadline");
+                let permit = decision.into_permit().expect("there is no deadline");
                 assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold the one slot");
                 future::yield_now().await;
                 holders.fetch_sub(1, Ordering::SeqCst);
@@ -152,10 +159,10 @@ fn the_same_check_catches_a_line_that_calls_nobody() {
 fn give_up_in_line(give_up: fn(BoxFuture<'_, Result<Decision, Error>>)) {
     let clock = Arc::new(ManualClock::new());
     let memory = Memory::with(Arc::clone(&clock) as Arc<dyn Clock>, 100);
-    let queue: Arc<Line> = Arc::new(Queue::new(Atomic::new(memory), clock));
+    let queue: Arc<Line> = Arc::new(Queue::new(memory, clock));
     let policy = policy(Concurrency::new(1, Span::from_mins(5)));
     let held = future::block_on(queue.acquire(&Ask::new(&policy, "alice")));
-    let held = held.expect("decides").permit().expect("the slot is free");
+    let held = held.expect("decides").into_permit().expect("the slot is free");
     let quitter = future::spawn({
         let (queue, policy) = (Arc::clone(&queue), policy.clone());
         async move {
@@ -178,7 +185,7 @@ fn give_up_in_line(give_up: fn(BoxFuture<'_, Result<Decision, Error>>)) {
         async move {
             let ask = Ask::new(&policy, "alice");
             let decision = queue.acquire_within(&ask, Timestamp::MAX).await.expect("decides");
-            let permit = decision.permit().expect("there is no deadline");
+            let permit = decision.into_permit().expect("there is no deadline");
             queue.release(&permit).await.expect("releases");
         }
     });

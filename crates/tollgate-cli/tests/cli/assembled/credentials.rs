@@ -1,8 +1,8 @@
 //! A store that can be reached but does not serve the broker: only the operator can change that.
 
 use serde_json::Value;
-use tollgate_testing::servers::dynamodb::Misbehaviour;
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventually};
+use tollgate_testkit::servers::dynamodb::Misbehaviour;
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventually};
 
 use super::Assembled;
 

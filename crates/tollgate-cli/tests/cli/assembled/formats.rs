@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use tollgate_testing::servers::Redis;
+use tollgate_testkit::servers::Redis;
 
 use crate::folder::Folder;
 use crate::running::Broker;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate_testing::servers::eventually;
+use tollgate_testkit::servers::eventually;
 
 use super::{Assembled, lines};
 use crate::running::Broker;
@@ -55,7 +55,7 @@ fn a_full_disk_stops_the_broker_until_there_is_room() {
     assert_eq!(used("refused-7"), 0, "what failed does not count");
     assembled.admits_five("refused-7");
     let log = assembled.log();
-    assert!(log.contains("the store stopped; it is opened again"), "{log}");
+    assert!(log.contains("the store stopped; it is reopened"), "{log}");
     assert!(log.contains("the store is open again"), "{log}");
     assert!(lines(&log, "ERROR") <= 3, "{log}");
 }

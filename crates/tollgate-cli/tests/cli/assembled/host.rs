@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use tollgate_testing::servers::python;
+use tollgate_testkit::servers::python;
 
 use crate::folder::Folder;
 use crate::running::Broker;

@@ -1,6 +1,6 @@
 //! One row of PostgreSQL is locked by somebody else's transaction.
 
-use tollgate_testing::servers::{Postgres, eventually};
+use tollgate_testkit::servers::{Postgres, eventually};
 
 use super::{Assembled, lines, only};
 

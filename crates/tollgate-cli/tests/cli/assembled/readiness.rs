@@ -1,8 +1,9 @@
 //! Readiness costs the store nothing and tells strangers nothing.
 
 use serde_json::{Value, json};
-use tollgate::{Clock as _, SystemClock};
-use tollgate_testing::servers::{Program, Redis, eventually, python, run};
+use tollgate::Clock as _;
+use tollgate::clock::SystemClock;
+use tollgate_testkit::servers::{Program, Redis, eventually, python, run};
 
 use crate::folder::Folder;
 use crate::keys::new_key;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tollgate_testing::servers::Authority;
+use tollgate_testkit::servers::Authority;
 
 use crate::folder::Folder;
 use crate::running::Broker;

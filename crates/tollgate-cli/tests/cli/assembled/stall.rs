@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Clock, Span, SystemClock};
-use tollgate_testing::servers::{Redis, eventually};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock, Span};
+use tollgate_testkit::servers::{Redis, eventually};
 
 use super::{Assembled, lines, only};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_testing::servers::DynamoDb;
-use tollgate_testing::servers::dynamodb::Misbehaviour;
+use tollgate_testkit::servers::DynamoDb;
+use tollgate_testkit::servers::dynamodb::Misbehaviour;
 
 use super::{Assembled, lines, only};
 

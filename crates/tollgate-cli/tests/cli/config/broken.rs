@@ -126,7 +126,7 @@ fn a_broken_policy_is_shown_with_what_would_be_right() {
         ),
         (
             good.replace("\"api\"", "\"cl.throttle\""),
-            "2: no policy may be called \"cl.throttle\", because the command CL.THROTTLE keeps its keys under it; \
+            "2: the policy name \"cl.throttle\" is reserved for the keys of the command CL.THROTTLE; \
              choose another name",
             "name = \"cl.throttle\"",
             "\"cl.throttle\"",
@@ -186,7 +186,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[store]\nkind = \"disk\"",
-            "2: there is no store \"disk\"; this build knows memory, embedded, dynamodb, postgres, redis and broker",
+            "2: there is no store \"disk\"; use memory, embedded, dynamodb, postgres, redis or broker",
             "\"disk\"",
         ),
         (
@@ -310,9 +310,9 @@ fn a_bucket_that_is_too_fine_is_refused() {
 #[test]
 fn wrong_telemetry_is_refused_with_its_line() {
     let rows = [
-        ("log = \"loud\"", "none of"),
+        ("log = \"loud\"", "unknown severity"),
         ("incident_file = \"\"", "incident_file is empty"),
-        ("cloudwatch = { interval = \"10ms\" }", "must be 1s to 1h"),
+        ("cloudwatch = { interval = \"10ms\" }", "must be between 1s and 1h"),
         ("cloudwatch = { namespace = \"AWS/X\" }", "which is for services of AWS"),
         ("emf = { namespace = \"\" }", "must have 1 to 255 characters"),
         ("sns = { topic = \"alerts\" }", "is not an ARN"),

@@ -88,7 +88,7 @@ fn an_override_in_the_file_applies_to_its_subject() {
 /// The file that runs when there is none is also what the documentation shows, so it must stay valid.
 #[test]
 fn the_sample_is_a_valid_file() {
-    let folder = Folder::with(include_str!("../../../src/config/sample.toml"));
+    let folder = Folder::with(include_str!("../../../../tollgate-config/src/sample.toml"));
     let ran = folder.run("policies check tollgate.toml");
     let first = "tollgate.toml: ok, policies: gemini-free, api, video-requests\n";
     assert!(ran.out.starts_with(first), "{}", ran.out);

@@ -1,7 +1,8 @@
 //! The broker over gRPC: where it listens, and whom it asks for a key.
 
-use tollgate::{Ask, CalendarWindow, Gate as _, Limit, Period, Policy};
-use tollgate_client::{Client, Settings};
+use tollgate::policy::Period;
+use tollgate::{Ask, CalendarWindow, GateExt as _, Limit, Policy};
+use tollgate_client::{Client, ClientOptions};
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -17,7 +18,7 @@ fn r002_4_serve_answers_grpc_where_the_configuration_says() {
     let broker = Broker::serve(&folder, "--http 127.0.0.1:0 --resp off", &[]);
     let mut lines = broker.printed.lines();
     let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
-    let client = Client::new(&Settings::new().grpc(grpc.trim())).expect("an address");
+    let client = Client::new(&ClientOptions::new().grpc(grpc.trim())).expect("an address");
     let day = CalendarWindow::new(5, Period::Day);
     let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -43,7 +44,7 @@ fn serve_asks_for_keys_over_grpc() {
     let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
     let mut lines = broker.printed.lines();
     let grpc = lines.find_map(|line| line.trim().strip_prefix("grpc  ")).expect("it says where");
-    let settings = Settings::new().grpc(grpc.trim());
+    let settings = ClientOptions::new().grpc(grpc.trim());
     let day = CalendarWindow::new(5, Period::Day);
     let policy = Policy::new("api", [Limit::new("day", "requests", day)]).expect("a policy");
     let ask = Ask::new(&policy, "alice");

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use tollgate_testing::fakes::gemini::Settings;
+use tollgate_testkit::fakes::gemini::Settings;
 use tollgate_translate::Layout;
 
 use super::{World, expected, prose};
@@ -74,7 +74,7 @@ fn r003_3_a_job_that_costs_twice_the_plan_asks_at_a_terminal() {
             told.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error}: {shown}"));
             shown.push(char::from(byte[0]));
         }
-        assert!(shown.contains(" was planned. Go on up to $0.0"), "{shown}");
+        assert!(shown.contains(" was planned. Continue up to $0.0"), "{shown}");
         let calls = world.fake.tally().calls;
         File::from(master).write_all(answer.as_bytes()).expect("it is read");
         let mut rest = Vec::new();

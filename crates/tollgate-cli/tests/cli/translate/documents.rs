@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
+use tollgate_testkit::fakes::gemini::{Fault, Settings, Trouble, When};
 use tollgate_translate::Layout;
 
 use super::{World, expected, prose, troubled};
@@ -174,13 +174,13 @@ fn mistakes_are_named_and_send_nothing() {
         (make.replace("http://127.0.0.1", "http://example.com"), "must begin with https"),
         (
             make.replace(" --yes", ""),
-            "nobody is there to ask; say --yes to do it, or --plan to look",
+            "standard input is not a terminal; pass --yes to confirm, or --plan to see what would be done",
         ),
         (
             world.make("book.txt --yes --max-cost 2,50"),
-            "--max-cost \"2,50\" is no amount in dollars, as in 2.50",
+            "--max-cost \"2,50\" is not an amount in dollars, as in 2.50",
         ),
-        (world.make("book.txt --yes --workers 0"), "0 workers cannot translate"),
+        (world.make("book.txt --yes --workers 0"), "invalid number of workers 0"),
         (world.make("book.txt --yes --within soon"), "soon"),
         (world.make("book.txt --yes --output book.txt"), "is the document itself"),
         (world.make("book.txt --yes --output none/book.txt"), "there is no folder for"),

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tollgate::Timestamp;
-use tollgate_testing::fakes::gemini::Settings;
-use tollgate_testing::servers::{DynamoDb, Postgres, eventually};
+use tollgate_testkit::fakes::gemini::Settings;
+use tollgate_testkit::servers::{DynamoDb, Postgres, eventually};
 use tollgate_translate::Layout;
 
 use super::{SIZE, World, expected, kill, prose};

@@ -4,8 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
 
 use tollgate_telemetry::{Kind, METRICS};
-use tollgate_testing::fakes::gemini::Settings;
-use tollgate_testing::servers::{Append, Redis, eventually};
+use tollgate_testkit::fakes::gemini::Settings;
+use tollgate_testkit::servers::{Append, Redis, eventually};
 
 use super::{World, kill, prose};
 use crate::running::{get, get_with};
@@ -98,10 +98,13 @@ fn r003_9_the_page_of_a_worker_asks_for_the_keys_of_a_broker_and_serves_nothing_
     for path in ["/v1/acquire", "/v1/policies", "/"] {
         let answer = get_with(&worker.url, path, &with_key);
         assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
-        assert!(answer.contains("this is no broker, and serves /metrics and /healthz"), "{answer}");
+        assert!(
+            answer.contains("this is not a broker, and serves /metrics and /healthz"),
+            "{answer}"
+        );
     }
     let asked = world.folder.run_as(&key, &format!("acquire wide u1 --server {}", worker.url));
-    assert!(asked.code == 2 && asked.err.contains("this is no broker"), "{}", asked.err);
+    assert!(asked.code == 2 && asked.err.contains("this is not a broker"), "{}", asked.err);
     let open = World::new(Settings::default());
     for (address, what) in [
         ("0.0.0.0:0", "others than this machine can reach 0.0.0.0:0, and there is no [[key]]"),

@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tollgate::{Clock, ManualClock, Span, SystemClock};
-use tollgate_testing::fakes::gemini::{FakeGemini, Served, Settings, Trouble, translated};
-use tollgate_testing::servers::eventually;
+use tollgate::clock::{ManualClock, SystemClock};
+use tollgate::{Clock, Span};
+use tollgate_testkit::fakes::gemini::{FakeGemini, Served, Settings, Trouble, translated};
+use tollgate_testkit::servers::eventually;
 use tollgate_translate::{Document, Filling, Format, Layout, chunk};
 
 use crate::folder::{Folder, Ran};

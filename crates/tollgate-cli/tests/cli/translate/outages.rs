@@ -4,9 +4,10 @@ use std::io::Read as _;
 use std::process::Child;
 use std::sync::{Arc, Mutex};
 
-use tollgate::{ManualClock, Span};
-use tollgate_testing::fakes::gemini::Settings;
-use tollgate_testing::servers::{Append, Postgres, Redis, eventually};
+use tollgate::Span;
+use tollgate::clock::ManualClock;
+use tollgate_testkit::fakes::gemini::Settings;
+use tollgate_testkit::servers::{Append, Postgres, Redis, eventually};
 use tollgate_translate::Layout;
 
 use super::{World, expected, prose, signal};
@@ -116,7 +117,7 @@ fn redis() -> Redis {
     Redis::start_with(Append::Always, "").expect("a server")
 }
 
-const IS_BACK: &str = "the store of the quota is back after";
+const IS_BACK: &str = "the store of the quota is available after";
 
 /// R000.10: with `open`, a translation goes on without its store, says so, and the store is told of every call.
 #[test]
@@ -127,8 +128,8 @@ fn r000_10_a_translation_goes_on_openly_while_redis_is_away() {
     redis.process().kill().expect("it is killed");
     let before = bench.world.fake.tally().translated;
     bench.until(|| before + 10 <= bench.world.fake.tally().translated);
-    assert!(running.says("the store of the quota is away (redis: "));
-    assert!(running.says("calls go on without a bound until it is back"));
+    assert!(running.says("the store of the quota is unavailable (redis: "));
+    assert!(running.says("calls continue without a limit until it is back"));
     redis.process().restart().expect("it starts");
     eventually(|| running.says(IS_BACK).then_some(())).expect("it is noticed");
     let (ran, err) = bench.end(running);
@@ -148,9 +149,9 @@ fn r000_10_a_translation_keeps_to_its_share_while_redis_is_away() {
     let running = bench.translate("fallback");
     redis.process().kill().expect("it is killed");
     let before = bench.world.fake.tally().calls;
-    let is_used = "the store is away, and this process's share of the limit rpd is used up";
+    let is_used = "the store is unavailable, and this process's share of the limit rpd is used up";
     bench.until(|| running.says(is_used));
-    assert!(running.says("calls go on within this process's share until it is back"));
+    assert!(running.says("calls continue within this process's share until it is back"));
     for _ in 0..100 {
         bench.clock.advance(LATENCY);
     }
@@ -175,7 +176,7 @@ fn r000_10_a_translation_waits_for_redis_where_the_policy_is_closed() {
     let running = bench.translate("wide");
     redis.process().kill().expect("it is killed");
     let before = bench.world.fake.tally().calls;
-    bench.until(|| running.says("nothing is called until it is back"));
+    bench.until(|| running.says("no call is made until it is back"));
     for _ in 0..100 {
         bench.clock.advance(LATENCY);
     }
@@ -198,7 +199,7 @@ fn on_postgres(patience: &str) -> (Bench, Postgres) {
     (bench, server)
 }
 
-const JOBS_AWAY: &str = "the database of the jobs is away";
+const JOBS_AWAY: &str = "the job store is unavailable";
 
 /// R003.5: a database of jobs that is away is waited for, visibly.
 #[test]
@@ -210,7 +211,7 @@ fn r003_5_a_translation_waits_for_the_database_of_its_jobs() {
     server.restart().expect("it starts");
     let (ran, err) = bench.end(running);
     assert_eq!(ran.code, 0, "{err}");
-    assert!(bench.is_whole() && err.contains("the database of the jobs is back after"), "{err}");
+    assert!(bench.is_whole() && err.contains("the job store is available after"), "{err}");
     assert!(!err.contains("the provider"), "{err}");
 }
 

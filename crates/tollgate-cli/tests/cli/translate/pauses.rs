@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::Value;
-use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When};
-use tollgate_testing::servers::{Port, eventually};
+use tollgate_testkit::fakes::gemini::{Fault, Settings, Trouble, When};
+use tollgate_testkit::servers::{Port, eventually};
 use tollgate_translate::Layout;
 
 use super::{World, expected, kill, prose, signal, slow, troubled};
@@ -88,7 +88,7 @@ fn r003_3_a_job_stops_before_it_costs_too_much_and_goes_on_with_more() {
     assert!(job["why"].as_str().is_some_and(|why| why.contains("raise the bound")), "{job}");
     let id = world.id();
     let same = world.resume(&id, "");
-    assert!(same.code == 1 && same.out.contains("somebody must act first"), "{}", same.out);
+    assert!(same.code == 1 && same.out.contains("an operator must act first"), "{}", same.out);
     let done = world.resume(&id, "--max-cost 5");
     assert_eq!(done.code, 0, "{}", done.err);
     assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
@@ -172,7 +172,11 @@ fn r003_5_a_wrong_address_is_named_and_costs_no_chunk() {
     let elsewhere = format!("{url}/elsewhere");
     let ran = world.run(&world.make("book.txt --yes").replace(&url, &elsewhere));
     assert_eq!(ran.code, 1, "{}", ran.err);
-    assert!(ran.out.contains(&elsewhere) && ran.out.contains("somebody must act"), "{}", ran.out);
+    assert!(
+        ran.out.contains(&elsewhere) && ran.out.contains("an operator must act"),
+        "{}",
+        ran.out
+    );
     let job = &world.jobs()[0];
     assert_eq!((&job["state"], &job["failed"]), (&"paused".into(), &0.into()), "{job}");
     assert_eq!(world.resume(&world.id(), "").code, 0);

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use serde_json::Value;
-use tollgate_testing::fakes::gemini::{Fault, Settings, Trouble, When, translated};
+use tollgate_testkit::fakes::gemini::{Fault, Settings, Trouble, When, translated};
 use tollgate_translate::Layout;
 
 use super::{World, expected, kill, prose, signal, troubled};
@@ -70,7 +70,7 @@ fn a_wait_for_the_quota_is_told_with_its_limit_and_its_end() {
     assert!(waiting.contains("Z, in 10m, ends") || waiting.contains("Z, in 9m"), "{waiting}");
     // Six calls are left, and four go in each window: the last goes after two of them.
     let (_, end) = waiting.split_once("ends about ").expect("it says when it ends");
-    let now = tollgate::Clock::now(&tollgate::SystemClock);
+    let now = tollgate::Clock::now(&tollgate::clock::SystemClock);
     let end: tollgate::Timestamp = end.parse().expect("a time");
     assert!(tollgate::Span::from_mins(19) < end.since(now), "{waiting}");
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::SystemClock;
-use tollgate_testing::fakes::gemini::{Limit, Quota, ScaledClock, Settings, Window};
-use tollgate_testing::servers::{DynamoDb, Postgres, Redis, eventually};
+use tollgate::clock::SystemClock;
+use tollgate_testkit::fakes::gemini::{Limit, Quota, ScaledClock, Settings, Window};
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis, eventually};
 use tollgate_translate::Layout;
 
 use super::{Held, World, expected, kill, prose, signal};

@@ -10,26 +10,26 @@ mod story;
 
 use std::sync::Arc;
 
-use tollgate::ManualClock;
+use tollgate::clock::ManualClock;
 use tollgate_postgres::{Options, Postgres};
 
-use super::Desk;
+use super::TestDatabase;
 
 const ROWS: &str = include_str!("rows.sql");
 
-impl Desk {
+impl TestDatabase {
     /// A database of version 3 with the rows of the story.
     fn of_version_3() -> Self {
-        let desk = Self::new();
-        desk.psql(ROWS);
-        desk
+        let database = Self::new();
+        database.psql(ROWS);
+        database
     }
 
     /// A database of version 3 without entries and records.
     pub(super) fn empty_of_version_3() -> Self {
-        let desk = Self::of_version_3();
-        desk.psql("DELETE FROM tollgate.entries; DELETE FROM tollgate.audit; DELETE FROM tollgate.overrides");
-        desk
+        let database = Self::of_version_3();
+        database.psql("DELETE FROM tollgate.entries; DELETE FROM tollgate.audit; DELETE FROM tollgate.overrides");
+        database
     }
 
     fn options_3(&self) -> Options {
@@ -41,7 +41,7 @@ impl Desk {
     }
 
     async fn gate_3_by(&self, clock: &ManualClock) -> Postgres {
-        Postgres::open(self.options_3().decide_by(Arc::new(clock.clone()))).await.unwrap()
+        Postgres::open(self.options_3().test_clock(Arc::new(clock.clone()))).await.unwrap()
     }
 
     fn version(&self) -> String {

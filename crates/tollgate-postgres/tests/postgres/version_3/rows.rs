@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate::{Clock, Gate, ManualClock, Span};
+use tollgate::clock::ManualClock;
+use tollgate::{Clock, Gate, GateExt, Span};
+use tollgate_conformance::{Capabilities, Fixture};
 use tollgate_postgres::Postgres;
-use tollgate_testing::conformance::{self, Capabilities, Fixture};
 
-use super::{Desk, story};
+use super::{TestDatabase, story};
 
 const STANDINGS: &str = include_str!("standings.txt");
 
@@ -32,14 +33,14 @@ async fn standings(gate: &impl Gate) -> String {
 /// Rows of the version before mean what they meant there: left as they are, and after an upgrade.
 #[tokio::test]
 async fn rows_of_version_3_are_read() {
-    let (desk, clock) = (Desk::of_version_3(), ManualClock::new());
+    let (database, clock) = (TestDatabase::of_version_3(), ManualClock::new());
     clock.set(tollgate::Timestamp::from_secs(END));
-    let before = desk.psql(COLUMNS);
-    let gate = desk.gate_3_by(&clock).await;
+    let before = database.psql(COLUMNS);
+    let gate = database.gate_3_by(&clock).await;
     assert_eq!(standings(&gate).await, STANDINGS);
-    assert_eq!((gate.format(), desk.psql(COLUMNS)), (3, before));
-    let newest = desk.gate_by(&clock).await;
-    assert_eq!((newest.format(), desk.version().as_str()), (4, "4"));
+    assert_eq!((gate.format(), database.psql(COLUMNS)), (3, before));
+    let newest = database.gate_by(&clock).await;
+    assert_eq!((newest.format(), database.version().as_str()), (4, "4"));
     assert_eq!(standings(&newest).await, STANDINGS);
     assert_eq!(standings(&gate).await, STANDINGS);
     assert_eq!(gate.format(), 4);
@@ -48,20 +49,20 @@ async fn rows_of_version_3_are_read() {
 /// The same operations at the same times write the same rows as the version before wrote.
 #[tokio::test]
 async fn rows_are_written_as_version_3_has_them() {
-    let (desk, clock) = (Desk::empty_of_version_3(), ManualClock::new());
-    let gate = desk.gate_3_by(&clock).await;
+    let (database, clock) = (TestDatabase::empty_of_version_3(), ManualClock::new());
+    let gate = database.gate_3_by(&clock).await;
     story::tell(&gate, &clock).await;
     assert_eq!(clock.now(), tollgate::Timestamp::from_secs(END));
-    let written = desk.psql(COLUMNS);
+    let written = database.psql(COLUMNS);
     // This version leaves one stamp free behind a reset.
-    let other = Desk::of_version_3();
+    let other = TestDatabase::of_version_3();
     other.psql("UPDATE tollgate.entries SET next_stamp = next_stamp + 1 WHERE policy = 'reset'");
     let expected = other.psql(COLUMNS);
     for (written, expected) in written.lines().zip(expected.lines()) {
         assert_eq!(written, expected);
     }
     assert_eq!(written, expected);
-    assert_eq!(desk.version(), "3");
+    assert_eq!(database.version(), "3");
     // Rows are removed once nothing in them counts, ids included.
     clock.advance(Span::from_mins(29));
     assert_eq!(gate.clean_up(3).await.unwrap(), 0);
@@ -69,28 +70,29 @@ async fn rows_are_written_as_version_3_has_them() {
     assert_eq!(gate.clean_up(3).await.unwrap(), 14);
 }
 
-fn conforms(transaction_pooling: bool, stories: u32) {
-    let (desk, clock) = (Desk::empty_of_version_3(), ManualClock::new());
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let options = desk.options_3().decide_by(Arc::new(clock.clone()));
+fn fixture(transaction_pooling: bool, stories: u32) -> Fixture {
+    let (database, clock) = (TestDatabase::empty_of_version_3(), ManualClock::new());
+    let options = database.options_3().test_clock(Arc::new(clock.clone()));
     let options = if transaction_pooling { options.transaction_pooling() } else { options };
-    let gate = Arc::new(runtime.block_on(Postgres::open(options)).unwrap());
-    let capabilities = Capabilities { stories, ..Capabilities::default() };
-    let fixture = Fixture::new(Arc::clone(&gate) as Arc<dyn Gate>, clock)
-        .with_capabilities(capabilities)
+    let open = async {
+        let gate = Postgres::open(options).await.unwrap();
+        assert_eq!((gate.format(), database.version().as_str()), (3, "3"));
+        Arc::new(gate) as Arc<dyn Gate>
+    };
+    Fixture::open(clock, open)
+        .with_capabilities(Capabilities { stories, ..Capabilities::default() })
         .with_bounded_refunds()
-        .with_exact_logs();
-    conformance::run_all(&fixture).unwrap();
-    assert_eq!((gate.format(), desk.version().as_str()), (3, "3"));
+        .with_exact_logs()
+        .holding(database)
 }
 
-/// Every promise, every vector and random stories, as far as a row of version 3 can hold them.
-#[test]
-fn passes_the_suite_on_version_3() {
-    conforms(false, 200);
-}
+// As far as a row of version 3 can hold the cases.
+tollgate_conformance::suite! {
+    fn prepared_statements() -> Fixture {
+        fixture(false, 200)
+    }
 
-#[test]
-fn passes_the_suite_on_version_3_without_prepared_statements() {
-    conforms(true, 40);
+    fn transaction_pooling() -> Fixture {
+        fixture(true, 40)
+    }
 }

@@ -1,8 +1,10 @@
 //! What a gate did at told times to make the rows of `rows.sql`. Both programs can tell it: it uses what they have in common.
 
+use tollgate::clock::ManualClock;
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, Limit, ManualClock, Period, Permit,
-    Policy, RollingWindow, Rule, Span, Timestamp, TokenBucket,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, GateExt, Limit, Permit, Policy,
+    RollingWindow, Span, Timestamp, TokenBucket,
 };
 
 const SECOND: Span = Span::from_secs(1);
@@ -62,7 +64,7 @@ fn policy(name: &str) -> Policy {
 }
 
 async fn admit(gate: &impl Gate, ask: Ask<'_>) -> Permit {
-    gate.acquire(&ask).await.unwrap().permit().unwrap()
+    gate.acquire(&ask).await.unwrap().into_permit().unwrap()
 }
 
 fn cost(requests: u64) -> Costs {

@@ -1,8 +1,10 @@
 //! What happened to a subject before each fixture was written: the program of format 3 played these calls at these times.
 
+use tollgate::clock::ManualClock;
+use tollgate::policy::{Period, Rule};
 use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, Limit, ManualClock, Period, Permit,
-    Policy, RollingWindow, Rule, Span, TokenBucket,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, GateExt, Limit, Permit, Policy,
+    RollingWindow, Span, TokenBucket,
 };
 
 pub(crate) const SUBJECT: &str = "p7";
@@ -19,7 +21,7 @@ pub(crate) struct Stage<'a> {
 impl Stage<'_> {
     async fn take(&self, policy: &Policy, amount: u64) -> Permit {
         let ask = Ask::new(policy, SUBJECT).cost(UNIT, amount);
-        self.gate.acquire(&ask).await.unwrap().permit().expect("there is room")
+        self.gate.acquire(&ask).await.unwrap().into_permit().expect("there is room")
     }
 
     async fn settle(&self, permit: &Permit, actual: u64) {

@@ -1,53 +1,56 @@
-//! Envoy's rate limit service (`envoy.service.ratelimit.v3`): descriptors in, one status for each out.
+//! Envoy's rate limit service (`envoy.service.ratelimit.v3`): a list of descriptors in, one status for each out.
 //!
-//! Descriptors are decided in their order. Once one is over its limit, what the others took is given back before the
-//! reply, and those that follow are only looked at: a request that Envoy refuses costs nothing. A store that fails is a
-//! status UNAVAILABLE, so that `failure_mode_deny` decides.
+//! Descriptors are decided in order. Once one is over its limit, the permits of the others are released before the reply,
+//! and later descriptors are only read: a request that Envoy refuses costs nothing. A store failure is UNAVAILABLE, so
+//! that `failure_mode_deny` decides.
 
-mod answer;
-mod map;
+mod response;
+mod rules;
 
-pub use map::{EnvoyMap, EnvoyRule};
+pub use rules::{EnvoyMap, EnvoyRule};
 
 use std::sync::Arc;
 
 use tollgate::core::REQUESTS;
-use tollgate::{Ask, Decision, Error, ErrorKind, Gate as _, Permit, Policy};
+use tollgate::{Ask, Decision, Error, ErrorKind, GateExt as _, Permit, Policy};
+use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse,
+};
 use tonic::{Request, Response, Status};
 
-use self::answer::{Answers, Found};
-use super::guard::caller_of;
+use self::response::{DescriptorOutcome, ResponseBuilder};
+use super::authorize::caller_of;
 use super::status;
 use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::DESCRIPTORS_MAX;
-use crate::failures;
-use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
-use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::error_log;
 
-/// The one method.
-pub(super) struct RateLimits {
+/// Handles the method of the service.
+pub(super) struct RateLimitHandler {
     app: Arc<App>,
 }
 
-impl RateLimits {
+impl RateLimitHandler {
     pub(super) const fn new(app: Arc<App>) -> Self {
         Self { app }
     }
 }
 
 #[tonic::async_trait]
-impl RateLimitService for RateLimits {
+impl RateLimitService for RateLimitHandler {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let caller = caller_of(&request)?;
         let (app, request) = (Arc::clone(&self.app), request.into_inner());
-        // Envoy leaves after a few milliseconds. What was taken for it is given back all the same.
-        let decided = self.app.finish(async move { decide(&app, &caller, &request).await }).await;
-        decided.map(Response::new).map_err(|error| status::of(&error))
+        // Envoy disconnects after a few milliseconds; permits are released all the same.
+        let decided =
+            self.app.run_to_completion(async move { decide(&app, &caller, &request).await }).await;
+        decided.map(Response::new).map_err(|error| status::from_error(&error))
     }
 }
 
@@ -58,69 +61,69 @@ async fn decide(
 ) -> Result<RateLimitResponse, Error> {
     check(request)?;
     let map = app.envoy();
-    let mut answers = Answers::default();
-    let mut taken = Vec::new();
+    let mut response = ResponseBuilder::default();
+    let mut permits = Vec::new();
     for descriptor in &request.descriptors {
         let Some(rule) = map.find(&request.domain, &descriptor.entries) else {
-            answers.unmatched();
+            response.add_unmatched();
             continue;
         };
-        let subject = rule.subject(&descriptor.entries, app.limits());
+        let subject = rule.subject(&descriptor.entries, app.options());
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
         let one = Descriptor { rule, subject: &subject, hits };
-        match one.decide(app, caller, answers.is_over()).await {
-            Ok((found, permit)) => {
-                taken.extend(permit);
-                answers.add(&found, rule, app.now());
+        match one.decide(app, caller, response.is_over()).await {
+            Ok((outcome, permit)) => {
+                permits.extend(permit);
+                response.add(&outcome, rule, app.now());
             }
             Err(error) => {
-                give_back(app, &taken).await;
+                release_all(app, &permits).await;
                 return Err(error);
             }
         }
     }
-    if answers.is_over() {
-        give_back(app, &taken).await;
+    if response.is_over() {
+        release_all(app, &permits).await;
     }
-    Ok(answers.response())
+    Ok(response.build())
 }
 
-/// Refuses what could not be meant within the promises, before anything is taken.
+/// Refuses a request that no policy can honour, before anything is charged.
 fn check(request: &RateLimitRequest) -> Result<(), Error> {
     let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
     let count = request.descriptors.len();
     if count == 0 || DESCRIPTORS_MAX < count {
         return invalid(format!("a request has 1 to {DESCRIPTORS_MAX} descriptors, not {count}"));
     }
-    for (place, RateLimitDescriptor { limit, is_negative_hits, .. }) in
+    for (index, RateLimitDescriptor { limit, is_negative_hits, .. }) in
         request.descriptors.iter().enumerate()
     {
         if limit.is_some() {
             return invalid(format!(
-                "descriptors[{place}].limit: limits are those of the policies, where all brokers see them; remove the \
+                "descriptors[{index}].limit: limits are those of the policies, where all brokers see them; remove the \
                  override from the route, or write one for the subject in the policy"
             ));
         }
         if *is_negative_hits {
             return invalid(format!(
-                "descriptors[{place}].is_negative_hits: hits are given back by the permit they were taken under, which \
-                 Envoy does not have, since time may have given them back already; charge what was used when it is known"
+                "descriptors[{index}].is_negative_hits: hits are returned with the permit they were charged under, which \
+                 Envoy does not have, since time may have returned them already; charge the actual cost when it is known"
             ));
         }
     }
     Ok(())
 }
 
-/// Giving back what fails to be given back is under-issue, which time repairs; the answer stands.
-async fn give_back(app: &App, taken: &[Permit]) {
-    for permit in taken {
+/// Releases `permits`. A failure is only logged: it issues too little, which time corrects.
+async fn release_all(app: &App, permits: &[Permit]) {
+    for permit in permits {
         if let Err(error) = app.gate().release(permit).await {
-            failures::log_as(&error, "could not give back");
+            error_log::log_as(&error, "could not release");
         }
     }
 }
 
-/// One descriptor and what it means.
+/// A descriptor with its policy and subject.
 struct Descriptor<'a> {
     rule: &'a EnvoyRule,
     subject: &'a str,
@@ -128,31 +131,32 @@ struct Descriptor<'a> {
 }
 
 impl Descriptor<'_> {
-    /// Takes the hits; looks only, if there are none or if the request is refused anyway and has room here.
+    /// Charges the hits. Only reads the standing if there are no hits, or if the request is refused anyway and has room here.
     async fn decide(
         &self,
         app: &App,
         caller: &Caller,
         is_refused: bool,
-    ) -> Result<(Found, Option<Permit>), Error> {
+    ) -> Result<(DescriptorOutcome, Option<Permit>), Error> {
         let policy = app.policy(self.rule.policy())?;
         caller.check_about(policy.name(), self.subject)?;
         if is_refused || self.hits == 0 {
             let standings = app.gate().standing(&policy, self.subject).await?;
             let policy = policy.for_subject(self.subject).clone();
-            let found = Found::looked(policy, standings, self.rule.hit_unit(), self.hits);
-            // If it is over too, only an ask tells until when.
-            if self.hits == 0 || !found.is_over() {
-                return Ok((found, None));
+            let outcome =
+                DescriptorOutcome::read(policy, standings, self.rule.hit_unit(), self.hits);
+            // If it is over, too, only an ask returns the wait.
+            if self.hits == 0 || !outcome.is_over() {
+                return Ok((outcome, None));
             }
         }
         let decision = app.decide_for(caller, &self.ask(&policy)).await?;
         let policy = policy.for_subject(self.subject).clone();
         Ok(match decision {
             Decision::Admitted(permit) => {
-                (Found::admitted(policy, permit.limits.clone()), Some(permit))
+                (DescriptorOutcome::admitted(policy, permit.limits.clone()), Some(permit))
             }
-            Decision::Denied(denial) => (Found::denied(policy, denial), None),
+            Decision::Denied(denial) => (DescriptorOutcome::denied(policy, denial), None),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What the types of members do not say: bounds, and the shape of an incident, which comes from elsewhere.
+//! Bounds of members, and the schema of an incident, whose crate has no schemas.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
@@ -7,17 +7,16 @@ use tollgate::core::bounds::{
     BEHIND_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
 };
 use tollgate::incident::{ACQUISITIONS_MAX, OPEN_MAX, RETRY_AFTER_MAX};
+use tollgate_protocol::permit_token::TOKEN_CHARS_MAX;
 
-use super::calls::Describe;
+use super::super::endpoints::SchemaOf;
 use crate::bounds::{BATCH_ASKS_MAX, HOPS_MAX, WAIT_MAX};
-use crate::token::TOKEN_CHARS_MAX;
-use crate::wire::text::Time;
 
 /// A length of time, or a time.
 const SINCE: &str = r"^\s*(([0-9]+(us|ms|s|m|h|d)\s*)+|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.,]+([Zz]|[+-][0-9:]+))\s*$";
 
-/// The bounds of a member of a request, by its name. Texts are bounded in bytes, and there are never fewer bytes than
-/// characters, so a text beyond these is always refused.
+/// Returns the bounds of a member of a request by its name. Texts are bounded in bytes, of which there are never fewer
+/// than characters, so a longer text is always refused.
 fn bounds_of(name: &str) -> Value {
     match name {
         "policy" | "name" | "limit_name" => json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX }),
@@ -43,7 +42,7 @@ fn bounds_of(name: &str) -> Value {
     }
 }
 
-/// Adds the bounds of each member of `schema`.
+/// Adds the bounds of each member to `schema`.
 pub(super) fn bound(schema: &mut Value) {
     let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     for (name, member) in members {
@@ -66,9 +65,9 @@ fn add(name: &str, member: &mut Value) {
     }
 }
 
-/// The members of a query as parameters.
-pub(super) fn query(schema: Describe, generator: &mut SchemaGenerator) -> Vec<Value> {
-    // The structure itself, not a reference to it, which would stay behind as a component that nothing uses.
+/// Returns the members of a query as parameters.
+pub(super) fn query(schema: SchemaOf, generator: &mut SchemaGenerator) -> Vec<Value> {
+    // The structure itself rather than a reference, which would leave an unused component.
     let reference = schema(generator);
     let name =
         reference.get("$ref").and_then(Value::as_str).and_then(|name| name.rsplit('/').next());
@@ -94,7 +93,7 @@ pub(super) fn query(schema: Describe, generator: &mut SchemaGenerator) -> Vec<Va
     members.iter().map(parameter).collect()
 }
 
-/// The names in braces of a path as parameters.
+/// Returns the names in braces of a path as parameters.
 pub(super) fn of_path(path: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let parameter = |name| {
@@ -105,35 +104,35 @@ pub(super) fn of_path(path: &str) -> Vec<Value> {
     names.map(parameter).collect()
 }
 
-/// What `POST /v1/violations` answers: [`tollgate::incident::Incident`], whose crate knows no schemas.
-pub(super) fn incident(generator: &mut SchemaGenerator) -> Schema {
+/// Returns the schema of [`tollgate::incident::Incident`], the response of `POST /v1/violations`.
+pub(crate) fn incident(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<Incident>()
 }
 
-/// What was known when a provider refused.
+/// What was known when a provider refused a call.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "it is described and never made")]
+#[allow(dead_code, reason = "described, never constructed")]
 struct Incident {
     /// Finds the same incident in the log, the notification and the file.
     id: String,
     /// When it was reported.
-    #[schemars(with = "Time")]
+    #[schemars(extend("format" = "date-time"))]
     at: String,
     /// The name of the policy.
     policy: String,
-    /// For whom.
+    /// The subject.
     subject: String,
     /// The limit that was closed.
     limit: String,
     /// Until when the provider wants to be left alone.
-    #[schemars(with = "Time")]
+    #[schemars(extend("format" = "date-time"))]
     until: String,
     /// Whether the gate is closed until then.
     closed: bool,
     /// Why it is not, or why the standing of the limits is missing.
     #[schemars(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
-    /// Where the subject stood on every limit, before the gate was closed.
+    /// The standing of the subject before the limit was closed.
     limits: Vec<LimitState>,
     /// Permits that were neither settled nor released at that moment.
     #[schemars(range(max = OPEN_MAX))]
@@ -143,9 +142,9 @@ struct Incident {
     acquisitions: Vec<Acquisition>,
 }
 
-/// Where the subject stood on one limit.
+/// The standing of the subject on one limit.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "it is described and never made")]
+#[allow(dead_code, reason = "described, never constructed")]
 struct LimitState {
     name: String,
     unit: String,
@@ -156,33 +155,12 @@ struct LimitState {
 
 /// One answer to one ask of the subject.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "it is described and never made")]
+#[allow(dead_code, reason = "described, never constructed")]
 struct Acquisition {
-    #[schemars(with = "Time")]
+    #[schemars(extend("format" = "date-time"))]
     at: String,
     admitted: bool,
     degraded: bool,
-    /// What was asked for, as in `requests=1 tokens=3750`.
+    /// The costs of the ask, as in `requests=1 tokens=3750`.
     costs: String,
-}
-
-/// Limits of an override: the name, and what changes. They come from the configuration, which has no schemas.
-pub(crate) fn limit_specs(_: &mut SchemaGenerator) -> Schema {
-    let text = || json!({ "type": "string" });
-    let number = || json!({ "type": "integer", "minimum": 0, "maximum": NUMBER_MAX });
-    let name = json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX });
-    let limit = json!({
-        "type": "object",
-        "required": ["name"],
-        "additionalProperties": false,
-        "properties": {
-            "name": name, "unit": text(), "rule": text(),
-            "limit": number(), "capacity": number(), "resolution": number(),
-            "window": text(), "refill": text(), "mode": text(), "period": text(), "time_zone": text(),
-            "ttl": text(), "margin": text(),
-            "headroom": { "type": ["integer", "string"] },
-        },
-    });
-    let limits = json!({ "type": "array", "items": limit });
-    limits.try_into().unwrap_or_default()
 }

@@ -1,23 +1,20 @@
-//! The description of the calls in OpenAPI 3.1, at `GET /openapi.json`.
+//! The OpenAPI 3.1 document at `GET /openapi.json`, built from the table of endpoints.
 //!
-//! Bodies and queries are described by the structures that read and write them (`wire`), so only what a structure cannot
-//! say is written here: which call takes and gives which of them, with which statuses and fields. Tests hold it against
-//! the router and against real answers.
+//! The structures of `tollgate_protocol::json` describe bodies and queries. This module adds what they cannot express:
+//! bounds, statuses and headers. Tests compare the document with real responses.
 
-mod answers;
-mod calls;
 mod members;
-
-pub(crate) use members::limit_specs;
+mod responses;
 
 use std::sync::LazyLock;
 
 use axum::response::Response;
+use axum::routing::get;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use self::calls::{CALLS, Call, Takes};
+use super::endpoints::{ENDPOINTS, Endpoint, Input, Method};
 use super::reply;
 use crate::keys::Scope;
 
@@ -28,17 +25,27 @@ const ABOUT: &str = "May this go through now, and if not, when? Limits are decid
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
 
-/// `GET /openapi.json`.
-pub(super) async fn serve() -> Response {
+pub(super) use members::incident;
+
+pub(super) const OPENAPI: Endpoint =
+    Endpoint::new(Method::Get, "/openapi.json", "openapi", "This document.", || get(openapi));
+
+async fn openapi() -> Response {
     reply::text("application/json", DOCUMENT.clone())
 }
 
 fn document() -> Value {
     let mut schemas = Schemas::new();
     let mut paths = Map::new();
-    for call in CALLS {
-        let path = paths.entry(call.path).or_insert_with(|| json!({}));
-        path[call.method] = operation(call, &mut schemas);
+    for endpoint in ENDPOINTS {
+        let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
+        let method = match endpoint.method {
+            Method::Get => "get",
+            Method::Post => "post",
+            Method::Put => "put",
+            Method::Delete => "delete",
+        };
+        path[method] = operation(endpoint, &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -52,14 +59,14 @@ fn document() -> Value {
         "servers": [{ "url": "/" }],
         "paths": paths,
         "components": {
-            "responses": answers::problems(&mut schemas),
-            "headers": answers::fields(),
+            "responses": responses::problems(&mut schemas),
+            "headers": responses::headers(),
             "securitySchemes": {
                 "key": { "type": "http", "scheme": "bearer" },
                 "password": {
                     "type": "http",
                     "scheme": "basic",
-                    "description": "The key as the password of a browser, for what merely looks.",
+                    "description": "The key as the password of a browser, for read-only calls.",
                 },
             },
             "schemas": schemas.into_definitions(),
@@ -67,22 +74,22 @@ fn document() -> Value {
     })
 }
 
-fn operation(call: &Call, schemas: &mut Schemas) -> Value {
+fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     let mut operation = json!({
-        "operationId": call.id,
-        "summary": call.about,
-        "tags": [call.scope.map_or("open", Scope::name)],
-        "security": security(call.scope),
-        "responses": answers::of(call, schemas),
+        "operationId": endpoint.id,
+        "summary": endpoint.summary,
+        "tags": [endpoint.scope.map_or("open", Scope::name)],
+        "security": security(endpoint.scope),
+        "responses": responses::of_endpoint(endpoint, schemas),
     });
-    let mut parameters = members::of_path(call.path);
-    match call.takes {
-        Takes::Nothing => {}
-        Takes::Body(schema) => {
+    let mut parameters = members::of_path(endpoint.path);
+    match endpoint.input {
+        Input::Nothing => {}
+        Input::Body(schema) => {
             let schema = schema(&mut schemas.requests);
             operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
         }
-        Takes::Query(schema) => parameters.extend(members::query(schema, &mut schemas.requests)),
+        Input::Query(schema) => parameters.extend(members::query(schema, &mut schemas.requests)),
     }
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
@@ -90,7 +97,7 @@ fn operation(call: &Call, schemas: &mut Schemas) -> Value {
     operation
 }
 
-/// What a call needs on a server with keys.
+/// Returns the `security` of an endpoint that requires `scope`.
 fn security(scope: Option<Scope>) -> Value {
     match scope {
         None => json!([]),
@@ -99,10 +106,10 @@ fn security(scope: Option<Scope>) -> Value {
     }
 }
 
-/// The structures that calls take, and those that they give: a member may be left out of one and not of the other.
+/// The schemas of requests and of responses: a member may be optional in one and not in the other.
 struct Schemas {
     requests: SchemaGenerator,
-    answers: SchemaGenerator,
+    responses: SchemaGenerator,
 }
 
 impl Schemas {
@@ -112,30 +119,24 @@ impl Schemas {
         settings.meta_schema = None;
         Self {
             requests: settings.clone().for_deserialize().into_generator(),
-            answers: settings.for_serialize().into_generator(),
+            responses: settings.for_serialize().into_generator(),
         }
     }
 
     fn into_definitions(mut self) -> Map<String, Value> {
-        let mut all = self.answers.take_definitions(true);
-        let mut taken = self.requests.take_definitions(true);
-        for schema in taken.values_mut() {
+        let mut all = self.responses.take_definitions(true);
+        let mut requests = self.requests.take_definitions(true);
+        for schema in requests.values_mut() {
             members::bound(schema);
         }
-        all.append(&mut taken);
+        all.append(&mut requests);
         all
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
-    use tollgate::{Atomic, Memory, Policies, SystemClock};
-
     use super::*;
-    use crate::app::App;
 
     #[test]
     fn names_in_a_path_are_parameters() {
@@ -145,19 +146,5 @@ mod tests {
         assert_eq!(name["schema"], json!({ "type": "string", "minLength": 1, "maxLength": 64 }));
         assert_eq!(subject["schema"]["maxLength"], 256);
         assert!(members::of_path("/v1/policies").is_empty());
-    }
-
-    /// Each path of the router is described, and each path that is described is one of the router. Which methods they
-    /// take is asked of a server in `tests/server/openapi.rs`.
-    #[test]
-    fn the_paths_of_the_router_are_those_of_the_document() {
-        let gate = Arc::new(Atomic::new(Memory::new()));
-        let app = App::new(gate, Policies::default(), [0; 32], Arc::new(SystemClock)).unwrap();
-        let routed: BTreeSet<&str> =
-            super::super::routes(&Arc::new(app)).paths.into_iter().collect();
-        let document = document();
-        let described: BTreeSet<&str> =
-            document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(routed, described);
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_server::keys::{Key, KeyHash, Scopes};
-use tollgate_testing::servers::{schemathesis, violations};
+use tollgate_testkit::servers::{schemathesis, violations};
 
 use crate::client::{Answer, Server};
-use crate::forward::ask_of;
+use crate::forward_auth::ask_of;
 use crate::translations::{COMPLETED, MemoryJobs};
 
 async fn document(server: &Server) -> Value {
@@ -219,7 +219,7 @@ async fn real_answers_are_as_described() {
 /// schemathesis makes some thousand calls, good and bad, with every check that it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
-    let key = Key::new("all", KeyHash::of("all"), Scopes::all());
+    let key = Key::new("all", KeyHash::from_key("all"), Scopes::all());
     let server = Server::serving(|app| {
         app.replace_keys(Some([key].into_iter().collect()));
         app.translations(Arc::new(MemoryJobs::default()))

@@ -1,10 +1,11 @@
-//! Counts and records in the shapes of OTLP's JSON. Numbers of 64 bits are text there, and times are nanoseconds.
+//! Metrics and traces as OTLP JSON. There, 64-bit integers are strings, and times are nanoseconds.
 
 use serde_json::{Value as Json, json};
-use tollgate::{Span, Timestamp, edge};
+use tollgate::internal::edge;
+use tollgate::{Span, Timestamp};
 
 use crate::catalogue::Kind;
-use crate::record::{Record, What};
+use crate::record::{Record, RecordKind};
 use crate::sinks::buckets::{bounds, scale};
 use crate::snapshot::{Series, Snapshot, Value};
 
@@ -27,9 +28,9 @@ fn nanos(at: Timestamp) -> String {
     (u128::from(at.as_micros()) * 1_000).to_string()
 }
 
-/// Every metric that has a series.
+/// Returns all metrics with a series.
 pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
-    // Counters of other crates have catalogues of their own, so the snapshot says which metrics there are.
+    // Counters of other crates have their own catalogues, so the metrics are those of the snapshot.
     let all: Vec<Json> = total
         .series
         .chunk_by(|one, next| one.metric.name == next.metric.name)
@@ -80,7 +81,7 @@ fn point(series: &Series, started: Timestamp, at: Timestamp) -> Json {
     point
 }
 
-/// A span for each of `records`.
+/// Returns a span per record.
 pub(super) fn traces(records: &[Record]) -> Json {
     let spans: Vec<Json> = records.iter().map(span).collect();
     scoped("resourceSpans", "scopeSpans", "spans", &spans)
@@ -90,7 +91,7 @@ fn span(record: &Record) -> Json {
     let took = record.took.unwrap_or(Span::from_micros(0));
     let started = Timestamp::from_micros(record.at.as_micros().saturating_sub(took.as_micros()));
     let mut attributes = vec![
-        attribute("tollgate.outcome", record.what.word()),
+        attribute("tollgate.outcome", record.kind.name()),
         attribute("tollgate.correlation_id", &record.correlation_id),
     ];
     let texts = [
@@ -102,9 +103,9 @@ fn span(record: &Record) -> Json {
         attributes.extend(text.as_deref().map(|text| attribute(name, text)));
     }
     let mut status = json!({});
-    match &record.what {
-        What::Denied { limit, .. } => attributes.push(attribute("tollgate.limit", limit)),
-        What::Failed { error } => status = json!({ "code": STATUS_ERROR, "message": error }),
+    match &record.kind {
+        RecordKind::Denied { limit, .. } => attributes.push(attribute("tollgate.limit", limit)),
+        RecordKind::Failed { error } => status = json!({ "code": STATUS_ERROR, "message": error }),
         _ => {}
     }
     json!({
@@ -119,7 +120,7 @@ fn span(record: &Record) -> Json {
     })
 }
 
-/// A random number of `words` times 32 bits.
+/// Returns `words` times 32 random bits in hexadecimal.
 fn hex(words: usize) -> String {
     (0..words).map(|_| format!("{:08x}", edge::random())).collect()
 }

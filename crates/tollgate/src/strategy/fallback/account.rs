@@ -8,10 +8,10 @@ use tollgate_core::{
     Refusal, Standing, Timestamp, Wait, standings,
 };
 
+use super::options::{FallbackOptions, ShareStart};
 use super::owed::{By, Job, Owed, Settlement};
-use super::settings::{FallbackSettings, FallbackStart};
 use crate::error::{Error, ErrorKind};
-use crate::ids::Ids;
+use crate::internal::Ids;
 
 /// A subject of a policy, since the store failed.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(super) struct Account {
     began: Timestamp,
     used_at: Timestamp,
     pub(super) owed: Owed,
-    /// Set while somebody posts for this subject.
+    /// Set while a task posts for this subject.
     pub(super) posting: Option<Arc<Notify>>,
 }
 
 impl Account {
     /// An account of a degradation that began at `began`.
-    pub(super) fn new(policy: &Policy, settings: &FallbackSettings, began: Timestamp) -> Self {
+    pub(super) fn new(policy: &Policy, settings: &FallbackOptions, began: Timestamp) -> Self {
         let instances = settings.instances;
         let rules = rules_of(policy, instances);
         let enforced = rules.as_ref().unwrap_or(policy);
@@ -57,7 +57,7 @@ impl Account {
     pub(super) fn refresh(
         &mut self,
         policy: &Policy,
-        settings: &FallbackSettings,
+        settings: &FallbackOptions,
         began: Timestamp,
     ) {
         let instances = settings.instances;
@@ -83,7 +83,7 @@ impl Account {
 
     /// Whether nothing is lost if the account is: nothing is owed, no permit of it can be settled any more, and a new account
     /// would not admit what this one denies.
-    pub(super) fn is_over(&self, now: Timestamp, settings: &FallbackSettings) -> bool {
+    pub(super) fn is_over(&self, now: Timestamp, settings: &FallbackOptions) -> bool {
         let settled_by = self.used_at + tollgate_core::bounds::PERMIT_TTL;
         !self.owes()
             && self.posting.is_none()
@@ -184,7 +184,7 @@ impl Account {
             None => Operation::Release(&local),
         };
         match self.ids.apply(&operation, &mut self.entry, now)?.0 {
-            Outcome::Settled(true) => {
+            Outcome::Changed(true) => {
                 let held_slots = permit.expires_at().is_some();
                 Ok(match self.owed.settle(permit.grant(), &permit.costs(), actual, now)? {
                     Settlement::Counted(changed) => Settlement::Counted(changed || held_slots),
@@ -214,14 +214,15 @@ impl Account {
     /// Closes a limit here at once, and in the store later.
     pub(super) fn close(
         &mut self,
-        ask: &Ask<'_>,
+        subject: &str,
         limit: &str,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<bool, Error> {
         let policy = self.rules.as_ref().unwrap_or(&self.policy).clone();
-        let close = Operation::Close { policy: &policy, subject: ask.subject(), limit, until };
-        let done = matches!(self.ids.apply(&close, &mut self.entry, now)?.0, Outcome::Done(true));
+        let close = Operation::Close { policy: &policy, subject, limit, until };
+        let done =
+            matches!(self.ids.apply(&close, &mut self.entry, now)?.0, Outcome::Changed(true));
         if done {
             self.used_at = now;
             self.owed.keep(Job::Close { limit: limit.to_owned(), until });
@@ -240,8 +241,8 @@ impl Account {
     }
 }
 
-fn starts_used(policy: &Policy, settings: &FallbackSettings) -> bool {
-    policy.on_store_failure() == OnStoreFailure::Fallback && settings.start == FallbackStart::Used
+fn starts_used(policy: &Policy, settings: &FallbackOptions) -> bool {
+    policy.on_store_failure() == OnStoreFailure::Fallback && settings.start == ShareStart::Used
 }
 
 fn rules_of(policy: &Policy, instances: u64) -> Result<Policy, Error> {

@@ -1,19 +1,19 @@
-//! Which way a call goes: to the store, here because the store is away, or to the store once what its subject owes is
+//! Where a call is decided: at the store, locally because the store is away, or at the store once the debts of its subject are
 //! posted; and where a permit that was given here is settled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_core::{Costs, OnStoreFailure, Permit, Policy, Span, Timestamp};
+use tollgate_core::{Costs, OnStoreFailure, Operation, Outcome, Permit, Policy, Span, Timestamp};
 
 use super::account::Account;
 use super::owed::{Job, Settlement};
-use super::state::{Way, key_of};
+use super::state::{Destination, key_of};
 use super::{Fallback, Shared};
 use crate::error::{Error, ErrorKind};
-use crate::gate::{BoxFuture, Gate};
-use crate::strategy::elsewhere::charge_extra;
-use crate::strategy::resend::within;
+use crate::gate::{Gate, GateExt};
+use crate::internal::timeout_at;
+use crate::strategy::foreign_permit::charge_extra;
 
 /// How long an ask waits for what its subject owes to be posted, before it is answered without the store once more.
 const POST_WAIT: Span = Span::from_secs(1);
@@ -25,11 +25,11 @@ impl<G: Gate> Shared<G> {
         let key = key_of(of.0, of.1);
         let until = self.clock.now() + POST_WAIT;
         loop {
-            let way = self.state().way(&key);
-            match way {
-                Way::Store => return Ok(true),
-                Way::Local => return Ok(false),
-                Way::Post => match within(self.post(&key), self.clock.sleep_until(until)).await {
+            let destination = self.state().destination(&key);
+            match destination {
+                Destination::Store => return Ok(true),
+                Destination::Local => return Ok(false),
+                Destination::Post => match timeout_at(&*self.clock, until, self.post(&key)).await {
                     Some(Ok(())) => {}
                     Some(Err(error)) if error.is_unavailable() => {
                         let error = self.blame(error, since, of.0).await?;
@@ -57,7 +57,7 @@ impl<G: Gate> Shared<G> {
         let answer = state.counted(&key_of(policy, subject), |account| here(account, now));
         drop(state);
         self.show();
-        self.tended();
+        self.start_recovery();
         answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, "an account was lost")))
     }
 
@@ -100,26 +100,26 @@ impl<G: Gate> Shared<G> {
 }
 
 impl<G: Gate> Fallback<G> {
-    /// Asks the store if it can be asked; if not, or if it fails, answers `here`. `here` is told whether the store may have
+    /// Runs `operation` at the store if possible, otherwise `here`. The flag of `here` states whether the store may have
     /// carried it out.
-    pub(super) async fn answer<'a, T>(
-        &'a self,
-        (policy, subject): (&'a Policy, &'a str),
-        store: impl FnOnce(&'a G) -> BoxFuture<'a, Result<T, Error>>,
-        here: impl FnOnce(&mut Account, Timestamp, bool) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(super) async fn answer(
+        &self,
+        operation: Operation<'_>,
+        here: impl FnOnce(&mut Account, Timestamp, bool) -> Result<Outcome, Error>,
+    ) -> Result<Outcome, Error> {
         let shared = &self.0;
+        let (policy, subject) = (operation.policy(), operation.subject());
         let mut is_ready = true;
         if self.is_degraded() {
-            if !shared.state().is_tended {
-                shared.tend_now().await;
+            if !shared.state().is_recovering {
+                shared.recover_now().await;
             }
             is_ready = shared.ready((policy, subject)).await?;
         }
         let mut in_doubt = false;
         if is_ready {
             let since = shared.clock.now();
-            let answer = store(&shared.gate).await;
+            let answer = shared.gate.run(operation).await;
             shared.heard(&answer);
             match answer {
                 Err(error) if error.is_unavailable() => {
@@ -127,7 +127,7 @@ impl<G: Gate> Fallback<G> {
                     in_doubt = shared.has_room().is_ok();
                     shared.fail(&error, (policy, subject));
                     if policy.on_store_failure() == OnStoreFailure::Closed {
-                        shared.tended();
+                        shared.start_recovery();
                         return Err(error);
                     }
                 }
@@ -164,7 +164,7 @@ impl<G: Gate> Fallback<G> {
             if owes {
                 shared.state().is_degraded = true;
                 shared.show();
-                shared.tended();
+                shared.start_recovery();
             }
             return match settled {
                 Settlement::Counted(changed) => Ok(changed),

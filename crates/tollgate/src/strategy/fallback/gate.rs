@@ -1,7 +1,7 @@
-//! The verbs of a fallback: which of them are answered here while the store is away, which are kept for it, and which
-//! fail.
+//! The operations of a fallback: which of them are answered locally while the store is away, which are kept for it, and
+//! which fail.
 
-use tollgate_core::{Ask, Costs, Decision, OnStoreFailure, Permit, Policy, Standing, Timestamp};
+use tollgate_core::{Costs, OnStoreFailure, Operation, Outcome, Permit, Policy};
 
 use super::Fallback;
 use super::account::Account;
@@ -10,163 +10,132 @@ use super::state::key_of;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};
 
+impl<G: Gate> Fallback<G> {
+    /// Runs `operation` at the store. Returns `None` if the store is cut off or fails.
+    async fn try_store(&self, operation: Operation<'_>) -> Result<Option<Outcome>, Error> {
+        if self.0.is_cut() {
+            return Ok(None);
+        }
+        let since = self.0.clock.now();
+        match self.0.gate.run(operation).await {
+            Err(error) if error.is_unavailable() => {
+                let (policy, subject) = (operation.policy(), operation.subject());
+                let error = self.0.blame(error, since, policy).await?;
+                self.0.fail(&error, (policy, subject));
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
+    }
+
+    async fn settle_permit(
+        &self,
+        operation: Operation<'_>,
+        permit: &Permit,
+        actual: Option<&Costs>,
+    ) -> Result<Outcome, Error> {
+        if permit.degraded {
+            return self.settle_local(permit, actual).await.map(Outcome::Changed);
+        }
+        if let Some(outcome) = self.try_store(operation).await? {
+            return Ok(outcome);
+        }
+        let job = match actual {
+            Some(actual) => Job::Settle(permit.clone(), actual.clone()),
+            None => Job::Release(permit.clone()),
+        };
+        self.0.keep(permit, job).map(Outcome::Changed)
+    }
+
+    fn renew_local(&self, permit: &Permit) -> Result<Outcome, Error> {
+        let mut state = self.0.state();
+        let now = state.now(self.0.clock.as_ref());
+        match state.account(&key_of(permit.policy(), permit.subject())) {
+            Some(account) if account.gave(permit) => {
+                account.renew(permit, now).map(Outcome::Permitted)
+            }
+            _ => Err(Error::new(
+                ErrorKind::Expired,
+                "the permit was given without the store, by another instance or in another outage; acquire a new one",
+            )),
+        }
+    }
+
+    /// Runs at the store what only the store can do.
+    async fn run_at_store(&self, operation: Operation<'_>, why: &str) -> Result<Outcome, Error> {
+        if self.0.is_cut() {
+            return Err(self.0.closed(operation.policy(), why));
+        }
+        self.0.gate.run(operation).await
+    }
+
+    /// Returns the standing on this instance's share of the limits.
+    fn local_standing(&self, policy: &Policy, subject: &str) -> Result<Outcome, Error> {
+        if policy.on_store_failure() != OnStoreFailure::Fallback {
+            return Err(self.0.closed(policy, "has no local share to report a standing on"));
+        }
+        let mut state = self.0.state();
+        let now = state.now(self.0.clock.as_ref());
+        let began = state.began.map_or(now, |began| began.wall);
+        Ok(Outcome::Standings(match state.account(&key_of(policy, subject)) {
+            Some(account) => account.standing(now),
+            // Reading leaves no trace.
+            None => Account::new(policy, &self.0.settings, began).standing(now),
+        }))
+    }
+}
+
 impl<G: Gate> Gate for Fallback<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        let of = (ask.policy(), ask.subject());
-        Box::pin(self.answer(
-            of,
-            |gate| gate.acquire(ask),
-            |account, now, in_doubt| account.decide(ask, now, in_doubt),
-        ))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            if permit.degraded {
-                return self.settle_local(permit, Some(actual)).await;
-            }
-            let kept = || self.0.keep(permit, Job::Settle(permit.clone(), actual.clone()));
-            if self.0.is_cut() {
-                return kept();
-            }
-            let since = self.0.clock.now();
-            match self.0.gate.settle(permit, actual).await {
-                Err(error) if error.is_unavailable() => {
-                    let error = self.0.blame(error, since, permit.policy()).await?;
-                    self.0.fail(&error, (permit.policy(), permit.subject()));
-                    kept()
+            match operation {
+                Operation::Acquire(ask) => {
+                    self.answer(operation, |account, now, in_doubt| {
+                        account.decide(ask, now, in_doubt).map(Outcome::Decided)
+                    })
+                    .await
                 }
-                answer => answer,
-            }
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if permit.degraded {
-                return self.settle_local(permit, None).await;
-            }
-            let kept = || self.0.keep(permit, Job::Release(permit.clone()));
-            if self.0.is_cut() {
-                return kept();
-            }
-            let since = self.0.clock.now();
-            match self.0.gate.release(permit).await {
-                Err(error) if error.is_unavailable() => {
-                    let error = self.0.blame(error, since, permit.policy()).await?;
-                    self.0.fail(&error, (permit.policy(), permit.subject()));
-                    kept()
+                Operation::Charge(ask) => {
+                    self.answer(operation, |account, now, in_doubt| {
+                        account.charge(ask, now, in_doubt).map(Outcome::Permitted)
+                    })
+                    .await
                 }
-                answer => answer,
-            }
-        })
-    }
-
-    /// A slot of the store is renewed by the store alone: an instance that is cut off cannot keep it.
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            let policy = permit.policy();
-            if permit.degraded {
-                let key = key_of(policy, permit.subject());
-                let mut state = self.0.state();
-                let now = state.now(self.0.clock.as_ref());
-                return match state.account(&key) {
-                    Some(account) if account.gave(permit) => account.renew(permit, now),
-                    _ => Err(Error::new(
-                        ErrorKind::Expired,
-                        "the permit was given without the store, by another instance or in another outage; acquire a new one",
-                    )),
-                };
-            }
-            if self.0.is_cut() {
-                return Err(self
-                    .0
-                    .closed(policy, "has a slot there that only the store can renew"));
-            }
-            self.0.gate.renew(permit).await
-        })
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        let of = (ask.policy(), ask.subject());
-        Box::pin(self.answer(
-            of,
-            |gate| gate.charge(ask),
-            |account, now, in_doubt| account.charge(ask, now, in_doubt),
-        ))
-    }
-
-    /// Closes here at once if the store is away, whatever the policy says, and there as soon as it is back.
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let (policy, subject) = (ask.policy(), ask.subject());
-            if !self.0.is_cut() {
-                let since = self.0.clock.now();
-                match self.0.gate.close_until(ask, limit, until).await {
-                    Err(error) if error.is_unavailable() => {
-                        let error = self.0.blame(error, since, policy).await?;
-                        self.0.fail(&error, (policy, subject));
+                Operation::Settle(permit, actual) => {
+                    self.settle_permit(operation, permit, Some(actual)).await
+                }
+                Operation::Release(permit) => self.settle_permit(operation, permit, None).await,
+                Operation::Renew(permit) if permit.degraded => self.renew_local(permit),
+                Operation::Renew(_) => {
+                    self.run_at_store(operation, "has a slot there that only the store can renew")
+                        .await
+                }
+                // Closes here at once if the store is away, whatever the policy says, and there once it is back.
+                Operation::Close { policy, subject, limit, until } => {
+                    if let Some(outcome) = self.try_store(operation).await? {
+                        return Ok(outcome);
                     }
-                    answer => return answer,
+                    self.0.has_room()?;
+                    let closed = self.0.locally(policy, subject, |account, now| {
+                        account.close(subject, limit, until, now)
+                    });
+                    closed.map(Outcome::Changed)
                 }
-            }
-            self.0.has_room()?;
-            self.0.locally(policy, subject, |account, now| account.close(ask, limit, until, now))
-        })
-    }
-
-    /// Where the subject stands in the store; while that is away, on this instance's share if the policy has one.
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        let policy = policy.for_subject(subject);
-        Box::pin(async move {
-            if !self.0.is_cut() {
-                let since = self.0.clock.now();
-                match self.0.gate.standing(policy, subject).await {
-                    Err(error) if error.is_unavailable() => {
-                        let error = self.0.blame(error, since, policy).await?;
-                        self.0.fail(&error, (policy, subject));
-                        self.0.tended();
+                Operation::Standing { policy, subject } => {
+                    if let Some(outcome) = self.try_store(operation).await? {
+                        return Ok(outcome);
                     }
-                    answer => return answer,
+                    self.0.start_recovery();
+                    self.local_standing(policy, subject)
+                }
+                Operation::Reset { .. } => {
+                    self.run_at_store(operation, "can be reset by the store only").await
                 }
             }
-            if policy.on_store_failure() != OnStoreFailure::Fallback {
-                return Err(self.0.closed(policy, "has no share to say where it stands"));
-            }
-            let mut state = self.0.state();
-            let now = state.now(self.0.clock.as_ref());
-            let began = state.began.map_or(now, |began| began.wall);
-            Ok(match state.account(&key_of(policy, subject)) {
-                Some(account) => account.standing(now),
-                // Looking leaves no trace.
-                None => Account::new(policy, &self.0.settings, began).standing(now),
-            })
         })
     }
 
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if self.0.is_cut() {
-                return Err(self.0.closed(policy, "is forgotten by the store alone"));
-            }
-            self.0.gate.reset(policy, subject).await
-        })
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

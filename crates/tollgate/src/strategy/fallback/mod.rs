@@ -1,6 +1,6 @@
 //! Answering while the store cannot: by this instance's share, openly, or not at all, as each policy says.
 //!
-//! One failed call opens it: the gate inside has tried often enough by then ([`Resend`](crate::Resend)). From there on the
+//! One failed call opens it: the gate inside has tried often enough by then ([`Resend`](crate::strategy::Resend)). From there on the
 //! store is left alone but for one probe every few seconds. What was admitted meanwhile is owed to the store, as far as it
 //! still counts when it is posted; a subject that owes nothing goes back to it at once, and one that does as soon as that
 //! is posted. Nothing of it outlives the process: a crash in an outage forgets what was owed, which is at most the shares,
@@ -9,24 +9,25 @@
 mod account;
 mod answer;
 mod gate;
+mod options;
 mod owed;
-mod settings;
+mod recovery;
 mod state;
 mod suspicion;
-mod tend;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_core::{Policy, Span};
+use tollgate_core::{Policy, Span, Timestamp};
 
-pub use self::settings::{FIRST_PROBE, FallbackSettings, FallbackStart};
+pub use self::options::{FIRST_PROBE, FallbackOptions, ShareStart};
 use self::state::State;
 use self::suspicion::Suspicion;
-use super::chance::Chance;
+use super::random::RandomSource;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::gate::Gate;
+use crate::internal::timeout_at;
 use crate::observe::{Event, Observer};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -36,12 +37,14 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tollgate::Error> {
 /// use std::sync::Arc;
-/// use tollgate::{Atomic, Attempts, Fallback, FallbackSettings, Memory, Resend, SystemClock};
+/// use tollgate::Memory;
+/// use tollgate::clock::SystemClock;
+/// use tollgate::strategy::{Fallback, FallbackOptions, Resend, ResendOptions};
 ///
 /// let clock = Arc::new(SystemClock);
-/// let store = Atomic::new(Memory::new()); // in truth a store that can be away
-/// let resend = Resend::new(store, Attempts::default(), clock.clone());
-/// let gate = Fallback::new(resend, FallbackSettings::new(10), clock)?;
+/// let store = Memory::new(); // in production, a store on a server
+/// let resend = Resend::new(store, ResendOptions::default(), clock.clone());
+/// let gate = Fallback::new(resend, FallbackOptions::new(10), clock)?;
 /// assert!(!gate.is_degraded());
 /// # Ok(()) }
 /// ```
@@ -52,8 +55,8 @@ pub struct Fallback<G: Gate>(Arc<Shared<G>>);
 struct Shared<G> {
     gate: G,
     clock: Arc<dyn Clock>,
-    settings: FallbackSettings,
-    chance: Chance,
+    settings: FallbackOptions,
+    random: RandomSource,
     observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
     suspicion: Suspicion,
@@ -62,11 +65,11 @@ struct Shared<G> {
 }
 
 impl<G: Gate> Fallback<G> {
-    /// Answers as each policy's [`OnStoreFailure`](crate::OnStoreFailure) says while `gate` cannot.
+    /// Answers as each policy's [`OnStoreFailure`](crate::policy::OnStoreFailure) says while `gate` cannot.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there are no instances, or if the longest time between probes is the shorter.
-    pub fn new(gate: G, settings: FallbackSettings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub fn new(gate: G, settings: FallbackOptions, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if settings.instances == 0 {
             return invalid("instances 0 must be at least 1: the limits are divided by it");
@@ -74,24 +77,24 @@ impl<G: Gate> Fallback<G> {
         if settings.probe_max < settings.probe_min {
             return invalid("probe_max must be at least probe_min");
         }
-        let (chance, state) = (Chance::default(), Mutex::new(State::default()));
+        let (random, state) = (RandomSource::default(), Mutex::new(State::default()));
         let is_degraded = AtomicBool::new(false);
         let suspicion = Suspicion::default();
         let shared =
-            Shared { gate, clock, settings, chance, observer: None, state, suspicion, is_degraded };
+            Shared { gate, clock, settings, random, observer: None, state, suspicion, is_degraded };
         Ok(Self(Arc::new(shared)))
     }
 
-    /// The same with another source of jitter and ids. For a gate that nobody uses yet.
+    /// The same with another source of jitter and ids. For a gate that is not in use yet.
     #[must_use]
-    pub fn chance(mut self, chance: Chance) -> Self {
+    pub fn random(mut self, random: RandomSource) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
-            shared.chance = chance;
+            shared.random = random;
         }
         self
     }
 
-    /// The same, telling `observer` when degradation begins and ends. For a gate that nobody uses yet.
+    /// The same, telling `observer` when degradation begins and ends. For a gate that is not in use yet.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -118,7 +121,7 @@ impl<G: Gate> Fallback<G> {
         self.0.state().owing().len()
     }
 
-    /// Asks a store that failed whether it is back, without waiting for the time of the next probe. Says whether asks go to
+    /// Asks a store that failed whether it is back, without waiting for the time of the next probe. Returns whether asks go to
     /// the store. At most one probe is on its way at any time.
     pub async fn probe(&self) -> bool {
         if self.0.state().cut.is_none() {
@@ -127,12 +130,15 @@ impl<G: Gate> Fallback<G> {
         self.0.probe().await
     }
 
-    /// Posts what is owed, for a program that ends.
+    /// Posts what is owed to the store, at most until `deadline`.
     ///
     /// # Errors
-    /// Why the store could not be told; what is left is lost with the process.
-    pub async fn drain(&self) -> Result<(), Error> {
-        self.0.post_all().await
+    /// Why the store did not take everything. The rest is lost with the process.
+    pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
+        timeout_at(&*self.0.clock, deadline, self.0.post_all()).await.unwrap_or_else(|| {
+            let text = "fallback: the store did not take what is owed in time";
+            Err(Error::new(ErrorKind::TimedOut, text))
+        })
     }
 }
 
@@ -173,7 +179,7 @@ impl<G> Shared<G> {
     /// The pause after so many probes in vain: short at first, since most outages are.
     fn pause(&self, probes: u32) -> Span {
         let first = FIRST_PROBE.as_micros().saturating_mul(1 << probes.min(16));
-        let first = self.chance.between(Span::from_micros(first / 2), Span::from_micros(first));
-        first.min(self.chance.between(self.settings.probe_min, self.settings.probe_max))
+        let first = self.random.between(Span::from_micros(first / 2), Span::from_micros(first));
+        first.min(self.random.between(self.settings.probe_min, self.settings.probe_max))
     }
 }

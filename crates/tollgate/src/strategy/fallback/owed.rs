@@ -8,7 +8,7 @@ use tollgate_core::bounds::NUMBER_MAX;
 use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Standing, Timestamp};
 
 use crate::error::Error;
-use crate::strategy::chance::Chance;
+use crate::strategy::random::RandomSource;
 
 /// How long the store recognises a posted debt that is sent again.
 const POSTED_TTL: Span = Span::from_hours(1);
@@ -38,7 +38,7 @@ pub(super) enum Job {
     },
 }
 
-/// How something came to be spent here.
+/// How an amount was spent locally.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
     /// It was admitted.
@@ -77,11 +77,11 @@ pub(super) enum Settlement {
     InStore { permit: Box<Permit>, actual: Option<Costs>, has_extra: bool },
 }
 
-/// What the store is still to be told of one subject.
+/// The calls that the store is still to get for one subject.
 #[derive(Debug)]
 pub(super) struct Owed {
     last_stamp: u64,
-    /// What was admitted here and is not in a job yet.
+    /// Local admissions that are in no job yet.
     sum: Costs,
     /// How much of `sum` still counts.
     spent: LocalSpending,
@@ -224,14 +224,14 @@ impl Owed {
     }
 
     /// The next call that the store is to get; the same until it is [`done`](Self::done).
-    pub(super) fn next_job(&mut self, now: Timestamp, chance: &Chance) -> Option<Job> {
+    pub(super) fn next_job(&mut self, now: Timestamp, random: &RandomSource) -> Option<Job> {
         if self.jobs.is_empty() {
-            self.freeze(now, chance);
+            self.freeze(now, random);
         }
         self.jobs.front().cloned()
     }
 
-    /// Keeps where the limits stood before the next call is first sent.
+    /// Stores the standings from before the next call is first sent.
     pub(super) fn note_before(&mut self, found: &Arc<[Standing]>) {
         if let Some(Job::Charge { before, .. }) = self.jobs.front_mut() {
             before.get_or_insert_with(|| Arc::clone(found));
@@ -255,7 +255,7 @@ impl Owed {
     }
 
     /// Makes one job of what was spent and still counts. From now on it has an id and does not change.
-    fn freeze(&mut self, now: Timestamp, chance: &Chance) {
+    fn freeze(&mut self, now: Timestamp, random: &RandomSource) {
         if !self.has_sum() {
             return;
         }
@@ -267,7 +267,7 @@ impl Owed {
         if is_any(&costs) {
             self.jobs.push_back(Job::Charge {
                 doubtful: None,
-                id: chance.id(),
+                id: random.id(),
                 ttl: POSTED_TTL,
                 costs,
                 spent,

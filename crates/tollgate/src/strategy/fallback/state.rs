@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tollgate_core::{Permit, Policy, Span, Standing, Timestamp};
 
-use super::FallbackSettings;
+use super::FallbackOptions;
 use super::account::Account;
 use super::owed::Job;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::steps::Reading;
-use crate::strategy::chance::Chance;
+use crate::internal::steps::Reading;
+use crate::strategy::random::RandomSource;
 
 /// Accounts that are over are looked for at most this often.
 const SWEEP_EVERY: Span = Span::from_secs(1);
@@ -32,27 +32,27 @@ pub(super) struct State {
     pub(super) is_degraded: bool,
     /// Why the store is not asked, if it is not.
     pub(super) cut: Option<Error>,
-    /// When somebody is to look at the store again.
+    /// The time of the next probe.
     pub(super) look_at: Timestamp,
-    /// How often somebody looked in vain since it failed.
+    /// The number of failed probes.
     pub(super) probes: u32,
     /// Whether only the operator can make the store answer.
     pub(super) is_misconfigured: bool,
     /// What failed last, which is what the next probe asks about.
     pub(super) failed: Option<(Policy, String)>,
     pub(super) is_probing: bool,
-    /// Whether a task looks after all this, so that callers need not.
-    pub(super) is_tended: bool,
-    /// In order, so that a run with the same chance posts in the same order.
+    /// Whether the recovery task runs.
+    pub(super) is_recovering: bool,
+    /// In order, so that a run with the same random posts in the same order.
     accounts: BTreeMap<Key, Account>,
     /// The calls in all accounts that the store is still to get.
     kept: usize,
     swept_at: Timestamp,
 }
 
-/// How an ask is answered.
+/// Where an ask is decided.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Destination {
     /// By the store.
     Store,
     /// Here.
@@ -64,11 +64,11 @@ pub(super) enum Way {
 /// Who posts what a subject owes.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// Whoever asked.
+    /// The caller posts.
     Mine,
-    /// Somebody else, who tells when it is over.
+    /// Another task posts, and notifies when it is done.
     Taken(Arc<Notify>),
-    /// Nobody; nothing is owed.
+    /// Nothing is owed.
     Idle,
 }
 
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// Notes that the store failed. Says whether this is where degradation began.
+    /// Notes that the store failed. Returns whether this is where degradation began.
     pub(super) fn fail(&mut self, error: &Error, clock: &dyn Clock, pause: Span) -> bool {
         let now = clock.now();
         let began = self.began.is_none();
@@ -99,19 +99,19 @@ impl State {
         began
     }
 
-    /// Notes whether `error` is for the operator to solve. Says whether that is new.
+    /// Notes whether `error` is for the operator to solve. Returns whether that is new.
     pub(super) fn note_misconfigured(&mut self, error: &Error) -> bool {
         let is_misconfigured = error.kind() == ErrorKind::Misconfigured;
         !std::mem::replace(&mut self.is_misconfigured, is_misconfigured) && is_misconfigured
     }
 
-    pub(super) fn way(&self, key: &Key) -> Way {
+    pub(super) fn destination(&self, key: &Key) -> Destination {
         if self.cut.is_some() {
-            return Way::Local;
+            return Destination::Local;
         }
         match self.accounts.get(key) {
-            Some(account) if account.owes() => Way::Post,
-            _ => Way::Store,
+            Some(account) if account.owes() => Destination::Post,
+            _ => Destination::Store,
         }
     }
 
@@ -125,7 +125,7 @@ impl State {
         policy: &Policy,
         subject: &str,
         clock: &dyn Clock,
-        settings: &FallbackSettings,
+        settings: &FallbackOptions,
     ) -> Result<&mut Account, Error> {
         let key = key_of(policy, subject);
         if settings.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
@@ -149,7 +149,7 @@ impl State {
         Ok(account)
     }
 
-    fn sweep(&mut self, now: Timestamp, settings: &FallbackSettings) {
+    fn sweep(&mut self, now: Timestamp, settings: &FallbackOptions) {
         if self.swept_at + SWEEP_EVERY <= now {
             self.swept_at = now;
             self.accounts.retain(|_, account| !account.is_over(now, settings));
@@ -188,10 +188,10 @@ impl State {
         &mut self,
         key: &Key,
         now: Timestamp,
-        chance: &Chance,
+        random: &RandomSource,
     ) -> Option<(Policy, Job)> {
         self.counted(key, |account| {
-            account.owed.next_job(now, chance).map(|job| (account.policy().clone(), job))
+            account.owed.next_job(now, random).map(|job| (account.policy().clone(), job))
         })?
     }
 
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// Everybody who owes something.
+    /// Returns the subjects that owe something.
     pub(super) fn owing(&self) -> Vec<Key> {
         let owing = self.accounts.iter().filter(|(_, account)| account.owes());
         owing.map(|(key, _)| key.clone()).collect()

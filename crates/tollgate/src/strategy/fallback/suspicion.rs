@@ -14,16 +14,16 @@ use tollgate_core::{Ask, Costs, Policy, Timestamp};
 
 use super::Shared;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Gate;
-use crate::strategy::resend::within;
+use crate::gate::{Gate, GateExt};
+use crate::internal::timeout;
 
 /// The subject that probes write to. Nothing is charged to it.
 const PROBE_SUBJECT: &str = "tollgate-probe";
 
-/// What is known about a store that one subject suspects.
+/// Evidence about a store that fails for one subject.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
-    /// When the store last answered anybody, in microseconds.
+    /// When the store last answered any call, in microseconds.
     answered_at: AtomicU64,
     /// The last probe: when it ended and whether the store answered it. Locked while one is under way.
     probed: tokio::sync::Mutex<Option<(Timestamp, bool)>>,
@@ -70,8 +70,8 @@ impl<G: Gate> Shared<G> {
             Some((ended, is_served)) if now <= ended => return is_served,
             _ => {}
         }
-        let until = self.clock.sleep_until(self.clock.now() + self.settings.probe_timeout);
-        let answer = within(self.touch(policy), until).await;
+        let span = self.settings.probe_timeout;
+        let answer = timeout(&*self.clock, span, self.touch(policy)).await;
         let is_served = matches!(answer, Some(Ok(())));
         *probed = Some((self.clock.now(), is_served));
         is_served

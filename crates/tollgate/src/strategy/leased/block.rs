@@ -162,7 +162,7 @@ impl Block {
         Some(stamp)
     }
 
-    /// Takes back a permit that nobody received.
+    /// Takes back a permit whose receiver is gone.
     pub(super) fn unspend(&mut self, stamp: u64, amounts: &Amounts) {
         let serial = u32::try_from(stamp & u64::from(u32::MAX)).unwrap_or(0);
         self.settle(serial, amounts, &Amounts::default());
@@ -187,7 +187,7 @@ impl Block {
         Grant { stamp, use_by, ..*grant }
     }
 
-    /// Whether `origin` is a permit that this block gave and `permit` says what it was given for.
+    /// Returns whether this block gave `permit`, whose origin is `origin`.
     pub(super) fn gave(&self, origin: &Origin, permit: &Permit) -> bool {
         self.number == origin.block
             && origin.serial < self.given
@@ -216,7 +216,7 @@ impl Block {
         self.posting.contains(&origin.serial)
     }
 
-    /// Settles a permit that cost `estimate` for `actual`: what it did not use is left in the block again.
+    /// Settles a permit that cost `estimate` for `actual`, returning the unused part to the block.
     pub(super) fn settle_once(&mut self, origin: &Origin, estimate: &Amounts, actual: &Amounts) {
         self.posting.retain(|serial| *serial != origin.serial);
         self.settle(origin.serial, estimate, actual);

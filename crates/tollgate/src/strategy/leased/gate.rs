@@ -1,87 +1,52 @@
-//! The verbs of a leased gate: what blocks have to do with each of them.
+//! The operations of a leased gate: how blocks take part in each of them.
 
-use tollgate_core::{Amounts, Ask, Costs, Decision, Permit, Policy, Standing, Timestamp};
+use std::future::ready;
+
+use tollgate_core::{Amounts, Operation, Outcome};
 
 use super::Leased;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 
 impl<G: Gate> Gate for Leased<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.decide(ask))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if !permit.is_local() {
-                return self.0.gate.settle(permit, actual).await;
+    /// Standings are the store's: unspent tokens in blocks, here or elsewhere, count as used.
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => {
+                Box::pin(async move { self.decide(ask).await.map(Outcome::Decided) })
             }
-            let actual = permit.charged().with_actual(actual)?;
-            self.settle_local(permit, &actual).await
-        })
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if !permit.is_local() {
-                return self.0.gate.release(permit).await;
+            Operation::Settle(permit, actual) if permit.is_local() => Box::pin(async move {
+                let actual = permit.charged().with_actual(actual)?;
+                self.settle_local(permit, &actual).await.map(Outcome::Changed)
+            }),
+            Operation::Release(permit) if permit.is_local() => Box::pin(async move {
+                self.settle_local(permit, &Amounts::default()).await.map(Outcome::Changed)
+            }),
+            // A permit out of a block holds no slot and is returned as it is.
+            Operation::Renew(permit) if permit.is_local() => {
+                Box::pin(ready(Ok(Outcome::Permitted(permit.clone()))))
             }
-            self.settle_local(permit, &Amounts::default()).await
-        })
-    }
-
-    /// A permit out of a block holds no slot and is returned as it is.
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        if permit.is_local() {
-            return Box::pin(async { Ok(permit.clone()) });
+            // Blocks of this instance are not spent from now on; those of others end within the `block_ttl`.
+            Operation::Close { policy, subject, .. } | Operation::Reset { policy, subject } => {
+                Box::pin(async move {
+                    self.stop(policy, subject);
+                    let outcome = self.0.gate.run(operation).await;
+                    // A block may have been leased while the store ran the operation.
+                    self.stop(policy, subject);
+                    outcome
+                })
+            }
+            other => self.0.gate.run(other),
         }
-        self.0.gate.renew(permit)
     }
 
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        self.0.gate.charge(ask)
-    }
-
-    /// Blocks of this instance are not spent from now on; those of others end within the `block_ttl`.
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.stop(ask.policy(), ask.subject());
-            let closed = self.0.gate.close_until(ask, limit, until).await;
-            // What was leased while the store was being told.
-            self.stop(ask.policy(), ask.subject());
-            closed
-        })
-    }
-
-    /// As the store says: tokens that lie unspent in blocks, here or elsewhere, count as used.
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        self.0.gate.standing(policy, subject)
-    }
-
-    /// Blocks of this instance are not spent from now on; what others hold comes on top for up to the `block_ttl`.
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.stop(policy, subject);
-            let done = self.0.gate.reset(policy, subject).await;
-            self.stop(policy, subject);
-            done
-        })
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => match self.try_decide(ask) {
+                Ok(decision) => decision.map(|decision| Ok(Outcome::Decided(decision))),
+                Err(error) => Some(Err(error)),
+            },
+            _ => None,
+        }
     }
 }

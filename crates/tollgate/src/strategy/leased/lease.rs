@@ -1,4 +1,4 @@
-//! The leases of one desk: taking a block, giving it to those who wait, and what becomes of it when its life is over.
+//! The leases of one state: taking a block, giving it to those who wait, and what becomes of it when its life is over.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use tokio::runtime::Handle;
 use tollgate_core::{Decision, Policy, Span};
 
 use super::block::Block;
-use super::desk::{Desk, Plan};
-use super::traffic::{Shared, Taken, spawn};
+use super::subject_state::{Plan, SubjectState};
+use super::worker::{Shared, Taken, spawn};
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::gate::{Gate, GateExt};
 
 impl<G: Gate> Shared<G> {
-    /// Begins to lease for a desk that says it is leasing. Without a runtime nothing is fetched ahead, and those who
+    /// Begins to lease for a state that says it is leasing. Without a runtime nothing is fetched ahead, and those who
     /// wait ask the store themselves.
     pub(super) fn begin_lease(self: &Arc<Self>, policy: &Policy, subject: &str, ahead: bool) {
         let lease = Lease {
@@ -27,7 +27,7 @@ impl<G: Gate> Shared<G> {
     }
 }
 
-/// The leases of one desk, until nobody waits. If it is dropped before, those who wait ask the store themselves.
+/// The leases of one subject, until no ask waits. If it is dropped before, the waiters ask the store themselves.
 struct Lease<G: Gate> {
     shared: Arc<Shared<G>>,
     policy: Policy,
@@ -39,10 +39,11 @@ impl<G: Gate> Lease<G> {
     async fn run(mut self, mut ahead: bool) {
         let shared = Arc::clone(&self.shared);
         loop {
-            let id = format!("lease-{}", shared.chance.id());
+            let id = format!("lease-{}", shared.random.id());
             let now = shared.now();
-            let plan =
-                shared.book.with(&self.policy, &self.subject, |desk| desk.plan(ahead, id, now));
+            let plan = shared
+                .subjects
+                .with(&self.policy, &self.subject, |state| state.plan(ahead, id, now));
             let Some(plan) = plan.flatten() else { break };
             ahead = false;
             let answer = shared.take(&plan).await;
@@ -54,27 +55,27 @@ impl<G: Gate> Lease<G> {
     fn deliver(&self, plan: &Plan, answer: Result<Taken, Error>) {
         let (shared, now) = (&self.shared, self.shared.now());
         let (mut born, mut unwanted, mut crowded) = (None, None, None);
-        shared.book.with(&self.policy, &self.subject, |desk| match answer {
-            Ok(Taken::Block(permit, scarcity)) => {
-                let number = shared.chance.draw();
+        shared.subjects.with(&self.policy, &self.subject, |state| match answer {
+            Ok(Taken::Block(permit, cached_denial)) => {
+                let number = shared.random.draw();
                 let block = Block::new(permit, number, plan.sent, shared.options.skew);
                 born = Some((block.number(), block.life_left(now)));
-                crowded = desk.oldest_ended(now).and_then(|number| desk.remove(number));
-                desk.scarcity = scarcity;
-                desk.add(block, plan, now);
+                crowded = state.oldest_ended(now).and_then(|number| state.remove(number));
+                state.cached_denial = cached_denial;
+                state.add(block, plan, now);
             }
             Ok(Taken::Single(permit)) => {
                 let decision = Decision::Admitted(permit.clone());
-                unwanted = (!desk.serve_first(plan, decision)).then_some(permit);
+                unwanted = (!state.serve_first(plan, decision)).then_some(permit);
             }
-            Ok(Taken::Refused(scarcity)) => desk.refuse(plan, scarcity),
+            Ok(Taken::Refused(cached_denial)) => state.refuse(plan, cached_denial),
             // Who waited for it has waited for long enough to go to the store.
             Ok(Taken::Late) => {}
             Err(error) => {
                 if error.is_unavailable() {
-                    desk.keep_unanswered(plan.clone());
+                    state.keep_unanswered(plan.clone());
                 }
-                desk.fail(&error);
+                state.fail(&error);
             }
         });
         let Ok(runtime) = Handle::try_current() else { return };
@@ -98,13 +99,13 @@ impl<G: Gate> Lease<G> {
         let (policy, subject) = (self.policy.clone(), Arc::clone(&self.subject));
         async move {
             shared.clock.sleep_until(shared.clock.now() + life).await;
-            let ended = shared.book.with(&policy, &subject, |desk| desk.end(number));
+            let ended = shared.subjects.with(&policy, &subject, |state| state.end(number));
             let block = if ended.unwrap_or(false) {
                 let wait = shared.options.settle_wait;
                 shared.clock.sleep_until(shared.clock.now() + wait).await;
-                shared.book.with(&policy, &subject, |desk| desk.remove_kept(number))
+                shared.subjects.with(&policy, &subject, |state| state.remove_kept(number))
             } else {
-                shared.book.with(&policy, &subject, |desk| desk.remove(number))
+                shared.subjects.with(&policy, &subject, |state| state.remove(number))
             };
             if let Some(block) = block.flatten() {
                 shared.begin_return(block);
@@ -116,7 +117,7 @@ impl<G: Gate> Lease<G> {
 impl<G: Gate> Drop for Lease<G> {
     fn drop(&mut self) {
         if !self.over {
-            self.shared.book.with(&self.policy, &self.subject, Desk::abandon);
+            self.shared.subjects.with(&self.policy, &self.subject, SubjectState::abandon);
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Leased: takes blocks of tokens from the store in one write, spends them here, and gives back what is left.
+//! Leased: takes blocks of tokens from the store in one write, spends them locally, and returns the rest.
 //!
 //! Exact and local at once. What is spent in an interval was leased in one that is at most `block_ttl` longer, and the
 //! numbers that every gate on such a policy keeps to allow for that, so the limit holds at the time of *spending*. What a
 //! caller gives up: a standing counts the tokens that lie unspent in blocks as used, a refusal may be as old as a block,
-//! and a crash keeps what it held from everybody until the rule itself restores it.
+//! and the tokens of a crashed instance are unavailable until the rule restores them.
 //!
 //! A permit out of a block says so in its stamp ([`LOCAL_STAMPS`](tollgate_core::bounds::LOCAL_STAMPS)): a random number
 //! of the block, and its own in it. No store settles such a permit, so one that comes to another instance, or after a
-//! restart, gives nothing back: the block it came from is accounted for by whoever holds it, or by time.
+//! restart, refunds nothing: the instance that holds its block accounts for it, or time does.
 
 mod block;
-mod book;
-mod desk;
 mod gate;
 mod lease;
-mod traffic;
+mod subject_map;
+mod subject_state;
+mod worker;
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use tollgate_core::{Amounts, Ask, Decision, Permit, Policy, Span, Timestamp, Ver
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Gate;
+use crate::gate::{Gate, decide};
+use crate::internal::timeout_at;
 use crate::observe::Observer;
-use crate::strategy::chance::Chance;
-use crate::strategy::elsewhere::charge_extra;
-use crate::strategy::resend::within;
+use crate::strategy::foreign_permit::charge_extra;
+use crate::strategy::random::RandomSource;
 
 use block::{Block, Moment};
-use book::Settling;
-use desk::{Desk, Local, SHARE_PARTS};
-use traffic::Shared;
+use subject_map::Settling;
+use subject_state::{Local, SHARE_PARTS, SubjectState};
+use worker::Shared;
 
-/// For how many subjects an instance holds blocks unless told otherwise. Beyond it asks go to the store.
+/// The default number of subjects for which an instance holds blocks. Asks of further subjects go to the store.
 pub const SUBJECTS_MAX_DEFAULT: usize = 100_000;
 
 /// A block that does not hold this many asks is not worth taking.
@@ -47,14 +47,12 @@ pub struct LeasedOptions {
     /// How far instances may differ about when a calendar window or an interval ends: blocks end that much before. Zero
     /// is right for a store that decides by its own clock.
     pub skew: Span,
-    /// How long a block that has ended waits for its permits to be settled for less before what is left goes back. The
+    /// How long a block that has ended waits for its permits to be settled for less before its rest is returned. The
     /// store takes one return only, and a permit settled later keeps its estimate.
     pub settle_wait: Span,
-    /// How often a lease is sent before those who wait for it learn that nobody answers. Once is right around a gate that
-    /// sends again by itself, such as [`Resend`](crate::Resend).
+    /// How often a lease is sent before its waiters fail. Once is right around a gate that
+    /// resends on its own, such as [`Resend`](crate::strategy::Resend).
     pub lease_tries: u32,
-    /// Is told of every block that is asked for and given back.
-    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for LeasedOptions {
@@ -64,7 +62,6 @@ impl Default for LeasedOptions {
             skew: Span::from_millis(10),
             settle_wait: Span::from_secs(10),
             lease_tries: 2,
-            observer: None,
         }
     }
 }
@@ -82,20 +79,19 @@ impl Default for LeasedOptions {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tollgate::{
-///     Ask, Atomic, Gate, Leased, LeasedOptions, Limit, Memory, Policy, Span, SystemClock, TokenBucket,
-/// };
+/// use tollgate::clock::SystemClock;
+/// use tollgate::strategy::{Leased, LeasedOptions};
+/// use tollgate::{Ask, Clock, GateExt, Limit, Memory, Policy, Span, TokenBucket};
 ///
 /// let policy = Policy::builder("api")
 ///     .limit(Limit::new("rate", "requests", TokenBucket::per_second(10_000)))
 ///     .block_ttl(Span::from_millis(50))
 ///     .build()?;
-/// let store = Atomic::new(Memory::new());
-/// let gate = Leased::new(store, LeasedOptions::default(), Arc::new(SystemClock));
+/// let gate = Leased::new(Memory::new(), LeasedOptions::default(), Arc::new(SystemClock));
 /// for _ in 0..1_000 {
 ///     assert!(gate.acquire(&Ask::new(&policy, "alice")).await?.is_admitted());
 /// }
-/// gate.shutdown().await;
+/// gate.shutdown(SystemClock.now() + Span::from_secs(5)).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
@@ -107,22 +103,31 @@ impl<G: Gate> Leased<G> {
         Self(Arc::new(Shared::new(gate, options, clock)))
     }
 
-    /// The same with another source of ids, block numbers and jitter. For a gate that nobody uses yet.
+    /// The same with another source of ids, block numbers and jitter. For a gate that is not in use yet.
     #[must_use]
-    pub fn chance(mut self, chance: Chance) -> Self {
+    pub fn random(mut self, random: RandomSource) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
-            shared.chance = chance;
+            shared.random = random;
         }
         self
     }
 
-    /// The gate inside.
+    /// Reports every block that is leased and returned to `observer`. For a gate that is not in use yet.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.observer = Some(observer);
+        }
+        self
+    }
+
+    /// Returns the gate inside.
     pub fn inner(&self) -> &G {
         &self.0.gate
     }
 
-    /// Decides `ask` out of a block or by a refusal that still stands, without waiting and without allocating. Nothing
-    /// if only [`acquire`](Gate::acquire) can tell.
+    /// Decides `ask` from a block or by a cached denial, without waiting and without allocating. `None`
+    /// if only [`acquire`](crate::GateExt::acquire) can tell.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a wrong ask.
@@ -133,29 +138,23 @@ impl<G: Gate> Leased<G> {
             return Ok(None);
         }
         let now = self.0.now();
-        Ok(self.local(ask, now, |desk, local| match local {
+        Ok(self.local(ask, now, |state, local| match local {
             Local::Spent { charge, .. } => Some(Verdict::Admitted(charge)),
             Local::Refused => {
-                let scarcity = desk.scarcity.as_ref()?;
-                Some(Verdict::Denied(scarcity.refusal(&desk.policy, ask.amounts())))
+                let cached_denial = state.cached_denial.as_ref()?;
+                Some(Verdict::Denied(cached_denial.refusal(&state.policy, ask.amounts())))
             }
             Local::Ask => None,
         }))
     }
 
-    /// Gives every block back and waits until that is done. Afterwards every ask goes to the store.
-    pub async fn shutdown(&self) {
-        self.0.shut_down().await;
-    }
-
-    /// As [`shutdown`](Self::shutdown), but waits no longer than until `deadline`.
+    /// Returns every block to the store, at most until `deadline`. Afterwards every ask goes to the store.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if the store did not take every block by then. Nothing is lost: the rule
     /// restores what the block held, as after a crash.
-    pub async fn shutdown_by(&self, deadline: Timestamp) -> Result<(), Error> {
-        let late = self.0.clock.sleep_until(deadline);
-        let unreturned = match within(self.0.shut_down(), late).await {
+    pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
+        let unreturned = match timeout_at(&*self.0.clock, deadline, self.0.shut_down()).await {
             Some(0) => return Ok(()),
             Some(some) => format!("{some} blocks"),
             None => "some blocks".to_owned(),
@@ -167,20 +166,20 @@ impl<G: Gate> Leased<G> {
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 
-    /// Answers from the desk, and has the next block fetched if the one at hand runs low.
+    /// Decides by the local state, and starts the next lease if the present block runs low.
     #[inline]
     fn local<T>(
         &self,
         ask: &Ask<'_>,
         now: Moment,
-        answer: impl FnOnce(&Desk, Local) -> Option<T>,
+        answer: impl FnOnce(&SubjectState, Local) -> Option<T>,
     ) -> Option<T> {
         let (policy, subject) = (ask.policy(), ask.subject());
-        let (answer, low) = self.0.book.with(policy, subject, |desk| {
-            let local = desk.answer(ask, now);
+        let (answer, low) = self.0.subjects.with(policy, subject, |state| {
+            let local = state.answer(ask, now);
             let low = matches!(local, Local::Spent { low: true, .. });
-            desk.leasing |= low;
-            (answer(desk, local), low)
+            state.leasing |= low;
+            (answer(state, local), low)
         })?;
         if low {
             self.0.begin_lease(policy, subject, true);
@@ -188,50 +187,57 @@ impl<G: Gate> Leased<G> {
         answer
     }
 
-    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+    /// Decides `ask` without the store, if a block or a cached denial can.
+    fn try_decide(&self, ask: &Ask<'_>) -> Result<Option<Decision>, Error> {
         ask.check()?;
         if !is_plain(ask) || !ask.policy().is_leased() {
-            return self.0.gate.acquire(ask).await;
+            return Ok(None);
         }
         let now = self.0.now();
-        let local = self.local(ask, now, |desk, local| match local {
+        Ok(self.local(ask, now, |state, local| match local {
             Local::Spent { place, charge, .. } => {
-                let permit = desk.permit(place, charge.stamp, ask.amounts(), now);
+                let permit = state.permit(place, charge.stamp, ask.amounts(), now);
                 Some(Decision::Admitted(permit))
             }
             Local::Refused => {
-                let scarcity = desk.scarcity.as_ref()?;
-                Some(Decision::Denied(scarcity.denial(&desk.policy, ask.amounts(), now)))
+                let cached_denial = state.cached_denial.as_ref()?;
+                Some(Decision::Denied(cached_denial.denial(&state.policy, ask.amounts(), now)))
             }
             Local::Ask => None,
-        });
-        match local {
-            Some(decision) => Ok(decision),
-            None => self.wait_for_lease(ask, now).await,
+        }))
+    }
+
+    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        if let Some(decision) = self.try_decide(ask)? {
+            return Ok(decision);
         }
+        if !is_plain(ask) || !ask.policy().is_leased() {
+            return decide(&self.0.gate, ask).await;
+        }
+        self.wait_for_lease(ask, self.0.now()).await
     }
 
     async fn wait_for_lease(&self, ask: &Ask<'_>, now: Moment) -> Result<Decision, Error> {
         let (policy, subject, amounts) = (ask.policy(), ask.subject(), *ask.amounts());
         let worth = Amounts::from_fn(|unit| amounts.at(unit).saturating_mul(BLOCK_ASKS_MIN));
         if !policy.block_max(SHARE_PARTS).covers(&worth) || amounts.is_zero() {
-            return self.0.gate.acquire(ask).await;
+            return decide(&self.0.gate, ask).await;
         }
-        let joined = self.0.book.with_new(policy, subject, now, |desk| {
-            desk.adopt(policy);
-            desk.takes_blocks(now).then(|| {
-                let begins = !std::mem::replace(&mut desk.leasing, true);
-                desk.wait(amounts, now).map(|answer| (answer, begins))
+        let joined = self.0.subjects.with_new(policy, subject, now, |state| {
+            state.adopt(policy);
+            state.takes_blocks(now).then(|| {
+                let begins = !std::mem::replace(&mut state.leasing, true);
+                state.wait(amounts, now).map(|answer| (answer, begins))
             })
         });
-        let Some(joined) = joined.flatten() else { return self.0.gate.acquire(ask).await };
+        let Some(joined) = joined.flatten() else { return decide(&self.0.gate, ask).await };
         let (answer, begins) = joined?;
         if begins {
             self.0.begin_lease(policy, subject, false);
         }
         match answer.await {
             Ok(decision) => decision,
-            Err(_) => self.0.gate.acquire(ask).await,
+            Err(_) => decide(&self.0.gate, ask).await,
         }
     }
 
@@ -239,7 +245,7 @@ impl<G: Gate> Leased<G> {
     async fn settle_local(&self, permit: &Permit, actual: &Amounts) -> Result<bool, Error> {
         let now = self.0.now();
         permit.charged().check_age(now.wall)?;
-        let post = match self.0.book.settle(permit, actual, now, false) {
+        let post = match self.0.subjects.settle(permit, actual, now, false) {
             Settling::Before => return Ok(false),
             Settling::Done(ended) => return Ok(self.settled(ended)),
             Settling::Post(extra) => extra,
@@ -248,7 +254,7 @@ impl<G: Gate> Leased<G> {
         if !charge_extra(&self.0.gate, permit, &permit.policy().costs(&post)).await? {
             return Ok(false);
         }
-        match self.0.book.settle(permit, actual, self.0.now(), true) {
+        match self.0.subjects.settle(permit, actual, self.0.now(), true) {
             Settling::Before => Ok(false),
             Settling::Done(ended) => Ok(self.settled(ended)),
             Settling::Post(_) | Settling::Unknown => Ok(true),
@@ -263,18 +269,18 @@ impl<G: Gate> Leased<G> {
     }
 
     fn stop(&self, policy: &Policy, subject: &str) {
-        self.0.book.with(policy, subject, Desk::stop);
+        self.0.subjects.with(policy, subject, SubjectState::stop);
     }
 }
 
-/// Whether the ask has no id and stands behind nobody. A repeat must be recognised wherever it comes, and only the store
-/// knows who stands in front.
+/// Returns whether the ask has no id and no asks in front. Only the store recognises a repeated id and
+/// knows the asks in front.
 #[inline]
 fn is_plain(ask: &Ask<'_>) -> bool {
     ask.id_text().is_none() && ask.in_front().is_empty()
 }
 
-/// What a crash leaves: blocks that nobody spends, until the rule restores them.
+/// Leaves unreturned blocks as a crash does: the rule restores them.
 impl<G: Gate> Drop for Leased<G> {
     fn drop(&mut self) {
         self.0.abort();

@@ -6,18 +6,18 @@ use super::Optimistic;
 use super::account::{Account, Sums};
 use super::view::{self, Seen};
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::gate::{Gate, decide};
 
 /// How often an ask that only the store can answer waits for posts of asks that were admitted meanwhile. After that it
 /// goes ahead, within the bound.
 const FLUSHES_MAX: u32 = 8;
 
 impl<G: Gate> Optimistic<G> {
-    /// Asks the store, after it was told everything that this instance admitted.
+    /// Acquires at the store, after posting everything that this instance admitted.
     pub(super) async fn ask_store(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
         let (policy, subject) = (ask.policy(), ask.subject());
         if policy.has_slots() {
-            return self.shared.gate.acquire(ask).await;
+            return decide(&self.shared.gate, ask).await;
         }
         let caps = self.shared.options.caps(policy);
         let sums = sums_of(policy, ask.amounts());
@@ -55,7 +55,7 @@ impl<G: Gate> Optimistic<G> {
             }
         }
         let asking = Asking { gate: self, policy, subject, sums: asked };
-        let decision = self.shared.gate.acquire(ask).await?;
+        let decision = decide(&self.shared.gate, ask).await?;
         drop(asking);
         let (limits, at) = match &decision {
             Decision::Admitted(permit) => match &permit.shadow_denied {
@@ -77,7 +77,7 @@ impl<G: Gate> Optimistic<G> {
         Ok(decision)
     }
 
-    /// Takes over an answer of the store, and begins an account with it if there is none.
+    /// Updates the account from an answer of the store; creates the account if there is none.
     pub(super) fn learn(
         &self,
         ask: &Ask<'_>,
@@ -95,7 +95,7 @@ impl<G: Gate> Optimistic<G> {
         self.shared.ledger.with_new((policy, subject), now, make, |account| {
             account.learn(seen, version, now);
             then(account, now);
-            // The store answers, so what it could not be told before may go through now.
+            // The store answers, so calls that failed before may succeed now.
             if account.has_errands() {
                 account.urge();
             }

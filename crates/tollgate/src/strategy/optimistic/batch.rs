@@ -15,14 +15,14 @@ pub(super) struct Batch {
     /// The numbers of its asks: from `first` up to and without `end`.
     pub(super) first: u64,
     pub(super) end: u64,
-    /// What it charges, fixed once it is sent.
+    /// The charged amounts, fixed once the batch is sent.
     pub(super) sums: Sums,
     /// The charge as it is sent, until it is answered.
     pub(super) ask: Option<Ask<'static>>,
     /// The store's permit, once it is answered.
     pub(super) permit: Option<Permit>,
     pub(super) settled: BTreeSet<u64>,
-    /// Those whose extra cost is charged by itself.
+    /// Permits whose extra cost is charged separately.
     pub(super) charging: BTreeSet<u64>,
     less: Sums,
 }
@@ -56,7 +56,7 @@ impl Batch {
         add(&mut self.less, less);
     }
 
-    /// What is to be given back now: once every ask is settled, or where no other one will be.
+    /// Returns the refund that is due now: once every ask is settled, or no further one will be.
     pub(super) fn due(&mut self, is_last: bool) -> Option<Owed> {
         let asks = self.end - self.first;
         if is_last || usize::try_from(asks).is_ok_and(|asks| asks == self.settled.len()) {
@@ -65,7 +65,7 @@ impl Batch {
         None
     }
 
-    /// What is to be given back as things are; it is told once.
+    /// Returns the present refund, once.
     pub(super) fn owed(&mut self) -> Option<Owed> {
         let permit = self.permit.as_ref()?;
         let less = std::mem::take(&mut self.less);

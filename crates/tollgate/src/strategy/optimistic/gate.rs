@@ -1,13 +1,11 @@
-//! The verbs of an optimistic gate.
+//! The operations of an optimistic gate.
 //!
-//! What is not an admission goes to the store, after what was admitted. Permits of the store are the store's; those of
-//! local decisions are settled here, where it is known in which post they are.
+//! Operations other than acquires go to the store, after the local admissions. A permit of the store is settled by the
+//! store; a permit of a local decision is settled here, where its post is known.
 
 use std::sync::Arc;
 
-use tollgate_core::{
-    Ask, Costs, Decision, Entry, Permit, Policy, Standing, Timestamp, release, settle,
-};
+use tollgate_core::{Ask, Costs, Entry, Operation, Outcome, Permit, release, settle};
 
 use super::Optimistic;
 use super::account::{Settled, Sums};
@@ -15,7 +13,7 @@ use super::stamp::Giver;
 use super::view::Seen;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
-use crate::strategy::elsewhere::charge_extra;
+use crate::strategy::foreign_permit::charge_extra;
 
 impl<G: Gate> Optimistic<G> {
     /// Settles a permit of a local decision, for `actual` or for nothing at all. It has a `number` if it was made here.
@@ -57,26 +55,41 @@ impl<G: Gate> Optimistic<G> {
         }
     }
 
-    /// Settles a permit of the store, where it was given.
-    fn settle_at_store<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: Option<&'a Costs>,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let done = match actual {
-                Some(actual) => self.shared.gate.settle(permit, actual).await?,
-                None => self.shared.gate.release(permit).await?,
-            };
-            if done {
-                let (policy, now) = (permit.policy(), self.shared.clock.now());
-                let (extra, _) = difference(permit, actual);
-                self.shared.ledger.with(policy, permit.subject(), |account| {
-                    account.settled_at_store(policy, &extra, now);
-                });
-            }
-            Ok(done)
-        })
+    /// Settles `permit` where it was given, for `actual` or for nothing at all.
+    async fn settle_permit(
+        &self,
+        operation: Operation<'_>,
+        permit: &Permit,
+        actual: Option<&Costs>,
+    ) -> Result<Outcome, Error> {
+        if let Giver::Local(number) = self.stamps.giver(permit) {
+            return self.settle_local(permit, number, actual).await.map(Outcome::Changed);
+        }
+        let outcome = self.shared.gate.run(operation).await?;
+        if outcome == Outcome::Changed(true) {
+            let (policy, now) = (permit.policy(), self.shared.clock.now());
+            let (extra, _) = difference(permit, actual);
+            self.shared.ledger.with(policy, permit.subject(), |account| {
+                account.settled_at_store(policy, &extra, now);
+            });
+        }
+        Ok(outcome)
+    }
+
+    /// Charges at the store, and learns from the standings in its answer.
+    async fn charge_at_store(
+        &self,
+        operation: Operation<'_>,
+        ask: &Ask<'_>,
+    ) -> Result<Outcome, Error> {
+        let (policy, subject) = (ask.policy(), ask.subject());
+        let version = self.shared.ledger.with(policy, subject, |account| account.version());
+        let outcome = self.shared.gate.run(operation).await?;
+        if let (Some(version), Outcome::Permitted(permit)) = (version, &outcome) {
+            let seen = Seen { policy, limits: &permit.limits, at: Some(permit.grant().at) };
+            self.learn(ask, seen, version, |_, _| {});
+        }
+        Ok(outcome)
     }
 
     /// What the core says to a wrong settlement, or to one that comes too late.
@@ -104,96 +117,58 @@ fn difference(permit: &Permit, actual: Option<&Costs>) -> (Sums, Sums) {
 }
 
 impl<G: Gate> Gate for Optimistic<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            match self.local(ask)? {
-                Some(decision) => Ok(decision),
-                None => self.ask_store(ask).await,
+            match operation {
+                Operation::Acquire(ask) => match self.local(ask)? {
+                    Some(decision) => Ok(Outcome::Decided(decision)),
+                    None => self.ask_store(ask).await.map(Outcome::Decided),
+                },
+                Operation::Settle(permit, actual) => {
+                    self.settle_permit(operation, permit, Some(actual)).await
+                }
+                Operation::Release(permit) => self.settle_permit(operation, permit, None).await,
+                // A local permit holds no slots, and is renewed as it is.
+                Operation::Renew(permit)
+                    if matches!(self.stamps.giver(permit), Giver::Local(_)) =>
+                {
+                    Ok(Outcome::Permitted(permit.clone()))
+                }
+                Operation::Renew(_) => self.shared.gate.run(operation).await,
+                Operation::Charge(ask) => self.charge_at_store(operation, ask).await,
+                Operation::Close { policy, subject, limit, until } => {
+                    let now = self.shared.clock.now();
+                    let closed = self
+                        .shared
+                        .ledger
+                        .with(policy, subject, |account| account.close(limit, until, now));
+                    closed.transpose()?;
+                    self.shared.gate.run(operation).await
+                }
+                Operation::Standing { policy, subject } => {
+                    if !policy.has_slots() {
+                        self.flush(policy, subject).await?;
+                    }
+                    self.shared.gate.run(operation).await
+                }
+                Operation::Reset { policy, subject } => {
+                    self.flush(policy, subject).await?;
+                    let outcome = self.shared.gate.run(operation).await?;
+                    let now = self.shared.clock.now();
+                    self.shared.ledger.with(policy, subject, |account| account.reset(now));
+                    Ok(outcome)
+                }
             }
         })
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        match self.stamps.giver(permit) {
-            Giver::Store => self.settle_at_store(permit, Some(actual)),
-            Giver::Local(number) => Box::pin(self.settle_local(permit, number, Some(actual))),
-        }
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        match self.stamps.giver(permit) {
-            Giver::Store => self.settle_at_store(permit, None),
-            Giver::Local(number) => Box::pin(self.settle_local(permit, number, None)),
-        }
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        match self.stamps.giver(permit) {
-            Giver::Store => self.shared.gate.renew(permit),
-            // A local permit holds no slots, and such a permit is renewed as it is.
-            Giver::Local(_) => Box::pin(async { Ok(permit.clone()) }),
-        }
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            let (policy, subject) = (ask.policy(), ask.subject());
-            let version = self.shared.ledger.with(policy, subject, |account| account.version());
-            let permit = self.shared.gate.charge(ask).await?;
-            if let Some(version) = version {
-                let seen = Seen { policy, limits: &permit.limits, at: Some(permit.grant().at) };
-                self.learn(ask, seen, version, |_, _| {});
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => {
+                self.local(ask).transpose().map(|decision| decision.map(Outcome::Decided))
             }
-            Ok(permit)
-        })
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let now = self.shared.clock.now();
-            let closed = self
-                .shared
-                .ledger
-                .with(ask.policy(), ask.subject(), |account| account.close(limit, until, now));
-            closed.transpose()?;
-            self.shared.gate.close_until(ask, limit, until).await
-        })
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(async move {
-            if !policy.has_slots() {
-                self.flush(policy, subject).await?;
-            }
-            self.shared.gate.standing(policy, subject).await
-        })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.flush(policy, subject).await?;
-            let done = self.shared.gate.reset(policy, subject).await?;
-            let now = self.shared.clock.now();
-            self.shared.ledger.with(policy, subject, |account| account.reset(now));
-            Ok(done)
-        })
+            _ => None,
+        }
     }
 }
 

@@ -3,14 +3,13 @@
 //! An account is a cache of the store's entry plus what the store does not know yet. One with nothing unposted may be
 //! forgotten; the next ask for its subject asks the store and begins a new one, so forgetting admits nothing twice.
 
-use std::hash::{BuildHasher, Hasher};
-
 use hashbrown::HashTable;
 use tollgate_core::{Policy, Span, Timestamp};
 
 use super::account::Account;
 use super::post::Key;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sharded::Sharded;
+use crate::sync::MutexGuard;
 
 const SHARDS: usize = 64;
 
@@ -19,15 +18,9 @@ const IDLE_AFTER: Span = Span::from_mins(1);
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    shards: Box<[Padded]>,
-    hasher: foldhash::fast::RandomState,
+    shards: Sharded<Shard>,
     shard_max: usize,
 }
-
-/// A shard on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Padded(Mutex<Shard>);
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -38,26 +31,8 @@ struct Shard {
 
 impl Ledger {
     pub(super) fn new(subjects_max: usize) -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
-            hasher: foldhash::fast::RandomState::default(),
-            shard_max: subjects_max.div_ceil(SHARDS),
-        }
-    }
-
-    #[inline]
-    fn hash(&self, policy: &Policy, subject: &str) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(policy.name_hash());
-        hasher.write(subject.as_bytes());
-        hasher.finish()
-    }
-
-    #[inline]
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The table uses the lowest and the highest bits; the shard takes some from between.
-        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % SHARDS;
-        lock(&self.shards[index].0)
+        let shards = Sharded::new(SHARDS, Shard::default);
+        Self { shards, shard_max: subjects_max.div_ceil(SHARDS) }
     }
 
     /// Runs `change` on the account of this policy and subject, if there is one.
@@ -68,8 +43,8 @@ impl Ledger {
         subject: &str,
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
-        let hash = self.hash(policy, subject);
-        let mut shard = self.shard(hash);
+        let hash = self.shards.hash(policy, subject);
+        let mut shard = self.shards.lock(hash);
         shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
     }
 
@@ -81,13 +56,13 @@ impl Ledger {
         make: impl FnOnce() -> Account,
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
-        let hash = self.hash(policy, subject);
-        let mut shard = self.shard(hash);
+        let hash = self.shards.hash(policy, subject);
+        let mut shard = self.shards.lock(hash);
         if shard.accounts.find(hash, |account| account.is(policy, subject)).is_none() {
             if self.shard_max <= shard.accounts.len() && !shard.forget_idle(now) {
                 return None;
             }
-            let rehash = |account: &Account| self.hash(account.policy(), &account.subject);
+            let rehash = |account: &Account| self.shards.hash(account.policy(), &account.subject);
             shard.accounts.insert_unique(hash, make(), rehash);
         }
         shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
@@ -95,19 +70,19 @@ impl Ledger {
 
     /// Nothing more will be settled at any account.
     pub(super) fn end(&self) {
-        for shard in &self.shards {
-            lock(&shard.0).accounts.iter_mut().for_each(Account::end);
+        for mut shard in self.shards.iter() {
+            shard.accounts.iter_mut().for_each(Account::end);
         }
     }
 
     /// The accounts that still have something for the store.
     pub(super) fn with_errands(&self) -> Vec<Key> {
-        let shards = self.shards.iter().map(|shard| lock(&shard.0));
         let keys = |shard: MutexGuard<'_, Shard>| {
             let busy = shard.accounts.iter().filter(|account| account.has_errands());
             busy.map(|account| (account.policy().clone(), account.subject.clone())).collect()
         };
-        let mut busy: Vec<Key> = shards.flat_map(|shard| -> Vec<_> { keys(shard) }).collect();
+        let mut busy: Vec<Key> =
+            self.shards.iter().flat_map(|shard| -> Vec<_> { keys(shard) }).collect();
         // In an order that does not depend on how they are hashed.
         busy.sort_by(|(a, one), (b, other)| (a.name(), one).cmp(&(b.name(), other)));
         busy

@@ -25,14 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tollgate_core::{
-    Ask, Charge, Decision, Denial, Grant, Permit, Policy, Refusal, Timestamp, Verdict, standings,
+    Ask, ChargeRecord, Decision, Denial, Grant, Permit, Policy, Refusal, Timestamp, Verdict,
+    standings,
 };
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::observe::Observer;
-use crate::strategy::chance::Chance;
+use crate::strategy::random::RandomSource;
 use crate::sync::{Mutex, lock};
 
 use account::{Account, Local};
@@ -52,11 +53,11 @@ use stamp::Stamps;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tollgate::Error> {
 /// use std::sync::Arc;
-/// use tollgate::{
-///     Ask, Atomic, Clock, Gate, Limit, Memory, Optimistic, OptimisticOptions, Policy, Span, SystemClock, TokenBucket,
-/// };
+/// use tollgate::clock::SystemClock;
+/// use tollgate::strategy::{Optimistic, OptimisticOptions};
+/// use tollgate::{Ask, Clock, GateExt, Limit, Memory, Policy, Span, TokenBucket};
 ///
-/// let shared = Arc::new(Atomic::new(Memory::new())); // in life, a store that many processes share
+/// let shared = Arc::new(Memory::new()); // in life, a store that many processes share
 /// let clock = Arc::new(SystemClock);
 /// let gate = Optimistic::new(shared, OptimisticOptions::new(25), clock.clone());
 /// let policy = Policy::new("api", [Limit::new("rate", "requests", TokenBucket::per_second(100))])?;
@@ -74,45 +75,39 @@ pub struct Optimistic<G> {
 }
 
 impl<G: Gate> Optimistic<G> {
-    /// The optimistic gate of one instance around the shared `gate`.
+    /// Creates the optimistic gate of one instance around the shared `gate`.
     pub fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {
-        Self::build(Shared::new(gate, options, clock))
-    }
-
-    /// The same, telling `observer` what is unposted whenever a post begins and ends
-    /// ([`Event::Unposted`](crate::Event::Unposted)). It is told of the subject that is posted, in `requests` where the policy counts
-    /// them and in its first unit otherwise.
-    pub fn observed(
-        gate: G,
-        options: OptimisticOptions,
-        clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
-        let mut shared = Shared::new(gate, options, clock);
-        shared.observer = Some(observer);
-        Self::build(shared)
-    }
-
-    fn build(shared: Shared<G>) -> Self {
+        let shared = Shared::new(gate, options, clock);
         Self {
-            stamps: Stamps::new(shared.chance.draw()),
+            stamps: Stamps::new(shared.random.draw()),
             shared: Arc::new(shared),
             posters: Mutex::new(JoinSet::new()),
             closing: AtomicBool::new(false),
         }
     }
 
-    /// The same with another source of ids, stamps and jitter. For a gate that nobody uses yet.
+    /// Reports the unposted amount of a subject to `observer` whenever a post begins and ends
+    /// ([`Event::Unposted`](crate::observe::Event::Unposted)): in `requests` where the policy counts them, in its first unit
+    /// otherwise. For a gate that is not in use yet.
     #[must_use]
-    pub fn chance(mut self, chance: Chance) -> Self {
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            (shared.salt, self.stamps) = (chance.id(), Stamps::new(chance.draw()));
-            shared.chance = chance;
+            shared.observer = Some(observer);
         }
         self
     }
 
-    /// The gate inside.
+    /// The same with another source of ids, stamps and jitter. For a gate that is not in use yet.
+    #[must_use]
+    pub fn random(mut self, random: RandomSource) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            (shared.salt, self.stamps) = (random.id(), Stamps::new(random.draw()));
+            shared.random = random;
+        }
+        self
+    }
+
+    /// Returns the gate inside.
     pub fn inner(&self) -> &G {
         &self.shared.gate
     }
@@ -140,7 +135,7 @@ impl<G: Gate> Optimistic<G> {
         }
         let now = self.shared.clock.now();
         let local = self.shared.ledger.with(ask.policy(), ask.subject(), |account| {
-            // Looked at under the lock, so that whoever drains after closing sees every admission.
+            // Read under the lock, so that a drain after closing sees every admission.
             if self.closing.load(Ordering::Acquire) {
                 return Ok(None);
             }
@@ -149,7 +144,7 @@ impl<G: Gate> Optimistic<G> {
                 Local::Denied(refusal) => (Verdict::Denied(refusal), false),
                 Local::Admitted { charge, wake } => {
                     let stamp = self.stamps.stamp(charge.stamp);
-                    (Verdict::Admitted(Charge { stamp, ..charge }), wake)
+                    (Verdict::Admitted(ChargeRecord { stamp, ..charge }), wake)
                 }
             };
             let seen = look(account, &verdict, now);
@@ -192,7 +187,7 @@ impl<G: Gate> Optimistic<G> {
         }
     }
 
-    /// Sees to it that somebody posts for this account, and soon.
+    /// Starts or hurries the poster of this account.
     #[cold]
     fn wake(&self, policy: &Policy, subject: &str) {
         let Ok(runtime) = Handle::try_current() else { return };
@@ -211,7 +206,7 @@ impl<G: Gate> Optimistic<G> {
         }
     }
 
-    /// Posts what was admitted for this subject now, and waits until the store has it. Says whether there was anything.
+    /// Posts the admissions of this subject now, and waits until the store has them. Returns whether there were any.
     ///
     /// # Errors
     /// Why the store could not take it; it is kept and sent again.

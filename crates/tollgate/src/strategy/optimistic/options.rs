@@ -9,7 +9,7 @@ use crate::memory::KEYS_MAX_DEFAULT;
 /// unposted, and what each crash may have lost. It is in the unit of the limit, and so is `unposted_max`.
 ///
 /// ```
-/// use tollgate::over_issue_bound;
+/// use tollgate::strategy::over_issue_bound;
 ///
 /// assert_eq!(over_issue_bound(4, 0, 25), 100);
 /// assert_eq!(over_issue_bound(4, 1, 25), 125); // one of them crashed within the window
@@ -19,10 +19,11 @@ pub const fn over_issue_bound(instances: u64, crashes: u64, unposted_max: u64) -
     instances.saturating_add(crashes).saturating_mul(unposted_max)
 }
 
-/// The settings of an [`Optimistic`](crate::Optimistic) gate.
+/// The settings of an [`Optimistic`](crate::strategy::Optimistic) gate.
 ///
 /// ```
-/// use tollgate::{Costs, OptimisticOptions};
+/// use tollgate::strategy::OptimisticOptions;
+/// use tollgate::Costs;
 ///
 /// let options = OptimisticOptions {
 ///     unposted_max_of: Costs::new().with("tokens", 20_000),

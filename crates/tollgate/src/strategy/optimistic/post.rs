@@ -1,4 +1,4 @@
-//! Posting what was admitted, in the background, until the store has it.
+//! Posts local admissions in the background, until the store has them.
 //!
 //! One poster at a time works for an account, and only posters send, so a caller that goes away leaves nothing half done.
 //! A poster that is stopped leaves the sent batch as it was, for the next one to send again under the same id.
@@ -20,10 +20,10 @@ use super::options::OptimisticOptions;
 use super::view::Seen;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Gate;
+use crate::gate::{Gate, GateExt};
 use crate::observe::{Event, Observer};
-use crate::strategy::chance::Chance;
 use crate::strategy::over_issue;
+use crate::strategy::random::RandomSource;
 
 /// What the gate and its posters share.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(super) struct Shared<G> {
     pub(super) options: OptimisticOptions,
     pub(super) ledger: Ledger,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Told after every try of every poster.
+    /// Notified after every attempt of every poster.
     pub(super) progress: Notify,
     posts: Semaphore,
-    pub(super) chance: Chance,
+    pub(super) random: RandomSource,
     /// Makes the ids of this instance unlike those of any other.
     pub(super) salt: String,
     ids: AtomicU64,
@@ -46,7 +46,7 @@ pub(super) type Key = (Policy, CompactString);
 
 impl<G: Gate> Shared<G> {
     pub(super) fn new(gate: G, options: OptimisticOptions, clock: Arc<dyn Clock>) -> Self {
-        let chance = Chance::default();
+        let random = RandomSource::default();
         Self {
             gate,
             clock,
@@ -55,8 +55,8 @@ impl<G: Gate> Shared<G> {
             progress: Notify::new(),
             posts: Semaphore::new(options.posts_max.clamp(1, Semaphore::MAX_PERMITS)),
             options,
-            salt: chance.id(),
-            chance,
+            salt: random.id(),
+            random,
             ids: AtomicU64::new(0),
         }
     }
@@ -85,12 +85,12 @@ impl<G: Gate> Shared<G> {
             };
             if self.run(&key, errand).await {
                 (pause, attempt) = (self.options.post_every, 0);
-                // What is owed is not kept waiting: room that nobody uses is lost.
+                // Refunds are posted at once: unused room is lost.
                 if self.with(&key, |account| account.owes()) == Some(true) {
                     urgent.notify_one();
                 }
             } else {
-                pause = self.options.backoff.delay(attempt, self.chance.draw());
+                pause = self.options.backoff.delay(attempt, self.random.draw());
                 attempt = attempt.saturating_add(1);
             }
             self.progress.notify_waiters();
@@ -114,7 +114,7 @@ impl<G: Gate> Shared<G> {
                 self.report(key);
                 let answer = self.in_time(self.gate.charge(&ask)).await;
                 let stands = match &answer {
-                    // A gate that does not tell where its limits stand is asked for it.
+                    // A gate whose answer has no standings is queried for them.
                     Ok(permit) if permit.limits.is_empty() => {
                         self.in_time(self.gate.standing(ask.policy(), &key.1)).await.ok()
                     }
@@ -187,7 +187,7 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    /// Waits until the store has everything that was unposted when this was called. Says whether there was anything.
+    /// Waits until the store has everything that was unposted when this was called. Returns whether there was anything.
     pub(super) async fn flush(&self, key: &Key) -> Result<bool, Error> {
         let mark = self.with(key, |account| account.has_errands().then(|| account.mark()));
         let Some(mark) = mark.flatten() else { return Ok(false) };
@@ -222,7 +222,7 @@ impl<G: Gate> Shared<G> {
             }
             if first(more, self.clock.sleep_until(deadline)).await.is_none() {
                 let text = format!(
-                    "optimistic: what was admitted for {left} subjects could not be posted in time"
+                    "optimistic: the admissions of {left} subjects could not be posted in time"
                 );
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }

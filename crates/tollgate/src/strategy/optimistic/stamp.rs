@@ -1,4 +1,4 @@
-//! Permits of local decisions, told apart from those of the store.
+//! Stamps that distinguish permits of local decisions from those of the store.
 //!
 //! A local permit has a number that means something to the instance that gave it only. Its stamp is one that no store
 //! makes ([`LOCAL_STAMPS`]), so no store gives anything back for it, and the instance's own bits keep another instance
@@ -19,7 +19,7 @@ pub(super) struct Stamps {
 /// Who gave a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giver {
-    /// The store, or nobody: a permit of the shadow mode charged nothing.
+    /// The store. This includes permits of the shadow mode, which charged nothing.
     Store,
     /// An instance: this one, under this number, or another, or this one before it was restarted.
     Local(Option<u64>),

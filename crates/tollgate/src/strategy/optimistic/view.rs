@@ -1,6 +1,6 @@
 //! What one instance believes of an entry that others change too.
 //!
-//! A store's answer says where every limit stands. From it an entry is put together that the core can decide on: never
+//! The store's answer has the standing of every limit. From it this module builds an entry that the core can decide on: never
 //! with more room than the store had, and never ageing faster, so that what an instance admits beyond the rule comes from
 //! what others did since, which `unposted_max` bounds. Times in the answer are the store's and count from the store's
 //! now, so a clock that is ahead or behind makes the view stricter, not looser.

@@ -1,24 +1,23 @@
 //! Sending again what a store failed to answer: the same amount under the same id, so that nothing is lost and nothing
 //! is charged twice.
 //!
-//! One layer does this. A store that resends by itself is told not to, or this layer is told to try once
-//! ([`Attempts::once`]); otherwise three attempts become nine.
+//! One layer does this. Either a store that resends on its own is configured not to, or this layer tries once
+//! ([`ResendOptions::once`]); otherwise three attempts become nine.
 
-use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::Poll;
 
-use tollgate_core::{Ask, Backoff, Costs, Decision, Permit, Policy, Span, Standing, Timestamp};
+use tollgate_core::{Backoff, Operation, Outcome, Span};
 
-use super::chance::Chance;
+use super::random::RandomSource;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};
-use crate::observe::{Event, Observer, Tried};
+use crate::internal::timeout_at;
+use crate::observe::{AttemptResult, Event, Observer};
 
 /// How often and how long a store is tried for one call. The default is that of R000.10 and R000.11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempts {
+pub struct ResendOptions {
     /// How many attempts may fail or go unanswered, at least one: 3.
     pub failed_max: u32,
     /// How often it is tried again while the store throttles: 5.
@@ -31,7 +30,7 @@ pub struct Attempts {
     pub deadline: Span,
 }
 
-impl Default for Attempts {
+impl Default for ResendOptions {
     fn default() -> Self {
         Self {
             failed_max: 3,
@@ -43,17 +42,17 @@ impl Default for Attempts {
     }
 }
 
-impl Attempts {
+impl ResendOptions {
     /// The default with attempts of up to `attempt_timeout`, and a deadline that leaves room for three of them.
     #[must_use]
-    pub fn of(attempt_timeout: Span) -> Self {
+    pub fn with_attempt_timeout(attempt_timeout: Span) -> Self {
         let attempts = Self::default();
         let pauses = attempts.deadline.as_micros() - 3 * attempts.attempt_timeout.as_micros();
         let deadline = attempt_timeout.as_micros().saturating_mul(3).saturating_add(pauses);
         Self { attempt_timeout, deadline: Span::from_micros(deadline), ..attempts }
     }
 
-    /// One attempt of up to `deadline`, for a store that tries again by itself.
+    /// One attempt of up to `deadline`, for a store that retries on its own.
     #[must_use]
     pub fn once(deadline: Span) -> Self {
         Self {
@@ -88,21 +87,21 @@ const PAUSES: Backoff = Backoff {
 pub struct Resend<G> {
     gate: G,
     clock: Arc<dyn Clock>,
-    attempts: Attempts,
-    chance: Chance,
+    attempts: ResendOptions,
+    random: RandomSource,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl<G: Gate> Resend<G> {
     /// Tries `gate` again as `attempts` says, timed by `clock`.
-    pub fn new(gate: G, attempts: Attempts, clock: Arc<dyn Clock>) -> Self {
-        Self { gate, clock, attempts, chance: Chance::default(), observer: None }
+    pub fn new(gate: G, attempts: ResendOptions, clock: Arc<dyn Clock>) -> Self {
+        Self { gate, clock, attempts, random: RandomSource::default(), observer: None }
     }
 
     /// The same with another source of jitter and ids.
     #[must_use]
-    pub fn chance(mut self, chance: Chance) -> Self {
-        self.chance = chance;
+    pub fn random(mut self, random: RandomSource) -> Self {
+        self.random = random;
         self
     }
 
@@ -113,7 +112,7 @@ impl<G: Gate> Resend<G> {
         self
     }
 
-    /// On the clock that nobody can set.
+    /// The deadline of a call, on the monotonic clock.
     fn deadline(&self) -> Span {
         let began = self.clock.monotonic().as_micros();
         Span::from_micros(began.saturating_add(self.attempts.deadline.as_micros()))
@@ -124,18 +123,18 @@ impl<G: Gate> Resend<G> {
         Span::from_micros(deadline.as_micros().saturating_sub(now))
     }
 
-    /// Tries `call` until it is answered or may not be tried again. Also says whether an attempt before the last may have
-    /// been carried out.
-    async fn run<'a, T>(
-        &'a self,
-        policy: &Policy,
+    /// Runs `operation` until the store answers or no attempt is left. Also returns whether an attempt before the last
+    /// may have been carried out.
+    async fn resend(
+        &self,
+        operation: Operation<'_>,
         deadline: Span,
-        call: impl Fn() -> BoxFuture<'a, Result<T, Error>>,
-    ) -> Result<(T, bool), Error> {
+    ) -> Result<(Outcome, bool), Error> {
         let (mut failed, mut throttled) = (0, 0);
         loop {
-            let error = match self.attempt(policy, failed + throttled + 1, deadline, call()).await {
-                Ok(answer) => return Ok((answer, 0 < failed)),
+            let attempt = failed + throttled + 1;
+            let error = match self.attempt(operation, attempt, deadline).await {
+                Ok(outcome) => return Ok((outcome, 0 < failed)),
                 Err(error) => error,
             };
             match error.kind() {
@@ -145,7 +144,7 @@ impl<G: Gate> Resend<G> {
             }
             let spent = self.attempts.failed_max <= failed
                 || self.attempts.throttle_retries_max < throttled;
-            let pause = self.attempts.backoff.delay(failed + throttled - 1, self.chance.draw());
+            let pause = self.attempts.backoff.delay(failed + throttled - 1, self.random.draw());
             if spent || self.time_left(deadline) <= pause {
                 return Err(error);
             }
@@ -154,16 +153,15 @@ impl<G: Gate> Resend<G> {
     }
 
     /// One attempt, bounded in time.
-    async fn attempt<'a, T>(
-        &'a self,
-        policy: &Policy,
+    async fn attempt(
+        &self,
+        operation: Operation<'_>,
         attempt: u32,
         deadline: Span,
-        call: BoxFuture<'a, Result<T, Error>>,
-    ) -> Result<T, Error> {
+    ) -> Result<Outcome, Error> {
         let (now, since) = self.clock.both();
         let most = self.time_left(deadline).min(self.attempts.attempt_timeout);
-        let answer = within(call, self.clock.sleep_until(now + most)).await;
+        let answer = timeout_at(&*self.clock, now + most, self.gate.run(operation)).await;
         let took = self.clock.monotonic().as_micros().saturating_sub(since.as_micros());
         let took = Span::from_micros(took);
         let answer = answer.unwrap_or_else(|| {
@@ -175,130 +173,46 @@ impl<G: Gate> Resend<G> {
         });
         if let Some(observer) = &self.observer {
             let result = match answer.as_ref().map_err(Error::kind) {
-                Err(ErrorKind::Throttled) => Tried::Throttled,
+                Err(ErrorKind::Throttled) => AttemptResult::Throttled,
                 Err(ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Misconfigured) => {
-                    Tried::Failed
+                    AttemptResult::Failed
                 }
-                _ => Tried::Answered,
+                _ => AttemptResult::Answered,
             };
+            let policy = operation.policy();
             observer.observe(&Event::Tried { policy, attempt, took, result });
         }
         answer
     }
-
-    /// Asks `ask` under an id: the caller's, or one that is made here and [taken off](Permit::with_id) the answer.
-    async fn recognisably<'a, T>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        call: impl Fn(&'a G, Ask<'a>) -> BoxFuture<'a, Result<T, Error>>,
-        take_id_off: impl Fn(T) -> T,
-    ) -> Result<T, Error> {
-        let (policy, deadline) = (ask.policy(), self.deadline());
-        if ask.id_text().is_some() || self.attempts.is_once() {
-            return Ok(self.run(policy, deadline, || call(&self.gate, ask.clone())).await?.0);
-        }
-        let named = ask.clone().id_for(self.chance.id(), self.attempts.deadline);
-        let (answer, _) = self.run(policy, deadline, || call(&self.gate, named.clone())).await?;
-        Ok(take_id_off(answer))
-    }
-}
-
-fn without_id(permit: Permit) -> Permit {
-    permit.with_id(None::<&str>)
-}
-
-/// What `work` comes to, or nothing if `alarm` comes first.
-pub(crate) async fn within<T>(
-    work: impl Future<Output = T> + Send,
-    mut alarm: BoxFuture<'static, ()>,
-) -> Option<T> {
-    let mut work = Box::pin(work);
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => alarm.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }
 
 impl<G: Gate> Gate for Resend<G> {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.recognisably(
-            ask,
-            |gate, ask| Box::pin(async move { gate.acquire(&ask).await }),
-            |decision| match decision {
-                Decision::Admitted(permit) => Decision::Admitted(without_id(permit)),
-                denied @ Decision::Denied(_) => denied,
-            },
-        ))
-    }
-
-    /// After a lost reply a permit that is settled already was settled by this call, as far as anybody can tell.
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            let settled = self
-                .run(permit.policy(), self.deadline(), || self.gate.settle(permit, actual))
-                .await?;
-            Ok(settled.0 || settled.1)
+            let deadline = self.deadline();
+            match operation {
+                Operation::Acquire(ask) | Operation::Charge(ask)
+                    if ask.id_text().is_none() && !self.attempts.is_once() =>
+                {
+                    let named = ask.clone().id_for(self.random.id(), self.attempts.deadline);
+                    let operation = match operation {
+                        Operation::Acquire(_) => Operation::Acquire(&named),
+                        _ => Operation::Charge(&named),
+                    };
+                    let (outcome, _) = self.resend(operation, deadline).await?;
+                    Ok(outcome.without_id())
+                }
+                Operation::Reset { .. } => self.attempt(operation, 1, deadline).await,
+                // After a lost reply, an operation that changes nothing the second time was done by the first.
+                operation => Ok(match self.resend(operation, deadline).await? {
+                    (Outcome::Changed(_), true) => Outcome::Changed(true),
+                    (outcome, _) => outcome,
+                }),
+            }
         })
     }
 
-    /// As [`settle`](Self::settle).
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let released =
-                self.run(permit.policy(), self.deadline(), || self.gate.release(permit)).await?;
-            Ok(released.0 || released.1)
-        })
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(async move {
-            Ok(self.run(permit.policy(), self.deadline(), || self.gate.renew(permit)).await?.0)
-        })
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(self.recognisably(
-            ask,
-            |gate, ask| Box::pin(async move { gate.charge(&ask).await }),
-            without_id,
-        ))
-    }
-
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let call = || self.gate.close_until(ask, limit, until);
-            let closed = self.run(ask.policy(), self.deadline(), call).await?;
-            Ok(closed.0 || closed.1)
-        })
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(async move {
-            Ok(self.run(policy, self.deadline(), || self.gate.standing(policy, subject)).await?.0)
-        })
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.attempt(policy, 1, self.deadline(), self.gate.reset(policy, subject)).await
-        })
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

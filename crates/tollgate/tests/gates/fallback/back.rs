@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Clock, Gate, OnStoreFailure, Queue, Span};
-use tollgate_testing::faulty::Trouble;
+use tollgate::policy::OnStoreFailure;
+use tollgate::{Ask, Clock, GateExt, Queue, Span, Timestamp};
+use tollgate_conformance::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{drive, fallback, hourly, leap, pass, store, used};
@@ -21,16 +22,16 @@ async fn r000_10_one_probe_after_the_store_is_back_the_books_balance() {
     store.always(Trouble::Down);
     let since = clock.now();
     for _ in 0..3 {
-        assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap().degraded);
+        assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap().degraded);
     }
     pass(&clock, Span::from_mins(5)).await;
-    assert!(gate.acquire(&ask).await.unwrap().permit().unwrap().degraded);
+    assert!(gate.acquire(&ask).await.unwrap().into_permit().unwrap().degraded);
     store.always(Trouble::None);
     // The longest time between two probes.
     pass(&clock, Span::from_secs(30)).await;
     assert_eq!(used(&store, &policy, "p").await, 12);
     assert!(!gate.is_degraded() && gate.owing() == 0);
-    let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+    let denial = gate.acquire(&ask).await.unwrap().into_denial().unwrap();
     assert!(!denial.degraded, "over by what was let through, and exact from here on");
     let told = heard.told.lock().unwrap();
     assert!(told.len() == 2 && told[1].starts_with("ended: "), "{told:?} since {since}");
@@ -46,7 +47,7 @@ async fn a_waiter_leaves_the_share_when_the_store_is_back() {
     let since = clock.now();
     let ask = Ask::new(&policy, "p");
     let asked = queue.acquire_within(&ask, since + Span::from_hours(2));
-    let permit = drive(&clock, asked).await.unwrap().permit().unwrap();
+    let permit = drive(&clock, asked).await.unwrap().into_permit().unwrap();
     assert!(!permit.degraded);
     let waited = clock.now().since(since);
     assert!(waited <= Span::from_secs(3), "{waited}");
@@ -85,9 +86,9 @@ async fn r000_12_an_id_is_charged_once_by_the_store_and_by_fallback_together() {
     let policy = hourly(100, OnStoreFailure::Open);
     let ask = Ask::new(&policy, "p").cost("requests", 4).id("order-1");
     store.always(Trouble::LosesReply);
-    let first = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+    let first = drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
     assert!(first.degraded && used(&store, &policy, "p").await == 4);
-    let again = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    let again = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
     assert_eq!(again.grant(), first.grant());
     store.always(Trouble::None);
     pass(&clock, Span::from_secs(30)).await;
@@ -119,8 +120,8 @@ async fn what_is_owed_is_posted_at_the_end() {
     let policy = hourly(10, OnStoreFailure::Open);
     let (store, clock, gate) = away(&policy).await;
     admitted(&gate, &Ask::new(&policy, "p")).await;
-    assert!(drive(&clock, gate.drain()).await.is_err());
+    assert!(drive(&clock, gate.shutdown(Timestamp::MAX)).await.is_err());
     store.always(Trouble::None);
-    gate.drain().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!((used(&store, &policy, "p").await, gate.owing()), (1, 0));
 }

@@ -1,8 +1,9 @@
 //! The books balance: random stories of asks, settles and every trouble that a store can have, and then the sums.
 
 use proptest::prelude::*;
-use tollgate::{Ask, Clock, Costs, Gate, OnStoreFailure, Permit, RollingWindow, Span};
-use tollgate_testing::faulty::Trouble;
+use tollgate::policy::OnStoreFailure;
+use tollgate::{Ask, Clock, Costs, GateExt, Permit, RollingWindow, Span};
+use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{drive, fallback, pass, store, used, with};
 
@@ -64,7 +65,8 @@ async fn balances(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let ask = Ask::new(&policy, subjects[subject]).cost("requests", cost);
                 let ask = ask.id_for(format!("ask-{number}"), Span::from_hours(24));
                 let since = clock.now();
-                let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+                let permit =
+                    drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
                 let took = clock.now().since(since);
                 prop_assert!(took <= Span::from_secs(4), "answered after {took}");
                 least[subject] += cost;

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use tollgate::{Ask, Gate, ManualClock, OnStoreFailure, Span};
-use tollgate_testing::faulty::Trouble;
+use tollgate::clock::ManualClock;
+use tollgate::policy::OnStoreFailure;
+use tollgate::{Ask, GateExt, Span};
+use tollgate_conformance::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{Gated, Store, drive, fallback, hourly, idle, pass, used};
@@ -49,7 +51,7 @@ async fn overtake(callers: Callers) -> usize {
     let mut admitted = 0;
     for ask in asks {
         let decision = drive(&clock, ask).await.unwrap();
-        let degraded = decision.clone().denial().is_some_and(|denial| denial.degraded);
+        let degraded = decision.clone().into_denial().is_some_and(|denial| denial.degraded);
         assert!(!degraded, "by the store");
         admitted += usize::from(decision.is_admitted());
     }

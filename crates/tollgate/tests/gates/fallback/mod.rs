@@ -10,11 +10,11 @@ mod start;
 
 use std::sync::Arc;
 
-use tollgate::{
-    Ask, ErrorKind, Fallback, FallbackSettings, Gate, ManualClock, Permit, Policy, Span,
-};
-use tollgate_testing::conformance::{Fixture, run_all};
-use tollgate_testing::faulty::Trouble;
+use tollgate::clock::ManualClock;
+use tollgate::strategy::{Fallback, FallbackOptions};
+use tollgate::{Ask, ErrorKind, GateExt, Permit, Policy, Span};
+use tollgate_conformance::Fixture;
+use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Gated, Store, drive, fallback, resend, store};
 
@@ -29,20 +29,21 @@ async fn away(policy: &Policy) -> (Store, ManualClock, Arc<Gated>) {
 }
 
 async fn admitted(gate: &Gated, ask: &Ask<'_>) -> Permit {
-    gate.acquire(ask).await.unwrap().permit().unwrap()
+    gate.acquire(ask).await.unwrap().into_permit().unwrap()
 }
 
-#[test]
-fn a_gate_with_fallback_passes_the_suite() {
-    let (store, clock) = store();
-    run_all(&Fixture::new(fallback(&store, &clock).0, clock)).unwrap();
+tollgate_conformance::suite! {
+    fn with_fallback() -> Fixture {
+        let (store, clock) = store();
+        Fixture::new(fallback(&store, &clock).0, clock)
+    }
 }
 
 #[test]
 fn wrong_settings_are_refused() {
     let (store, clock) = store();
     let of = |settings| Fallback::new(resend(&store, &clock), settings, Arc::new(clock.clone()));
-    assert_eq!(of(FallbackSettings::new(0)).unwrap_err().kind(), ErrorKind::Invalid);
-    let swapped = FallbackSettings { probe_min: Span::from_hours(1), ..FallbackSettings::new(1) };
+    assert_eq!(of(FallbackOptions::new(0)).unwrap_err().kind(), ErrorKind::Invalid);
+    let swapped = FallbackOptions { probe_min: Span::from_hours(1), ..FallbackOptions::new(1) };
     assert_eq!(of(swapped).unwrap_err().kind(), ErrorKind::Invalid);
 }

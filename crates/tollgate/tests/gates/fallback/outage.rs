@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use tollgate::core::Wait;
+use tollgate::policy::{OnStoreFailure, Period};
+use tollgate::strategy::{Fallback, FallbackOptions};
 use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, Fallback, FallbackSettings, Gate,
-    OnStoreFailure, Period, Span, TokenBucket, Wait,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, ErrorKind, GateExt, Span, Timestamp,
+    TokenBucket,
 };
-use tollgate_testing::faulty::Trouble;
+use tollgate_conformance::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{
@@ -23,28 +26,28 @@ async fn r000_10_three_failed_attempts_open_it_and_decisions_say_degraded() {
     let (gate, heard) = fallback(&store, &clock);
     let policy = hourly(20, OnStoreFailure::Fallback);
     let ask = Ask::new(&policy, "p");
-    assert!(!gate.acquire(&ask).await.unwrap().permit().unwrap().degraded);
+    assert!(!gate.acquire(&ask).await.unwrap().into_permit().unwrap().degraded);
     store.next_calls([Trouble::Down, Trouble::Down]);
-    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
     assert!(!permit.degraded && !gate.is_degraded(), "two failures are not three");
     store.always(Trouble::Down);
     let before = store.calls();
-    let denial = drive(&clock, gate.acquire(&ask)).await.unwrap().denial().unwrap();
+    let denial = drive(&clock, gate.acquire(&ask)).await.unwrap().into_denial().unwrap();
     assert_eq!(store.calls() - before, 3);
     assert!(denial.degraded && gate.is_degraded());
     let share_back = denial.reset_at().unwrap();
     assert_eq!(*heard.told.lock().unwrap(), ["began: the store is down"]);
     for _ in 0..100 {
-        assert!(gate.acquire(&ask).await.unwrap().denial().unwrap().degraded);
+        assert!(gate.acquire(&ask).await.unwrap().into_denial().unwrap().degraded);
     }
     assert_eq!(store.calls() - before, 3, "nobody else waits for a store that is away");
     // The share counts as used when the store failed, and comes back an hour later: 2 of 20 for one of ten.
     leap(&clock, share_back.since(clock.now())).await;
     for _ in 0..2 {
-        let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+        let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
         assert!(permit.degraded && permit.limits[0].limit == 2);
     }
-    assert!(gate.acquire(&ask).await.unwrap().denial().unwrap().degraded);
+    assert!(gate.acquire(&ask).await.unwrap().into_denial().unwrap().degraded);
     assert_eq!(heard.told.lock().unwrap().len(), 1);
 }
 
@@ -60,7 +63,7 @@ async fn a_share_does_not_follow_a_clock_that_is_set() {
             admitted(&gate, &ask).await;
         }
         clock.step(clock.now() - behind + ahead);
-        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        let denial = gate.acquire(&ask).await.unwrap().into_denial().unwrap();
         let wait = denial.reset_at().unwrap().since(denial.decided_at);
         assert!(Span::ZERO < wait && wait <= HOUR, "{wait}");
         leap(&clock, wait).await;
@@ -76,7 +79,7 @@ async fn r000_11_throttling_opens_it_after_five_retries() {
     let policy = hourly(20, OnStoreFailure::Open);
     store.next_calls([Trouble::Throttles; 5]);
     let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
-    assert!(!permit.permit().unwrap().degraded);
+    assert!(!permit.into_permit().unwrap().degraded);
     // The store serves others, so it is this subject alone, and nothing is let through for it.
     store.next_calls([Trouble::Throttles; 6]);
     let error = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap_err();
@@ -85,7 +88,7 @@ async fn r000_11_throttling_opens_it_after_five_retries() {
     // Nobody is served.
     store.always(Trouble::Throttles);
     let permit = drive(&clock, gate.acquire(&Ask::new(&policy, "p"))).await.unwrap();
-    assert!(permit.permit().unwrap().degraded);
+    assert!(permit.into_permit().unwrap().degraded);
     assert_eq!(heard.told.lock().unwrap().len(), 1);
 }
 
@@ -101,7 +104,7 @@ async fn a_subject_that_hangs_alone_leaves_the_store_in_use() {
         let error = drive(&clock, gate.acquire(&Ask::new(&policy, "hot"))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         let answer = drive(&clock, gate.acquire(&Ask::new(&policy, "cold"))).await.unwrap();
-        assert!(!answer.permit().unwrap().degraded && !gate.is_degraded());
+        assert!(!answer.into_permit().unwrap().degraded && !gate.is_degraded());
         // An answer to another subject while the call waits is as good as a probe.
         store.next_calls([Trouble::Hangs; 3]);
         let before = store.calls();
@@ -131,19 +134,19 @@ async fn a_subject_that_hangs_alone_leaves_the_store_in_use() {
 #[tokio::test]
 async fn a_short_outage_is_noticed_within_a_second_of_its_end() {
     let (store, clock) = store();
-    let settings = FallbackSettings::new(1);
+    let settings = FallbackOptions::new(1);
     let (gate, _) = fallback_with(&store, &clock, settings);
     let policy = hourly(1_000, OnStoreFailure::Open);
     let ask = Ask::new(&policy, "p");
     store.always(Trouble::Down);
-    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap().degraded);
+    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap().degraded);
     pass(&clock, Span::from_millis(2_500)).await;
     store.always(Trouble::None);
     pass(&clock, Span::from_secs(4)).await;
-    assert!(!gate.acquire(&ask).await.unwrap().permit().unwrap().degraded);
+    assert!(!gate.acquire(&ask).await.unwrap().into_permit().unwrap().degraded);
     // One that lasts is probed no more often than is set.
     store.always(Trouble::Down);
-    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap().degraded);
+    assert!(drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap().degraded);
     pass(&clock, Span::from_mins(1)).await;
     let before = store.calls();
     pass(&clock, Span::from_mins(1)).await;
@@ -169,12 +172,12 @@ async fn a_store_that_hangs_is_a_store_that_failed() {
     let asks: Vec<_> = asks.collect();
     drive(&clock, async {
         for ask in asks {
-            assert!(ask.await.unwrap().unwrap().permit().unwrap().degraded);
+            assert!(ask.await.unwrap().unwrap().into_permit().unwrap().degraded);
         }
     })
     .await;
     let took = clock.now().since(since);
-    assert!(took <= tollgate::Attempts::default().deadline, "{took}");
+    assert!(took <= tollgate::strategy::ResendOptions::default().deadline, "{took}");
 }
 
 #[tokio::test]
@@ -213,7 +216,7 @@ async fn every_rule_has_its_share() {
         (CalendarWindow::new(25, Period::Day).into(), midnight, 2),
         (Concurrency::new(30, Span::from_mins(5)).into(), Span::from_mins(5), 3),
     ] {
-        let rule: tollgate::Rule = rule;
+        let rule: tollgate::policy::Rule = rule;
         let (store, clock) = store();
         let (gate, _) = fallback(&store, &clock);
         let policy = with(rule, OnStoreFailure::Fallback);
@@ -252,7 +255,7 @@ async fn the_worst_case_is_reached_and_never_passed() {
     let others = resend(&store, &clock);
     let cut: Vec<_> = (0..3)
         .map(|_| {
-            let away = Arc::new(tollgate_testing::faulty::Faulty::new(store.inner().clone()));
+            let away = Arc::new(tollgate_conformance::faulty::Faulty::new(store.inner().clone()));
             away.always(Trouble::Down);
             fallback(&away, &clock).0
         })
@@ -287,7 +290,7 @@ async fn instances_that_come_back_apart_stay_within_the_worst_case() {
     let policy = hourly(100, OnStoreFailure::Fallback);
     let links: Vec<_> = (0..10)
         .map(|_| {
-            let link = Arc::new(tollgate_testing::faulty::Faulty::new(store.inner().clone()));
+            let link = Arc::new(tollgate_conformance::faulty::Faulty::new(store.inner().clone()));
             link.always(Trouble::Down);
             (fallback(&link, &clock).0, link)
         })
@@ -330,7 +333,7 @@ async fn what_is_owed_holds_nobody_up() {
     store.always(Trouble::Hangs);
     assert!(gate.probe().await);
     let since = clock.now();
-    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().permit().unwrap();
+    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
     assert!(permit.degraded && clock.now().since(since) <= Span::from_secs(1));
     assert_eq!(used(&store, &policy, "p").await, 0);
     store.always(Trouble::None);
@@ -345,8 +348,8 @@ async fn a_full_store_is_handled_by_the_policy_and_others_go_on() {
     let (gate, heard) = fallback(&store, &clock);
     let open = hourly(20, OnStoreFailure::Open);
     store.next_calls([Trouble::Full]);
-    assert!(gate.acquire(&Ask::new(&open, "new")).await.unwrap().permit().unwrap().degraded);
-    assert!(!gate.acquire(&Ask::new(&open, "old")).await.unwrap().permit().unwrap().degraded);
+    assert!(gate.acquire(&Ask::new(&open, "new")).await.unwrap().into_permit().unwrap().degraded);
+    assert!(!gate.acquire(&Ask::new(&open, "old")).await.unwrap().into_permit().unwrap().degraded);
     let closed = hourly(20, OnStoreFailure::Closed);
     store.next_calls([Trouble::Full]);
     assert_eq!(gate.acquire(&Ask::new(&closed, "x")).await.unwrap_err().kind(), ErrorKind::Full);
@@ -359,13 +362,14 @@ async fn a_full_store_is_handled_by_the_policy_and_others_go_on() {
 #[tokio::test]
 async fn the_books_are_bounded() {
     let (store, clock) = store();
-    let settings = FallbackSettings { subjects_max: 3, kept_max: 2, ..FallbackSettings::new(1) };
+    let settings = FallbackOptions { subjects_max: 3, kept_max: 2, ..FallbackOptions::new(1) };
     let time = Arc::new(clock.clone());
     let gate = Fallback::new(resend(&store, &clock), settings, time).unwrap();
     let policy = hourly(20, OnStoreFailure::Open);
     let mut permits = Vec::new();
     for subject in ["a", "b", "c"] {
-        permits.push(gate.acquire(&Ask::new(&policy, subject)).await.unwrap().permit().unwrap());
+        permits
+            .push(gate.acquire(&Ask::new(&policy, subject)).await.unwrap().into_permit().unwrap());
     }
     store.always(Trouble::Down);
     for subject in ["a", "b", "c"] {
@@ -386,7 +390,7 @@ async fn the_books_are_bounded() {
     );
     store.always(Trouble::None);
     assert!(gate.probe().await);
-    gate.drain().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     // Nobody settles those permits after an hour, so their places are free.
     leap(&clock, HOUR).await;
     store.always(Trouble::Down);
@@ -406,12 +410,12 @@ async fn a_limit_closed_in_an_outage_is_closed_here_and_later_in_the_store() {
         assert!(drive(&clock, gate.close_until(&ask, "only", until)).await.unwrap());
         leap(&clock, Span::from_hours(2)).await;
         if action != OnStoreFailure::Closed {
-            let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+            let denial = gate.acquire(&ask).await.unwrap().into_denial().unwrap();
             assert!(denial.degraded && denial.wait == Wait::Until(until), "{action}");
         }
         store.always(Trouble::None);
         pass(&clock, Span::from_secs(30)).await;
-        let denial = gate.acquire(&ask).await.unwrap().denial().unwrap();
+        let denial = gate.acquire(&ask).await.unwrap().into_denial().unwrap();
         assert!(!denial.degraded && denial.wait == Wait::Until(until), "{action}: {denial:?}");
     }
 }

@@ -1,10 +1,8 @@
 //! Permits and an outage: settled, released and renewed where they were given, by the store or without it.
 
-use tollgate::{
-    Ask, CalendarWindow, Clock, Concurrency, Costs, Gate, OnStoreFailure, Period, RollingWindow,
-    Rule, Span,
-};
-use tollgate_testing::faulty::Trouble;
+use tollgate::policy::{OnStoreFailure, Period, Rule};
+use tollgate::{Ask, CalendarWindow, Clock, Concurrency, Costs, GateExt, RollingWindow, Span};
+use tollgate_conformance::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{drive, fallback, hourly, leap, pass, store, used, with};

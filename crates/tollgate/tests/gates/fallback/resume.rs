@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
+use tollgate::policy::{OnStoreFailure, Period, Rule};
+use tollgate::strategy::FallbackOptions;
 use tollgate::{
-    Ask, CalendarWindow, Clock, Costs, FallbackSettings, Gate, Limit, ManualClock, OnStoreFailure,
-    Period, Policy, RollingWindow, Rule, Span, TokenBucket,
+    Ask, CalendarWindow, Clock, Costs, GateExt, Limit, Policy, RollingWindow, Span, Timestamp,
+    TokenBucket,
 };
-use tollgate_testing::faulty::Trouble;
+use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Gated, Store, drive, fallback_with, leap, pass, store, used, with};
 
@@ -23,7 +26,7 @@ struct Bench {
 impl Bench {
     fn new(policy: Policy, instances: u64) -> Self {
         let (store, clock) = store();
-        let gate = fallback_with(&store, &clock, FallbackSettings::new(instances)).0;
+        let gate = fallback_with(&store, &clock, FallbackOptions::new(instances)).0;
         Self { store, clock, gate, policy }
     }
 
@@ -103,9 +106,9 @@ async fn several_instances_leave_one_empty_bucket() {
     let policy = with(TokenBucket::per_second(20), OnStoreFailure::Open);
     let mut gates = Vec::new();
     for _ in 0..5 {
-        let away = Arc::new(tollgate_testing::faulty::Faulty::new(memory.inner().clone()));
+        let away = Arc::new(tollgate_conformance::faulty::Faulty::new(memory.inner().clone()));
         away.always(Trouble::Down);
-        let gate = fallback_with(&away, &clock, FallbackSettings::new(5)).0;
+        let gate = fallback_with(&away, &clock, FallbackOptions::new(5)).0;
         gates.push((gate, away));
     }
     let ask = Ask::new(&policy, "p");
@@ -118,7 +121,7 @@ async fn several_instances_leave_one_empty_bucket() {
     for (gate, away) in &gates {
         away.always(Trouble::None);
         assert!(gate.probe().await);
-        gate.drain().await.unwrap();
+        gate.shutdown(Timestamp::MAX).await.unwrap();
     }
     assert_eq!(used(&memory, &policy, "p").await, 20);
     leap(&clock, Span::from_millis(50)).await;
@@ -139,7 +142,7 @@ async fn a_rolling_window_forgets_an_outage_as_if_there_had_been_none() {
         let began = bench.clock.now();
         assert!(0 < bench.ask(every, Span::from_secs(4)).await);
         bench.back().await;
-        bench.gate.drain().await.unwrap();
+        bench.gate.shutdown(Timestamp::MAX).await.unwrap();
         let posted = bench.used().await[0];
         assert!(posted <= 100, "{posted}: what has left the window is not posted");
         // Nobody asks; 8 s later everything is older than 8 s, and 10 s after it began only later ones are left.
@@ -162,7 +165,7 @@ async fn boundaries_that_passed_in_the_outage_count() {
         let boundary = Span::from_micros(minute - bench.clock.now().as_micros() % minute);
         leap(&bench.clock, boundary).await;
         bench.outage(SECOND, Span::from_secs(5 * 60 + 10)).await;
-        bench.gate.drain().await.unwrap();
+        bench.gate.shutdown(Timestamp::MAX).await.unwrap();
         let used = bench.used().await[0];
         assert!((10..=30).contains(&used), "{:?}: {used}", bench.policy);
         if let Rule::CalendarWindow(_) = bench.policy.limits().next().unwrap().rule() {
@@ -190,7 +193,7 @@ async fn a_day_counts_an_outage_in_full_and_does_not_stop_a_bucket() {
         }
         let every = Span::from_millis(25);
         let without = bench.outage(every, Span::from_secs(20)).await;
-        bench.gate.drain().await.unwrap();
+        bench.gate.shutdown(Timestamp::MAX).await.unwrap();
         let used = bench.used().await;
         assert_eq!((used[0] <= 20, used[1]), (true, without), "{action}: {used:?}");
         assert!(19 <= bench.ask(every, SECOND).await, "{action}");
@@ -210,17 +213,17 @@ async fn permits_of_an_outage_are_settled_before_and_after_it_is_posted() {
         let mut permits = Vec::new();
         for _ in 0..4 {
             let answer = bench.gate.acquire(&ask).await.unwrap();
-            permits.push(answer.permit().unwrap());
+            permits.push(answer.into_permit().unwrap());
         }
         assert!(bench.gate.settle(&permits[0], &cost(5)).await.unwrap());
         assert!(bench.gate.release(&permits[1]).await.unwrap());
         bench.back().await;
-        bench.gate.drain().await.unwrap();
+        bench.gate.shutdown(Timestamp::MAX).await.unwrap();
         assert_eq!(bench.used().await, [5 + 20 + 20], "{action}");
         assert!(!bench.gate.release(&permits[2]).await.unwrap(), "what is posted stays");
         assert!(bench.gate.settle(&permits[3], &cost(31)).await.unwrap());
         assert!(!bench.gate.settle(&permits[3], &cost(99)).await.unwrap());
-        bench.gate.drain().await.unwrap();
+        bench.gate.shutdown(Timestamp::MAX).await.unwrap();
         assert_eq!(bench.used().await, [45 + 11], "{action}");
     }
 }
@@ -236,7 +239,7 @@ async fn a_debt_that_is_sent_again_later_is_charged_once() {
         bench.store.always(lost);
         bench.store.next_calls([Trouble::None; 2]);
         assert!(bench.gate.probe().await);
-        assert!(drive(&bench.clock, bench.gate.drain()).await.is_err());
+        assert!(drive(&bench.clock, bench.gate.shutdown(Timestamp::MAX)).await.is_err());
         let charged_at = bench.clock.now();
         assert!(0 < bench.used().await[0], "the store has it");
         bench.store.always(Trouble::None);

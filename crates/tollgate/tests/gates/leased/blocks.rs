@@ -1,6 +1,7 @@
 //! Blocks: how large they are, when the next one is taken, and where they go when they end.
 
 use super::*;
+use tollgate::Timestamp;
 
 /// R002.5: exact like atomic at a fraction of its writes. Blocks grow while they do not last.
 #[tokio::test]
@@ -29,7 +30,7 @@ async fn a_subject_that_is_seldom_asked_for_costs_one_write_and_holds_nothing() 
     let (fleet, policy) = (Fleet::new(), leased(RollingWindow::new(1_000, Span::from_mins(1))));
     let gate = fleet.instance();
     for asked in 1..=5 {
-        let permit = ask(&gate, &policy).await.permit().unwrap();
+        let permit = ask(&gate, &policy).await.into_permit().unwrap();
         assert!(!permit.is_local(), "an ask on its own gets the store's own permit");
         assert_eq!((fleet.store.writes(), fleet.used(&policy).await), (asked, vec![asked]));
         fleet.pass(TTL).await;
@@ -61,7 +62,7 @@ async fn down_to_the_last_token_and_then_the_wait_is_true() {
         assert_eq!(permits.len(), 500, "{policy:?}");
         let Wait::Until(until) = denial.wait else { panic!("never") };
         fleet.clock.set(until - Span::from_micros(1));
-        let early = ask(&gate, &policy).await.denial().unwrap();
+        let early = ask(&gate, &policy).await.into_denial().unwrap();
         assert_eq!(early.wait, Wait::Until(until));
         fleet.clock.set(until);
         assert!(ask(&gate, &policy).await.is_admitted(), "{policy:?}");
@@ -92,7 +93,7 @@ async fn a_bucket_that_refills_fast_is_asked_once_per_lull() {
         let before = fleet.store.writes();
         for _ in 0..100 {
             fleet.clock.set(until - Span::from_micros(1));
-            let early = ask(&gate, &policy).await.denial().unwrap();
+            let early = ask(&gate, &policy).await.into_denial().unwrap();
             assert_eq!(early.wait, Wait::Until(until));
         }
         assert_eq!(fleet.store.writes(), before, "a standing refusal costs no write");
@@ -143,7 +144,7 @@ async fn several_limits_are_spent_together_or_not_at_all() {
     }
     // What no ask fits into lies in blocks until they end.
     assert!(90_000 < spent[1] && spent[1] <= 100_000, "{spent:?}");
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(
         fleet.used(&policy).await,
         [spent[0], spent[1], spent[0]],
@@ -168,9 +169,12 @@ async fn what_is_left_goes_back_when_a_block_ends_and_at_shutdown() {
     for _ in 0..100 {
         ask(&gate, &policy).await;
     }
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(fleet.used(&policy).await, [400]);
-    assert!(!ask(&gate, &policy).await.permit().unwrap().is_local(), "after it the store is asked");
+    assert!(
+        !ask(&gate, &policy).await.into_permit().unwrap().is_local(),
+        "after it the store is asked"
+    );
 }
 
 /// Promise 6: a crash keeps what it held from everybody, until the rule restores it.

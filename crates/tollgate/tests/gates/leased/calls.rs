@@ -1,6 +1,7 @@
 //! Everything else that a gate is asked: closing, reset, what cannot be leased, lost answers, and whoever waits.
 
 use super::*;
+use tollgate::Timestamp;
 
 #[tokio::test]
 async fn closing_stops_this_instance_at_once_and_the_others_within_the_ttl() {
@@ -13,9 +14,9 @@ async fn closing_stops_this_instance_at_once_and_the_others_within_the_ttl() {
     }
     let until = fleet.clock.now() + Span::from_secs(30);
     assert!(here.close_until(&Ask::new(&policy, "alice"), "only", until).await.unwrap());
-    assert_eq!(ask(&here, &policy).await.denial().unwrap().wait, Wait::Until(until));
+    assert_eq!(ask(&here, &policy).await.into_denial().unwrap().wait, Wait::Until(until));
     fleet.pass(TTL).await;
-    assert_eq!(ask(&there, &policy).await.denial().unwrap().wait, Wait::Until(until));
+    assert_eq!(ask(&there, &policy).await.into_denial().unwrap().wait, Wait::Until(until));
 }
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn asks_that_cannot_be_leased_go_to_the_store_as_they_are() {
         let fleet = Fleet::new();
         let gate = fleet.instance();
         for asked in 1..=5 {
-            assert!(!ask(&gate, &policy).await.permit().unwrap().is_local());
+            assert!(!ask(&gate, &policy).await.into_permit().unwrap().is_local());
             assert_eq!(fleet.used(&policy).await[0], asked, "{policy:?}");
         }
     }
@@ -54,8 +55,8 @@ async fn asks_that_cannot_be_leased_go_to_the_store_as_they_are() {
     let (fleet, policy) = (Fleet::new(), leased(RollingWindow::new(500, minute)));
     let again = Ask::new(&policy, "alice").id("again");
     let (here, there) = (fleet.instance(), fleet.instance());
-    let first = here.acquire(&again).await.unwrap().permit().unwrap();
-    assert_eq!(there.acquire(&again).await.unwrap().permit().unwrap().grant(), first.grant());
+    let first = here.acquire(&again).await.unwrap().into_permit().unwrap();
+    assert_eq!(there.acquire(&again).await.unwrap().into_permit().unwrap().grant(), first.grant());
 }
 
 /// Promise 5 for leases: the answer gets lost, the same lease is sent again, and it is charged once.
@@ -69,7 +70,7 @@ async fn a_lost_answer_is_asked_for_again_and_charged_once() {
     let error = gate.acquire(&Ask::new(&policy, "alice")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(ask(&gate, &policy).await.is_admitted());
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(fleet.used(&policy).await, [2], "the lease that got lost was found again");
 }
 
@@ -102,7 +103,7 @@ async fn changed_numbers_stop_the_blocks_of_the_old_ones() {
     for _ in 0..400 {
         assert!(ask(&gate, &old).await.is_admitted());
     }
-    assert!(ask(&gate, &new).await.denial().is_some(), "400 of 400 are spent");
+    assert!(ask(&gate, &new).await.into_denial().is_some(), "400 of 400 are spent");
 }
 
 #[tokio::test]
@@ -141,12 +142,12 @@ async fn an_observer_hears_of_every_block() {
     let (fleet, policy) = (Fleet::new(), leased(RollingWindow::new(10_000, Span::from_mins(1))));
     let heard = Arc::new(Heard::default());
     let observer: Arc<dyn Observer> = heard.clone();
-    let gate = fleet.with(LeasedOptions { observer: Some(observer), ..LeasedOptions::default() });
+    let gate = fleet.instance().observer(observer);
     let mut local = 0;
     for _ in 0..500 {
-        local += u64::from(ask(&gate, &policy).await.permit().unwrap().is_local());
+        local += u64::from(ask(&gate, &policy).await.into_permit().unwrap().is_local());
     }
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     let [asked, taken, unspent] =
         [&heard.asked, &heard.taken, &heard.unspent].map(|number| number.load(Ordering::Relaxed));
     assert_eq!(asked, fleet.store.acquires.load(Ordering::Relaxed));

@@ -8,12 +8,17 @@ mod permits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tollgate::clock::ManualClock;
+use tollgate::core::{Amounts, Verdict, Wait};
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::observe::{Event, Observer};
+use tollgate::policy::{Period, Rule};
+use tollgate::strategy::{Leased, LeasedOptions};
 use tollgate::{
-    Amounts, Ask, Atomic, BoxFuture, CalendarWindow, Clock, Concurrency, Costs, Decision, Error,
-    ErrorKind, Event, Gate, Leased, LeasedOptions, Limit, ManualClock, Memory, Observer, Period,
-    Permit, Policy, RollingWindow, Rule, Span, TokenBucket, Verdict, Wait,
+    Ask, CalendarWindow, Clock, Concurrency, Costs, Decision, Error, ErrorKind, Gate, GateExt,
+    Limit, Memory, Permit, Policy, RollingWindow, Span, TokenBucket,
 };
-use tollgate_testing::conformance::{Fixture, run_all};
+use tollgate_conformance::Fixture;
 
 use crate::memory;
 
@@ -22,7 +27,7 @@ const TTL: Span = Span::from_millis(100);
 /// A gate that counts what reaches the store, and fails where told to.
 #[derive(Debug)]
 struct Counted {
-    gate: Arc<Atomic<Memory>>,
+    gate: Arc<Memory>,
     acquires: AtomicU64,
     settles: AtomicU64,
     charges: AtomicU64,
@@ -31,7 +36,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(gate: Arc<Atomic<Memory>>) -> Arc<Self> {
+    fn new(gate: Arc<Memory>) -> Arc<Self> {
         let [acquires, settles, charges, lose] = std::array::from_fn(|_| AtomicU64::new(0));
         Arc::new(Self { gate, acquires, settles, charges, lose })
     }
@@ -49,38 +54,29 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Gate for Counted {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        count(&self.acquires);
-        Box::pin(async move {
-            let answer = self.gate.acquire(ask).await;
-            let less = |left: u64| left.checked_sub(1);
-            if self.lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
-                return Err(Error::new(ErrorKind::Unavailable, "the answer got lost"));
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(_) => {
+                count(&self.acquires);
+                return Box::pin(async move {
+                    let outcome = self.gate.run(operation).await;
+                    let less = |left: u64| left.checked_sub(1);
+                    if self.lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+                        return Err(Error::new(ErrorKind::Unavailable, "the answer got lost"));
+                    }
+                    outcome
+                });
             }
-            answer
-        })
+            Operation::Settle(..) | Operation::Release(_) => count(&self.settles),
+            Operation::Charge(_) => count(&self.charges),
+            _ => {}
+        }
+        self.gate.run(operation)
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        count(&self.settles);
-        self.gate.settle(permit, actual)
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        count(&self.settles);
-        self.gate.release(permit)
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        count(&self.charges);
-        self.gate.charge(ask)
-    }
-
-    tollgate::pass_on!(gate: renew, close_until, standing, reset);
 }
 
 /// A store with counted writes, and instances around it.
@@ -148,9 +144,10 @@ async fn drain(gate: &impl Gate, policy: &Policy) -> (Vec<Permit>, tollgate::Den
     }
 }
 
-#[test]
-fn a_leased_gate_passes_the_suite() {
-    let (gate, clock) = memory();
-    let leased = Leased::new(gate, LeasedOptions::default(), Arc::new(clock.clone()));
-    run_all(&Fixture::new(Arc::new(leased), clock)).unwrap();
+tollgate_conformance::suite! {
+    fn leased() -> Fixture {
+        let (gate, clock) = memory();
+        let leased = Leased::new(gate, LeasedOptions::default(), Arc::new(clock.clone()));
+        Fixture::new(Arc::new(leased), clock)
+    }
 }

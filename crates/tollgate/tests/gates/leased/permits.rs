@@ -1,12 +1,14 @@
 //! Permits of a block: what settling gives back or costs more, and until when they are to be used.
 
 use super::*;
+use tollgate::Timestamp;
 
 /// Spends until a permit is a local one.
 async fn local_permit(gate: &impl Gate, policy: &Policy, tokens: u64) -> Permit {
     loop {
         let ask = Ask::new(policy, "alice").cost("tokens", tokens);
-        let permit = gate.acquire(&ask).await.expect("it decides").permit().expect("there is room");
+        let permit =
+            gate.acquire(&ask).await.expect("it decides").into_permit().expect("there is room");
         if permit.is_local() {
             return permit;
         }
@@ -30,7 +32,7 @@ async fn settling_for_less_leaves_it_to_spend_once() {
     assert!(!gate.settle(&permit, &tokens(0)).await.unwrap(), "the second time changes nothing");
     assert!(!gate.release(&permit).await.unwrap());
     let before = fleet.used(&policy).await[0];
-    gate.shutdown().await;
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     let asked = before - fleet.used(&policy).await[0];
     assert!(60 <= asked, "at least what was not used came back");
     // 100 for each ask so far, less the 60.
@@ -44,7 +46,7 @@ async fn settling_after_the_block_ended_still_gives_back() {
     // The block that gives the permit is spent whole, so it waits for its permits.
     let (mut permits, ask) = (Vec::new(), Ask::new(&policy, "alice").cost("tokens", 100));
     for _ in 0..60 {
-        permits.push(gate.acquire(&ask).await.unwrap().permit().unwrap());
+        permits.push(gate.acquire(&ask).await.unwrap().into_permit().unwrap());
     }
     fleet.pass(TTL).await;
     let mut settled = 0;

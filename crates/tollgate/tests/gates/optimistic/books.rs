@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+use tollgate::clock::ManualClock;
+use tollgate::observe::{Event, Observer};
+use tollgate::strategy::{Optimistic, OptimisticOptions};
 use tollgate::{
-    Ask, Clock, Costs, Decision, ErrorKind, Event, Gate, Limit, ManualClock, Observer, Optimistic,
-    OptimisticOptions, Permit, Policy, RollingWindow, Span,
+    Ask, Clock, Costs, Decision, ErrorKind, GateExt, Limit, Permit, Policy, RollingWindow, Span,
 };
 
 use super::fleet::settle_down;
@@ -24,7 +26,7 @@ fn policy() -> Policy {
 struct Desk {
     gate: Arc<Optimistic<Arc<Link>>>,
     link: Arc<Link>,
-    store: Arc<tollgate::Atomic<tollgate::Memory>>,
+    store: Arc<tollgate::Memory>,
     clock: ManualClock,
     dice: Arc<Dice>,
 }
@@ -55,7 +57,7 @@ impl Desk {
         let (gate, costs) = (Arc::clone(&self.gate), costs.clone());
         let ask =
             async move { gate.acquire(&Ask::new(&policy(), "alice").with_costs(&costs)).await };
-        self.wait_for(ask).await.ok().and_then(Decision::permit)
+        self.wait_for(ask).await.ok().and_then(Decision::into_permit)
     }
 
     async fn shutdown(&self, within: Span) -> Result<(), tollgate::Error> {
@@ -213,7 +215,7 @@ async fn r002_1_shutdown_gives_back_what_was_gathered() {
     let policy = policy();
     let mut last = None;
     for _ in 0..4 {
-        last = gate.acquire(&Ask::new(&policy, "alice")).await.unwrap().permit();
+        last = gate.acquire(&Ask::new(&policy, "alice")).await.unwrap().into_permit();
     }
     assert!(gate.flush(&policy, "alice").await.unwrap());
     assert!(gate.release(&last.expect("all fit")).await.unwrap());
@@ -236,7 +238,7 @@ async fn r002_1_the_observer_is_told_what_is_unposted() {
     }
     let (store, clock) = memory();
     let seen = Arc::new(Seen::default());
-    let gate = Optimistic::observed(store, options(), Arc::new(clock.clone()), seen.clone());
+    let gate = Optimistic::new(store, options(), Arc::new(clock.clone())).observer(seen.clone());
     let policy = policy();
     for _ in 0..4 {
         assert!(gate.acquire(&Ask::new(&policy, "alice")).await.unwrap().is_admitted());

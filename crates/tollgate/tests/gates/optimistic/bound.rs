@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate::{
-    CalendarWindow, Costs, Limit, OptimisticOptions, Period, Policy, RollingWindow, Rule, Span,
-    TokenBucket,
-};
+use tollgate::policy::{Period, Rule};
+use tollgate::strategy::OptimisticOptions;
+use tollgate::{CalendarWindow, Costs, Limit, Policy, RollingWindow, Span, TokenBucket};
 
 use super::fleet::{Fleet, INSTANCES, bound, settle_down};
 use super::link::Weather;

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Ask, Atomic, Clock, Costs, Decision, Gate, Limit, ManualClock, Memory, Optimistic,
-    OptimisticOptions, Policy, Refill, Rule, Timestamp, over_issue_bound,
-};
+use tollgate::clock::ManualClock;
+use tollgate::policy::{Refill, Rule};
+use tollgate::strategy::{Optimistic, OptimisticOptions, over_issue_bound};
+use tollgate::{Ask, Clock, Costs, Decision, GateExt, Limit, Memory, Policy, Timestamp};
 
 use super::link::{Dice, Link, Weather};
 use crate::memory;
@@ -31,7 +31,7 @@ type Instance = Arc<Optimistic<Arc<Link>>>;
 type Issued = Arc<Mutex<Vec<(Timestamp, Costs)>>>;
 
 pub(super) struct Fleet {
-    store: Arc<Atomic<Memory>>,
+    store: Arc<Memory>,
     pub(super) clock: ManualClock,
     pub(super) dice: Arc<Dice>,
     weather: Weather,

@@ -1,9 +1,8 @@
 //! Headroom as large as the bound: the limit itself holds, and what is issued lands near it (R002.2).
 
-use tollgate::{
-    CalendarWindow, Clock, Costs, Headroom, Limit, OptimisticOptions, Period, Policy,
-    RollingWindow, Rule, Span,
-};
+use tollgate::policy::{Headroom, Period, Rule};
+use tollgate::strategy::OptimisticOptions;
+use tollgate::{CalendarWindow, Clock, Costs, Limit, Policy, RollingWindow, Span};
 
 use super::fleet::{Fleet, INSTANCES, bound, settle_down};
 use super::link::Weather;

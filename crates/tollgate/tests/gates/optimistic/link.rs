@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Costs, Decision, Error, ErrorKind, Gate, ManualClock, Memory,
-    Permit, Policy, Span, Standing, Timestamp,
-};
+use tollgate::clock::ManualClock;
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Ask, Clock, Error, ErrorKind, Gate, GateExt, Memory, Permit, Span};
 
 /// What an instance that posts wrongly would do, done to its posts on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +58,7 @@ impl Dice {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    store: Arc<Atomic<Memory>>,
+    store: Arc<Memory>,
     clock: ManualClock,
     dice: Arc<Dice>,
     weather: Weather,
@@ -73,7 +72,7 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(
-        store: &Arc<Atomic<Memory>>,
+        store: &Arc<Memory>,
         clock: &ManualClock,
         dice: &Arc<Dice>,
         weather: Weather,
@@ -124,65 +123,28 @@ impl Link {
 }
 
 impl Gate for Link {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.call(false, self.store.acquire(ask)))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.call(true, self.store.settle(permit, actual)))
-    }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.call(true, self.store.release(permit)))
-    }
-
-    fn renew<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(self.call(true, self.store.renew(permit)))
-    }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        let Operation::Charge(ask) = operation else {
+            let may_be_lost = !matches!(operation, Operation::Acquire(_));
+            return Box::pin(self.call(may_be_lost, self.store.run(operation)));
+        };
         Box::pin(async move {
             let answer = self.call(true, self.post(ask)).await;
             if self.weather.sabotage == Sabotage::DropsPosts && answer.is_err() {
-                let grant = tollgate::Grant {
+                let grant = tollgate::core::Grant {
                     at: self.clock.now(),
                     stamp: 1,
                     use_by: None,
                     expires_at: None,
                 };
                 let limits = self.store.standing(ask.policy(), ask.subject()).await?;
-                return Ok(Permit::of(ask, grant, limits));
+                return Ok(Outcome::Permitted(Permit::of(ask, grant, limits)));
             }
-            answer
+            answer.map(Outcome::Permitted)
         })
     }
 
-    fn close_until<'a>(
-        &'a self,
-        ask: &'a Ask<'a>,
-        limit: &'a str,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.call(true, self.store.close_until(ask, limit, until)))
-    }
-
-    fn standing<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Standing>, Error>> {
-        Box::pin(self.call(true, self.store.standing(policy, subject)))
-    }
-
-    fn reset<'a>(
-        &'a self,
-        policy: &'a Policy,
-        subject: &'a str,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.call(true, self.store.reset(policy, subject)))
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
 }

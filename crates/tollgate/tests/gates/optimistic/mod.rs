@@ -11,19 +11,19 @@ use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use tollgate::{
-    Ask, Atomic, BoxFuture, Costs, Decision, Error, ErrorKind, Gate, ManualClock, Memory,
-    Operation, Optimistic, OptimisticOptions, Outcome, Permit, Policy, Span, core,
-};
-use tollgate_testing::conformance::{ALL, Fixture};
-use tollgate_testing::generate::{self, Pace};
-use tollgate_testing::script::Single;
+use tollgate::clock::ManualClock;
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::strategy::{Optimistic, OptimisticOptions};
+use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt, Memory, Span, core};
+use tollgate_conformance::generate::{self, Pace};
+use tollgate_conformance::script::SingleEntry;
+use tollgate_conformance::{Capabilities, Fixture};
 
 use crate::memory;
 
-pub(crate) type OverMemory = Optimistic<Arc<Atomic<Memory>>>;
+pub(crate) type OverMemory = Optimistic<Arc<Memory>>;
 
-fn instance(unposted_max: u64) -> (Arc<OverMemory>, Arc<Atomic<Memory>>, ManualClock) {
+fn instance(unposted_max: u64) -> (Arc<OverMemory>, Arc<Memory>, ManualClock) {
     let (store, clock) = memory();
     // A denial that is repeated shows where the subject stood when the store gave it.
     let options = OptimisticOptions {
@@ -40,56 +40,53 @@ fn instance(unposted_max: u64) -> (Arc<OverMemory>, Arc<Atomic<Memory>>, ManualC
 #[derive(Debug)]
 struct Prompt(Arc<OverMemory>);
 
-impl Prompt {
-    async fn then<T>(&self, policy: &Policy, subject: &str, answer: T) -> T {
-        self.0.flush(policy, subject).await.expect("the store is in memory");
-        answer
-    }
-}
-
 impl Gate for Prompt {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
-            let mut answer = self.0.acquire(ask).await;
-            if let Ok(Decision::Admitted(permit)) = &mut answer {
-                permit.limits = self.0.standing(ask.policy(), ask.subject()).await?;
+            let mut outcome = self.0.run(operation).await;
+            let (policy, subject) = (operation.policy(), operation.subject());
+            if let Ok(Outcome::Decided(Decision::Admitted(permit))) = &mut outcome {
+                permit.limits = self.0.standing(policy, subject).await?;
             }
-            self.then(ask.policy(), ask.subject(), answer).await
+            if matches!(
+                operation,
+                Operation::Acquire(_) | Operation::Settle(..) | Operation::Release(_)
+            ) {
+                self.0.flush(policy, subject).await.expect("the store is in memory");
+            }
+            outcome
         })
     }
 
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let answer = self.0.settle(permit, actual).await;
-            self.then(permit.policy(), permit.subject(), answer).await
-        })
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
-
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let answer = self.0.release(permit).await;
-            self.then(permit.policy(), permit.subject(), answer).await
-        })
-    }
-
-    tollgate::pass_on!(0: renew, charge, close_until, standing, reset);
 }
 
-/// R002.1, promise 8: an instance that posts promptly says what an exact gate says. The random stories of the suite are
-/// told below: in them the clock steps back, and an instance that was told the later time stays there.
-#[test]
-fn r002_1_one_instance_that_posts_promptly_passes_the_suite() {
-    for unposted_max in [0, 1, 3, 1_000_000] {
-        let (gate, _, clock) = instance(unposted_max);
-        let fixture = Fixture::new(Arc::new(Prompt(gate)), clock);
-        for (name, test) in ALL.iter().filter(|(name, _)| *name != "agrees_with_core") {
-            test(&fixture)
-                .unwrap_or_else(|why| panic!("unposted_max {unposted_max}: {name}: {why}"));
-        }
+/// An instance that posts promptly. Random scripts are told below: in them the clock steps back, and an instance that was
+/// told the later time stays there.
+fn prompt(unposted_max: u64) -> Fixture {
+    let (gate, _, clock) = instance(unposted_max);
+    let fixture = Fixture::new(Arc::new(Prompt(gate)), clock);
+    fixture.with_capabilities(Capabilities { stories: 0, ..Capabilities::default() })
+}
+
+tollgate_conformance::suite! {
+    /// R002.1, promise 8: it says what an exact gate says.
+    fn r002_1_one_instance_that_posts_promptly_passes_the_suite() -> Fixture {
+        prompt(0)
+    }
+
+    fn posting_after_one() -> Fixture {
+        prompt(1)
+    }
+
+    fn posting_after_three() -> Fixture {
+        prompt(3)
+    }
+
+    fn posting_seldom() -> Fixture {
+        prompt(1_000_000)
     }
 }
 
@@ -107,7 +104,7 @@ fn r002_1_one_instance_that_posts_promptly_agrees_with_the_core() {
             }
         }
         let expected =
-            generate::record(&policy, start, &moves, &mut Single::default().runner()).unwrap();
+            generate::record(&policy, start, &moves, &mut SingleEntry::default().runner()).unwrap();
         let (gate, _, clock) = instance(story % 5);
         let gate = Prompt(gate);
         let got = generate::record(&policy, start, &moves, &mut |now, operation| {
@@ -124,19 +121,19 @@ async fn through(gate: &dyn Gate, operation: &Operation<'_>) -> Result<Outcome, 
         Operation::Acquire(ask) => gate.acquire(ask).await.map(Outcome::Decided),
         Operation::Charge(ask) => gate.charge(ask).await.map(Outcome::Permitted),
         Operation::Settle(permit, actual) => {
-            gate.settle(permit, actual).await.map(Outcome::Settled)
+            gate.settle(permit, actual).await.map(Outcome::Changed)
         }
-        Operation::Release(permit) => gate.release(permit).await.map(Outcome::Settled),
+        Operation::Release(permit) => gate.release(permit).await.map(Outcome::Changed),
         Operation::Renew(permit) => gate.renew(permit).await.map(Outcome::Permitted),
         Operation::Close { policy, subject, limit, until } => {
             let ask = Ask::new(policy, *subject);
-            gate.close_until(&ask, limit, *until).await.map(Outcome::Done)
+            gate.close_until(&ask, limit, *until).await.map(Outcome::Changed)
         }
         Operation::Standing { policy, subject } => {
-            gate.standing(policy, subject).await.map(Outcome::Stands)
+            gate.standing(policy, subject).await.map(Outcome::Standings)
         }
         Operation::Reset { policy, subject } => {
-            gate.reset(policy, subject).await.map(Outcome::Done)
+            gate.reset(policy, subject).await.map(Outcome::Changed)
         }
     };
     answer.map_err(|error| {

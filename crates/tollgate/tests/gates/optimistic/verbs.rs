@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tollgate::clock::ManualClock;
+use tollgate::core::Verdict;
+use tollgate::strategy::{Optimistic, OptimisticOptions};
 use tollgate::{
-    Ask, Clock, Concurrency, Costs, ErrorKind, Gate, Limit, ManualClock, Optimistic,
-    OptimisticOptions, Policy, RollingWindow, Span, TokenBucket, Verdict,
+    Ask, Clock, Concurrency, Costs, ErrorKind, Gate, GateExt, Limit, Policy, RollingWindow, Span,
+    TokenBucket,
 };
 
 use super::link::{Dice, Link, Weather};
 use crate::{memory, policy};
 
-type Store = Arc<tollgate::Atomic<tollgate::Memory>>;
+type Store = Arc<tollgate::Memory>;
 
 fn linked(unposted_max: u64) -> (Optimistic<Arc<Link>>, Arc<Link>, Store, ManualClock) {
     let (store, clock) = memory();
@@ -51,13 +54,14 @@ async fn what_others_took_and_what_they_gave_back_is_learned_from_the_answers() 
     let policy = policy(RollingWindow::new(10, Span::from_hours(1)));
     let ask = Ask::new(&policy, "alice");
     assert!(gate.acquire(&ask).await.unwrap().is_admitted());
-    let others = store.acquire(&ask.clone().cost("requests", 8)).await.unwrap().permit().unwrap();
+    let others =
+        store.acquire(&ask.clone().cost("requests", 8)).await.unwrap().into_permit().unwrap();
     assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "it cannot know of them yet");
     gate.flush(&policy, "alice").await.unwrap();
-    let denial = gate.acquire(&ask).await.unwrap().denial().expect("the answer told of them");
+    let denial = gate.acquire(&ask).await.unwrap().into_denial().expect("the answer told of them");
     assert_eq!(denial.limits[0].used, 10);
     assert!(store.release(&others).await.unwrap());
-    assert!(gate.acquire(&ask).await.unwrap().denial().is_some(), "repeated without asking");
+    assert!(gate.acquire(&ask).await.unwrap().into_denial().is_some(), "repeated without asking");
     clock.advance(Span::from_millis(100));
     assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "asked again after recheck_after");
     assert!(matches!(gate.try_acquire(&ask), Ok(Some(Verdict::Admitted(_)))), "and learned");
@@ -70,9 +74,9 @@ async fn settling_before_the_post_changes_the_post_and_after_it_the_store() {
     let ask = |cost| Ask::new(&policy, "alice").cost("requests", cost);
     assert!(gate.acquire(&ask(1)).await.unwrap().is_admitted());
     let [released, settled, grown] = [4, 5, 6];
-    let released = gate.acquire(&ask(released)).await.unwrap().permit().unwrap();
-    let settled = gate.acquire(&ask(settled)).await.unwrap().permit().unwrap();
-    let grown = gate.acquire(&ask(grown)).await.unwrap().permit().unwrap();
+    let released = gate.acquire(&ask(released)).await.unwrap().into_permit().unwrap();
+    let settled = gate.acquire(&ask(settled)).await.unwrap().into_permit().unwrap();
+    let grown = gate.acquire(&ask(grown)).await.unwrap().into_permit().unwrap();
     let actual = |cost| Costs::new().with("requests", cost);
     assert!(gate.release(&released).await.unwrap());
     assert!(!gate.release(&released).await.unwrap(), "the second time changes nothing");
@@ -83,7 +87,7 @@ async fn settling_before_the_post_changes_the_post_and_after_it_the_store() {
     assert!(gate.settle(&grown, &actual(9)).await.unwrap());
     gate.flush(&policy, "alice").await.unwrap();
     assert_eq!(used(&*store, &policy).await, 13);
-    let alone = gate.acquire(&ask(7)).await.unwrap().permit().unwrap();
+    let alone = gate.acquire(&ask(7)).await.unwrap().into_permit().unwrap();
     gate.flush(&policy, "alice").await.unwrap();
     assert!(gate.settle(&alone, &actual(2)).await.unwrap());
     assert!(!gate.settle(&alone, &actual(1)).await.unwrap());
@@ -103,7 +107,7 @@ async fn a_permit_of_another_instance_gives_nothing_back_and_one_of_an_hour_ago_
     for gate in [&gate as &dyn Gate, &other] {
         assert!(gate.acquire(&ask).await.unwrap().is_admitted());
     }
-    let permit = gate.acquire(&ask).await.unwrap().permit().unwrap();
+    let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
     gate.flush(&policy, "alice").await.unwrap();
     // Whoever did not give it changes nothing for it, and says so.
     for elsewhere in [&other as &dyn Gate, &*store] {
@@ -134,8 +138,8 @@ async fn ids_slots_and_what_costs_more_than_unposted_max_ask_the_store() {
     assert_eq!(used(&*store, &rate).await, 7);
     // Promise 5: once, also where the repeat comes to another instance.
     let named = ask.clone().id("once");
-    let first = gate.acquire(&named).await.unwrap().permit().unwrap();
-    let again = store.acquire(&named).await.unwrap().permit().unwrap();
+    let first = gate.acquire(&named).await.unwrap().into_permit().unwrap();
+    let again = store.acquire(&named).await.unwrap().into_permit().unwrap();
     assert_eq!((first.grant(), used(&*store, &rate).await), (again.grant(), 8));
     let slots = [
         Limit::new("jobs", "requests", Concurrency::new(2, Span::from_mins(5))),
@@ -161,14 +165,14 @@ async fn closing_holds_here_at_once_and_resetting_forgets_here_too() {
     assert!(gate.try_acquire(&ask).unwrap().is_none(), "but nothing is admitted here");
     link.down.store(false, Ordering::Relaxed);
     assert!(gate.close_until(&ask, "only", until).await.unwrap());
-    assert!(store.acquire(&ask).await.unwrap().denial().is_some());
+    assert!(store.acquire(&ask).await.unwrap().into_denial().is_some());
     let wrong = gate.close_until(&ask, "other", until).await.unwrap_err();
     assert_eq!(wrong.kind(), ErrorKind::Invalid);
     assert!(gate.reset(&policy, "alice").await.unwrap());
     for _ in 0..10 {
         assert!(matches!(gate.try_acquire(&ask), Ok(Some(Verdict::Admitted(_)))));
     }
-    assert!(gate.acquire(&ask).await.unwrap().denial().is_some());
+    assert!(gate.acquire(&ask).await.unwrap().into_denial().is_some());
     assert_eq!(used(&*store, &policy).await, 10);
 }
 
@@ -210,10 +214,10 @@ async fn changed_numbers_keep_what_was_used_and_what_is_unposted() {
     for _ in 0..5 {
         assert!(gate.acquire(&Ask::new(&small, "alice")).await.unwrap().is_admitted());
     }
-    assert!(gate.acquire(&Ask::new(&small, "alice")).await.unwrap().denial().is_some());
+    assert!(gate.acquire(&Ask::new(&small, "alice")).await.unwrap().into_denial().is_some());
     for _ in 0..5 {
         assert!(gate.acquire(&Ask::new(&large, "alice")).await.unwrap().is_admitted());
     }
-    assert!(gate.acquire(&Ask::new(&large, "alice")).await.unwrap().denial().is_some());
+    assert!(gate.acquire(&Ask::new(&large, "alice")).await.unwrap().into_denial().is_some());
     assert_eq!(used(&*store, &large).await, 10);
 }

@@ -6,14 +6,18 @@ mod slow;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
+use tollgate::clock::ManualClock;
+use tollgate::core::Wait;
+use tollgate::gate::BoxFuture;
+use tollgate::queue::WAITERS_MAX;
 use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Concurrency, Decision, Error, ErrorKind, Gate, ManualClock,
-    Memory, Policy, Queue, RollingWindow, Span, Timestamp, TokenBucket, WAITERS_MAX, Wait,
+    Ask, Clock, Concurrency, Decision, Error, ErrorKind, GateExt, Memory, Policy, Queue,
+    RollingWindow, Span, Timestamp, TokenBucket,
 };
 
 use crate::{memory, policy, settle_down};
 
-type Waiting = Arc<Queue<Arc<Atomic<Memory>>>>;
+type Waiting = Arc<Queue<Arc<Memory>>>;
 
 fn queue() -> (Waiting, ManualClock) {
     let (gate, clock) = memory();
@@ -82,8 +86,12 @@ async fn an_ask_that_does_not_wait_never_overtakes_and_its_wait_includes_the_lin
     let large = wait(&queue, &policy, 4, start + Span::from_secs(60));
     settle_down().await;
     clock.advance(Span::from_secs(2));
-    let denial =
-        queue.acquire(&ask).await.unwrap().denial().expect("two tokens, but four are waited for");
+    let denial = queue
+        .acquire(&ask)
+        .await
+        .unwrap()
+        .into_denial()
+        .expect("two tokens, but four are waited for");
     assert_eq!(
         denial.wait,
         Wait::Until(start + Span::from_secs(5)),
@@ -102,10 +110,10 @@ async fn what_cannot_go_through_in_time_is_denied_at_once() {
     let ask = Ask::new(&policy, "alice");
     assert!(queue.acquire(&ask).await.unwrap().is_admitted());
     let soon = clock.now() + Span::from_secs(59);
-    let denial = queue.acquire_within(&ask, soon).await.unwrap().denial().unwrap();
+    let denial = queue.acquire_within(&ask, soon).await.unwrap().into_denial().unwrap();
     assert_eq!(denial.retry_after(), Some(Span::from_mins(1)));
     let never = ask.clone().cost("requests", 2);
-    let denial = queue.acquire_within(&never, soon).await.unwrap().denial().unwrap();
+    let denial = queue.acquire_within(&never, soon).await.unwrap().into_denial().unwrap();
     assert_eq!(denial.wait, Wait::Never);
     assert_eq!(queue.waiting(), 0);
 }
@@ -114,7 +122,7 @@ async fn what_cannot_go_through_in_time_is_denied_at_once() {
 async fn a_released_slot_goes_to_the_first_in_line_at_once() {
     let (queue, clock) = queue();
     let policy = policy(Concurrency::new(1, Span::from_mins(10)));
-    let held = queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().permit().unwrap();
+    let held = queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().into_permit().unwrap();
     let deadline = clock.now() + Span::from_secs(5);
     let first = wait(&queue, &policy, 1, deadline);
     settle_down().await;
@@ -123,7 +131,7 @@ async fn a_released_slot_goes_to_the_first_in_line_at_once() {
     queue.release(&held).await.unwrap();
     assert!(first.await.unwrap().unwrap().is_admitted());
     clock.set(deadline);
-    let denial = second.await.unwrap().unwrap().denial().expect("the deadline passed");
+    let denial = second.await.unwrap().unwrap().into_denial().expect("the deadline passed");
     assert_eq!(&*denial.limit, "only");
 }
 
@@ -203,11 +211,11 @@ async fn a_clock_that_is_set_back_keeps_nobody_beyond_the_deadline() {
     let clock = Wall { wall: wall.clone(), timer: timer.clone() };
     let queue = Arc::new(Queue::new(gate, Arc::new(clock)));
     let policy = policy(Concurrency::new(1, Span::from_mins(10)));
-    let _held = queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().permit().unwrap();
+    let _held = queue.acquire(&Ask::new(&policy, "alice")).await.unwrap().into_permit().unwrap();
     let deadline = wall.now() + Span::from_secs(5);
     let waiter = wait(&queue, &policy, 1, deadline);
     settle_down().await;
     wall.set(wall.now() - Span::from_hours(1));
     timer.advance(Span::from_secs(5));
-    assert!(waiter.await.unwrap().unwrap().denial().is_some());
+    assert!(waiter.await.unwrap().unwrap().into_denial().is_some());
 }

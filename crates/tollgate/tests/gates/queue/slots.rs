@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use tollgate::clock::ManualClock;
 use tollgate::core::bounds::SLOT_WAIT_DEFAULT;
+use tollgate::layer::{GateLayer, GatedError};
+use tollgate::queue::{
+    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, SLOT_POLL_MAX, SLOT_POLL_MIN,
+};
 use tollgate::{
-    Ask, Atomic, Clock, Concurrency, Costs, Denial, Gate, GateLayer, GatedError,
-    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, Limit, ManualClock, Memory,
-    Permit, Policy, Queue, SLOT_POLL_MAX, SLOT_POLL_MIN, Span, Timestamp,
+    Ask, Clock, Concurrency, Costs, Denial, Gate, GateExt, Limit, Memory, Permit, Policy, Queue,
+    Span, Timestamp,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -16,11 +20,11 @@ use crate::{policy, settle_down};
 const TTL: Span = Span::from_mins(5);
 
 async fn admitted(gate: &impl Gate, policy: &Policy) -> Permit {
-    gate.acquire(&Ask::new(policy, "alice")).await.unwrap().permit().expect("a slot is free")
+    gate.acquire(&Ask::new(policy, "alice")).await.unwrap().into_permit().expect("a slot is free")
 }
 
 async fn denied(gate: &impl Gate, policy: &Policy) -> Denial {
-    gate.acquire(&Ask::new(policy, "alice")).await.unwrap().denial().expect("no slot is free")
+    gate.acquire(&Ask::new(policy, "alice")).await.unwrap().into_denial().expect("no slot is free")
 }
 
 /// Holds a slot of `policy` for each of `times`, one after the other.
@@ -64,15 +68,15 @@ async fn other_limits_have_other_holding_times() {
     let call = Ask::new(&both, "alice");
     let job = Ask::new(&both, "alice").cost("requests", 0).cost("jobs", 1);
     for (ask, seconds) in [(&call, 2), (&job, 60)] {
-        let permit = queue.acquire(ask).await.unwrap().permit().unwrap();
+        let permit = queue.acquire(ask).await.unwrap().into_permit().unwrap();
         clock.advance(Span::from_secs(seconds));
         queue.release(&permit).await.unwrap();
     }
     assert!(queue.acquire(&call).await.unwrap().is_admitted());
-    let denial = queue.acquire(&call).await.unwrap().denial().unwrap();
+    let denial = queue.acquire(&call).await.unwrap().into_denial().unwrap();
     assert_eq!(denial.retry_after(), Some(Span::from_secs(2)));
     assert!(queue.acquire(&job).await.unwrap().is_admitted());
-    let denial = queue.acquire(&call.clone().cost("jobs", 1)).await.unwrap().denial().unwrap();
+    let denial = queue.acquire(&call.clone().cost("jobs", 1)).await.unwrap().into_denial().unwrap();
     assert_eq!((&*denial.limit, denial.retry_after()), ("jobs", Some(Span::from_mins(1))));
     let other = Policy::new("other", [Limit::new("calls", "requests", Concurrency::new(1, TTL))]);
     let other = other.unwrap();
@@ -85,7 +89,7 @@ async fn other_limits_have_other_holding_times() {
 #[tokio::test]
 async fn holding_times_are_those_of_the_store() {
     let store = ManualClock::new();
-    let gate = Atomic::new(Memory::with(Arc::new(store.clone()), 100));
+    let gate = Memory::with(Arc::new(store.clone()), 100);
     let clock = ManualClock::at(store.now() - Span::from_hours(1));
     let queue = Queue::new(gate, Arc::new(clock.clone()));
     let policy = policy(Concurrency::new(1, TTL));
@@ -113,7 +117,7 @@ async fn a_slot_is_held_no_longer_than_until_it_expires() {
     ];
     let policy = Policy::new("calls", limits).unwrap();
     let ask = Ask::new(&policy, "alice").cost("tokens", 50);
-    let permit = queue.acquire(&ask).await.unwrap().permit().unwrap();
+    let permit = queue.acquire(&ask).await.unwrap().into_permit().unwrap();
     clock.advance(Span::from_secs(20));
     assert!(queue.settle(&permit, &Costs::new()).await.unwrap());
     admitted(&queue, &policy).await;
@@ -144,14 +148,15 @@ async fn each_subject_has_its_own_holding_times() {
     let (queue, clock) = queue();
     let policy = policy(Concurrency::new(1, TTL));
     let hold = async |subject: &str, span: Span| {
-        let permit = queue.acquire(&Ask::new(&policy, subject)).await.unwrap().permit().unwrap();
+        let permit =
+            queue.acquire(&Ask::new(&policy, subject)).await.unwrap().into_permit().unwrap();
         clock.advance(span);
         assert!(queue.settle(&permit, &Costs::new()).await.unwrap());
     };
     let wait = async |subject: &str| {
         let ask = Ask::new(&policy, subject);
         let _ = queue.acquire(&ask).await.unwrap();
-        queue.acquire(&ask).await.unwrap().denial().unwrap().retry_after()
+        queue.acquire(&ask).await.unwrap().into_denial().unwrap().retry_after()
     };
     hold("slow", Span::from_secs(30)).await;
     hold("fast", Span::from_secs(2)).await;
@@ -214,7 +219,7 @@ async fn a_slot_that_another_process_releases_is_found_soon() {
         }
         queue.inner().release(&held).await.unwrap();
         clock.advance(pause);
-        let permit = waiter.await.unwrap().unwrap().permit().expect("it was released");
+        let permit = waiter.await.unwrap().unwrap().into_permit().expect("it was released");
         queue.release(&permit).await.unwrap();
     }
     assert!(deadline < clock.now());
@@ -240,7 +245,7 @@ async fn polling_keeps_to_what_is_certain() {
     // The other limit alone keeps it from being admitted in time.
     let soon = clock.now() + Span::from_secs(9);
     let ask = Ask::new(&policy, "alice");
-    assert!(queue.acquire_within(&ask, soon).await.unwrap().denial().is_some());
+    assert!(queue.acquire_within(&ask, soon).await.unwrap().into_denial().is_some());
 }
 
 /// The deadline is kept although the waiter asks many times, and though the wall clock is set back meanwhile.
@@ -257,7 +262,7 @@ async fn a_waiter_that_polls_keeps_its_deadline() {
         clock.advance(Span::from_millis(millis));
         settle_down().await;
     }
-    assert!(waiter.await.unwrap().unwrap().denial().expect("it is late").is_estimated());
+    assert!(waiter.await.unwrap().unwrap().into_denial().expect("it is late").is_estimated());
 }
 
 /// An ask that is refused although there is room says how many wait ahead, and for how long.
@@ -270,7 +275,7 @@ async fn an_ask_behind_others_says_how_many_wait_ahead() {
     settle_down().await;
     let soon = clock.now() + Span::from_millis(1_500);
     let late = queue.acquire_within(&Ask::new(&policy, "alice"), soon).await.unwrap();
-    let denial = late.denial().expect("it would take 2 s");
+    let denial = late.into_denial().expect("it would take 2 s");
     assert_eq!((denial.waiting_ahead, denial.retry_after()), (1, Some(Span::from_secs(2))));
     let small = wait(&queue, &policy, 1, Timestamp::MAX);
     settle_down().await;

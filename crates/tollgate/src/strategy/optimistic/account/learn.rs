@@ -1,4 +1,4 @@
-//! Taking over what the store answers, and what is known here before the store knows it.
+//! Updates an account from the answers of the store and from local events that the store does not know yet.
 
 use tollgate_core::{Ask, Denial, Entry, Known, Policy, Refusal, Timestamp, close_until};
 
@@ -12,7 +12,7 @@ impl Account {
         self.cold.version
     }
 
-    /// An ask is on its way to the store; until it is back, what it would take counts as taken.
+    /// Counts the costs of an ask as used while it is on its way to the store.
     pub(in super::super) fn begin_asking(&mut self, sums: &Sums, now: Timestamp) {
         add(&mut self.cold.asking, sums);
         self.charge(sums, now);
@@ -51,7 +51,7 @@ impl Account {
         self.cold.denied = None;
     }
 
-    /// What is unposted, being asked for or closed here is in no answer of the store.
+    /// Adds to the view what no answer of the store includes: unposted and pending costs, and limits closed here.
     fn recharge(&mut self, now: Timestamp) {
         let mut unknown = self.unposted();
         add(&mut unknown, &self.cold.asking);
@@ -77,7 +77,7 @@ impl Account {
         }
     }
 
-    /// A permit of the store was settled with `extra` on top. What it gave back, the next answer tells.
+    /// Counts the `extra` cost of a permit that the store settled. The next answer includes its refund.
     pub(in super::super) fn settled_at_store(
         &mut self,
         policy: &Policy,

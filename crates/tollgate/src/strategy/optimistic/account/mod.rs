@@ -1,4 +1,4 @@
-//! One subject of one policy at one instance: what it believes, what it admitted, and what the store knows of that.
+//! The account of one (policy, subject) at one instance: its view of the store's entry, and its unposted admissions.
 //!
 //! Admitted asks are numbered. They gather in the open batch, which is sent as one charge with an id; the id and the
 //! amount never change, however often it is sent. What the open batch and the sent one hold together is *unposted*, and
@@ -18,7 +18,8 @@ use compact_str::CompactString;
 use tokio::sync::Notify;
 use tollgate_core::bounds::UNITS_MAX;
 use tollgate_core::{
-    Amounts, Ask, Charge, Denial, Entry, Known, Policy, Refusal, Timestamp, Verdict, Wait, acquire,
+    Amounts, Ask, ChargeRecord, Denial, Entry, Known, Policy, Refusal, Timestamp, Verdict, Wait,
+    acquire,
 };
 
 use super::batch::{Batch, Owed};
@@ -101,11 +102,11 @@ struct Denied {
     until: Timestamp,
 }
 
-/// What an instance can say by itself.
+/// A local decision.
 #[derive(Debug)]
 pub(super) enum Local {
-    /// Admitted under this number, and whether somebody must see to posting it.
-    Admitted { charge: Charge, wake: bool },
+    /// Admitted under this number; `wake` if a poster must run.
+    Admitted { charge: ChargeRecord, wake: bool },
     /// Denied, by the store not long ago, or because it can never fit.
     Denied(Refusal),
     /// Only the store can tell.
@@ -181,7 +182,7 @@ impl Account {
                 }
                 let wake = !self.posting || (low && !self.hurried);
                 self.hurried |= low;
-                let charge = Charge { stamp: self.next, ..charge };
+                let charge = ChargeRecord { stamp: self.next, ..charge };
                 self.next += 1;
                 Ok(Local::Admitted { charge, wake })
             }
@@ -222,7 +223,7 @@ impl Account {
         }
     }
 
-    /// What was admitted here and the store does not know of, by place.
+    /// Returns the unposted amounts, by unit index.
     pub(super) fn unposted(&self) -> Sums {
         self.allowances.map(|Allowance { room, cap }| cap - room)
     }

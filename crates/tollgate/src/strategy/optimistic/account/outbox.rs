@@ -1,4 +1,4 @@
-//! What an account has for the store: the batch to send, what is owed, and how far the store has it.
+//! The outbox of an account: the batch to send, the refunds, and the progress of posting.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::super::view;
 use super::{Account, BATCHES_MAX, Cold, Sums};
 use crate::error::Error;
 
-/// What has to be sent to the store next.
+/// The next call to the store.
 #[derive(Debug)]
 pub(in super::super) enum Errand {
     /// Charge this ask, which came up under this version.
     Post(Ask<'static>, u64),
-    /// Give back what is owed.
+    /// Post a refund.
     GiveBack(Owed),
 }
 
-/// What is known about everything that was unposted at some moment.
+/// The progress of posting everything that was unposted at some moment.
 #[derive(Debug)]
 pub(in super::super) enum Flushed {
     Yes,
@@ -90,14 +90,14 @@ impl Account {
         self.succeeded();
     }
 
-    /// Nobody settles anything here any more: what was gathered is given back as it is.
+    /// Ends settling: the refunds that were gathered are posted as they are.
     pub(in super::super) fn end(&mut self) {
         self.cold.is_ending = true;
         let Cold { posted, owed, .. } = &mut *self.cold;
         owed.extend(posted.iter_mut().filter_map(Batch::owed));
     }
 
-    /// What was owed is given back, or cannot be any more.
+    /// Removes a refund that was posted or has expired.
     pub(in super::super) fn given_back(&mut self, owed: &Owed) {
         self.cold.owed.retain(|other| other.permit.grant() != owed.permit.grant());
         self.cold.denied = None;
@@ -119,7 +119,7 @@ impl Account {
         self.cold.failure.is_some()
     }
 
-    /// Calls whoever waits for the time to post.
+    /// Wakes the poster.
     pub(in super::super) fn urge(&self) {
         self.cold.urgent.notify_one();
     }

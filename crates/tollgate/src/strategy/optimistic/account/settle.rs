@@ -1,4 +1,4 @@
-//! Settling what was admitted locally: before the post it changes the post, after it what the store is to be told.
+//! Settles local permits: before the post by changing the post, after it by a later refund.
 
 use tollgate_core::{Policy, Timestamp};
 
@@ -7,14 +7,14 @@ use super::{Account, Sums};
 /// How a settlement of a local permit went.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Settled {
-    /// For the first time, and whether somebody must see to giving back.
+    /// Settled for the first time; `wake` if a poster must run.
     First {
         wake: bool,
     },
     Before,
     /// The extra cost does not fit into what may be unposted: charge it first.
     ChargeFirst,
-    /// Nobody here knows the permit any more.
+    /// The permit is unknown here.
     Unknown,
 }
 

@@ -7,7 +7,8 @@
 mod road;
 mod world;
 
-use tollgate::{CalendarWindow, Limit, Period, Policy, RollingWindow, Span, TokenBucket};
+use tollgate::policy::Period;
+use tollgate::{CalendarWindow, Limit, Policy, RollingWindow, Span, TokenBucket};
 
 use self::road::{Fault, RETURN};
 use self::world::World;
@@ -35,7 +36,7 @@ fn policy(limits: impl IntoIterator<Item = Limit>) -> Policy {
     leased_for(TTL, limits)
 }
 
-fn on_requests(rule: impl Into<tollgate::Rule>) -> Limit {
+fn on_requests(rule: impl Into<tollgate::policy::Rule>) -> Limit {
     Limit::new("only", "requests", rule)
 }
 

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Ask, Atomic, BoxFuture, Clock, Costs, Decision, Error, ErrorKind, Gate, Grant, ManualClock,
-    Memory, Permit, Span,
-};
+use tollgate::clock::ManualClock;
+use tollgate::core::Grant;
+use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::{Ask, Clock, Decision, Error, ErrorKind, Gate, GateExt, Memory, Span};
 
 /// How long returns take where nothing else is slow.
 pub(super) const RETURN: Span = Span::from_secs(5);
@@ -27,7 +27,7 @@ pub(super) enum Fault {
 /// The road to the store: slow, and sometimes it loses what goes either way.
 #[derive(Debug)]
 pub(super) struct Road {
-    pub(super) store: Arc<Atomic<Memory>>,
+    pub(super) store: Arc<Memory>,
     pub(super) truth: ManualClock,
     pub(super) random: Mutex<fastrand::Rng>,
     pub(super) fault: Fault,
@@ -79,37 +79,32 @@ impl Road {
 }
 
 impl Gate for Road {
-    fn acquire<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Decision, Error>> {
-        Box::pin(self.ask(ask))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        permit: &'a Permit,
-        actual: &'a Costs,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            if self.losses == 0 {
-                self.truth.sleep_until(self.truth.now() + RETURN).await;
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => {
+                Box::pin(async move { self.ask(ask).await.map(Outcome::Decided) })
             }
-            let mut permit = permit.clone();
-            if self.fault == Fault::FullCredit {
-                // Charged after everything there is, so nothing was lower since.
-                let stamp = permit.grant().stamp + (1 << 52);
-                let grant = Grant { at: self.truth.now(), stamp, ..*permit.grant() };
-                permit = permit.with_grant(grant);
+            Operation::Settle(permit, actual) => Box::pin(async move {
+                if self.losses == 0 {
+                    self.truth.sleep_until(self.truth.now() + RETURN).await;
+                }
+                let mut permit = permit.clone();
+                if self.fault == Fault::FullCredit {
+                    // Charged after everything there is, so nothing was lower since.
+                    let stamp = permit.grant().stamp + (1 << 52);
+                    let grant = Grant { at: self.truth.now(), stamp, ..*permit.grant() };
+                    permit = permit.with_grant(grant);
+                }
+                self.carried(self.store.run(Operation::Settle(&permit, actual))).await
+            }),
+            Operation::Release(_) | Operation::Charge(_) => {
+                Box::pin(self.carried(self.store.run(operation)))
             }
-            self.carried(self.store.settle(&permit, actual)).await
-        })
+            other => self.store.run(other),
+        }
     }
 
-    fn release<'a>(&'a self, permit: &'a Permit) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.carried(self.store.release(permit)))
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
     }
-
-    fn charge<'a>(&'a self, ask: &'a Ask<'a>) -> BoxFuture<'a, Result<Permit, Error>> {
-        Box::pin(self.carried(self.store.charge(ask)))
-    }
-
-    tollgate::pass_on!(store: renew, close_until, standing, reset);
 }

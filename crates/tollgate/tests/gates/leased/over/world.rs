@@ -5,13 +5,12 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Ask, Atomic, Clock, Costs, Decision, Gate, Leased, LeasedOptions, ManualClock, Memory, Permit,
-    Policy, Span, Timestamp,
-};
-use tollgate_testing::checkers::never_over;
-use tollgate_testing::sabotage::Forgetful;
-use tollgate_testing::script::{Answer, Did, Given, Record};
+use tollgate::clock::ManualClock;
+use tollgate::strategy::{Leased, LeasedOptions};
+use tollgate::{Ask, Clock, Costs, Decision, GateExt, Memory, Permit, Policy, Span, Timestamp};
+use tollgate_conformance::checkers::never_over;
+use tollgate_conformance::sabotage::Forgetful;
+use tollgate_conformance::script::{Action, PermitSummary, Record, Reply};
 
 use super::TTL;
 use super::road::{Fault, Road};
@@ -38,7 +37,7 @@ struct Spent {
 pub(super) struct World {
     random: fastrand::Rng,
     truth: ManualClock,
-    store: Arc<Atomic<Memory>>,
+    store: Arc<Memory>,
     policy: Policy,
     fault: Fault,
     /// Nothing is slow and nothing gets lost.
@@ -56,7 +55,7 @@ impl World {
         // Just before a full minute, so that what is leased at first, or at last, meets a boundary.
         let before = if calm { BEFORE } else { Span::from_millis(random.u64(20..400)) };
         let truth = ManualClock::at(Timestamp::from_secs(1_700_000_040) - before);
-        let store = Arc::new(Atomic::new(Memory::with(Arc::new(truth.clone()), 1_000)));
+        let store = Arc::new(Memory::with(Arc::new(truth.clone()), 1_000));
         let (fleet, clocks, spent) = (Vec::new(), Vec::new(), Rc::default());
         let mut world = Self {
             random,
@@ -141,11 +140,11 @@ impl World {
         spent.cost = spent.cost.min(actual);
         let gate = Rc::clone(&self.fleet[self.random.usize(..self.fleet.len())].gate);
         tokio::task::spawn_local(async move {
-            let answer = match actual {
+            let reply = match actual {
                 0 => gate.release(&permit).await,
                 _ => gate.settle(&permit, &Costs::new().with("requests", actual)).await,
             };
-            drop(answer);
+            drop(reply);
         });
     }
 
@@ -231,8 +230,11 @@ impl World {
             .enumerate()
             .map(|(permit, spent)| Record {
                 now: spent.at,
-                did: Did::Acquire { costs: Costs::new().with("requests", spent.cost), id: None },
-                answer: Answer::Admitted(Given {
+                action: Action::Acquire {
+                    costs: Costs::new().with("requests", spent.cost),
+                    id: None,
+                },
+                reply: Reply::Admitted(PermitSummary {
                     permit,
                     at: spent.at,
                     use_by: None,

@@ -1,0 +1,199 @@
+//! The clients over a real connection, against the fake.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tollgate::Span;
+use tollgate::clock::SystemClock;
+use tollgate_testkit::fakes::gemini::{
+    FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated,
+};
+use tollgate_translate::provider::gemini::Gemini;
+use tollgate_translate::provider::openai::OpenAi;
+use tollgate_translate::provider::{
+    ApiKey, FinishReason, Http, Post, Provider, ProviderError, ProviderErrorKind as Kind, Reply,
+    Request, TIMEOUT_DEFAULT, Transport,
+};
+
+use crate::bench::MODEL;
+
+async fn served(fault: Option<Fault>) -> (FakeGemini, Served) {
+    let troubles = fault.map(|fault| Trouble::new(fault, When::Every(1))).into_iter().collect();
+    let fake = FakeGemini::new(Arc::new(SystemClock), Settings { troubles, ..Settings::default() });
+    let served = fake.serve(0).await.unwrap();
+    (fake, served)
+}
+
+fn both(served: &Served) -> [Box<dyn Provider>; 2] {
+    let http = Arc::new(Http::new());
+    let key = || ApiKey::new("project.key").unwrap();
+    let chat = format!("{}/v1beta/openai/", served.url());
+    let gemini =
+        Gemini::new(&served.url(), key(), http.clone(), Arc::new(SystemClock), TIMEOUT_DEFAULT);
+    let openai = OpenAi::new(&chat, key(), http, Arc::new(SystemClock), TIMEOUT_DEFAULT);
+    [Box::new(gemini.unwrap()), Box::new(openai.unwrap())]
+}
+
+fn request() -> Request {
+    Request {
+        model: MODEL.to_owned(),
+        system: "Into French.".to_owned(),
+        prompt: "Translate:\n⟦#1⟧ The river.\n".to_owned(),
+        max_output_tokens: 1_000,
+    }
+}
+
+#[tokio::test]
+async fn r003_4_both_clients_translate_and_say_what_it_cost() {
+    let (fake, served) = served(None).await;
+    let request = request();
+    let tokens = tokens_of(&request.system) + tokens_of(&request.prompt);
+    for provider in both(&served) {
+        let answer = provider.translate(&request).await.unwrap();
+        assert_eq!(answer.text, format!("⟦#1⟧{}", translated(" The river.\n")));
+        assert_eq!((answer.finish, answer.usage.input), (FinishReason::Stop, Some(tokens)));
+        assert!(answer.usage.output.is_some());
+    }
+    let [gemini, openai] = both(&served);
+    assert_eq!(gemini.count_tokens(&request).await.unwrap(), tokens);
+    assert!(openai.count_tokens(&request).await.unwrap_err().text.contains("estimate"));
+    assert_eq!((fake.tally().calls, fake.tally().counted), (2, 1));
+    let short = Request { max_output_tokens: 1, ..request };
+    assert_eq!(gemini.translate(&short).await.unwrap().finish, FinishReason::MaxTokens);
+}
+
+#[tokio::test]
+async fn r003_4_every_error_of_the_provider_has_its_kind() {
+    for (fault, kind) in [
+        (Fault::Overloaded, Kind::Overloaded),
+        (Fault::Internal, Kind::Overloaded),
+        (Fault::Deadline, Kind::Overloaded),
+        (Fault::MinuteQuota, Kind::MinuteQuota),
+        (Fault::TokenQuota, Kind::TokenQuota),
+        (Fault::DailyQuota, Kind::DailyQuota),
+        (Fault::BareQuota, Kind::Quota),
+        (Fault::NotInTier, Kind::NotInTier),
+        (Fault::Gone, Kind::Gone),
+        (Fault::BadRequest, Kind::BadRequest),
+        (Fault::BadKey, Kind::Denied),
+        (Fault::Location, Kind::Denied),
+        (Fault::Garbage, Kind::Garbled),
+        (Fault::Page, Kind::NotProvider),
+    ] {
+        let (_fake, served) = served(Some(fault)).await;
+        for provider in both(&served) {
+            let error = provider.translate(&request()).await.unwrap_err();
+            assert_eq!(error.kind, kind, "{fault:?}: {error}");
+            if fault == Fault::MinuteQuota {
+                assert_eq!(error.retry_after, Some(Span::from_secs(38)));
+                assert!(!error.violations.is_empty());
+            }
+        }
+    }
+    for (fault, finish) in [
+        (Fault::Truncated, FinishReason::MaxTokens),
+        (Fault::Blocked, FinishReason::Blocked("SAFETY".to_owned())),
+        (Fault::BlockedPrompt, FinishReason::Blocked("PROHIBITED_CONTENT".to_owned())),
+    ] {
+        let (_fake, served) = served(Some(fault)).await;
+        let [gemini, openai] = both(&served);
+        assert_eq!(gemini.translate(&request()).await.unwrap().finish, finish);
+        assert_ne!(openai.translate(&request()).await.unwrap().finish, FinishReason::Stop);
+    }
+}
+
+#[tokio::test]
+async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
+    let (_fake, served) = served(None).await;
+    let [gemini, _] = both(&served);
+    let url = served.url();
+    drop(served);
+    // The listener goes with its task.
+    let error = loop {
+        match gemini.translate(&request()).await {
+            Err(error) => break error,
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(error.kind, Kind::Unreachable);
+    assert!(error.text.contains(url.trim_start_matches("http://")), "{error}");
+}
+
+/// What surely never arrived is told from what may have: a TLS handshake that fails, and a connection that ends after the
+/// request was read.
+#[tokio::test]
+async fn r003_4_a_connection_that_never_was_is_told_from_one_that_broke() {
+    for (scheme, wanted) in [("https", Kind::Unreachable), ("http", Kind::Unanswered)] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut first = [0; 1_024];
+                let read = tokio::io::AsyncReadExt::read(&mut stream, &mut first).await;
+                assert!(0 < read.unwrap());
+            }
+        });
+        let (http, clock) = (Arc::new(Http::new()), Arc::new(SystemClock));
+        let key = ApiKey::new("k").unwrap();
+        let gemini = Gemini::new(&url, key, http, clock, TIMEOUT_DEFAULT).unwrap();
+        let error = gemini.translate(&request()).await.unwrap_err();
+        assert_eq!(error.kind, wanted, "{error}");
+    }
+}
+
+/// Answers every request with the same JSON.
+#[derive(Debug)]
+struct Elsewhere(&'static str);
+
+#[async_trait]
+impl Transport for Elsewhere {
+    async fn post(&self, _post: Post<'_>) -> Result<Reply, ProviderError> {
+        let body = self.0.as_bytes().to_vec();
+        Ok(Reply { status: 200, retry_after: None, body })
+    }
+}
+
+#[tokio::test]
+async fn another_service_is_told_from_a_provider_that_gives_no_answer() {
+    for (body, is_elsewhere) in
+        [("{\"status\":\"ok\"}", true), ("{\"candidates\":[],\"choices\":[]}", false)]
+    {
+        let (elsewhere, clock) = (Arc::new(Elsewhere(body)), Arc::new(SystemClock));
+        let (url, key) = ("https://elsewhere/api", || ApiKey::new("k").unwrap());
+        let gemini = Gemini::new(url, key(), elsewhere.clone(), clock.clone(), TIMEOUT_DEFAULT);
+        let openai = OpenAi::new(url, key(), elsewhere, clock, TIMEOUT_DEFAULT);
+        let both: [Box<dyn Provider>; 2] = [Box::new(gemini.unwrap()), Box::new(openai.unwrap())];
+        for provider in both {
+            match provider.translate(&request()).await {
+                Ok(answer) => {
+                    assert!(!is_elsewhere && answer.finish != FinishReason::Stop, "{answer:?}");
+                }
+                Err(error) => {
+                    assert!(is_elsewhere && error.kind == Kind::NotProvider, "{error:?}");
+                    assert!(error.text.contains(url), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
+    let clock = Arc::new(tollgate::clock::ManualClock::new());
+    let settings = Settings { latency: Span::from_hours(1), ..Settings::default() };
+    let fake = FakeGemini::new(clock.clone(), settings);
+    let transport =
+        Arc::new(crate::bench::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
+    let key = ApiKey::new("k").unwrap();
+    let gemini =
+        Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();
+    let calling = tokio::spawn(async move { gemini.translate(&request()).await });
+    while clock.next_alarm().is_none() {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Span::from_secs(30));
+    let error = calling.await.unwrap().unwrap_err();
+    assert_eq!(error.kind, Kind::Unanswered, "it may have arrived");
+    assert!(error.text.contains("30s"), "{error}");
+}

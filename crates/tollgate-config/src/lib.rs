@@ -1,0 +1,262 @@
+#![doc = include_str!("../README.md")]
+
+mod backoff;
+mod broker;
+mod diagnostic;
+mod document;
+mod fallback;
+mod format;
+pub mod open;
+mod redis;
+mod secret;
+#[cfg(feature = "telemetry")]
+pub mod sinks;
+mod store;
+mod strategy;
+#[cfg(feature = "telemetry")]
+mod telemetry;
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tollgate::policy::Policies;
+use tollgate::retry::Backoff;
+use tollgate::spec::{PolicySpec, Step};
+
+pub use backoff::{JITTER_MAX, PAUSE_RANGE, with_jitter};
+pub use broker::BrokerConfig;
+pub use diagnostic::Diagnostic;
+pub use document::Document;
+pub use fallback::FallbackConfig;
+pub use redis::{RedisConfig, RedisServers, SentinelConfig};
+pub use secret::Secret;
+pub use store::{Durability, DynamoDbConfig, PATH_DEFAULT, PostgresConfig, StoreConfig};
+pub use strategy::StrategyConfig;
+#[cfg(feature = "telemetry")]
+pub use telemetry::{CloudWatchConfig, EmfConfig, OtlpConfig, SnsConfig, TelemetryConfig};
+
+/// The file that is read if none is named.
+pub const DEFAULT_FILE: &str = "tollgate.toml";
+
+/// The configuration without a file, which is also the documented example.
+const SAMPLE: &str = include_str!("sample.toml");
+
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The whole file. Sections of one program alone are read with [`Document::section`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "server")]
+    _server: Option<IgnoredAny>,
+    #[serde(default)]
+    store: store::StoreTable,
+    #[serde(default)]
+    strategy: strategy::StrategyTable,
+    fallback: Option<fallback::FallbackTable>,
+    backoff: Option<backoff::BackoffTable>,
+    #[cfg(feature = "telemetry")]
+    #[serde(default)]
+    telemetry: telemetry::TelemetryTable,
+    #[cfg(not(feature = "telemetry"))]
+    #[serde(rename = "telemetry")]
+    _telemetry: Option<IgnoredAny>,
+    #[serde(rename = "key")]
+    _key: Option<IgnoredAny>,
+    #[serde(rename = "audit")]
+    _audit: Option<IgnoredAny>,
+    #[serde(rename = "translate")]
+    _translate: Option<IgnoredAny>,
+    #[serde(default)]
+    policy: Vec<PolicySpec>,
+    #[serde(rename = "envoy")]
+    _envoy: Option<IgnoredAny>,
+}
+
+/// A checked configuration: everything that a gate is opened with.
+#[derive(Debug)]
+pub struct Config {
+    /// The file, for sections that this crate does not know.
+    pub document: Document,
+    /// Where the state is kept.
+    pub store: StoreConfig,
+    /// How often a broker asks the store.
+    pub strategy: StrategyConfig,
+    /// What happens while the store is unavailable.
+    pub fallback: FallbackConfig,
+    /// The back-off of commands that wait; `None` means at the promised time.
+    pub backoff: Option<Backoff>,
+    /// The sinks of metrics and incidents.
+    #[cfg(feature = "telemetry")]
+    pub telemetry: TelemetryConfig,
+    /// The policies, at least one.
+    pub policies: Policies,
+}
+
+impl Config {
+    /// Reads `file`; without one `./tollgate.toml`; without that the built-in sample.
+    pub fn load(file: Option<&Path>) -> Result<Self, Diagnostic> {
+        match file {
+            Some(file) => Self::read(file),
+            // A file that exists but cannot be read must not be replaced by the sample.
+            None => match Path::new(DEFAULT_FILE).try_exists() {
+                Ok(false) => Self::parse(None, SAMPLE),
+                _ => Self::read(Path::new(DEFAULT_FILE)),
+            },
+        }
+    }
+
+    fn read(file: &Path) -> Result<Self, Diagnostic> {
+        let name = file.display().to_string();
+        let error = |message: String| Diagnostic::whole(&name, message);
+        let unreadable = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::NotFound => error("there is no such file; check the path".to_owned()),
+            _ => error(format!("cannot be read: {cause}")),
+        };
+        // Checked before it is opened: opening a pipe blocks, and a device may never end.
+        if !fs::metadata(file).map_err(unreadable)?.is_file() {
+            return Err(error("is not a regular file; name the file itself".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        fs::File::open(file)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+            .map_err(unreadable)?;
+        if FILE_BYTES_MAX < bytes.len() as u64 {
+            return Err(error(format!("has more than {FILE_BYTES_MAX} bytes")));
+        }
+        let source = String::from_utf8(bytes)
+            .map_err(|_| error("cannot be read: it is not text in UTF-8".to_owned()))?;
+        Self::parse(Some(file), &source)
+    }
+
+    /// Checks `source`, the contents of `file`, without opening anything.
+    ///
+    /// # Errors
+    /// If a section that this crate knows is wrong, or there is a section that no program knows.
+    pub fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
+        let document = Document::parse(file, source)?;
+        document.check_lists(&["policy", "key", "envoy"])?;
+        let file: File = document.deserialize()?;
+        let attempt_timeout = fallback::attempt_timeout(&document, &file.store)?;
+        let store = StoreConfig::resolve(&document, &file.store)?;
+        #[cfg(feature = "telemetry")]
+        let telemetry = TelemetryConfig::resolve(&document, &file.telemetry)?;
+        let policies = resolve_policies(&document, &file.policy)?;
+        check_store_takes(&document, &store, &policies)?;
+        let fallback = file.fallback.as_ref();
+        Ok(Self {
+            fallback: FallbackConfig::resolve(
+                &document,
+                fallback,
+                attempt_timeout,
+                &store,
+                &policies,
+            )?,
+            backoff: backoff::resolve(&document, file.backoff.as_ref())?,
+            strategy: StrategyConfig::resolve(&document, &file.strategy, &store, &policies)?,
+            document,
+            store,
+            #[cfg(feature = "telemetry")]
+            telemetry,
+            policies,
+        })
+    }
+}
+
+fn resolve_policies(document: &Document, specs: &[PolicySpec]) -> Result<Policies, Diagnostic> {
+    if specs.is_empty() {
+        return Err(document.whole_error(
+            "has no policy; add one, as in [[policy]] with name = \"api\" and limits = [{ name = \"burst\", \
+             unit = \"requests\", rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]",
+        ));
+    }
+    let mut policies = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        let error =
+            |path: &[Step], message: String| document.element_error("policy", index, path, message);
+        if specs[..index].iter().any(|other| other.name == spec.name) {
+            let message =
+                format!("two policies are called {:?}; give each its own name", spec.name);
+            return Err(error(&[Step::Field("name")], message));
+        }
+        let policy = spec.resolve();
+        policies.push(policy.map_err(|fault| error(fault.path(), fault.to_string()))?);
+    }
+    Policies::new(policies).map_err(|error| document.whole_error(error.to_string()))
+}
+
+/// Returns an error for a policy that the configured store cannot keep.
+fn check_store_takes(
+    document: &Document,
+    store: &StoreConfig,
+    policies: &Policies,
+) -> Result<(), Diagnostic> {
+    let is_memory = matches!(store, StoreConfig::Memory { .. });
+    if let Some(index) = policies.iter().position(|policy| policy.subjects_max().is_some())
+        && !is_memory
+    {
+        let message =
+            "subjects_max holds in the store kind = \"memory\" only; remove it, or use that store";
+        return Err(document.element_error(
+            "policy",
+            index,
+            &[Step::Field("subjects_max")],
+            message,
+        ));
+    }
+    #[cfg(feature = "dynamodb")]
+    if matches!(store, StoreConfig::DynamoDb(_)) {
+        for (index, policy) in policies.iter().enumerate() {
+            for policy in std::iter::once(policy).chain(policy.overrides().map(|(_, other)| other))
+            {
+                tollgate_dynamodb::DynamoDb::check(policy).map_err(|error| {
+                    let path = [Step::Field("name")];
+                    document.element_error("policy", index, &path, error.to_string())
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample documents the defaults: a file with policies alone means the same.
+    #[test]
+    fn the_sample_writes_out_the_defaults() {
+        let sample = Config::parse(None, SAMPLE).unwrap();
+        let policies = &SAMPLE[SAMPLE.find("[[policy]]").unwrap()..];
+        let bare = Config::parse(None, policies).unwrap();
+        assert_eq!(sample.store, bare.store);
+        assert_eq!(sample.telemetry, bare.telemetry);
+        let names: Vec<&str> = sample.policies.iter().map(tollgate::Policy::name).collect();
+        assert_eq!(names, ["gemini-free", "api", "video-requests"]);
+    }
+
+    #[test]
+    fn a_grid_that_the_store_cannot_keep_is_refused() {
+        let source = |kind: &str, slots: u32| {
+            format!(
+                "[store]\nkind = \"{kind}\"\n[[policy]]\nname = \"fine\"\nlimits = [{{ name = \"rpm\", unit = \"requests\", \
+                 rule = \"rolling-window\", limit = 500, window = \"1m\", resolution = {slots} }}]\n"
+            )
+        };
+        let error = Config::parse(None, &source("dynamodb", 100)).unwrap_err().to_string();
+        assert!(error.contains("100 slots") && error.contains("at most 64"), "{error}");
+        assert!(Config::parse(None, &source("dynamodb", 64)).is_ok());
+        assert!(Config::parse(None, &source("memory", 100)).is_ok());
+    }
+
+    #[test]
+    fn a_path_is_relative_to_the_file() {
+        let config = Config::parse(Some(Path::new("etc/t.toml")), SAMPLE).unwrap();
+        let StoreConfig::Embedded { path, .. } = config.store else { panic!("not embedded") };
+        assert_eq!(path, Path::new("etc/tollgate-data"));
+    }
+}

@@ -1,0 +1,78 @@
+//! The embedded store, held by a command or by a broker.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate::audit::AuditLog;
+use tollgate::observe::Observer;
+use tollgate::overrides::OverrideStore;
+use tollgate::{Clock, Error};
+use tollgate_embedded::{
+    Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options, Reopening,
+};
+
+use super::Opened;
+
+/// The store that has to be closed.
+#[derive(Debug)]
+pub(super) enum Owner {
+    Command(Arc<Embedded>),
+    /// A broker opens the folder again after an error.
+    Broker(Arc<Reopening>),
+}
+
+impl Owner {
+    pub(super) async fn close(&self) -> Result<(), Error> {
+        match self {
+            Self::Command(gate) => gate.close().await,
+            Self::Broker(gate) => gate.close().await,
+        }
+    }
+}
+
+pub(super) fn for_command(
+    path: &Path,
+    durability: crate::Durability,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened, Error> {
+    let store = Embedded::open(path, options(durability, Holder::Command, clock))?;
+    let key = store.permit_key();
+    let gate = Arc::new(store);
+    let owner = super::Owner::Embedded(Owner::Command(Arc::clone(&gate)));
+    Ok(Opened { owner, overrides: Some(overrides(path)), ..Opened::new(gate, key) })
+}
+
+pub(super) fn for_server(
+    path: &Path,
+    durability: crate::Durability,
+    url: &str,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+) -> Result<Opened, Error> {
+    let holder = Holder::Server { url: url.to_owned() };
+    let store = Reopening::open(path, options(durability, holder, clock).observer(observer))?;
+    let key = store.permit_key();
+    let gate = Arc::new(store);
+    let owner = super::Owner::Embedded(Owner::Broker(Arc::clone(&gate)));
+    Ok(Opened { owner, overrides: Some(overrides(path)), ..Opened::new(gate, key) })
+}
+
+pub(super) fn overrides(path: &Path) -> Arc<dyn OverrideStore> {
+    Arc::new(EmbeddedOverrides::new(path))
+}
+
+pub(super) fn audit(path: &Path) -> Result<Arc<dyn AuditLog>, Error> {
+    Ok(Arc::new(EmbeddedAudit::open(path)?))
+}
+
+pub(super) fn options(
+    durability: crate::Durability,
+    holder: Holder,
+    clock: Arc<dyn Clock>,
+) -> Options {
+    let durability = match durability {
+        crate::Durability::Strict => Durability::Strict,
+        crate::Durability::Relaxed => Durability::Relaxed,
+    };
+    Options::new().durability(durability).holder(holder).clock(clock)
+}

@@ -1,0 +1,42 @@
+//! Request and response bodies of the HTTP API.
+//!
+//! They are plain `serde` structures without HTTP code: the server and `--json` of the command line print the same JSON,
+//! and a client reads what the server wrote.
+//!
+//! Conventions: times are RFC 3339 in UTC. Durations for programs are whole milliseconds, rounded up; durations for
+//! people read like `2h 15m`. A request with an unknown field is refused, because a misspelt `costs` would otherwise
+//! cost nothing. A response omits members that do not apply, except in `limits` and `policies`, whose rows all have the
+//! same members.
+
+mod admission;
+mod audit;
+mod forward_auth;
+mod policy;
+mod problem;
+mod request;
+mod response;
+mod serde_as;
+mod stats;
+mod translation;
+
+pub use admission::admission;
+pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
+pub use forward_auth::ForwardAuthQuery;
+pub use policy::{
+    FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse,
+    PolicyDescription, window_secs,
+};
+pub use problem::{
+    KIND_TRAILER, KINDS_MAX, MISDIRECTED, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text,
+    kind_index, kind_name, kind_of, status_of,
+};
+pub use request::{
+    AcquireRequest, BatchRequest, ChargeRequest, CloseRequest, OverrideRequest, PermitRequest,
+    SettleRequest, StandingQuery, ViolationRequest, named_costs,
+};
+pub use response::{
+    AcquireResponse, Admitted, BatchResponse, Changed, Denied, LimitStanding, Renewed,
+    StandingResponse, counted, detail_of,
+};
+pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};
+pub use translation::{CancelRequest, GlossaryTerm, Translation, TranslationRequest};

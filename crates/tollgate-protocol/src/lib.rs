@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+pub mod bounds;
+pub mod json;
+pub mod permit_token;
+pub mod protobuf;
+
+use tollgate::{Error, ErrorKind};
+
+fn unexpected(text: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{text}; is the broker of another version?"))
+}

@@ -1,0 +1,319 @@
+//! What callers do: the operations of a gate, with access checks, counting and audit.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use tollgate::audit::Outcome;
+use tollgate::core::bounds::PERMIT_TTL;
+use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::{
+    Ask, Costs, Decision, Error, ErrorKind, Gate, GateExt, Permit, Policy, Span, Standing,
+};
+
+use super::{App, Incidents};
+use crate::access::{Caller, Certificate};
+use crate::bounds::WAIT_MAX;
+use crate::keys::{KeyHash, Refused, Scope};
+use crate::resp::THROTTLE_POLICY;
+use tollgate_protocol::json::{
+    AcquireRequest, ChargeRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
+};
+
+impl App {
+    /// Returns the caller with `key` or `certificate`. A refusal counts as a failed authentication.
+    pub(crate) fn caller(
+        &self,
+        key: Option<&str>,
+        certificate: Option<&Certificate>,
+    ) -> Result<Caller, Refused> {
+        self.identify(key, certificate).inspect_err(|_| self.unauthenticated())
+    }
+
+    /// As [`caller`](Self::caller) where a key is optional: nothing is counted.
+    pub(crate) fn identify(
+        &self,
+        key: Option<&str>,
+        certificate: Option<&Certificate>,
+    ) -> Result<Caller, Refused> {
+        // Without required keys nothing is hashed.
+        let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::from_key);
+        self.access.find(hash.as_ref(), certificate, self.now())
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
+        let found = self.policies().get(name).cloned();
+        found.map_err(|unknown| if name == THROTTLE_POLICY { throttle_policy() } else { unknown })
+    }
+
+    /// Decides `request` under `policy`, waiting for room if it asks to.
+    pub(crate) async fn acquire(
+        &self,
+        caller: &Caller,
+        policy: &Policy,
+        request: &AcquireRequest,
+    ) -> Result<Decision, Error> {
+        caller.check_about(policy.name(), &request.subject)?;
+        let mut ask = request.ask(policy);
+        if !request.behind.is_empty() {
+            let amounts = |costs: &BTreeMap<String, u64>| {
+                policy.amounts(&costs.iter().map(|(unit, amount)| (&**unit, *amount)).collect())
+            };
+            ask = ask.behind(request.behind.iter().map(amounts).collect::<Result<_, _>>()?);
+        }
+        match request.wait_ms {
+            None | Some(0) => self.decide(&ask).await,
+            Some(wait_ms) => {
+                // Boxed, because few asks wait, and all would carry the larger future.
+                let decided = Box::pin(self.acquire_within(&ask, wait_ms)).await;
+                self.record(&ask, decided.as_ref());
+                decided
+            }
+        }
+    }
+
+    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        self.decide_as(ask, |_| {}).await
+    }
+
+    /// Decides `ask` of `caller`, without waiting.
+    pub(crate) async fn decide_for(
+        &self,
+        caller: &Caller,
+        ask: &Ask<'_>,
+    ) -> Result<Decision, Error> {
+        caller.check_about(ask.policy().name(), ask.subject())?;
+        self.decide(ask).await
+    }
+
+    /// Decides `ask`; `present` translates the decision into the caller's terms before the audit records it.
+    pub(crate) async fn decide_as(
+        &self,
+        ask: &Ask<'_>,
+        present: impl FnOnce(&mut Decision),
+    ) -> Result<Decision, Error> {
+        let began = self.clock.monotonic();
+        let mut decided = self.gate.acquire(ask).await;
+        let took = self.clock.monotonic().as_micros().saturating_sub(began.as_micros());
+        self.stats.took(Span::from_micros(took));
+        if let Ok(decision) = &mut decided {
+            present(decision);
+        }
+        self.record(ask, decided.as_ref());
+        decided
+    }
+
+    /// Counts a decision, and records it in the audit.
+    fn record(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
+        self.stats.count(ask.policy(), decided);
+        if let Ok(decision) = decided {
+            self.audit.decided(ask, decision, &*self.clock);
+        }
+    }
+
+    pub(crate) fn gate(&self) -> &impl Gate {
+        &self.gate
+    }
+
+    async fn acquire_within(&self, ask: &Ask<'_>, wait_ms: u64) -> Result<Decision, Error> {
+        let wait = Span::from_millis(wait_ms);
+        if WAIT_MAX < wait {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("wait_ms {wait_ms} must be at most {}", WAIT_MAX.as_millis_ceil()),
+            ));
+        }
+        self.gate.acquire_within(ask, self.clock.now() + wait).await
+    }
+
+    /// Decodes a permit token under the policies in force.
+    fn open(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
+        let permit = self.permit_keys().decode(permit, |name| self.policy(name))?;
+        caller.check_about(permit.policy().name(), permit.subject())?;
+        Ok(permit)
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        caller: &Caller,
+        permit: &str,
+        actual: &Costs,
+    ) -> Result<bool, Error> {
+        let permit = self.open(caller, permit)?;
+        self.gate.settle(&permit, &self.bounded(&permit, actual)).await
+    }
+
+    /// Limits `actual` to the estimate plus `settle_excess_max`.
+    fn bounded<'a>(&self, permit: &Permit, actual: &'a Costs) -> Cow<'a, Costs> {
+        let mut bounded = Cow::Borrowed(actual);
+        let policy = permit.policy().for_subject(permit.subject());
+        let estimates = permit.costs();
+        for (unit, amount) in actual.iter() {
+            let limits = policy.limits().filter(|limit| limit.unit() == unit);
+            let Some(limit) = limits.map(|limit| limit.rule().limit()).min() else { continue };
+            let excess = limit.saturating_mul(self.options.settle_excess_max);
+            let most = estimates.get(unit).unwrap_or(0).saturating_add(excess);
+            if most < amount {
+                let (policy, subject) = (policy.name(), permit.subject());
+                tracing::warn!(
+                    policy,
+                    subject,
+                    unit,
+                    amount,
+                    most,
+                    "settled for less: settle_excess_max"
+                );
+                bounded.to_mut().set(unit, most);
+            }
+        }
+        bounded
+    }
+
+    pub(crate) async fn release(&self, caller: &Caller, permit: &str) -> Result<bool, Error> {
+        self.gate.release(&self.open(caller, permit)?).await
+    }
+
+    pub(crate) async fn renew(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
+        self.gate.renew(&self.open(caller, permit)?).await
+    }
+
+    pub(crate) async fn standing(
+        &self,
+        caller: &Caller,
+        query: &StandingQuery,
+    ) -> Result<Vec<Standing>, Error> {
+        caller.check_about(&query.policy, &query.subject)?;
+        self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Returns the standing as a response.
+    pub(crate) async fn standing_response(
+        &self,
+        caller: &Caller,
+        query: &StandingQuery,
+    ) -> Result<StandingResponse, Error> {
+        let policy = self.policy(&query.policy)?;
+        let standings = self.standing(caller, query).await?;
+        Ok(StandingResponse::new(&policy, &query.subject, &standings, self.now()))
+    }
+
+    /// Reports that a provider refused an admitted call, and closes the limit: for as long as the provider said if the key
+    /// has the scope `administer`, otherwise for at most `violation_hint_max`.
+    pub(crate) async fn violation(
+        &self,
+        caller: &Caller,
+        request: &ViolationRequest,
+    ) -> Result<Incident, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        let mut retry_after = request.retry_after()?;
+        if let Some(permit) = &request.permit {
+            self.check_permit_of(caller, permit, request)?;
+        }
+        if !caller.has(Scope::Administer) {
+            if request.permit.is_none() {
+                let text = "a violation needs the permit it is about, or a key with the scope administer; add permit";
+                return Err(Error::new(ErrorKind::Forbidden, text));
+            }
+            retry_after = retry_after.min(self.options.violation_hint_max);
+        }
+        let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
+        let Incidents { recorder, observer } = &self.incidents;
+        let (gate, clock) = (&self.gate, &*self.clock);
+        let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
+        self.audit.violated(
+            &ask,
+            &incident.limit,
+            violation.retry_after,
+            caller.name(),
+            clock.now(),
+        );
+        Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
+    }
+
+    /// Refuses a permit for another policy or subject, or one that has expired.
+    fn check_permit_of(
+        &self,
+        caller: &Caller,
+        permit: &str,
+        request: &ViolationRequest,
+    ) -> Result<(), Error> {
+        let permit = self.open(caller, permit)?;
+        if (permit.policy().name(), permit.subject()) != (&request.policy, &request.subject) {
+            let text = format!(
+                "the permit is for subject {:?} of policy {:?}; report the violation of that one",
+                permit.subject(),
+                permit.policy().name()
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if permit.grant().at + PERMIT_TTL < self.now() {
+            let text = format!(
+                "the permit is older than {PERMIT_TTL}; report a violation while it is in use"
+            );
+            return Err(Error::new(ErrorKind::Expired, text));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn reset(
+        &self,
+        caller: &Caller,
+        query: &StandingQuery,
+    ) -> Result<bool, Error> {
+        self.reset_under(caller, &self.policy(&query.policy)?, &query.subject).await
+    }
+
+    /// Resets `subject` under `policy`. Returns whether there was anything to reset.
+    pub(crate) async fn reset_under(
+        &self,
+        caller: &Caller,
+        policy: &Policy,
+        subject: &str,
+    ) -> Result<bool, Error> {
+        caller.check_about(policy.name(), subject)?;
+        let changed = self.gate.reset(policy, subject).await?;
+        self.record_action(caller, Outcome::Reset, policy.name(), subject);
+        Ok(changed)
+    }
+
+    /// Charges without deciding.
+    pub(crate) async fn charge(
+        &self,
+        caller: &Caller,
+        request: &ChargeRequest,
+    ) -> Result<Permit, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
+        let policy = self.policy(&request.policy)?;
+        let permit = self.gate.charge(&request.charge(&policy)).await?;
+        self.record_action(caller, Outcome::Charged, &request.policy, &request.subject);
+        Ok(permit)
+    }
+
+    pub(crate) async fn close_until(
+        &self,
+        caller: &Caller,
+        request: &CloseRequest,
+    ) -> Result<bool, Error> {
+        caller.check_about(&request.policy, &request.subject)?;
+        let policy = self.policy(&request.policy)?;
+        let ask = Ask::new(&policy, request.subject.as_str());
+        let changed = self.gate.close_until(&ask, &request.limit, request.until).await?;
+        self.record_action(caller, Outcome::Closed, &request.policy, &request.subject);
+        Ok(changed)
+    }
+}
+
+/// Removes the standings, for a caller without the scope `inspect`.
+fn without_standing(incident: Incident) -> Incident {
+    Incident { limits: Vec::new(), acquisitions: Vec::new(), in_flight: 0, ..incident }
+}
+
+#[cold]
+fn throttle_policy() -> Error {
+    let text = format!(
+        "{THROTTLE_POLICY:?} cannot be used as a policy: each call of CL.THROTTLE carries its own numbers; \
+         CL.THROTTLE with a quantity of 0 shows where a key stands, and DEL deletes it"
+    );
+    Error::new(ErrorKind::UnknownPolicy, text)
+}

@@ -1,0 +1,178 @@
+//! The policies in force: those of the configuration with the overrides of the store applied.
+//!
+//! Both change independently, so both are kept, and each change recomputes the result.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::Semaphore;
+use tollgate::overrides::{MemoryOverrides, OverrideStore};
+use tollgate::policy::Policies;
+use tollgate::spec::OverrideSpec;
+use tollgate::{Clock, Error, ErrorKind, Policy};
+
+use crate::bounds::OVERRIDES_EVERY;
+use crate::overrides::{Overrides, Unfit};
+use crate::resp::THROTTLE_POLICY;
+use tollgate_protocol::json::{FROM_API, OverrideDescription, PoliciesResponse};
+
+/// Checks that `name` is not `cl.throttle`, which holds the keys of the command `CL.THROTTLE`.
+///
+/// # Errors
+/// If the name is reserved.
+pub fn check_policy_name(name: &str) -> Result<(), Error> {
+    if name == THROTTLE_POLICY {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "the policy name {name:?} is reserved for the keys of the command CL.THROTTLE; \
+                 choose another name"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn checked(policies: Policies) -> Result<Policies, Error> {
+    policies.iter().map(Policy::name).try_for_each(check_policy_name)?;
+    Ok(policies)
+}
+
+/// The policies in force, and the store of their overrides.
+#[derive(Debug)]
+pub(crate) struct LivePolicies {
+    in_force: RwLock<Arc<Policies>>,
+    sources: Mutex<Sources>,
+    /// The store of overrides; without one they end with the process.
+    shared: Option<Arc<dyn OverrideStore>>,
+    own: MemoryOverrides,
+    /// Serializes calls to the store, so that the last read is also the last applied.
+    store_access: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct Sources {
+    file: Policies,
+    overrides: Overrides,
+    unfit: Vec<Unfit>,
+}
+
+impl LivePolicies {
+    pub(crate) fn new(file: Policies) -> Result<Self, Error> {
+        let file = checked(file)?;
+        Ok(Self {
+            in_force: RwLock::new(Arc::new(file.clone())),
+            sources: Mutex::new(Sources { file, ..Sources::default() }),
+            shared: None,
+            own: MemoryOverrides::default(),
+            store_access: Semaphore::new(1),
+        })
+    }
+
+    pub(crate) fn keep_in(&mut self, store: Arc<dyn OverrideStore>) {
+        self.shared = Some(store);
+    }
+
+    pub(crate) fn in_force(&self) -> Arc<Policies> {
+        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace_file(&self, file: Policies) -> Result<(), Error> {
+        let file = checked(file)?;
+        self.update(|sources| sources.file = file);
+        Ok(())
+    }
+
+    /// Changes the sources and recomputes the policies in force.
+    fn update(&self, change: impl FnOnce(&mut Sources)) {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut sources);
+        let (policies, unfit) = sources.overrides.apply(&sources.file);
+        for Unfit { policy, subject, why } in &unfit {
+            tracing::warn!(policy, subject, why, "an override has no effect");
+        }
+        sources.unfit = unfit;
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+    }
+
+    fn store(&self) -> &dyn OverrideStore {
+        self.shared.as_deref().unwrap_or(&self.own)
+    }
+
+    /// Reads the overrides from the store, and applies them if they changed.
+    pub(crate) async fn refresh(&self) -> Result<(), Error> {
+        let _serialized = self.store_access.acquire().await;
+        let known = self.with(|sources| sources.overrides.clone());
+        if let Some(overrides) = known.newer(self.store()).await? {
+            self.update(|sources| sources.overrides = overrides);
+        }
+        Ok(())
+    }
+
+    /// Polls the store for changes of other servers. Never returns; logs once when a read fails.
+    pub(crate) async fn follow(&self, clock: &dyn Clock) {
+        if self.shared.is_none() {
+            return std::future::pending().await;
+        }
+        let mut failing = false;
+        loop {
+            clock.sleep_until(clock.now() + OVERRIDES_EVERY).await;
+            let done = self.refresh().await;
+            match &done {
+                Err(error) if !failing => {
+                    tracing::warn!(%error, "the overrides cannot be read; those that are known stay in force");
+                }
+                Ok(()) if failing => tracing::info!("the overrides can be read again"),
+                _ => {}
+            }
+            failing = done.is_err();
+        }
+    }
+
+    /// Stores an override.
+    pub(crate) async fn put(
+        &self,
+        policy: &str,
+        spec: &OverrideSpec,
+        clock: &dyn Clock,
+    ) -> Result<OverrideDescription, Error> {
+        let file = self.with(|sources| sources.file.get(policy).cloned())?;
+        self.change(clock, |overrides| overrides.put(&file, spec)).await?;
+        let policies = self.in_force();
+        let policy = policies.get(policy)?.for_subject(&spec.subject);
+        Ok(OverrideDescription::new(&spec.subject, policy, FROM_API))
+    }
+
+    /// Removes an override, also of a removed policy. Returns whether there was one.
+    pub(crate) async fn remove(
+        &self,
+        policy: &str,
+        subject: &str,
+        clock: &dyn Clock,
+    ) -> Result<bool, Error> {
+        let removed = self.change(clock, |all| all.remove(policy, subject)).await?;
+        if !removed {
+            // An unknown policy is more likely a mistake than a removed override.
+            self.with(|sources| sources.file.get(policy).map(drop))?;
+        }
+        Ok(removed)
+    }
+
+    async fn change(
+        &self,
+        clock: &dyn Clock,
+        change: impl Fn(&mut Overrides) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let _serialized = self.store_access.acquire().await;
+        let (overrides, changed) = Overrides::change(self.store(), clock.now(), change).await?;
+        self.update(|sources| sources.overrides = overrides);
+        Ok(changed)
+    }
+
+    pub(crate) fn describe(&self) -> PoliciesResponse {
+        self.with(|sources| sources.overrides.describe(&self.in_force(), &sources.unfit))
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&Sources) -> T) -> T {
+        read(&self.sources.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

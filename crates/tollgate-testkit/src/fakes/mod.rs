@@ -1,0 +1,6 @@
+//! Services without an emulator. They follow the documentation and the reports of users, enforce quotas, count requests and
+//! inject faults.
+
+pub mod drs;
+pub mod gemini;
+mod http;

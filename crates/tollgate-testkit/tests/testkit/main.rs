@@ -1,0 +1,5 @@
+//! Tests of what the tests rely on.
+
+mod fake_drs;
+mod gemini;
+mod servers;

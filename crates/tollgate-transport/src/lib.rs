@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "http")]
+pub mod http;
+pub mod tls;
