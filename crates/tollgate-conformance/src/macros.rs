@@ -12,7 +12,7 @@
 ///     }
 /// }
 /// # fn main() {}
-/// # use std::sync::Arc; use tollgate::{ManualClock, Memory}; use tollgate_conformance::Fixture;
+/// # use std::sync::Arc; use tollgate::{Memory, clock::ManualClock}; use tollgate_conformance::Fixture;
 /// ```
 #[macro_export]
 macro_rules! suite {
