@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tollgate::Span;
-use tollgate::retry::{Backoff, Budget, Retry, Worth};
+use tollgate::retry::{Backoff, Budget, ErrorClass, Retry};
 
 use crate::failure::{CONNECTION_LOST, Failure, TIMED_OUT};
 
@@ -88,13 +88,13 @@ impl RetryConfig {
 
     /// Returns whether `failure` is retried. `Retry-After` is the minimum delay.
     #[must_use]
-    pub fn worth(&self, failure: &Failure) -> Worth {
+    pub fn worth(&self, failure: &Failure) -> ErrorClass {
         let is_listed = self.retryable_errors.contains(&failure.code);
         let frees_itself = !failure.is_quota() || failure.is_full();
         match failure.retry_after {
-            _ if !is_listed || !frees_itself => Worth::Fatal,
-            Some(wait) => Worth::RetryableAfter(wait),
-            None => Worth::Retryable,
+            _ if !is_listed || !frees_itself => ErrorClass::Fatal,
+            Some(wait) => ErrorClass::RetryableAfter(wait),
+            None => ErrorClass::Retryable,
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn rows(records: &[AuditRecord]) -> Vec<String> {
 fn row(record: &AuditRecord) -> Value {
     let seconds = |at: Timestamp| Timestamp::from_secs(at.as_micros() / 1_000_000).to_string();
     let retry = match record.retry_after_ms {
-        Some(wait) => Some(Span::from_millis(wait).for_people()),
+        Some(wait) => Some(Span::from_millis(wait).humanize()),
         None => record.never.then(|| "never".to_owned()),
     };
     let asked = record.asked.filter(|asked| 0 < *asked).zip(record.unit.as_ref());

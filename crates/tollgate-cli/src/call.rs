@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use tollgate::incident::Incident;
-use tollgate::spec::{LimitSpec, in_words};
+use tollgate::internal::reword_serde_error;
+use tollgate::spec::LimitSpec;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_protocol::json::{
     AcquireRequest, AcquireResponse, Changed, OverrideDescription, PermitRequest, PoliciesResponse,
@@ -134,9 +135,9 @@ fn limits(given: &[String]) -> Result<Vec<LimitSpec>, Error> {
         }
     }
     let limits = limits.into_iter().map(|limit| serde_json::from_value(Value::Object(limit)));
-    limits
-        .collect::<Result<_, _>>()
-        .map_err(|error| invalid(format!("--set: {}", in_words(&error.to_string(), "an object"))))
+    limits.collect::<Result<_, _>>().map_err(|error| {
+        invalid(format!("--set: {}", reword_serde_error(&error.to_string(), "an object")))
+    })
 }
 
 fn invalid(message: String) -> Error {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tollgate::clock::SystemClock;
-use tollgate::repair::{FutureEntry, list_future, mend};
+use tollgate::repair::{FutureEntry, list_future, repair_entry};
 use tollgate::{Clock, Error, ErrorKind, Span, Timestamp};
 
 use crate::args::Repair;
@@ -59,7 +59,7 @@ pub(crate) async fn run(
         let listed = list_future(&**store, ahead_max).await?;
         let mut changed = false;
         for entry in &listed {
-            let mended = yes && mend(&**store, entry, ahead_max).await?;
+            let mended = yes && repair_entry(&**store, entry, ahead_max).await?;
             changed |= mended;
             entries.push(shown(entry, mended));
         }
@@ -98,7 +98,7 @@ fn in_dispute(now: Timestamp, disputed: Timestamp, named: Option<&Path>) -> Erro
 fn shown(entry: &FutureEntry, mended: bool) -> Value {
     let FutureEntry { policy, subject, at, ahead } = entry;
     json!({
-        "policy": policy, "subject": subject, "at": at.to_string(), "ahead": ahead.for_people(),
+        "policy": policy, "subject": subject, "at": at.to_string(), "ahead": ahead.humanize(),
         "ahead_ms": ahead.as_millis_ceil(), "mended": mended,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tollgate::core::{ahead_for_people, wait_for_people};
+use tollgate::core::{humanize_ahead, humanize_wait};
 use tollgate::{Span, Timestamp};
 use tollgate_protocol::json::{
     AcquireResponse, Admitted, Denied, FROM_API, LimitDescription, LimitStanding,
@@ -95,12 +95,12 @@ fn denied(denied: &Denied) -> String {
         }
     }
     if 0 < denied.waiting_ahead {
-        let _ = write!(text, "{}, ", ahead_for_people(denied.waiting_ahead));
+        let _ = write!(text, "{}, ", humanize_ahead(denied.waiting_ahead));
     }
     let wait = Span::from_millis(wait_ms);
     // Both are instants of the broker's clock, so only their difference counts.
     let latest = denied.expires_at.map(|latest| wait.plus(latest.since(at)));
-    let _ = write!(text, "try again in {}", wait_for_people(wait, latest));
+    let _ = write!(text, "try again in {}", humanize_wait(wait, latest));
     if latest.is_none() {
         let _ = write!(text, " (at {})", whole_seconds(at));
     }
@@ -139,7 +139,7 @@ pub(crate) fn grows(of: &LimitStanding) -> Option<(&'static str, String, Timesta
     match (of.refilled_at, of.full_at, reset_in.parse::<Span>()) {
         // Both are instants of the broker's clock, so only their difference counts.
         (Some(_), Some(full_at), Ok(reset)) => {
-            Some(("full", reset.plus(full_at.since(at)).for_people(), full_at))
+            Some(("full", reset.plus(full_at.since(at)).humanize(), full_at))
         }
         _ => Some(("resets", reset_in, at)),
     }

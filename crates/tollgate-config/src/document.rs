@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use tollgate::Span;
-use tollgate::spec::{Step, in_words};
+use tollgate::internal::{Step, reword_serde_error};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -145,7 +145,7 @@ impl Document {
 
     /// Rewords an error of toml or serde, to whose readers Rust's names of types mean nothing.
     fn toml_error(&self, error: &toml::de::Error) -> Diagnostic {
-        let message = in_words(error.message(), "a table");
+        let message = reword_serde_error(error.message(), "a table");
         match error.span() {
             Some(span) => self.error_at(span, message),
             None => self.whole_error(message),

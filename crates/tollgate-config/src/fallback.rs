@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use tollgate::Span;
+use tollgate::internal::Step;
 use tollgate::policy::{OnStoreFailure, Policies};
-use tollgate::spec::Step;
 use tollgate::strategy::{FallbackOptions, ShareStart};
 
 use crate::store::StoreTable;

@@ -22,9 +22,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tollgate::internal::Step;
 use tollgate::policy::Policies;
 use tollgate::retry::Backoff;
-use tollgate::spec::{PolicySpec, Step};
+use tollgate::spec::PolicySpec;
 
 pub use backoff::{JITTER_MAX, PAUSE_RANGE, with_jitter};
 pub use broker::BrokerConfig;

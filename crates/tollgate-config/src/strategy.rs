@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use tollgate::internal::Step;
 use tollgate::policy::Policies;
-use tollgate::spec::Step;
 use tollgate::strategy::{LeasedOptions, OptimisticOptions};
 use tollgate::{Costs, Policy, Span};
 

@@ -1,6 +1,6 @@
 //! The conformance check of an [`AuditLog`].
 
-use tollgate::audit::{AuditLog, Binding, Keep, Outcome, Query, Record};
+use tollgate::audit::{AuditLog, Binding, Outcome, Query, Record, Retention};
 use tollgate::{Span, Timestamp};
 
 /// Returns a denial of `subject` at `secs` after the epoch.
@@ -56,10 +56,10 @@ pub async fn check(log: &impl AuditLog) {
     let last = log.find(&Query { limit: 3, before: first.next, ..all() }).await.expect("reads");
     assert_eq!((last.records.len(), last.next), (1, None));
 
-    let keep = Keep { entries_max: 100, age_max: Span::from_secs(2) };
+    let keep = Retention { entries_max: 100, age_max: Span::from_secs(2) };
     assert_eq!(log.trim(keep, Timestamp::from_secs(4)).await.expect("trims"), 1);
     assert_eq!(secs(all()).await, [4, 3, 2]);
-    let keep = Keep { entries_max: 2, ..keep };
+    let keep = Retention { entries_max: 2, ..keep };
     assert_eq!(log.trim(keep, Timestamp::from_secs(4)).await.expect("trims"), 1);
     assert_eq!(log.trim(keep, Timestamp::from_secs(4)).await.expect("trims"), 0);
     assert_eq!(secs(all()).await, [4, 3]);

@@ -90,7 +90,7 @@ impl Permit {
 
     /// The permit of `ask`, charged as `grant` says.
     #[must_use]
-    pub fn of(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
+    pub fn for_ask(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
         let permit = Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant);
         Self { limits, ..permit.with_id(ask.id_text()) }
     }
@@ -244,7 +244,7 @@ pub struct Denial {
 impl Denial {
     /// The denial of `ask` by `refusal` at `now`.
     #[must_use]
-    pub fn of(ask: &Ask<'_>, refusal: Refusal, now: Timestamp, limits: Vec<Standing>) -> Self {
+    pub fn for_ask(ask: &Ask<'_>, refusal: Refusal, now: Timestamp, limits: Vec<Standing>) -> Self {
         let metered = ask.policy().metered();
         let binding = metered.get(refusal.limit).unwrap_or(&metered[0]);
         Self {
@@ -323,9 +323,9 @@ impl Denial {
 
     /// The wait for people, as in "4s" or "about 2s (estimated; at the latest 4m 58s)"; nothing if it can never fit.
     #[must_use]
-    pub fn wait_for_people(&self) -> Option<String> {
+    pub fn humanize_wait(&self) -> Option<String> {
         let latest = self.expires_at.map(|at| at.since(self.decided_at));
-        self.retry_after().map(|wait| wait_for_people(wait, latest))
+        self.retry_after().map(|wait| humanize_wait(wait, latest))
     }
 }
 
@@ -334,11 +334,11 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, policy, asked, most, .. } = self;
         write!(f, "denied by limit {limit:?} of policy {policy:?}")?;
-        let Some(wait) = self.wait_for_people() else {
+        let Some(wait) = self.humanize_wait() else {
             return write!(f, ": asked {asked}, at most {most} ever fit");
         };
         if 0 < self.waiting_ahead {
-            write!(f, "; {}", ahead_for_people(self.waiting_ahead))?;
+            write!(f, "; {}", humanize_ahead(self.waiting_ahead))?;
         }
         write!(f, "; try again in {wait}")
     }
@@ -346,20 +346,18 @@ impl fmt::Display for Denial {
 
 /// A wait for people. With `latest` it is an estimate, and `latest` is its bound.
 #[must_use]
-pub fn wait_for_people(wait: Span, latest: Option<Span>) -> String {
+pub fn humanize_wait(wait: Span, latest: Option<Span>) -> String {
     match latest {
-        Some(latest) => format!(
-            "about {} (estimated; at the latest {})",
-            wait.for_people(),
-            latest.for_people()
-        ),
-        None => wait.for_people(),
+        Some(latest) => {
+            format!("about {} (estimated; at the latest {})", wait.humanize(), latest.humanize())
+        }
+        None => wait.humanize(),
     }
 }
 
 /// How many asks wait ahead, for people, as in "12 asks wait ahead".
 #[must_use]
-pub fn ahead_for_people(asks: usize) -> String {
+pub fn humanize_ahead(asks: usize) -> String {
     match asks {
         1 => "1 ask waits ahead".to_owned(),
         asks => format!("{asks} asks wait ahead"),

@@ -410,7 +410,7 @@ pub(crate) fn slot_wait(
 impl Grant {
     /// The grant of a charge of `amounts` under `policy`.
     #[must_use]
-    pub fn of(charge: ChargeRecord, policy: &Policy, amounts: &Amounts) -> Self {
+    pub fn new(charge: ChargeRecord, policy: &Policy, amounts: &Amounts) -> Self {
         let ChargeRecord { at, stamp } = charge;
         let charged = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
         let expires_at = charged.filter_map(|limit| limit.gauge.slot_expiry(at)).min();

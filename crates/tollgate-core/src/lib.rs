@@ -20,14 +20,16 @@ mod standing;
 mod time;
 mod time_text;
 
-pub use answer::{Decision, Denial, Permit, ahead_for_people, wait_for_people};
+pub use answer::{Decision, Denial, Permit, humanize_ahead, humanize_wait};
 pub use ask::{Ask, Charge};
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
 pub use decide::{
     ChargeRecord, Grant, Refusal, Shortage, SlotWait, Verdict, Wait, acquire, commit, decide,
 };
-pub use entry::{Arrears, Entry, LocalSpending, Part, Parts, SettledPart, SlotPart};
+pub use entry::{Arrears, Entry, LocalSpending};
+#[doc(hidden)]
+pub use entry::{Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use id::{IdChange, Known, Remembered};
 pub use older::apply_older;

@@ -255,11 +255,11 @@ fn run(
 fn decision(entry: &Entry, now: Timestamp, ask: &Ask<'_>, verdict: Verdict) -> Decision {
     match verdict {
         Verdict::Admitted(charge) | Verdict::Repeated(charge) => {
-            let grant = Grant::of(charge, ask.policy(), ask.amounts());
-            Decision::Admitted(Permit::of(ask, grant, standings(entry, now)))
+            let grant = Grant::new(charge, ask.policy(), ask.amounts());
+            Decision::Admitted(Permit::for_ask(ask, grant, standings(entry, now)))
         }
         Verdict::Denied(refusal) => {
-            let mut denial = Denial::of(ask, refusal, now, standings(entry, now));
+            let mut denial = Denial::for_ask(ask, refusal, now, standings(entry, now));
             denial.waiting_ahead = decide::ahead(ask).count();
             if let Some(slots) = decide::slot_wait(entry, now, ask, refusal) {
                 denial = denial.with_slots(slots);

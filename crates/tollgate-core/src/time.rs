@@ -69,7 +69,7 @@ impl Sub<Span> for Timestamp {
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC, with microseconds where there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(TimeText::of(*self).as_str())
+        f.pad(TimeText::new(*self).as_str())
     }
 }
 
@@ -162,14 +162,14 @@ impl Span {
 
     /// For people, as in "2h 15m": the two largest units that are not zero, rounded up to the smaller one.
     #[must_use]
-    pub fn for_people(self) -> String {
+    pub fn humanize(self) -> String {
         match self.parts() {
             [Some((large, mark)), Some((small, next))] => format!("{large}{mark} {small}{next}"),
             parts => parts.iter().flatten().map(|(count, mark)| format!("{count}{mark}")).collect(),
         }
     }
 
-    /// What is in [`for_people`](Self::for_people): how many of which unit.
+    /// What is in [`humanize`](Self::humanize): how many of which unit.
     #[must_use]
     pub fn parts(self) -> [Option<(u64, &'static str)>; 2] {
         const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
@@ -282,7 +282,7 @@ mod tests {
             (Span::ZERO, "0s"),
         ];
         for (span, text) in rows {
-            assert_eq!(span.for_people(), text);
+            assert_eq!(span.humanize(), text);
         }
     }
 

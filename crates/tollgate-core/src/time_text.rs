@@ -12,7 +12,7 @@ const LENGTH_MAX: usize = 27;
 /// ```
 /// use tollgate_core::{TimeText, Timestamp};
 ///
-/// assert_eq!(TimeText::of(Timestamp::from_micros(1_500_000)).as_str(), "1970-01-01T00:00:01.5Z");
+/// assert_eq!(TimeText::new(Timestamp::from_micros(1_500_000)).as_str(), "1970-01-01T00:00:01.5Z");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TimeText {
@@ -23,7 +23,7 @@ pub struct TimeText {
 impl TimeText {
     /// The text of `instant`.
     #[must_use]
-    pub fn of(instant: Timestamp) -> Self {
+    pub fn new(instant: Timestamp) -> Self {
         let mut text = Self { bytes: *b"0000-00-00T00:00:00.000000Z", length: 19 };
         let micros = i64::try_from(instant.as_micros()).unwrap_or(i64::MAX);
         let instant = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
@@ -85,14 +85,14 @@ mod tests {
         fn it_is_what_jiff_writes(micros in 0..=Timestamp::MAX.as_micros(), zeros in 0..7_u32) {
             let micros = micros / 10_u64.pow(zeros) * 10_u64.pow(zeros);
             let expected = jiff::Timestamp::from_microsecond(micros.cast_signed()).unwrap();
-            let text = TimeText::of(Timestamp::from_micros(micros));
+            let text = TimeText::new(Timestamp::from_micros(micros));
             prop_assert_eq!(text.as_str(), expected.to_string());
         }
     }
 
     #[test]
     fn the_ends_of_time_have_a_text() {
-        assert_eq!(TimeText::of(Timestamp::EPOCH).as_str(), "1970-01-01T00:00:00Z");
-        assert_eq!(TimeText::of(Timestamp::MAX).as_str(), "2255-06-05T23:47:34.740991Z");
+        assert_eq!(TimeText::new(Timestamp::EPOCH).as_str(), "1970-01-01T00:00:00Z");
+        assert_eq!(TimeText::new(Timestamp::MAX).as_str(), "2255-06-05T23:47:34.740991Z");
     }
 }

@@ -46,11 +46,11 @@ impl Attempts<'_> {
         tracing::warn!(
             policy = name,
             subject,
-            ahead = ahead.for_people(),
+            ahead = ahead.humanize(),
             "entry from the future is rewritten as used up"
         );
         if let Some(observer) = &self.requests.observer {
-            observer.observe(&Event::Mended { policy, subject, ahead });
+            observer.observe(&Event::Repaired { policy, subject, ahead });
         }
     }
 

@@ -286,7 +286,7 @@ impl DynamoDb {
         if ahead <= ahead_max {
             return Ok(item);
         }
-        let mend = |entry: Option<&Entry>, now| repair::mended(entry, now, ahead_max);
+        let mend = |entry: Option<&Entry>, now| repair::repaired(entry, now, ahead_max);
         let (item, is_mended) = self.rewritten(attempts, policy.name(), key, item, &mend).await?;
         if is_mended {
             let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
@@ -415,8 +415,8 @@ fn admitted(
     now: Timestamp,
 ) -> Result<Outcome, Error> {
     let entry = item.entry_with(ask.policy(), None, &[])?;
-    let grant = Grant::of(charge, ask.policy(), ask.amounts());
-    let permit = Permit::of(ask, grant, standings(&entry, now));
+    let grant = Grant::new(charge, ask.policy(), ask.amounts());
+    let permit = Permit::for_ask(ask, grant, standings(&entry, now));
     Ok(Outcome::Decided(Decision::Admitted(permit)))
 }
 

@@ -144,7 +144,7 @@ impl CheckedClock {
             state.offset = offset_to(date, reading.wall);
         }
         if was_set || !agrees(now) {
-            let by = Span::from_micros(state.offset.unsigned_abs()).for_people();
+            let by = Span::from_micros(state.offset.unsigned_abs()).humanize();
             let side = if state.offset < 0 { "ahead" } else { "behind" };
             tracing::warn!(by, side, "clock skew");
         }

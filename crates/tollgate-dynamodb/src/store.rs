@@ -130,7 +130,7 @@ impl DynamoDb {
             && let Some(item) = &item
         {
             // Shows the item as the next write will replace it.
-            let mut entry = item.entry_with(operation.policy(), None, &[])?.mended(now);
+            let mut entry = item.entry_with(operation.policy(), None, &[])?.repaired(now);
             let format = self.format.after(Some(item));
             return Ok(format.apply(operation, &mut entry, Known::New, now)?.outcome);
         }

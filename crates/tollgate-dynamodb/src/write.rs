@@ -153,8 +153,8 @@ mod tests {
             let now = start + Span::from_micros(100 * number);
             let stamp = entry.parts().next_stamp;
             apply(&Operation::Acquire(&ask), &mut entry, Known::New, now).unwrap();
-            let grant = Grant::of(ChargeRecord { at: now, stamp }, policy, ask.amounts());
-            Permit::of(&ask, grant, Vec::new())
+            let grant = Grant::new(ChargeRecord { at: now, stamp }, policy, ask.amounts());
+            Permit::for_ask(&ask, grant, Vec::new())
         };
         let permits: Vec<Permit> = (0..permits).map(admit).collect();
         let now = start + Span::from_micros(100 * permits.len() as u64);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params, params_from_iter};
 use tokio::sync::oneshot;
-use tollgate::audit::{AuditLog, Binding, Keep, Page, Query, Record};
+use tollgate::audit::{AuditLog, Binding, Page, Query, Record, Retention};
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, ErrorKind, Span, Timestamp};
 
@@ -134,7 +134,7 @@ impl AuditLog for EmbeddedAudit {
         })
     }
 
-    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
+    fn trim(&self, keep: Retention, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
         Box::pin(self.run("clean up", move |connection| trim(connection, keep, now)))
     }
 }
@@ -218,7 +218,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     })
 }
 
-fn trim(connection: &Connection, keep: Keep, now: Timestamp) -> rusqlite::Result<u64> {
+fn trim(connection: &Connection, keep: Retention, now: Timestamp) -> rusqlite::Result<u64> {
     let before = now.as_micros().saturating_sub(keep.age_max.as_micros());
     let old = connection
         .prepare_cached("DELETE FROM records WHERE at < ?1")?

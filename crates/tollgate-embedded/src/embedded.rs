@@ -228,7 +228,7 @@ fn time_of(
                  (`date -u`, NTP): if it is behind, set it, and nothing is lost. Only if it is right, a clock that was ahead \
                  wrote these entries; `tollgate repair` lists and mends them",
                 path.display(),
-                latest.since(wall).for_people(),
+                latest.since(wall).humanize(),
             ),
         ));
     }

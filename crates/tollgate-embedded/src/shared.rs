@@ -158,7 +158,7 @@ impl Shared {
         if let Some(ahead) = ahead {
             if let (Operation::Standing { .. }, Some(entry)) = (operation, &item.entry) {
                 // Shows the entry as the next write will replace it.
-                let outcome = apply(operation, &mut entry.mended(now), Known::New, now)?.outcome;
+                let outcome = apply(operation, &mut entry.repaired(now), Known::New, now)?.outcome;
                 return Ok(Decided { outcome, batch: 0 });
             }
             self.mend(item, hash, operation, now, ahead)?;
@@ -198,18 +198,18 @@ impl Shared {
         now: Timestamp,
         ahead: Span,
     ) -> Result<(), Error> {
-        item.entry = item.entry.as_ref().map(|entry| entry.mended(now));
+        item.entry = item.entry.as_ref().map(|entry| entry.repaired(now));
         self.changed(item, hash, now)?;
         let (policy, subject) = (operation.policy(), operation.subject());
         let name = policy.name();
         tracing::warn!(
             policy = name,
             subject,
-            ahead = ahead.for_people(),
+            ahead = ahead.humanize(),
             "entry from the future is rewritten as used up"
         );
         if let Some(observer) = &self.observer {
-            observer.observe(&Event::Mended { policy, subject, ahead });
+            observer.observe(&Event::Repaired { policy, subject, ahead });
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tollgate::audit::{AuditLog, Binding, Keep, Outcome, Page, Query, Record};
+use tollgate::audit::{AuditLog, Binding, Outcome, Page, Query, Record, Retention};
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, Span, Timestamp};
 
@@ -125,7 +125,7 @@ impl PostgresAudit {
         Ok(query.page(found.iter().map(record).collect::<Result<_, Error>>()?))
     }
 
-    async fn cut(&self, keep: Keep, now: Timestamp) -> Result<u64, Error> {
+    async fn cut(&self, keep: Retention, now: Timestamp) -> Result<u64, Error> {
         let before = integer(now.as_micros().saturating_sub(keep.age_max.as_micros()));
         let entries = i64::try_from(keep.entries_max).unwrap_or(i64::MAX);
         let table = &self.table;
@@ -149,7 +149,7 @@ impl AuditLog for PostgresAudit {
         Box::pin(self.read(query))
     }
 
-    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
+    fn trim(&self, keep: Retention, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
         Box::pin(self.cut(keep, now))
     }
 }

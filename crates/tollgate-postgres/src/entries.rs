@@ -9,7 +9,7 @@ use tollgate::entries::{EntryPage, EntryStore, PERMIT_KEY_BYTES, Rewrite, Visite
 use tollgate::gate::BoxFuture;
 use tollgate::internal::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::observe::Event;
-use tollgate::repair::mended;
+use tollgate::repair::repaired;
 use tollgate::{Error, ErrorKind, Policy, Span, Timestamp};
 
 use crate::gate::{Postgres, SWAPS_MAX, contended};
@@ -31,17 +31,17 @@ impl Postgres {
         answer: Reply,
     ) -> Result<Reply, Error> {
         let Some(ahead) = self.learn_time(&answer)? else { return Ok(answer) };
-        let mend = |entry: Option<&Entry>, now| mended(entry, now, SERVER_AHEAD_MAX);
+        let mend = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
         if Box::pin(self.rewrite_row(policy.name(), subject, &mend)).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
                 subject,
-                ahead = ahead.for_people(),
+                ahead = ahead.humanize(),
                 "entry from the future is rewritten as used up"
             );
             if let Some(observer) = &self.pool.options().observer {
-                observer.observe(&Event::Mended { policy, subject, ahead });
+                observer.observe(&Event::Repaired { policy, subject, ahead });
             }
         }
         Err(Error::new(
@@ -50,7 +50,7 @@ impl Postgres {
                 "postgres: the entry of subject {subject:?} under policy {:?} was {} ahead of the server's clock and is rewritten \
                  as used up; ask again",
                 policy.name(),
-                ahead.for_people()
+                ahead.humanize()
             ),
         ))
     }
@@ -65,10 +65,10 @@ impl Postgres {
             tracing::warn!(
                 policy = name,
                 subject,
-                ahead = ahead.for_people(),
+                ahead = ahead.humanize(),
                 "entry from the future is shown as used up"
             );
-            entry = entry.mended(answer.now);
+            entry = entry.repaired(answer.now);
         }
         let apply = if answer.ids.is_some() { apply_older } else { apply };
         Ok(apply(operation, &mut entry, answer.known, answer.now)?.outcome)

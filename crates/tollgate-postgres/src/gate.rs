@@ -231,12 +231,12 @@ impl Gate for Postgres {
 fn charged(ask: &Ask<'_>, answer: &Reply, decided: bool) -> Result<Outcome, Error> {
     let entry = answer.entry(ask.policy())?;
     let charge = ChargeRecord { at: entry.at(), stamp: answer.stamp };
-    let grant = Grant::of(charge, ask.policy(), ask.amounts());
+    let grant = Grant::new(charge, ask.policy(), ask.amounts());
     let limits = standings(&entry, answer.now);
     Ok(if decided {
-        Outcome::Decided(Decision::Admitted(Permit::of(ask, grant, limits)))
+        Outcome::Decided(Decision::Admitted(Permit::for_ask(ask, grant, limits)))
     } else {
-        Outcome::Permitted(Permit::of(ask, Grant { expires_at: None, ..grant }, limits))
+        Outcome::Permitted(Permit::for_ask(ask, Grant { expires_at: None, ..grant }, limits))
     })
 }
 

@@ -6,7 +6,7 @@ use tollgate::entries::{EntryPage, EntryStore, PERMIT_KEY_BYTES, Rewrite, Visite
 use tollgate::gate::BoxFuture;
 use tollgate::internal::steps::{SERVER_AHEAD_MAX, from_future};
 use tollgate::observe::Event;
-use tollgate::repair::mended;
+use tollgate::repair::repaired;
 use tollgate::{Clock, Error, ErrorKind, Policy, Span, Timestamp};
 
 use crate::args::first_word;
@@ -53,22 +53,22 @@ impl Redis {
             tracing::warn!(
                 policy = policy.name(),
                 subject,
-                ahead = ahead.for_people(),
+                ahead = ahead.humanize(),
                 "entry from the future is shown as used up"
             );
             return Ok(());
         }
-        let mend = |entry: Option<&Entry>, now| mended(entry, now, SERVER_AHEAD_MAX);
+        let mend = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
         if self.rewrite_key(key, policy.name(), &mend).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
                 subject,
-                ahead = ahead.for_people(),
+                ahead = ahead.humanize(),
                 "entry from the future is rewritten as used up"
             );
             if let Some(observer) = &self.options.observer {
-                observer.observe(&Event::Mended { policy, subject, ahead });
+                observer.observe(&Event::Repaired { policy, subject, ahead });
             }
         }
         Err(Error::new(
@@ -77,7 +77,7 @@ impl Redis {
                 "redis: the entry of subject {subject:?} under policy {:?} was {} ahead of the server's clock and is rewritten \
                  as used up; ask again",
                 policy.name(),
-                ahead.for_people()
+                ahead.humanize()
             ),
         ))
     }
@@ -108,7 +108,7 @@ impl Redis {
         let Some(stored) = fields.policy(policy.name())? else { return Ok(None) };
         let entry = fields.entry(&stored)?;
         let future = entry.filter(|entry| self.ahead_of(Some(entry.at()), reply.now).is_some());
-        Ok(future.map(|entry| entry.mended(reply.now)))
+        Ok(future.map(|entry| entry.repaired(reply.now)))
     }
 
     /// Replaces the entry under `key` by the result of `rewrite`. Returns whether it did.

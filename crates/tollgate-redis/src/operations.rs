@@ -104,11 +104,11 @@ impl Redis {
             Status::Done => {
                 let (entry, charge) = reply.charged(policy)?;
                 let limits = standings(&entry, reply.now);
-                let mut grant = Grant::of(charge, policy, amounts);
+                let mut grant = Grant::new(charge, policy, amounts);
                 if force {
                     grant.expires_at = None;
                 }
-                let permit = Permit::of(ask, grant, limits);
+                let permit = Permit::for_ask(ask, grant, limits);
                 Ok(if force {
                     Outcome::Permitted(permit)
                 } else {

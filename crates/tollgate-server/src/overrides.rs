@@ -291,7 +291,7 @@ impl Overrides {
 /// Returns `policy` without overrides.
 fn without_overrides(policy: &Policy) -> PolicySpec {
     let plain = policy.with_overrides(policy.overrides().map(|(subject, _)| (subject, None)));
-    PolicySpec::of(plain.as_ref().unwrap_or(policy))
+    PolicySpec::from_policy(plain.as_ref().unwrap_or(policy))
 }
 
 /// Returns the limits of the subject of `spec` under `policy`, or the reason why `spec` does not fit.

@@ -35,7 +35,7 @@ pub enum Call {
 impl Call {
     /// Copies `operation`.
     #[must_use]
-    pub fn of(operation: &Operation<'_>) -> Self {
+    pub fn from_operation(operation: &Operation<'_>) -> Self {
         match *operation {
             Operation::Acquire(ask) => Self::Acquire(ask.clone().into_owned()),
             Operation::Charge(ask) => Self::Charge(ask.clone().into_owned()),

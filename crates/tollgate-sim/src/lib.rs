@@ -9,7 +9,7 @@ mod world;
 
 pub use call::Call;
 pub use clock::SimClock;
-pub use link::{Line, Link};
+pub use link::{Link, Network};
 pub use machine::Machine;
-pub use store::{Condition, Ran, SimStore, Watch};
+pub use store::{CompletedCall, Condition, SimStore, Watch};
 pub use world::{Stuck, World};

@@ -21,7 +21,7 @@ use crate::world::World;
 
 /// How good the network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Network {
     /// The shortest time one way, in microseconds.
     pub delay_min: u64,
     /// The longest usual time one way.
@@ -40,7 +40,7 @@ pub struct Line {
     pub timeout: Span,
 }
 
-impl Default for Line {
+impl Default for Network {
     /// Half a millisecond to one each way, and nothing is lost.
     fn default() -> Self {
         Self {
@@ -73,7 +73,7 @@ pub struct Link {
 }
 
 struct State {
-    line: Line,
+    network: Network,
     rng: fastrand::Rng,
     is_dead: bool,
 }
@@ -84,20 +84,20 @@ impl Link {
         machine: u64,
         clock: SimClock,
         store: Arc<SimStore>,
-        line: Line,
+        network: Network,
         seed: u64,
     ) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        let state = Arc::new(Mutex::new(State { line, rng, is_dead: false }));
+        let state = Arc::new(Mutex::new(State { network, rng, is_dead: false }));
         Self { world: world.clone(), machine, clock, store, state }
     }
 
-    pub(crate) fn set(&self, line: Line) {
-        self.state().line = line;
+    pub(crate) fn set(&self, network: Network) {
+        self.state().network = network;
     }
 
-    pub(crate) fn line(&self) -> Line {
-        self.state().line
+    pub(crate) fn network(&self) -> Network {
+        self.state().network
     }
 
     pub(crate) fn kill(&self) {
@@ -112,29 +112,29 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leg(&self, lost_permille: impl FnOnce(&Line) -> u32) -> Leg {
+    fn leg(&self, lost_permille: impl FnOnce(&Network) -> u32) -> Leg {
         let mut state = self.state();
-        let (line, rng) = (state.line, &mut state.rng);
-        let is_slow = rng.u32(..1_000) < line.slow_permille;
-        let longest = if is_slow { line.slow_max } else { line.delay_max };
-        let delay = Span::from_micros(rng.u64(line.delay_min..=longest.max(line.delay_min)));
-        Leg { delay, is_lost: line.is_cut || rng.u32(..1_000) < lost_permille(&line) }
+        let (network, rng) = (state.network, &mut state.rng);
+        let is_slow = rng.u32(..1_000) < network.slow_permille;
+        let longest = if is_slow { network.slow_max } else { network.delay_max };
+        let delay = Span::from_micros(rng.u64(network.delay_min..=longest.max(network.delay_min)));
+        Leg { delay, is_lost: network.is_cut || rng.u32(..1_000) < lost_permille(&network) }
     }
 
     /// Takes `call` to the store and its outcome back. A partition that begins on the way stops it.
     async fn travel(self, call: Call, back: oneshot::Sender<Result<Outcome, Error>>) {
-        let request = self.leg(|line| line.lost_requests_permille);
+        let request = self.leg(|network| network.lost_requests_permille);
         self.world.sleep(request.delay).await;
-        if request.is_lost || self.line().is_cut {
+        if request.is_lost || self.network().is_cut {
             self.world.note("lost", self.machine, 0, || {
                 format!("m{} request {}", self.machine, call.name())
             });
             return;
         }
         let outcome = self.store.run(self.machine, &call).await;
-        let reply = self.leg(|line| line.lost_replies_permille);
+        let reply = self.leg(|network| network.lost_replies_permille);
         self.world.sleep(reply.delay).await;
-        if reply.is_lost || self.line().is_cut {
+        if reply.is_lost || self.network().is_cut {
             self.world.note("lost", self.machine, 1, || {
                 format!("m{} reply to {}", self.machine, call.name())
             });
@@ -150,9 +150,9 @@ impl Gate for Link {
             if self.is_dead() {
                 return pending().await;
             }
-            let timeout = self.line().timeout;
+            let timeout = self.network().timeout;
             let (back, reply) = oneshot::channel();
-            tokio::spawn(self.clone().travel(Call::of(&operation), back));
+            tokio::spawn(self.clone().travel(Call::from_operation(&operation), back));
             let mut reply = pin!(reply);
             let mut is_lost = false;
             let mut alarm = self.clock.sleep_until(self.clock.now() + timeout);

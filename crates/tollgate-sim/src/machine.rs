@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::SimClock;
-use crate::link::{Line, Link};
+use crate::link::{Link, Network};
 use crate::store::SimStore;
 use crate::world::World;
 
@@ -17,11 +17,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with a right clock, reaching `store` over `line`. Its `number` names it, and with the numbers that the
+    /// A machine with a right clock, reaching `store` over `network`. Its `number` names it, and with the numbers that the
     /// scenario draws it seeds its network.
     #[must_use]
-    pub fn new(world: &World, store: &Arc<SimStore>, line: Line, number: u64) -> Self {
-        Self::with(world, store, line, number, number, world.clock())
+    pub fn new(world: &World, store: &Arc<SimStore>, network: Network, number: u64) -> Self {
+        Self::with(world, store, network, number, number, world.clock())
     }
 
     /// A machine with the clock given, and a network that draws from `seed`.
@@ -29,12 +29,12 @@ impl Machine {
     pub fn with(
         world: &World,
         store: &Arc<SimStore>,
-        line: Line,
+        network: Network,
         number: u64,
         seed: u64,
         clock: SimClock,
     ) -> Self {
-        let link = Link::new(world, number, clock.clone(), Arc::clone(store), line, seed);
+        let link = Link::new(world, number, clock.clone(), Arc::clone(store), network, seed);
         Self { world: world.clone(), number, clock, link }
     }
 
@@ -58,13 +58,13 @@ impl Machine {
 
     /// How good its network is now.
     #[must_use]
-    pub fn line(&self) -> Line {
-        self.link.line()
+    pub fn network(&self) -> Network {
+        self.link.network()
     }
 
     /// Changes how good its network is, also for what is on its way.
-    pub fn set_line(&self, line: Line) {
-        self.link.set(line);
+    pub fn set_network(&self, network: Network) {
+        self.link.set(network);
     }
 
     /// Whether it is gone.

@@ -26,7 +26,7 @@ pub enum Condition {
 
 /// One operation that the store ran.
 #[derive(Debug)]
-pub struct Ran<'a> {
+pub struct CompletedCall<'a> {
     /// The machine that sent it.
     pub from: u64,
     /// The call.
@@ -47,7 +47,7 @@ pub trait Watch: Send + Sync + 'static {
     fn wants_standings(&self) -> bool;
 
     /// Something ran.
-    fn ran(&self, ran: &Ran<'_>);
+    fn ran(&self, ran: &CompletedCall<'_>);
 }
 
 /// A store that can be down, throttled or paused. What it has written it keeps, as a durable store does.
@@ -117,15 +117,15 @@ impl SimStore {
         let operation = call.operation();
         let Some(watch) = &self.watch else { return self.store.run(operation).await };
         let looks = watch.wants_standings();
-        let before = if looks { self.stands(operation).await } else { Vec::new() };
+        let before = if looks { self.standings(operation).await } else { Vec::new() };
         let now = self.clock.now();
         let outcome = self.store.run(operation).await;
-        let after = if looks { self.stands(operation).await } else { Vec::new() };
-        watch.ran(&Ran { from, call, outcome: &outcome, now, before, after });
+        let after = if looks { self.standings(operation).await } else { Vec::new() };
+        watch.ran(&CompletedCall { from, call, outcome: &outcome, now, before, after });
         outcome
     }
 
-    async fn stands(&self, operation: Operation<'_>) -> Vec<Standing> {
+    async fn standings(&self, operation: Operation<'_>) -> Vec<Standing> {
         let (policy, subject) = (operation.policy(), operation.subject());
         match self.store.run(Operation::Standing { policy, subject }).await {
             Ok(Outcome::Standings(standings)) => standings,

@@ -243,7 +243,7 @@ impl Meters {
             Event::OverIssued { policy, limit, amount } => {
                 self.policy(policy).limits.over_issued(policy, limit, *amount);
             }
-            Event::Mended { policy, .. } => {
+            Event::Repaired { policy, .. } => {
                 self.policy(policy).mended.fetch_add(1, Relaxed);
             }
             Event::Violated { policy, incident } => {

@@ -142,7 +142,7 @@ impl Severity {
             Event::Failed { .. }
             | Event::DegradedBegan { .. }
             | Event::Misconfigured { .. }
-            | Event::Mended { .. }
+            | Event::Repaired { .. }
             | Event::Violated { .. } => Some(Self::Error),
             _ => None,
         }
@@ -234,7 +234,7 @@ impl Record {
                 RecordKind::Misconfigured { error: error.to_string() }
             }
             Event::DegradedEnded { lasted } => RecordKind::DegradedEnded { lasted: *lasted },
-            Event::Mended { ahead, .. } => RecordKind::Mended { ahead: *ahead },
+            Event::Repaired { ahead, .. } => RecordKind::Mended { ahead: *ahead },
             Event::Violated { incident, .. } => RecordKind::Violated(Box::new((*incident).clone())),
             _ => return None,
         };
@@ -265,7 +265,7 @@ fn about<'a>(event: &'a Event<'_>) -> (Option<&'a str>, Option<&'a str>) {
         | Event::Renewed { permit } => (permit.policy(), Some(permit.subject())),
         Event::Reset { policy, subject }
         | Event::Failed { policy, subject, .. }
-        | Event::Mended { policy, subject, .. } => (*policy, Some(*subject)),
+        | Event::Repaired { policy, subject, .. } => (*policy, Some(*subject)),
         Event::Violated { policy, incident } => (*policy, Some(incident.subject.as_str())),
         Event::Tried { policy, .. } | Event::Unposted { policy, .. } => (*policy, None),
         _ => return (None, None),

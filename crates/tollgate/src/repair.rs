@@ -1,7 +1,7 @@
-//! Finding and mending entries from the future, which a wrong clock wrote.
+//! Finds and repairs entries from the future, which a wrong clock wrote.
 //!
 //! An entry's time never goes back, so one that was written a year ahead refuses its subject for a year. Stores that
-//! notice it repair it themselves; [`list_future`] and [`mend`] are for an operator who wants to list and repair all of them.
+//! notice it repair it themselves; [`list_future`] and [`repair_entry`] are for an operator who wants to list and repair all of them.
 
 use std::ops::ControlFlow;
 
@@ -58,16 +58,18 @@ pub async fn list_future(
 ///
 /// # Errors
 /// Whatever keeps the store from being written.
-pub async fn mend(
+pub async fn repair_entry(
     store: &dyn EntryStore,
     entry: &FutureEntry,
     ahead_max: Span,
 ) -> Result<bool, Error> {
-    store.rewrite(&entry.policy, &entry.subject, &|found, now| mended(found, now, ahead_max)).await
+    store
+        .rewrite(&entry.policy, &entry.subject, &|found, now| repaired(found, now, ahead_max))
+        .await
 }
 
 /// What takes the place of `entry` if it is more than `ahead_max` ahead of `now`.
 #[must_use]
-pub fn mended(entry: Option<&Entry>, now: Timestamp, ahead_max: Span) -> Option<Entry> {
-    entry.filter(|entry| ahead_max < entry.at().since(now)).map(|entry| entry.mended(now))
+pub fn repaired(entry: Option<&Entry>, now: Timestamp, ahead_max: Span) -> Option<Entry> {
+    entry.filter(|entry| ahead_max < entry.at().since(now)).map(|entry| entry.repaired(now))
 }

@@ -6,7 +6,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use tollgate::Span;
-use tollgate::retry::{RetryError, Stopped, Worth};
+use tollgate::retry::{ErrorClass, RetryError, Stopped};
 
 use super::retry_clock::RetryClock;
 use super::{DrsClient, Inner};
@@ -100,7 +100,7 @@ impl DrsClient {
     {
         let judge = |trouble: &AttemptError| match trouble {
             AttemptError::Failed(failure) => retry.worth(failure),
-            AttemptError::Stop(_) => Worth::Fatal,
+            AttemptError::Stop(_) => ErrorClass::Fatal,
         };
         let clock = RetryClock::new(self, context);
         let judge = |trouble: &AttemptError| {

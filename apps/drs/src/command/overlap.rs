@@ -82,7 +82,7 @@ impl Overlap {
             lines.push(format!(
                 "warning: {} of these servers were recovered within the last hour, the last {} ago by {job}; they would be recovered again",
                 self.recent,
-                Span::from_secs(ago.as_secs_ceil().max(1)).for_people()
+                Span::from_secs(ago.as_secs_ceil().max(1)).humanize()
             ));
         }
         lines

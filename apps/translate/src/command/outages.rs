@@ -115,13 +115,13 @@ impl Outages {
             Ok(away) => store_line(&away, policy),
             Err(away) => format!(
                 "the store of the quota is available after {}, with what was spent without it",
-                now.since(away.since).for_people()
+                now.since(away.since).humanize()
             ),
         }));
         lines.extend(self.jobs.news().map(|news| match news {
             Ok(away) => jobs_line(&away),
             Err(away) => {
-                format!("the job store is available after {}", now.since(away.since).for_people())
+                format!("the job store is available after {}", now.since(away.since).humanize())
             }
         }));
         lines
@@ -129,7 +129,7 @@ impl Outages {
 
     /// Returns a line for each current outage.
     pub(super) fn lasting(&self, policy: &Policy, now: Timestamp) -> Vec<String> {
-        let for_long = |away: &Outage| now.since(away.since).for_people();
+        let for_long = |away: &Outage| now.since(away.since).humanize();
         let store = self.store.now();
         let store = store.map(|away| {
             format!("store     {}, for {}", store_line(&away, Some(policy)), for_long(&away))

@@ -58,7 +58,7 @@ impl Screen<'_> {
         ];
         lines.extend(self.wait().map(|wait| format!("waits     for {wait}")));
         if let Some(end) = self.end() {
-            let left = end.since(self.now).for_people();
+            let left = end.since(self.now).humanize();
             lines.push(format!("ends      about {}, in {left}", seconds(end)));
         }
         lines.extend(self.outages.lasting(self.policy, self.now));
@@ -92,7 +92,7 @@ impl Screen<'_> {
         let left = until.since(self.now);
         let at = seconds(*until).to_string();
         let time = at.split('T').nth(1).unwrap_or(&at);
-        (WAIT_SHOWN <= left).then(|| format!("{limit}, next at {time}, in {}", left.for_people()))
+        (WAIT_SHOWN <= left).then(|| format!("{limit}, next at {time}, in {}", left.humanize()))
     }
 
     /// Returns why the last call failed, and when it is retried.
@@ -103,7 +103,7 @@ impl Screen<'_> {
         if is_closed && self.outages.is_store_away() {
             return None;
         }
-        let left = retry_at.unwrap_or(self.now).since(self.now).for_people();
+        let left = retry_at.unwrap_or(self.now).since(self.now).humanize();
         Some((retry.as_deref()?, format!("tries again in {left}")))
     }
 
@@ -189,7 +189,7 @@ impl Screen<'_> {
             Some(at) => format!(
                 "paused: {why}; goes on {}, in {}. Ctrl-C is safe; resume with: {resume}",
                 at_home(at, self.policy),
-                at.since(self.now).for_people()
+                at.since(self.now).humanize()
             ),
             None => format!("paused: {why}"),
         })

@@ -158,7 +158,7 @@ impl Advisor<'_> {
             "larger chunks (--fit-rpd): {} of up to {} tokens, done in {}{days}",
             grouped(trial.requests as u64),
             grouped(trial.size),
-            trial.outcome.ends_at.since(self.conditions.now).for_people()
+            trial.outcome.ends_at.since(self.conditions.now).humanize()
         )
     }
 
@@ -172,8 +172,8 @@ impl Advisor<'_> {
         }
         let text = format!(
             "it takes {}, not {}: {}",
-            takes.for_people(),
-            within.for_people(),
+            takes.humanize(),
+            within.humanize(),
             super::text::pace(&plan.binding)
         );
         let is_in_time =
@@ -240,7 +240,7 @@ impl Advisor<'_> {
     /// Returns the smallest settings that together end the job `within` the time.
     fn settings_for(&self, within: Span) -> Result<Vec<String>, Error> {
         if within < self.pool.latency {
-            let latency = self.pool.latency.for_people();
+            let latency = self.pool.latency.humanize();
             return Ok(vec![format!("none: one call alone takes {latency}, so allow more time")]);
         }
         let limits = self.limits();

@@ -37,7 +37,7 @@ impl fmt::Display for Plan {
         match self.ends_at {
             None => writeln!(f, "ends      never, as it is set")?,
             Some(end) => {
-                let takes = end.since(self.starts_at).for_people();
+                let takes = end.since(self.starts_at).humanize();
                 write!(f, "ends      in {takes}, at {}", whole_seconds(end))?;
                 match self.days {
                     Some(days) if 1 < days => writeln!(f, ", on {days} days")?,

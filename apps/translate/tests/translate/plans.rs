@@ -181,7 +181,7 @@ fn r003_6_larger_chunks_do_what_the_plan_says_of_them() {
             1 => "one day".to_owned(),
             days => format!("{days} days"),
         };
-        let takes = fitting.ends_at.unwrap().since(morning()).for_people();
+        let takes = fitting.ends_at.unwrap().since(morning()).humanize();
         let digits: String = size.to_string();
         let (thousands, rest) = digits.split_at(digits.len() - 3);
         let said = format!(

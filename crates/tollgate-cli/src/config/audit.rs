@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use tollgate::Span;
-use tollgate::audit::Keep;
+use tollgate::audit::Retention;
 use tollgate_config::{Diagnostic, Document};
 use tollgate_server::{AuditOptions, Recording};
 
@@ -34,7 +34,7 @@ pub(super) fn resolve(document: &Document) -> Result<AuditOptions, Diagnostic> {
             return Err(document.error(&["audit", "record"], message));
         }
     };
-    let mut keep = Keep::default();
+    let mut keep = Retention::default();
     if let Some(entries) = entries_max {
         let [least, most] = ENTRIES_RANGE;
         let within = (least..=most).contains(&entries).then(|| usize::try_from(entries).ok());

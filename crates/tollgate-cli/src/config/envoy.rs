@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use tollgate::core::REQUESTS;
+use tollgate::internal::Step;
 use tollgate::policy::{Policies, Rule};
-use tollgate::spec::Step;
 use tollgate::{Limit, Policy};
 use tollgate_config::{Diagnostic, Document};
 use tollgate_server::{EnvoyMap, EnvoyRule};

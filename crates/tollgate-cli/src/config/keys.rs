@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use tollgate::internal::Step;
 use tollgate::policy::Policies;
-use tollgate::spec::Step;
 use tollgate::{Error, ErrorKind, Timestamp};
 use tollgate_config::{Diagnostic, Document, Secret};
 use tollgate_server::THROTTLE_POLICY;

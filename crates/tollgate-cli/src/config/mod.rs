@@ -7,7 +7,7 @@ mod server;
 
 use std::path::Path;
 
-use tollgate::spec::Step;
+use tollgate::internal::Step;
 use tollgate_config::{Config, Diagnostic};
 use tollgate_server::{AuditOptions, EnvoyMap, check_policy_name};
 

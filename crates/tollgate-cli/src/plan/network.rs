@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fastrand::Rng;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
 use tollgate::{Clock, Error, Gate, Span};
-use tollgate_sim::Line;
+use tollgate_sim::Network;
 
 /// How many of a thousand messages are slow, and by how much at most.
 const SLOW_PERMILLE: u32 = 10;
@@ -18,32 +18,32 @@ const TIMEOUT_TRIPS: u64 = 50;
 const TIMEOUT_MIN: Span = Span::from_millis(250);
 
 /// Returns a network with the round trip `trip` ± 50 %, and one slow message in a hundred.
-pub(super) fn from_round_trip(trip: Span) -> Line {
+pub(super) fn from_round_trip(trip: Span) -> Network {
     let trip = trip.as_micros();
-    Line {
+    Network {
         delay_min: trip / 4,
         delay_max: trip * 3 / 4,
         slow_permille: SLOW_PERMILLE,
         slow_max: trip * SLOW_TIMES,
         timeout: Span::from_micros(trip * TIMEOUT_TRIPS).max(TIMEOUT_MIN),
-        ..Line::default()
+        ..Network::default()
     }
 }
 
 /// Returns a network with round trips similar to `trips`, which are in ascending order.
-pub(super) fn from_samples(trips: &[u64]) -> Line {
+pub(super) fn from_samples(trips: &[u64]) -> Network {
     let (low, middle) = (trips[trips.len() / 10], trips[trips.len() / 2]);
     let slow = &trips[trips.partition_point(|trip| *trip <= SLOW_FROM * middle)..];
     let mean = slow.iter().sum::<u64>() / (slow.len() as u64).max(1);
     // Either direction may be slow, by any delay up to the longest.
     let permille = (1_000 * slow.len() as u64).div_ceil(2 * trips.len() as u64);
-    Line {
+    Network {
         delay_min: low / 2,
         delay_max: middle - low / 2,
         slow_permille: u32::try_from(permille).unwrap_or(1_000),
         slow_max: 2 * mean,
         timeout: TIMEOUT_MIN.max(Span::from_micros(middle * TIMEOUT_TRIPS)),
-        ..Line::default()
+        ..Network::default()
     }
 }
 
@@ -52,18 +52,23 @@ pub(super) fn from_samples(trips: &[u64]) -> Line {
 pub(super) struct NetworkGate {
     gate: Arc<dyn Gate>,
     clock: Arc<dyn Clock>,
-    line: Line,
+    line: Network,
     rng: Mutex<Rng>,
 }
 
 impl NetworkGate {
-    pub(super) fn new(gate: Arc<dyn Gate>, clock: Arc<dyn Clock>, line: Line, seed: u64) -> Self {
+    pub(super) fn new(
+        gate: Arc<dyn Gate>,
+        clock: Arc<dyn Clock>,
+        line: Network,
+        seed: u64,
+    ) -> Self {
         Self { gate, clock, line, rng: Mutex::new(Rng::with_seed(seed)) }
     }
 
     /// Sleeps for the delay of one message.
     async fn travel(&self) {
-        let Line { delay_min, delay_max, slow_permille, slow_max, .. } = self.line;
+        let Network { delay_min, delay_max, slow_permille, slow_max, .. } = self.line;
         let delay = {
             let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
             let is_slow = rng.u32(..1_000) < slow_permille;

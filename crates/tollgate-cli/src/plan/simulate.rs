@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt as _, Span, Timestamp};
-use tollgate_sim::{Condition, Machine, Ran, SimStore, Watch, World};
+use tollgate_sim::{CompletedCall, Condition, Machine, SimStore, Watch, World};
 
 use super::network::{NetworkGate, from_round_trip, from_samples};
 use super::strategy::{Kind, Strategy};
@@ -262,7 +262,7 @@ impl Watch for Counts {
         false
     }
 
-    fn ran(&self, ran: &Ran<'_>) {
+    fn ran(&self, ran: &CompletedCall<'_>) {
         let count = if ran.call.is_write() { &self.writes } else { &self.reads };
         count.fetch_add(1, Ordering::Relaxed);
     }

@@ -187,7 +187,7 @@ fn merged(found: Option<&Entry>, moved: &Entry, now: Timestamp) -> (Option<Entry
     if moved.is_absent(now) {
         return (None, Change::Unchanged);
     }
-    let mended = repair::mended(Some(moved), now, AHEAD_MAX_DEFAULT);
+    let mended = repair::repaired(Some(moved), now, AHEAD_MAX_DEFAULT);
     let moved = mended.as_ref().unwrap_or(moved);
     match found.filter(|found| !found.is_absent(now)) {
         None if mended.is_some() => (mended, Change::Mended),
@@ -331,7 +331,7 @@ fn from_the_future(source: &Source, flags: &Import, now: Timestamp) -> Result<Er
             named.push(format!(
                 "{policy} {} ({} ahead)",
                 escape_controls(&subject),
-                ahead.for_people()
+                ahead.humanize()
             ));
         }
     }

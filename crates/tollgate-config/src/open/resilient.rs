@@ -207,7 +207,7 @@ impl Observer for Outage {
             }
             Event::DegradedEnded { lasted } => {
                 tracing::warn!(
-                    lasted = lasted.for_people(),
+                    lasted = lasted.humanize(),
                     "the store is available again, and has the charges of the outage"
                 );
             }

@@ -73,16 +73,16 @@ fn set_line(
     fleet: &Arc<Fleet>,
     machine: usize,
     lasts: Span,
-    spoil: impl FnOnce(&mut tollgate_sim::Line),
+    spoil: impl FnOnce(&mut tollgate_sim::Network),
 ) {
     let of = fleet.machine(machine);
-    let mut line = of.line();
+    let mut line = of.network();
     spoil(&mut line);
     world.note("line", of.number(), 0, || format!("m{} is {line:?}", of.number()));
-    of.set_line(line);
+    of.set_network(line);
     let (world, good) = (world.clone(), fleet.scenario().line);
     tokio::spawn(async move {
         world.sleep(lasts).await;
-        of.set_line(good);
+        of.set_network(good);
     });
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tollgate::Error;
 use tollgate_core::{Ask, Costs, Decision, Grant, Outcome, Permit, Timestamp, Wait};
-use tollgate_sim::{Call, Ran, Watch, World};
+use tollgate_sim::{Call, CompletedCall, Watch, World};
 
 use crate::script::{Action, DenialSummary, HORIZON, PermitSummary, Record, Reply};
 
@@ -47,7 +47,7 @@ impl Watch for Recorder {
         true
     }
 
-    fn ran(&self, ran: &Ran<'_>) {
+    fn ran(&self, ran: &CompletedCall<'_>) {
         let mut subjects = self.subjects();
         let subject = ran.call.operation().subject().to_owned();
         let history = subjects.entry(subject).or_default();
@@ -113,7 +113,7 @@ impl History {
         }
     }
 
-    fn follow(&mut self, ran: &Ran<'_>, reply: &Reply) {
+    fn follow(&mut self, ran: &CompletedCall<'_>, reply: &Reply) {
         match (ran.call, reply) {
             (
                 Call::Acquire(ask) | Call::Charge(ask),

@@ -10,7 +10,7 @@ use tollgate_core::{
     CalendarWindow, Concurrency, Limit, OnStoreFailure, Period, Policy, RollingWindow, Rule, Span,
     TokenBucket,
 };
-use tollgate_sim::Line;
+use tollgate_sim::Network;
 
 use super::Strategy;
 
@@ -32,7 +32,7 @@ pub(super) struct Scenario {
     pub(super) ids_percent: u32,
     /// How many of a hundred permits are settled or given back.
     pub(super) settles_percent: u32,
-    pub(super) line: Line,
+    pub(super) line: Network,
     /// The mean time between two faults, in microseconds; none if zero.
     pub(super) fault_gap: u64,
     /// Which faults there are.
@@ -92,7 +92,7 @@ impl Scenario {
         }
         faults.retain(|_| rng.bool());
         let often = |rng: &mut Rng| if rng.bool() { 0 } else { rng.u32(1..=100) };
-        let mut line = Line {
+        let mut line = Network {
             delay_min: rng.u64(50..=2_000),
             delay_max: rng.u64(500..=40_000),
             slow_permille: often(&mut rng),

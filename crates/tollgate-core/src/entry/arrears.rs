@@ -37,14 +37,14 @@ type Lumps = Vec<(Span, u64)>;
 impl Arrears {
     /// The amounts of the limit called `limit`, each with its age, oldest first; `None` if the limit is not part of it.
     #[must_use]
-    pub fn of_limit(&self, limit: &str) -> Option<&[(Span, u64)]> {
+    pub fn for_limit(&self, limit: &str) -> Option<&[(Span, u64)]> {
         self.0.iter().find(|(name, _)| &**name == limit).map(|(_, lumps)| lumps.as_slice())
     }
 
     /// All that the limit called `limit` counts.
     #[must_use]
     pub fn sum_of(&self, limit: &str) -> u64 {
-        let amounts = self.of_limit(limit).unwrap_or(&[]).iter().map(|(_, amount)| *amount);
+        let amounts = self.for_limit(limit).unwrap_or(&[]).iter().map(|(_, amount)| *amount);
         amounts.fold(0, u64::saturating_add).min(NUMBER_MAX)
     }
 }
@@ -70,7 +70,7 @@ impl<L: Into<Arc<str>>> FromIterator<(L, Vec<(Span, u64)>)> for Arrears {
 /// let grant = Grant { at: now, stamp: 1, use_by: None, expires_at: None };
 /// spent.admit(&Costs::new().with("requests", 8), &grant)?;
 /// // This instance's half of the rate is 10 per second.
-/// let left = |later| spent.arrears(now + Span::from_millis(later)).of_limit("rate").unwrap().to_vec();
+/// let left = |later| spent.arrears(now + Span::from_millis(later)).for_limit("rate").unwrap().to_vec();
 /// assert_eq!(left(300), [(Span::ZERO, 5)]);
 /// assert_eq!(left(800), []);
 /// # Ok::<(), tollgate_core::Error>(())
@@ -222,7 +222,7 @@ impl Entry {
                 return;
             }
             let cost = [(Span::ZERO, amounts.at(limit.place))];
-            for (age, amount) in arrears.of_limit(&limit.name).unwrap_or(&cost) {
+            for (age, amount) in arrears.for_limit(&limit.name).unwrap_or(&cost) {
                 limit.gauge.add_earlier(state.reborrow(), now - *age, now, *amount, taken);
             }
         });

@@ -22,17 +22,17 @@ impl Entry {
     /// nobody can tell what was used when. The permits that were given count as settled and give nothing back. A closed
     /// limit stays closed for as long as it had left at the entry's own time.
     #[must_use]
-    pub fn mended(&self, now: Timestamp) -> Self {
-        let mut mended = Self::fresh(&self.policy, now);
-        mended.next_stamp = mended.next_stamp.max(self.next_stamp);
+    pub fn repaired(&self, now: Timestamp) -> Self {
+        let mut repaired = Self::fresh(&self.policy, now);
+        repaired.next_stamp = repaired.next_stamp.max(self.next_stamp);
         let closed = self.extra().map_or(&[][..], |extra| &extra.closed);
         let closed = closed.iter().filter(|(_, until)| self.at < *until);
         let closed = closed.map(|(place, until)| (*place, now + until.since(self.at)));
-        let extra = mended.extra_mut();
+        let extra = repaired.extra_mut();
         extra.settled = Settled::all_before(self.next_stamp, now);
         extra.closed = closed.collect();
-        mended.use_up(now);
-        mended
+        repaired.use_up(now);
+        repaired
     }
 
     /// This entry in the numbers of `policy`. What was used stays used, limit by limit as they are named, so a change

@@ -76,7 +76,8 @@ pub struct SettledPart {
 }
 
 impl Entry {
-    /// This entry taken apart.
+    /// Takes the entry apart.
+    #[doc(hidden)]
     #[must_use]
     pub fn parts(&self) -> Parts {
         let empty = Extra::default();
@@ -85,7 +86,7 @@ impl Entry {
         Parts {
             at: self.at,
             next_stamp: self.next_stamp,
-            states: self.limits().map(|(_, state)| Part::of(state)).collect(),
+            states: self.limits().map(|(_, state)| Part::from_view(state)).collect(),
             settled: SettledPart {
                 runs: runs.map(|run| (run.first, run.last, run.admitted_at)).collect(),
                 floor: extra.settled.floor(),
@@ -122,7 +123,7 @@ impl Parts {
 }
 
 impl Part {
-    fn of(state: View<'_>) -> Self {
+    fn from_view(state: View<'_>) -> Self {
         match state {
             View::Bucket(used, record) => {
                 let lows = record.lows().into_iter().map(|low| (low.stamp, low.used)).collect();

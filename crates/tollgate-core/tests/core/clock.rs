@@ -84,7 +84,7 @@ fn a_mended_entry_is_used_up_now_and_not_locked_until_its_own_time() {
         let until = at(0) + day + Span::from_secs(90);
         let close = Operation::Close { policy: &policy, subject: "s", limit, until };
         apply(&close, &mut entry, Known::New, at(0) + day).expect("a known limit");
-        let mut mended = entry.mended(at(0));
+        let mut mended = entry.repaired(at(0));
         assert_eq!(mended.at(), at(0));
         let released = apply(&Operation::Release(&permit), &mut mended, Known::New, at(0));
         assert!(

@@ -148,7 +148,7 @@ fn r004_8_a_full_quota_says_how_much_when_and_in_words() {
     assert_eq!((standing.used, standing.limit, standing.remaining), (5, 5, 0));
     assert_eq!(standing.reset_at, Some(at(86_400)));
     let wait = standing.reset_at.expect("it is full").since(now);
-    assert_eq!(wait.for_people(), "2h 15m");
+    assert_eq!(wait.humanize(), "2h 15m");
 }
 
 /// A day of 24 hours, on the day when clocks in many places go forward as on any other.

@@ -48,7 +48,7 @@ fn a_wait_for_a_slot_is_an_estimate_beside_the_expiry() {
     assert_eq!(denial.retry_after(), Some(SLOT_WAIT_DEFAULT));
     assert_eq!((denial.expires_at, denial.bound()), (Some(at(300)), Wait::Until(at(300))));
     assert_eq!(
-        denial.wait_for_people().as_deref(),
+        denial.humanize_wait().as_deref(),
         Some("about 1s (estimated; at the latest 4m 58s)")
     );
     assert_eq!(estimated(&denial, Span::from_secs(3)), Some(Span::from_secs(3)));

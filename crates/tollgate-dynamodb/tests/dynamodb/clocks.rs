@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::clock::ManualClock;
 use tollgate::observe::{Event, Observer};
-use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, repair_entry};
 use tollgate::{
     Ask, Clock, Concurrency, Decision, GateExt, Policy, RollingWindow, Span, Timestamp, TokenBucket,
 };
@@ -28,7 +28,7 @@ struct Mended(Mutex<Vec<(String, String, Span)>>);
 
 impl Observer for Mended {
     fn observe(&self, event: &Event<'_>) {
-        if let Event::Mended { policy, subject, ahead } = event {
+        if let Event::Repaired { policy, subject, ahead } = event {
             let seen = (policy.name().to_owned(), (*subject).to_owned(), *ahead);
             self.0.lock().unwrap().push(seen);
         }
@@ -299,8 +299,8 @@ async fn items_from_the_future_are_listed_and_mended() {
     assert_eq!(names, [("jobs", "a/b"), ("requests", "a/b")]);
     assert!(listed.iter().all(|entry| entry.ahead == HOUR), "{listed:?}");
     for entry in &listed {
-        assert!(mend(store, entry, AHEAD_MAX_DEFAULT).await.unwrap());
-        assert!(!mend(store, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(repair_entry(store, entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!repair_entry(store, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
     }
     assert_eq!(list_future(store, AHEAD_MAX_DEFAULT).await.unwrap(), []);
 }

@@ -6,7 +6,7 @@ use tollgate::clock::ManualClock;
 use tollgate::entries::EntryStore as _;
 use tollgate::internal::steps::STEP_STABLE_AFTER;
 use tollgate::observe::{Event, Observer};
-use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, mend};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, repair_entry};
 use tollgate::{Ask, Clock, Decision, Denial, Gate, GateExt, Policy, Span, Timestamp};
 use tollgate_embedded::{AHEAD_MAX, Embedded, Options};
 
@@ -96,7 +96,7 @@ struct Mended(Mutex<Vec<Span>>);
 
 impl Observer for Mended {
     fn observe(&self, event: &Event<'_>) {
-        if let Event::Mended { ahead, .. } = event {
+        if let Event::Repaired { ahead, .. } = event {
             self.0.lock().unwrap().push(*ahead);
         }
     }
@@ -171,8 +171,8 @@ async fn stored_times_far_ahead_refuse_to_open_until_repaired() {
     }
     let store = Embedded::open_for_repair(&folder.path(), at(now)).unwrap();
     let [found] = &list_future(&store, AHEAD_MAX_DEFAULT).await.unwrap()[..] else { panic!("one") };
-    assert!(mend(&store, found, AHEAD_MAX_DEFAULT).await.unwrap());
-    assert!(!mend(&store, found, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+    assert!(repair_entry(&store, found, AHEAD_MAX_DEFAULT).await.unwrap());
+    assert!(!repair_entry(&store, found, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
     assert_eq!(list_future(&store, AHEAD_MAX_DEFAULT).await.unwrap(), []);
     drop(store);
     let gate = folder.try_open(at(now)).unwrap();

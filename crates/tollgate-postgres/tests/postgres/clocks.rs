@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::internal::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
 use tollgate::observe::{Event, Observer};
-use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, repair_entry};
 use tollgate::{Ask, Clock, ErrorKind, GateExt, Limit, Policy, RollingWindow, Span};
 use tollgate_postgres::Postgres;
 
@@ -52,7 +52,7 @@ struct Mended(Mutex<Vec<String>>);
 
 impl Observer for Mended {
     fn observe(&self, event: &Event<'_>) {
-        if let Event::Mended { subject, ahead, .. } = event {
+        if let Event::Repaired { subject, ahead, .. } = event {
             assert!(Span::from_mins(59) < *ahead && *ahead <= HOUR, "{ahead}");
             self.0.lock().unwrap().push((*subject).to_owned());
         }
@@ -101,8 +101,8 @@ async fn rows_from_the_future_are_listed_and_mended() {
     assert_eq!(names, [("daily", "a"), ("daily", "zero\0byte")]);
     assert!(listed.iter().all(|entry| Span::from_mins(59) < entry.ahead && entry.ahead <= HOUR));
     for entry in &listed {
-        assert!(mend(&gate, entry, AHEAD_MAX_DEFAULT).await.unwrap());
-        assert!(!mend(&gate, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(repair_entry(&gate, entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!repair_entry(&gate, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
         assert!(!admitted(&gate, &policy, &entry.subject).await);
     }
     assert_eq!(list_future(&gate, AHEAD_MAX_DEFAULT).await.unwrap(), []);

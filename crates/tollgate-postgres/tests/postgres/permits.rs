@@ -95,7 +95,7 @@ async fn ten_thousand_in_flight_settle_exactly_in_random_order() {
 /// A permit with the stamp `stamp` of an entry that is `permit`'s.
 fn with_stamp(permit: &Permit, stamp: u64) -> Permit {
     let charge = ChargeRecord { at: permit.grant().at, stamp };
-    let grant = Grant::of(charge, permit.policy(), permit.charged().amounts);
+    let grant = Grant::new(charge, permit.policy(), permit.charged().amounts);
     permit.clone().with_grant(grant)
 }
 

@@ -69,7 +69,7 @@ async fn entries_of_version_3_count_after_an_upgrade() {
     let permit = |stamp| {
         let charge = ChargeRecord { at: clock.now(), stamp };
         let ask = Ask::new(&bucket, "s");
-        let grant = Grant::of(charge, &bucket, ask.amounts());
+        let grant = Grant::new(charge, &bucket, ask.amounts());
         Permit::new(&bucket, "s", *ask.amounts(), grant)
     };
     for (stamp, settles) in [(now + 2, false), (now + 4, true), (now + 4, false), (now + 5, false)]

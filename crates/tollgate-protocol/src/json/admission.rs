@@ -70,7 +70,7 @@ impl Json {
         match time {
             Some(time) => {
                 self.raw("\"");
-                self.0.extend_from_slice(TimeText::of(time).as_bytes());
+                self.0.extend_from_slice(TimeText::new(time).as_bytes());
                 self.raw("\"");
             }
             None => self.raw("null"),

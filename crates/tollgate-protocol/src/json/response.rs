@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::core::{Wait, ahead_for_people};
+use tollgate::core::{Wait, humanize_ahead};
 use tollgate::{Decision, Denial, Error, Limit, Permit, Policy, Span, Standing, Timestamp};
 
 use super::policy::slots_of;
@@ -52,7 +52,7 @@ impl LimitStanding {
             used: standing.used,
             remaining: standing.remaining,
             reset_at: standing.reset_at,
-            reset_in: standing.reset_at.map(|at| at.since(now).for_people()),
+            reset_in: standing.reset_at.map(|at| at.since(now).humanize()),
             full_at: standing.full_at,
             refilled_at: standing.refilled_at,
             resolution: None,
@@ -257,7 +257,7 @@ pub fn counted(amount: u64, unit: &str) -> String {
 /// Returns the reason and the wait of a denial in a sentence.
 pub fn detail_of(denial: &Denial) -> String {
     let Denial { limit, unit, asked, most, waiting_ahead, .. } = denial;
-    let Some(wait) = denial.wait_for_people() else {
+    let Some(wait) = denial.humanize_wait() else {
         return format!(
             "limit {limit:?} never admits {} at once, at most {most}; ask for less",
             counted(*asked, unit)
@@ -267,11 +267,11 @@ pub fn detail_of(denial: &Denial) -> String {
     let has_room = binding.is_some_and(|standing| *asked <= standing.remaining);
     let why = match (waiting_ahead, has_room) {
         (0, _) => format!("limit {limit:?} has no room for {} now", counted(*asked, unit)),
-        (asks, true) => format!("{} for limit {limit:?}", ahead_for_people(*asks)),
+        (asks, true) => format!("{} for limit {limit:?}", humanize_ahead(*asks)),
         (asks, false) => format!(
             "limit {limit:?} has no room for {} now, and {}",
             counted(*asked, unit),
-            ahead_for_people(*asks)
+            humanize_ahead(*asks)
         ),
     };
     format!("{why}; ask again in {wait}")

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::internal::steps::{SERVER_AHEAD_MAX, STEP_STABLE_AFTER};
 use tollgate::observe::{Event, Observer};
-use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, mend};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, FutureEntry, list_future, repair_entry};
 use tollgate::{Ask, Clock, ErrorKind, GateExt, Policy, Span};
 use tollgate_redis::{FORMATS, Options, Redis};
 use tollgate_testkit::servers;
@@ -50,7 +50,7 @@ struct Mended(Mutex<Vec<String>>);
 
 impl Observer for Mended {
     fn observe(&self, event: &Event<'_>) {
-        if let Event::Mended { subject, ahead, .. } = event {
+        if let Event::Repaired { subject, ahead, .. } = event {
             assert!(Span::from_mins(59) < *ahead && *ahead <= HOUR, "{ahead}");
             self.0.lock().unwrap().push((*subject).to_owned());
         }
@@ -114,8 +114,8 @@ async fn repairs(gate: &Redis, options: impl Fn() -> Options) {
     assert_eq!(names(&listed), ["bucket/s0", "bucket/s1", "bucket/s2"]);
     assert!(listed.iter().all(|entry| Span::from_mins(59) < entry.ahead && entry.ahead <= HOUR));
     for entry in &listed {
-        assert!(mend(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap());
-        assert!(!mend(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
+        assert!(repair_entry(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap());
+        assert!(!repair_entry(gate, entry, AHEAD_MAX_DEFAULT).await.unwrap(), "a second time");
         assert!(!acquire(gate, &policy, &entry.subject).await.unwrap());
     }
     assert_eq!(list_future(gate, AHEAD_MAX_DEFAULT).await.unwrap(), []);

@@ -167,7 +167,7 @@ async fn ids_in_an_entry_of_format_3_outlive_changes_and_go_with_a_release() {
     assert_eq!((before.0, &told(&field(&redis, &key, "e").await)), (2, &before));
     let grant = tollgate::core::Grant { at: clock.now(), stamp, use_by: None, expires_at: None };
     let ask = Ask::new(&policy, SUBJECT).cost("units", 3);
-    assert!(gate.release(&Permit::of(&ask, grant, Vec::new())).await.unwrap());
+    assert!(gate.release(&Permit::for_ask(&ask, grant, Vec::new())).await.unwrap());
     let kept = fields(&redis, &key).await;
     assert!(!kept.iter().any(|(field, _)| field == "ia"), "{kept:?}");
     assert!(kept.iter().any(|(field, _)| field == "ib"), "{kept:?}");

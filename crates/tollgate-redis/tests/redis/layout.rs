@@ -64,7 +64,7 @@ async fn entries_of_the_version_before_are_read() {
             use_by: None,
             expires_at: None,
         };
-        Permit::of(&ask, grant, Vec::new())
+        Permit::for_ask(&ask, grant, Vec::new())
     };
     let key = gate.key(&policy, "p");
     let version =

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate::audit::{AuditLog, Binding, Keep, MemoryLog, Outcome, Page, Query, Record};
+use tollgate::audit::{AuditLog, Binding, MemoryLog, Outcome, Page, Query, Record, Retention};
 use tollgate::{Ask, Clock, Decision, Error, Policy, Span, Timestamp};
 use tollgate_protocol::json::{AuditStats, LimitedSubject};
 
@@ -40,7 +40,7 @@ pub struct AuditOptions {
     /// Which decisions.
     pub recording: Recording,
     /// How many records are kept, and for how long.
-    pub keep: Keep,
+    pub keep: Retention,
 }
 
 /// The audit of one server.
@@ -104,7 +104,7 @@ impl Auditor {
             }
         };
         if is_wanted {
-            self.queue_with(|| Record::of(ask, decision, clock.now()));
+            self.queue_with(|| Record::for_decision(ask, decision, clock.now()));
         }
     }
 

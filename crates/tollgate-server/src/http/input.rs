@@ -23,8 +23,8 @@ use hyper::body::{Frame, SizeHint};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tollgate::Span;
+use tollgate::internal::reword_serde_error;
 use tollgate::internal::timeout;
-use tollgate::spec::in_words;
 use tollgate_protocol::json::{Problem, StandingQuery};
 
 use super::reply;
@@ -138,7 +138,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 fn located(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let (message, line) = message.rsplit_once(" at line ").unwrap_or((&message, "?"));
-    format!("{} at line {line}", in_words(message, "an object"))
+    format!("{} at line {line}", reword_serde_error(message, "an object"))
 }
 
 /// Extracts a query with a policy and a subject.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tollgate::audit::{AuditLog, Keep, MemoryLog, Page, Query, Record};
+use tollgate::audit::{AuditLog, MemoryLog, Page, Query, Record, Retention};
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, ErrorKind, Span, Timestamp};
 use tollgate_server::{AuditOptions, Recording};
@@ -128,7 +128,7 @@ async fn the_most_limited_subjects_come_first() {
 /// The oldest records are forgotten beyond the bound, and what is too old as well.
 #[tokio::test]
 async fn the_audit_is_bounded_in_entries_and_in_age() {
-    let keep = Keep { entries_max: 4, age_max: Span::from_hours(1) };
+    let keep = Retention { entries_max: 4, age_max: Span::from_hours(1) };
     let settings = AuditOptions { recording: Recording::Limited, keep };
     let server = Server::serving(|app| app.audit(settings, None)).await;
     limited(&server, "p7", 10).await;
@@ -190,7 +190,7 @@ impl AuditLog for Sick {
         })
     }
 
-    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
+    fn trim(&self, keep: Retention, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
         self.log.trim(keep, now)
     }
 }

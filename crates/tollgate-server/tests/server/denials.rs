@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tollgate::Span;
-use tollgate::queue::SLOT_POLL_MAX;
+use tollgate::internal::SLOT_POLL_MAX;
 use tollgate_protocol::protobuf::instant;
 
 use crate::client::{START, Server};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate::Span;
-use tollgate::queue::SLOT_POLL_MAX;
+use tollgate::internal::SLOT_POLL_MAX;
 use tollgate_server::bounds::AHEAD_BYTES_MAX;
 
 use crate::bounds::{http2, post};

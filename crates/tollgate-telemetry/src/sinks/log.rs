@@ -87,8 +87,8 @@ fn line(record: &Record) -> Json {
         | RecordKind::Misconfigured { error } => {
             put("error", json!(error));
         }
-        RecordKind::DegradedEnded { lasted } => put("lasted", json!(lasted.for_people())),
-        RecordKind::Mended { ahead } => put("ahead", json!(ahead.for_people())),
+        RecordKind::DegradedEnded { lasted } => put("lasted", json!(lasted.humanize())),
+        RecordKind::Mended { ahead } => put("ahead", json!(ahead.humanize())),
         RecordKind::Violated(incident) => put("incident", json!(incident)),
         RecordKind::Done { .. } => {}
     }

@@ -44,7 +44,7 @@ impl RecordSink for Sns {
         matches!(
             event,
             Event::Violated { .. }
-                | Event::Mended { .. }
+                | Event::Repaired { .. }
                 | Event::DegradedBegan { .. }
                 | Event::Misconfigured { .. }
                 | Event::DegradedEnded { .. }
@@ -85,7 +85,7 @@ fn message(record: &Record) -> Option<(String, String)> {
             "tollgate: an entry from the future was rewritten as used up".to_owned(),
             json!({
                 "id": id, "at": record.at.to_string(), "event": "mended", "policy": record.policy,
-                "subject": record.subject, "ahead": ahead.for_people(),
+                "subject": record.subject, "ahead": ahead.humanize(),
             }),
         ),
         RecordKind::DegradedBegan { error } => (
@@ -98,7 +98,7 @@ fn message(record: &Record) -> Option<(String, String)> {
         ),
         RecordKind::DegradedEnded { lasted } => (
             "tollgate: the store answers again".to_owned(),
-            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.for_people() }),
+            json!({ "id": id, "at": record.at.to_string(), "event": "degraded_ended", "lasted": lasted.humanize() }),
         ),
         _ => return None,
     };

@@ -200,7 +200,7 @@ async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
     let error = Error::new(ErrorKind::Unavailable, "redis: connection refused");
     telemetry.observe(&Event::DegradedBegan { error: &error });
     let ahead = Span::from_hours(1);
-    telemetry.observe(&Event::Mended { policy: &policy, subject: "project-7", ahead });
+    telemetry.observe(&Event::Repaired { policy: &policy, subject: "project-7", ahead });
     assert!(tasks.drain(Span::from_secs(60)).await);
 
     let mut messages = Vec::new();

@@ -162,7 +162,7 @@ async fn errors_and_debts_are_counted() {
     gate.charge(&Ask::new(&policy, "alice").cost("tokens", 300)).await.unwrap();
     assert_eq!(number(&meters, "tollgate_errors", &["gemini"]), Some(1));
     let ahead = Span::from_hours(1);
-    meters.observe(&Event::Mended { policy: &gemini(), subject: "p", ahead });
+    meters.observe(&Event::Repaired { policy: &gemini(), subject: "p", ahead });
     assert_eq!(number(&meters, "tollgate_entries_mended", &["gemini"]), Some(1));
     assert_eq!(number(&meters, "tollgate_tokens_acquired", &["gemini", "tpm"]), Some(300));
 }

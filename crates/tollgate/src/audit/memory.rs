@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tollgate_core::Timestamp;
 
-use super::{AuditLog, Keep, Page, Query, Record};
+use super::{AuditLog, Page, Query, Record, Retention};
 use crate::error::Error;
 use crate::gate::BoxFuture;
 use crate::sync::{Mutex, lock};
@@ -51,7 +51,7 @@ impl MemoryLog {
     }
 
     /// The same as [`AuditLog::trim`], at once.
-    pub fn trim_now(&self, keep: Keep, now: Timestamp) -> u64 {
+    pub fn trim_now(&self, keep: Retention, now: Timestamp) -> u64 {
         let mut ring = lock(&self.ring);
         let is_old = |record: &Record| keep.age_max < now.since(record.at);
         let beyond = ring.records.len().saturating_sub(keep.entries_max);
@@ -72,7 +72,7 @@ impl AuditLog for MemoryLog {
         Box::pin(std::future::ready(Ok(self.find_now(query))))
     }
 
-    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
+    fn trim(&self, keep: Retention, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>> {
         Box::pin(std::future::ready(Ok(self.trim_now(keep, now))))
     }
 }

@@ -174,7 +174,7 @@ impl Record {
 
     /// Returns the record of `decision` on `ask`, made at `at`.
     #[must_use]
-    pub fn of(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
+    pub fn for_decision(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
         let (outcome, binding, degraded) = match decision {
             Decision::Denied(denial) => (Outcome::Denied, Some(denial.into()), denial.degraded),
             Decision::Admitted(permit) => match permit.shadow_denied.as_deref() {
@@ -260,14 +260,14 @@ pub struct Page {
 
 /// How much a log keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// At most so many entries; a log may hold a little more until it is trimmed.
     pub entries_max: usize,
     /// None older than this.
     pub age_max: Span,
 }
 
-impl Default for Keep {
+impl Default for Retention {
     fn default() -> Self {
         Self { entries_max: ENTRIES_MAX_DEFAULT, age_max: AGE_MAX_DEFAULT }
     }
@@ -282,5 +282,5 @@ pub trait AuditLog: Debug + Send + Sync + 'static {
     fn find<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>>;
 
     /// Deletes the records beyond `keep` at `now`, oldest first. Returns how many.
-    fn trim(&self, keep: Keep, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>>;
+    fn trim(&self, keep: Retention, now: Timestamp) -> BoxFuture<'_, Result<u64, Error>>;
 }

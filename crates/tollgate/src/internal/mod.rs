@@ -11,3 +11,9 @@ pub use ids::Ids;
 pub use log_limit::{LOG_EVERY, LogLimit};
 pub use nearest::nearest;
 pub use timeout::{timeout, timeout_at};
+
+pub use crate::queue::holding::{
+    HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, SLOT_POLL_MAX, SLOT_POLL_MIN,
+};
+#[cfg(feature = "spec")]
+pub use crate::spec::fault::{Fault, Step, reword_serde_error};

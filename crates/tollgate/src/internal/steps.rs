@@ -71,8 +71,8 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ahead(span) => write!(f, "{} ahead", span.for_people()),
-            Self::Behind(span) => write!(f, "{} behind", span.for_people()),
+            Self::Ahead(span) => write!(f, "{} ahead", span.humanize()),
+            Self::Behind(span) => write!(f, "{} behind", span.humanize()),
         }
     }
 }
@@ -232,7 +232,7 @@ impl ServerTime {
                     "{store}: the server's clock jumped ahead by {}, so its answer does not count; check time \
                      synchronization (NTP) on the server and whether a failover changed it. The new time is accepted \
                      after {STEP_STABLE_AFTER}; `tollgate repair` lists entries with times in the future",
-                    by.for_people(),
+                    by.humanize(),
                 ),
             )),
             Checked::Stepped { .. } => Ok(false),

@@ -163,7 +163,7 @@ pub enum Event<'a> {
         amount: u64,
     },
     /// A stored entry was from the future, written by a wrong clock, and was rewritten as used up at the present.
-    Mended {
+    Repaired {
         /// The policy.
         policy: &'a Policy,
         /// The subject.

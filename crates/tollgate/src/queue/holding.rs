@@ -1,4 +1,4 @@
-//! How long permits hold their slots: what the wait for a slot is estimated from.
+//! Observed holding times of slots, from which waits are estimated.
 //!
 //! The times are learnt when permits are settled or released through this process, and are kept in memory. Stored times
 //! would be exact for a whole fleet, at the price of a write; an estimate is not worth one.
@@ -16,6 +16,12 @@ pub const HOLDING_POLICIES_MAX: usize = 1_024;
 /// The most subjects whose own holding times are kept. Beyond it all of them are dropped, and learnt anew; until then the
 /// mean of the policy counts.
 pub const HOLDING_SUBJECTS_MAX: usize = 4_096;
+
+/// The shortest pause between two asks for a slot by the first waiter.
+pub const SLOT_POLL_MIN: Span = Span::from_millis(50);
+
+/// The longest pause between two asks for a slot by the first waiter, if no other limit binds.
+pub const SLOT_POLL_MAX: Span = Span::from_secs(1);
 
 /// Recent holding times of each limit.
 type Limits = Vec<(Box<str>, Recent)>;
@@ -62,21 +68,21 @@ impl HoldingTimes {
         if let Some(limits) = self.policies.get_mut(policy.name()) {
             observe(limits, permit, held);
         }
-        let of = (policy.name().into(), permit.subject().into());
-        if HOLDING_SUBJECTS_MAX <= self.subjects.len() && !self.subjects.contains_key(&of) {
+        let key = (policy.name().into(), permit.subject().into());
+        if HOLDING_SUBJECTS_MAX <= self.subjects.len() && !self.subjects.contains_key(&key) {
             self.subjects.clear();
         }
-        observe(self.subjects.entry(of).or_default(), permit, held);
+        observe(self.subjects.entry(key).or_default(), permit, held);
     }
 
     /// The mean of the recent holding times of `limit` by `subject`, or by all subjects if none of its own was observed;
     /// `None` if there was none at all.
     pub(super) fn mean(&self, policy: &Policy, subject: &str, limit: &str) -> Option<Span> {
-        let of = (policy.name().into(), subject.into());
+        let key = (policy.name().into(), subject.into());
         let mean = |limits: &Limits| {
             limits.iter().find(|(name, _)| **name == *limit).map(|(_, recent)| recent.mean())
         };
-        let own = self.subjects.get(&of).and_then(mean);
+        let own = self.subjects.get(&key).and_then(mean);
         own.or_else(|| self.policies.get(policy.name()).and_then(mean))
     }
 

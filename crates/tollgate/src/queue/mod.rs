@@ -1,20 +1,19 @@
 //! Waiting for room, first come first served.
 //!
 //! [`Queue`] wraps a gate and adds [`Queue::acquire_within`]: wait until the ask is admitted or a deadline passes.
-//! The first of a line sleeps until exactly the time that its denial promised, or until something is given back through
+//! The first of a queue sleeps until exactly the time that its denial promised, or until something is given back through
 //! this gate, and asks again. An ask that does not wait never overtakes one that does: unless there is room for all of
 //! them it is denied, and its wait includes those in front.
 //!
 //! The wait for slots of a concurrency limit is an estimate, since it depends on their holders. The queue observes how
 //! long permits hold slots, and estimates the waits of its denials from that. A slot that is released through this gate
-//! goes to the first of the line at once. One that is released through another process shows only when the store is
-//! asked, so the first of the line polls, every [`SLOT_POLL_MIN`] to [`SLOT_POLL_MAX`].
+//! goes to the first waiter at once. One that is released through another process shows only when the store is
+//! asked, so the first waiter polls, every 50 ms to 1 s.
 
-mod holding;
-mod line;
+pub(crate) mod holding;
+mod wait_queues;
 
-pub use holding::{HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX};
-pub use line::WAITERS_MAX;
+pub use wait_queues::WAITERS_MAX;
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -32,14 +31,8 @@ use crate::gate::{BoxFuture, Gate, decide};
 use crate::internal::edge;
 use crate::sync::{AtomicUsize, Mutex, lock};
 
-use holding::{HoldingTimes, is_held_until_release};
-use line::{LineKey, Lines};
-
-/// The shortest pause between two asks for a slot by the first of a line.
-pub const SLOT_POLL_MIN: Span = Span::from_millis(50);
-
-/// The longest pause between two asks for a slot by the first of a line, if no other limit binds.
-pub const SLOT_POLL_MAX: Span = Span::from_secs(1);
+use holding::{HoldingTimes, SLOT_POLL_MAX, SLOT_POLL_MIN, is_held_until_release};
+use wait_queues::{QueueKey, WaitQueues};
 
 /// The longest wait after a denial that was decided without the store. That may be back any moment, and know better.
 const DEGRADED_POLL: Span = Span::from_secs(1);
@@ -73,9 +66,9 @@ pub struct Queue<G> {
     gate: G,
     clock: Arc<dyn Clock>,
     jitter: Span,
-    lines: Mutex<Lines>,
+    queues: Mutex<WaitQueues>,
     holding: Mutex<HoldingTimes>,
-    /// The waiters of all lines. A gate without waiters costs one load.
+    /// The waiters of all queues. A gate without waiters costs one load.
     waiting: AtomicUsize,
 }
 
@@ -86,7 +79,7 @@ impl<G: Gate> Queue<G> {
             gate,
             clock,
             jitter: Span::ZERO,
-            lines: Mutex::new(Lines::default()),
+            queues: Mutex::new(WaitQueues::default()),
             holding: Mutex::new(HoldingTimes::default()),
             waiting: AtomicUsize::new(0),
         }
@@ -111,7 +104,7 @@ impl<G: Gate> Queue<G> {
 
     /// Waits until `ask` is admitted, at most until `deadline`; a denial then says how much longer it would have
     /// been. What cannot go through in time is denied at once, unless it waits for a slot, which may be released any
-    /// moment. Dropping the future leaves the line; if the gate was about to admit it, the charge remains and
+    /// moment. Dropping the future leaves the queue; if the gate was about to admit it, the charge remains and
     /// slots expire, as with any dropped call.
     ///
     /// # Errors
@@ -121,10 +114,10 @@ impl<G: Gate> Queue<G> {
         ask: &Ask<'_>,
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
-        let place = self.join(ask)?;
+        let enqueued = self.join(ask)?;
         let left = deadline.since(self.clock.now());
         let due = self.clock.monotonic().plus(left);
-        let mut denial = match self.ask(ask, place.in_front()).await? {
+        let mut denial = match self.ask(ask, enqueued.in_front()).await? {
             Decision::Denied(denial) => denial,
             admitted => return Ok(admitted),
         };
@@ -132,13 +125,13 @@ impl<G: Gate> Queue<G> {
             if denial.wait == Wait::Never || self.is_hopeless(ask, &denial, deadline) {
                 return Ok(Decision::Denied(denial));
             }
-            let promised = if place.is_first() { self.wake_at(&denial) } else { deadline };
+            let promised = if enqueued.is_first() { self.wake_at(&denial) } else { deadline };
             // A wall clock that was set back must not delay a waiter beyond the deadline.
             let left = due.as_micros().saturating_sub(self.clock.monotonic().as_micros());
             let alarm = promised.min(deadline).min(self.clock.now() + Span::from_micros(left));
-            place.called_or(self.clock.sleep_until(alarm)).await;
+            enqueued.called_or(self.clock.sleep_until(alarm)).await;
             let late = due <= self.clock.monotonic() || deadline <= self.clock.now();
-            let in_front = place.in_front();
+            let in_front = enqueued.in_front();
             if !in_front.is_empty() {
                 if late {
                     return self.ask(ask, in_front).await;
@@ -196,14 +189,14 @@ impl<G: Gate> Queue<G> {
         }
     }
 
-    fn join(&self, ask: &Ask<'_>) -> Result<Place<'_, G>, Error> {
-        let key = LineKey::of(ask);
-        let ticket = lock(&self.lines).join(&key, *ask.amounts())?;
+    fn join(&self, ask: &Ask<'_>) -> Result<Enqueued<'_, G>, Error> {
+        let key = QueueKey::for_ask(ask);
+        let ticket = lock(&self.queues).join(&key, *ask.amounts())?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Ok(Place { queue: self, key, ticket })
+        Ok(Enqueued { queue: self, key, ticket })
     }
 
-    /// Time alone will not admit the ask before the deadline, and no release of slots would.
+    /// Returns whether neither time nor a release of slots will admit the ask before `deadline`.
     fn is_hopeless(&self, ask: &Ask<'_>, denial: &Denial, deadline: Timestamp) -> bool {
         let wait = if denial.is_estimated() {
             Some(denial.not_before().since(denial.decided_at))
@@ -216,7 +209,7 @@ impl<G: Gate> Queue<G> {
         wait.is_some_and(|wait| deadline < self.clock.now() + wait)
     }
 
-    /// The promised time by this process's clock, or the time to look for a slot that another process released.
+    /// Returns the promised time by this process's clock, or the time to poll for a slot that another process released.
     fn wake_at(&self, denial: &Denial) -> Timestamp {
         let mut wait = denial.retry_after().unwrap_or_default();
         if let Some(expires_at) = denial.expires_at {
@@ -239,31 +232,30 @@ impl<G: Gate> Queue<G> {
         self.clock.now() + wait.plus(extra)
     }
 
-    /// What those who wait for the same ask for, first to last.
+    /// Returns the amounts of the asks that wait for the same policy and subject, first to last.
     pub(crate) fn in_front_of(&self, ask: &Ask<'_>) -> Vec<Amounts> {
         if self.waiting() == 0 {
             return Vec::new();
         }
-        lock(&self.lines).in_front(&LineKey::of(ask), 0)
+        lock(&self.queues).in_front(&QueueKey::for_ask(ask), 0)
     }
 
-    /// Calls the next in line when what follows is over, or is given up.
+    /// Returns a guard that calls the first waiter when it is dropped.
     fn after<'a>(&'a self, policy: &'a Policy, subject: &'a str) -> CallNext<'a, G> {
         CallNext { queue: self, policy: policy.name(), subject }
     }
 
-    /// Something was given back: the first in line may ask again.
+    /// Wakes the first waiter, because something was given back.
     fn call_next(&self, policy: &str, subject: &str) {
         if self.waiting() == 0 {
             return;
         }
-        let next = lock(&self.lines).call(&LineKey::new(policy, subject));
+        let next = lock(&self.queues).call(&QueueKey::new(policy, subject));
         next.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Calls the next in line when it is dropped: something may have been given back even where the caller went away
-/// before it heard of it.
+/// Calls the first waiter when dropped: something may have been given back even if the caller went away before the reply.
 struct CallNext<'a, G: Gate> {
     queue: &'a Queue<G>,
     policy: &'a str,
@@ -276,28 +268,28 @@ impl<G: Gate> Drop for CallNext<'_, G> {
     }
 }
 
-/// A place in a line, left when it is dropped.
+/// An ask in its queue. Dropping it leaves the queue.
 #[derive(Debug)]
-struct Place<'a, G: Gate> {
+struct Enqueued<'a, G: Gate> {
     queue: &'a Queue<G>,
-    key: LineKey,
+    key: QueueKey,
     ticket: u64,
 }
 
-impl<G: Gate> Place<'_, G> {
+impl<G: Gate> Enqueued<'_, G> {
     fn in_front(&self) -> Vec<Amounts> {
-        lock(&self.queue.lines).in_front(&self.key, self.ticket)
+        lock(&self.queue.queues).in_front(&self.key, self.ticket)
     }
 
     fn is_first(&self) -> bool {
         self.in_front().is_empty()
     }
 
-    /// Resolves when this place is first and was called, or when `alarm` does.
+    /// Resolves when this ask is first and was called, or when `alarm` does.
     async fn called_or(&self, alarm: impl Future<Output = ()>) {
         let mut alarm = std::pin::pin!(alarm);
         poll_fn(|context| {
-            if lock(&self.queue.lines).is_called(&self.key, self.ticket, context.waker()) {
+            if lock(&self.queue.queues).is_called(&self.key, self.ticket, context.waker()) {
                 return Poll::Ready(());
             }
             alarm.as_mut().poll(context)
@@ -306,10 +298,10 @@ impl<G: Gate> Place<'_, G> {
     }
 }
 
-impl<G: Gate> Drop for Place<'_, G> {
+impl<G: Gate> Drop for Enqueued<'_, G> {
     fn drop(&mut self) {
         self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
-        let next = lock(&self.queue.lines).leave(&self.key, self.ticket);
+        let next = lock(&self.queue.queues).leave(&self.key, self.ticket);
         next.into_iter().for_each(Waker::wake);
     }
 }
@@ -339,7 +331,7 @@ impl<G: Gate> Gate for Queue<G> {
 
     fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
         match operation {
-            // Waiting asks come first, which takes a look at the line.
+            // Waiting asks come first, which takes the queue's lock.
             Operation::Acquire(_) if self.waiting() != 0 => None,
             Operation::Acquire(ask) => {
                 let mut outcome = self.gate.try_run(operation)?;

@@ -21,9 +21,9 @@ use tollgate_core::Span;
 use crate::clock::Clock;
 use crate::internal::edge;
 
-/// Whether an error is worth another try.
+/// Classifies an error for retrying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
+pub enum ErrorClass {
     /// Trying again will not help.
     Fatal,
     /// It may pass.
@@ -38,12 +38,12 @@ pub enum Worth {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// use std::sync::Arc;
-/// use tollgate::retry::{Retry, RetryError, Worth};
+/// use tollgate::retry::{Retry, RetryError, ErrorClass};
 /// use tollgate::clock::ManualClock;
 ///
 /// let retry = Retry { max_retries: 0, ..Retry::default() };
 /// let answer: Result<(), RetryError<&str>> = retry
-///     .run(&ManualClock::new(), |_attempt| async { Err("throttled") }, |_error| Worth::Retryable)
+///     .run(&ManualClock::new(), |_attempt| async { Err("throttled") }, |_error| ErrorClass::Retryable)
 ///     .await;
 /// let exhausted = answer.unwrap_err();
 /// assert_eq!((exhausted.attempts, exhausted.last), (1, "throttled"));
@@ -111,7 +111,7 @@ impl<E: StdError + 'static> StdError for RetryError<E> {
 
 impl Retry {
     /// Runs `call` until it succeeds, fails for good, or may not be retried. `call` gets the number of the attempt,
-    /// from 0; `judge` says what an error is worth. A wait is the longer of the backoff and what the other side asked
+    /// from 0; `classify` classifies an error. A wait is the longer of the backoff and what the other side asked
     /// for.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Retry {
         &self,
         clock: &dyn Clock,
         mut call: impl FnMut(u32) -> F,
-        judge: impl Fn(&E) -> Worth,
+        classify: impl Fn(&E) -> ErrorClass,
     ) -> Result<T, RetryError<E>>
     where
         F: Future<Output = Result<T, E>>,
@@ -136,10 +136,10 @@ impl Retry {
                 Err(error) => error,
             };
             let stop = |stopped, last| Err(RetryError { last, attempts: attempt + 1, stopped });
-            let hint = match judge(&last) {
-                Worth::Fatal => return stop(Stopped::Fatal, last),
-                Worth::Retryable => Span::ZERO,
-                Worth::RetryableAfter(hint) => hint,
+            let hint = match classify(&last) {
+                ErrorClass::Fatal => return stop(Stopped::Fatal, last),
+                ErrorClass::Retryable => Span::ZERO,
+                ErrorClass::RetryableAfter(hint) => hint,
             };
             if self.max_retries <= attempt {
                 return stop(Stopped::Exhausted, last);

@@ -88,7 +88,7 @@ fn explain_unknown(message: &str) -> Option<String> {
 /// Rewords an error of serde without Rust's names of types. `object` is what the
 /// format calls a structure.
 #[must_use]
-pub fn in_words(message: &str, object: &str) -> String {
+pub fn reword_serde_error(message: &str, object: &str) -> String {
     if let Some(text) = explain_unknown(message) {
         return text;
     }

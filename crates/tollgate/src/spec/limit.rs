@@ -77,7 +77,7 @@ pub struct LimitSpec {
 impl LimitSpec {
     /// Returns the spec of `limit`, without fields at their default except the time zone.
     #[must_use]
-    pub fn of(limit: &Limit) -> Self {
+    pub fn from_limit(limit: &Limit) -> Self {
         let rule = limit.rule();
         let headroom = Some(limit.headroom_setting()).filter(|room| *room != Headroom::Units(0));
         let margin = Some(limit.margin_setting()).filter(|margin| !margin.is_zero());
@@ -85,7 +85,7 @@ impl LimitSpec {
             name: limit.name().to_owned(),
             unit: Some(limit.unit().to_owned()),
             rule: Some(rule.name().to_owned()),
-            headroom: headroom.map(HeadroomSpec::of),
+            headroom: headroom.map(HeadroomSpec::from_headroom),
             margin: margin.map(|margin| margin.to_string()),
             ..Self::default()
         };

@@ -2,7 +2,8 @@
 //!
 //! A [`Policy`](crate::Policy) is checked and ready to decide; a spec is configuration text. Specs keep durations
 //! and rates as they were written, so that a mistake is reported with its field, and what a policy
-//! shows of itself reads like what made it. The way in is [`PolicySpec::resolve`], the way out [`PolicySpec::of`].
+//! shows of itself reads like what made it. [`PolicySpec::build`] makes the
+//! policy, [`PolicySpec::from_policy`] the spec.
 //!
 //! ```
 //! use tollgate::spec::{LimitSpec, PolicySpec};
@@ -20,18 +21,17 @@
 //!     ..PolicySpec::default()
 //! };
 //! let policy = api.build()?;
-//! assert_eq!(PolicySpec::of(&policy), api);
+//! assert_eq!(PolicySpec::from_policy(&policy), api);
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
-mod fault;
+pub(crate) mod fault;
 mod limit;
 mod policy;
 mod rate;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, Step, in_words};
 pub use limit::LimitSpec;
 pub use policy::{OverrideSpec, PolicySpec};
 pub use rate::HeadroomSpec;

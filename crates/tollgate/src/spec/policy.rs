@@ -50,8 +50,8 @@ pub struct OverrideSpec {
 impl PolicySpec {
     /// The spec that makes `policy`, settings at their default left out and overrides in order of their subjects.
     #[must_use]
-    pub fn of(policy: &Policy) -> Self {
-        let limits: Vec<LimitSpec> = policy.limits().map(LimitSpec::of).collect();
+    pub fn from_policy(policy: &Policy) -> Self {
+        let limits: Vec<LimitSpec> = policy.limits().map(LimitSpec::from_limit).collect();
         let failure = Some(policy.on_store_failure()).filter(|it| *it != OnStoreFailure::default());
         let block_ttl = Some(policy.block_ttl()).filter(|ttl| !ttl.is_zero());
         let mut overrides: Vec<OverrideSpec> = policy
@@ -61,7 +61,7 @@ impl PolicySpec {
                 limits: other
                     .limits()
                     .zip(&limits)
-                    .filter_map(|(limit, base)| LimitSpec::of(limit).changes_from(base))
+                    .filter_map(|(limit, base)| LimitSpec::from_limit(limit).changes_from(base))
                     .collect(),
             })
             .collect();
@@ -87,10 +87,9 @@ impl PolicySpec {
         })
     }
 
-    /// Returns the policy of this spec, or its mistakes with their paths.
-    ///
-    /// # Errors
-    /// The first [`Fault`] from top to bottom.
+    /// Returns the policy of this spec, or the first [`Fault`] from top to bottom with its path.
+    #[doc(hidden)]
+    #[expect(clippy::missing_errors_doc, reason = "internal")]
     pub fn resolve(&self) -> Result<Policy, Fault> {
         if self.name.is_empty() {
             return Err(Fault::new("a policy needs name, as in name = \"api\""));

@@ -18,7 +18,7 @@ pub enum HeadroomSpec {
 }
 
 impl HeadroomSpec {
-    pub(crate) fn of(headroom: Headroom) -> Self {
+    pub(crate) fn from_headroom(headroom: Headroom) -> Self {
         match headroom {
             Headroom::Units(units) => Self::Units(units),
             Headroom::Percent(percent) => Self::Text(format!("{percent}%")),

@@ -1,7 +1,8 @@
 //! Specs and their policies, both ways, and every kind of mistake.
 
+use super::fault::{Fault, Step, reword_serde_error};
 use super::rate::{parse_rate, print_rate};
-use super::{Fault, HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec, Step, in_words};
+use super::{HeadroomSpec, LimitSpec, OverrideSpec, PolicySpec};
 use crate::internal::nearest;
 use crate::policy::{Period, Refill, Rule};
 use crate::{Policy, Span};
@@ -335,8 +336,8 @@ fn a_policy_shows_what_made_it() {
         ])
     };
     let policy: Policy = spec.build().unwrap();
-    assert_eq!(PolicySpec::of(&policy), spec);
-    assert_eq!(PolicySpec::of(&policy).build().unwrap(), policy);
+    assert_eq!(PolicySpec::from_policy(&policy), spec);
+    assert_eq!(PolicySpec::from_policy(&policy).build().unwrap(), policy);
 }
 
 #[test]
@@ -352,15 +353,18 @@ fn names_that_are_close_are_suggested() {
 #[test]
 fn complaints_of_serde_are_put_into_words() {
     let message = "unknown field `windw`, expected one of `limit`, `window`, `refill`";
-    let explained = in_words(message, "a table");
+    let explained = reword_serde_error(message, "a table");
     assert_eq!(
         explained,
         "there is no \"windw\" here; did you mean window? known: limit, window, refill"
     );
     let message = "unknown field `colour`, expected `limit` or `window`";
-    let explained = in_words(message, "a table");
+    let explained = reword_serde_error(message, "a table");
     assert_eq!(explained, "there is no \"colour\" here; known: limit, window");
-    assert_eq!(in_words("invalid type: string", "a table"), "invalid type: string");
+    assert_eq!(reword_serde_error("invalid type: string", "a table"), "invalid type: string");
     let message = "invalid type: string \"x\", expected struct LimitSpec";
-    assert_eq!(in_words(message, "a table"), "invalid type: string \"x\", expected a table");
+    assert_eq!(
+        reword_serde_error(message, "a table"),
+        "invalid type: string \"x\", expected a table"
+    );
 }

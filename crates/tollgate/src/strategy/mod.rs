@@ -9,7 +9,7 @@ mod over_issue;
 mod random;
 mod resend;
 
-pub use fallback::{FIRST_PROBE, Fallback, FallbackOptions, ShareStart};
+pub use fallback::{Fallback, FallbackOptions, ShareStart};
 pub use leased::{Leased, LeasedOptions, SUBJECTS_MAX_DEFAULT};
 pub use optimistic::{Optimistic, OptimisticOptions, over_issue_bound};
 pub use random::RandomSource;

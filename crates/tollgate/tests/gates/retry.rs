@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tollgate::clock::ManualClock;
-use tollgate::retry::{Backoff, Budget, Retry, RetryError, Stopped, Worth};
+use tollgate::retry::{Backoff, Budget, ErrorClass, Retry, RetryError, Stopped};
 use tollgate::{Clock, Span, Timestamp};
 
 /// A failure that knows whether it is worth another try.
@@ -25,11 +25,11 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-const fn judge(failure: &Failure) -> Worth {
+const fn judge(failure: &Failure) -> ErrorClass {
     match failure {
-        Failure::Throttled => Worth::Retryable,
-        Failure::ThrottledFor(span) => Worth::RetryableAfter(*span),
-        Failure::Forbidden => Worth::Fatal,
+        Failure::Throttled => ErrorClass::Retryable,
+        Failure::ThrottledFor(span) => ErrorClass::RetryableAfter(*span),
+        Failure::Forbidden => ErrorClass::Fatal,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use tollgate::audit::{AuditLog, Keep, Query};
+use tollgate::audit::{AuditLog, Query, Retention};
 use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::entries::EntryStore;
 use tollgate::overrides::OverrideStore;
-use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, mend};
+use tollgate::repair::{AHEAD_MAX_DEFAULT, list_future, repair_entry};
 use tollgate::{Clock, ErrorKind, Span, Timestamp};
 use tollgate_conformance::audit::record;
 use tollgate_postgres::{Options, Postgres, PostgresAudit};
@@ -30,7 +30,7 @@ async fn an_audit_goes_on_across_an_upgrade() {
     let seen: Vec<_> =
         found.iter().map(|record| (&*record.subject, record.by.as_deref())).collect();
     assert_eq!(seen, [("before", None), ("c", None), ("a\0b", None)]);
-    let keep = Keep { entries_max: 2, ..Keep::default() };
+    let keep = Retention { entries_max: 2, ..Retention::default() };
     assert_eq!(audit.trim(keep, Timestamp::from_secs(4)).await.unwrap(), 1);
     database.gate().await;
     by("after").await;
@@ -94,7 +94,7 @@ async fn rows_of_version_3_are_mended() {
     assert!(tollgate::GateExt::acquire(&ahead, &ask).await.unwrap().is_admitted());
     let listed = list_future(&gate, AHEAD_MAX_DEFAULT).await.unwrap();
     assert_eq!(listed.len(), 1);
-    assert!(mend(&gate, &listed[0], AHEAD_MAX_DEFAULT).await.unwrap());
+    assert!(repair_entry(&gate, &listed[0], AHEAD_MAX_DEFAULT).await.unwrap());
     assert_eq!(used(&gate, &policy, "s").await, 2);
     assert!(!acquire(&gate, &policy, "s").await.is_admitted());
     assert_eq!(database.psql("SELECT ids FROM tollgate.entries"), "{}");

@@ -128,7 +128,7 @@ async fn a_row_holds_what_version_3_reads_and_no_more() {
     let at = |stamp| {
         let ask = Ask::new(&policy, "s");
         let charge = ChargeRecord { at: permits[0].grant().at, stamp };
-        Permit::new(&policy, "s", *ask.amounts(), Grant::of(charge, &policy, ask.amounts()))
+        Permit::new(&policy, "s", *ask.amounts(), Grant::new(charge, &policy, ask.amounts()))
     };
     assert_eq!(used(&gate, &policy, "s").await, 5);
     let too_old = gate.release(&at(now - 1_001)).await.unwrap_err();

@@ -120,7 +120,7 @@ impl Account {
             Outcome::Decided(Decision::Admitted(permit)) => {
                 Decision::Admitted(match permit.shadow_denied {
                     Some(denial) => degraded(Permit::in_shadow(ask, *denial)),
-                    None => degraded(Permit::of(ask, *permit.grant(), permit.limits)),
+                    None => degraded(Permit::for_ask(ask, *permit.grant(), permit.limits)),
                 })
             }
             Outcome::Decided(Decision::Denied(denial)) => {
@@ -135,7 +135,7 @@ impl Account {
         if let Some((limit, until)) = self.owed.closed_at(now) {
             let place = ask.policy().limits().position(|known| known.name() == limit);
             let refusal = Refusal { limit: place.unwrap_or(0), wait: Wait::Until(until) };
-            let denial = Denial::of(ask, refusal, now, Vec::new());
+            let denial = Denial::for_ask(ask, refusal, now, Vec::new());
             return Ok(Decision::Denied(Denial { degraded: true, ..denial }));
         }
         self.count(ask, now).map(Decision::Admitted)
@@ -146,7 +146,7 @@ impl Account {
         let asked = relabelled(ask, &rules);
         match self.ids.apply(&Operation::Charge(&asked), &mut self.entry, now)?.0 {
             Outcome::Permitted(permit) => {
-                Ok(degraded(Permit::of(ask, *permit.grant(), Vec::new())))
+                Ok(degraded(Permit::for_ask(ask, *permit.grant(), Vec::new())))
             }
             other => Err(unexpected(&other)),
         }

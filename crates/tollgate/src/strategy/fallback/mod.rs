@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_core::{Policy, Span, Timestamp};
 
-pub use self::options::{FIRST_PROBE, FallbackOptions, ShareStart};
+use self::options::FIRST_PROBE;
+pub use self::options::{FallbackOptions, ShareStart};
 use self::state::State;
 use self::suspicion::Suspicion;
 use super::random::RandomSource;

@@ -3,7 +3,7 @@
 use tollgate_core::Span;
 
 /// How long after a failure the store is first probed, at most.
-pub const FIRST_PROBE: Span = Span::from_secs(1);
+pub(super) const FIRST_PROBE: Span = Span::from_secs(1);
 
 /// What the share of a subject counts as when the store goes away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct FallbackOptions {
     pub instances: u64,
     /// What a subject's share counts as when the store goes away: used.
     pub start: ShareStart,
-    /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within
-    /// [`FIRST_PROBE`], and the pauses double until they reach this.
+    /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within one
+    /// second, and the pauses double until they reach this.
     pub probe_min: Span,
     /// The longest: 30 s. Jitter between the two keeps instances from probing together.
     pub probe_max: Span,

@@ -81,7 +81,7 @@ pub(super) struct Origin {
 
 impl Origin {
     #[expect(clippy::cast_possible_truncation, reason = "the halves of the stamp are meant")]
-    pub(super) const fn of(permit: &Permit) -> Self {
+    pub(super) const fn from_permit(permit: &Permit) -> Self {
         let stamp = permit.grant().stamp & !LOCAL_STAMPS;
         Self { block: (stamp >> 32) as u32, serial: stamp as u32 }
     }

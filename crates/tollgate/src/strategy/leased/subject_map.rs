@@ -124,7 +124,7 @@ impl SubjectMap {
         now: Moment,
         posted: bool,
     ) -> Settling {
-        let origin = Origin::of(permit);
+        let origin = Origin::from_permit(permit);
         let estimate = *permit.charged().amounts;
         let settle = |state: &mut SubjectState| {
             state.settles |= !estimate.minus(actual).is_zero();

@@ -170,8 +170,8 @@ impl<G: Gate> Optimistic<G> {
         })?;
         Ok(answer.map(|answer| match answer {
             (Verdict::Admitted(charge) | Verdict::Repeated(charge), limits) => {
-                let grant = Grant::of(charge, ask.policy(), ask.amounts());
-                Decision::Admitted(Permit::of(ask, grant, limits.err().unwrap_or_default()))
+                let grant = Grant::new(charge, ask.policy(), ask.amounts());
+                Decision::Admitted(Permit::for_ask(ask, grant, limits.err().unwrap_or_default()))
             }
             (Verdict::Denied(refusal), denial) => self.denied(ask, refusal, denial.ok()),
         }))
@@ -179,7 +179,7 @@ impl<G: Gate> Optimistic<G> {
 
     fn denied(&self, ask: &Ask<'_>, refusal: Refusal, denial: Option<Denial>) -> Decision {
         let now = self.shared.clock.now();
-        let denial = denial.unwrap_or_else(|| Denial::of(ask, refusal, now, Vec::new()));
+        let denial = denial.unwrap_or_else(|| Denial::for_ask(ask, refusal, now, Vec::new()));
         if ask.policy().is_shadow() {
             Decision::Admitted(Permit::in_shadow(ask, denial))
         } else {

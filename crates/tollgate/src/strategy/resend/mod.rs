@@ -167,7 +167,7 @@ impl<G: Gate> Resend<G> {
         let answer = answer.unwrap_or_else(|| {
             let text = format!(
                 "the store had no answer within {}; whether it was carried out is not known",
-                most.for_people()
+                most.humanize()
             );
             Err(Error::new(ErrorKind::TimedOut, text))
         });

@@ -138,7 +138,7 @@ impl Gate for Link {
                     expires_at: None,
                 };
                 let limits = self.store.standing(ask.policy(), ask.subject()).await?;
-                return Ok(Outcome::Permitted(Permit::of(ask, grant, limits)));
+                return Ok(Outcome::Permitted(Permit::for_ask(ask, grant, limits)));
             }
             answer.map(Outcome::Permitted)
         })

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tollgate::clock::ManualClock;
 use tollgate::core::bounds::SLOT_WAIT_DEFAULT;
-use tollgate::layer::{GateLayer, GatedError};
-use tollgate::queue::{
+use tollgate::internal::{
     HOLDING_POLICIES_MAX, HOLDING_SUBJECTS_MAX, HOLDING_TIMES_MAX, SLOT_POLL_MAX, SLOT_POLL_MIN,
 };
+use tollgate::layer::{GateLayer, GatedError};
 use tollgate::{
     Ask, Clock, Concurrency, Costs, Denial, Gate, GateExt, Limit, Memory, Permit, Policy, Queue,
     Span, Timestamp,

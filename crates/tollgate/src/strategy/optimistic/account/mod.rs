@@ -219,7 +219,7 @@ impl Account {
             Some(denied) if refusal == denied.refusal && denied.amounts == *ask.amounts() => {
                 Denial { decided_at: now, ..denied.denial.clone() }
             }
-            _ => Denial::of(ask, refusal, now, tollgate_core::standings(&self.view, now)),
+            _ => Denial::for_ask(ask, refusal, now, tollgate_core::standings(&self.view, now)),
         }
     }
 
