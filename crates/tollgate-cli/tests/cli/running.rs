@@ -130,6 +130,15 @@ impl Broker {
         let log = self.err.as_mut().expect("the log is piped").get_mut().expect("no panic");
         log.recv_timeout(LINE_WAIT).expect("the broker logs a line")
     }
+
+    /// Reads its log up to a line with `text`, and returns what was read.
+    pub(crate) fn log_until(&mut self, text: &str) -> String {
+        let mut log = String::new();
+        while !log.contains(text) {
+            log += &self.error_line();
+        }
+        log
+    }
 }
 
 /// The lines of `log`, read as they come: a log that nobody reads would be a fault of its own.

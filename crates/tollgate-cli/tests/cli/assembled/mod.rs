@@ -10,6 +10,8 @@ mod keyspace;
 mod locked_row;
 mod log;
 mod readiness;
+mod redis_data;
+mod redis_failover;
 mod revoked;
 mod stall;
 mod throttled_item;
@@ -125,6 +127,13 @@ impl Assembled {
 fn ask(caller: &Caller, policy: &str, subject: &str) -> (u16, Value) {
     let ask = json!({ "policy": policy, "subject": subject });
     caller.post("/v1/acquire", &ask).expect("every ask is answered in time")
+}
+
+/// The permit of an ask that was admitted.
+fn permit_of(answer: Option<(u16, Value)>) -> String {
+    let (status, body) = answer.expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    body["permit"].as_str().expect("a permit").to_owned()
 }
 
 /// Ends the callers of a crowd, also when the work beside them panics.
