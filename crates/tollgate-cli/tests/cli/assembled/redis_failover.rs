@@ -83,7 +83,7 @@ fn a_broker_follows_sentinel() {
 fn wait_replicas_holds_through_the_broker_and_the_command() {
     let primary = Redis::start().expect("a server");
     let mut replica = primary.start_replica().expect("a replica");
-    let store = format!("url = \"{}\"\nwait_replicas = 1\nattempt_timeout = \"1s\"", primary.url());
+    let store = format!("url = \"{}\"\nwait_replicas = 1\nattempt_timeout = \"4s\"", primary.url());
     let folder = closed(&store);
     let broker = Broker::start(&folder, "");
     let caller = Caller::of(&broker);
