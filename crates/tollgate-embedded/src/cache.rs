@@ -43,6 +43,8 @@ pub(crate) struct Item {
     pub(crate) entry: Option<Entry>,
     /// The batch of the last change; zero if it was only read.
     pub(crate) changed_in: u64,
+    /// Whether the database has a row, as of the last batch that the writer took.
+    pub(crate) is_stored: bool,
     pub(crate) ids: RecentIds,
     /// Whether it was used since the last eviction.
     used: bool,
@@ -91,12 +93,14 @@ impl Shard {
         hash: u64,
         key: Key,
         entry: Option<Entry>,
+        is_stored: bool,
         durable: u64,
     ) -> &mut Item {
         if self.items_max <= self.items.len() {
             self.make_room(durable);
         }
-        let item = Item { hash, key, entry, changed_in: 0, ids: RecentIds::default(), used: true };
+        let ids = RecentIds::default();
+        let item = Item { hash, key, entry, changed_in: 0, is_stored, ids, used: true };
         self.items.insert_unique(hash, item, |item| item.hash).into_mut()
     }
 
@@ -131,15 +135,15 @@ mod tests {
     fn a_full_shard_forgets_only_what_is_written() {
         let mut shard = Shard { items: HashTable::new(), items_max: 4 };
         for (number, subject) in (1..).zip(["a", "b", "c", "d"]) {
-            shard.insert(number, Key::new("p", subject), None, 0).changed_in = number;
+            shard.insert(number, Key::new("p", subject), None, false, 0).changed_in = number;
         }
         // Batches 1 and 2 are durable, so "a" and "b" may go, and nothing else.
-        shard.insert(5, Key::new("p", "e"), None, 2);
+        shard.insert(5, Key::new("p", "e"), None, false, 2);
         assert_eq!(subjects(&shard), ["c", "d", "e"]);
         // All but "e" are unwritten: the shard grows rather than forget.
-        shard.insert(6, Key::new("p", "f"), None, 2);
-        shard.insert(7, Key::new("p", "g"), None, 2).changed_in = 7;
-        shard.insert(8, Key::new("p", "h"), None, 2);
+        shard.insert(6, Key::new("p", "f"), None, false, 2);
+        shard.insert(7, Key::new("p", "g"), None, false, 2).changed_in = 7;
+        shard.insert(8, Key::new("p", "h"), None, false, 2);
         assert_eq!(subjects(&shard), ["c", "d", "g", "h"]);
     }
 
@@ -147,10 +151,10 @@ mod tests {
     fn what_was_asked_for_lately_stays_longer() {
         let mut shard = Shard { items: HashTable::new(), items_max: 3 };
         for (hash, subject) in (1..).zip(["a", "b", "c"]) {
-            shard.insert(hash, Key::new("p", subject), None, 0).used = false;
+            shard.insert(hash, Key::new("p", subject), None, false, 0).used = false;
         }
         assert!(shard.find(2, "p", "b").is_some());
-        shard.insert(4, Key::new("p", "d"), None, 0);
+        shard.insert(4, Key::new("p", "d"), None, false, 0);
         assert_eq!(subjects(&shard), ["b", "d"]);
     }
 }

@@ -9,16 +9,17 @@ use rusqlite::Connection;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
 use tollgate::{Clock, Error, ErrorKind, Gate, Timestamp};
 
-use crate::cache::ENTRIES_CACHED_MAX;
+use crate::cache::{Cache, ENTRIES_CACHED_MAX};
 use crate::commit_counter::CommitCounter;
 use crate::database::{self, Writes};
 use crate::folder;
-use crate::maintenance::IdleSweep;
+use crate::keys::Keys;
+use crate::maintenance::{IDLE_MAX, Sweep};
 use crate::options::{Holder, Options};
 use crate::shared::{Shared, Stats};
 use crate::sync::lock;
 use crate::time::{AHEAD_MAX, Time};
-use crate::writer;
+use crate::writer::{self, Files};
 
 /// A durable gate on one machine's disk.
 ///
@@ -85,7 +86,16 @@ impl Embedded {
         entries_max: usize,
         is_repair: bool,
     ) -> Result<Self, Error> {
-        let Options { durability, holder, lock_wait, clock, check_clock, observer } = options;
+        let Options {
+            durability,
+            holder,
+            lock_wait,
+            keys_max,
+            share_per_policy,
+            clock,
+            check_clock,
+            observer,
+        } = options;
         let lock = folder::lock(path, &holder, lock_wait)?;
         let (connection, permit_key) = database::ensure(path)?;
         let counter = CommitCounter::open(path, &connection)?;
@@ -103,9 +113,13 @@ impl Embedded {
             time_of(path, &connection, clock, check_clock)?
         };
         let path = database::path(path);
-        let shared = Shared::new(path, time, observer, durability, entries_max);
+        let stored = database::key_counts(&connection)
+            .map_err(|error| database::fault("read", &path, error))?;
+        let keys = Keys::new(stored.counts.clone(), keys_max, share_per_policy);
+        let shared = Shared::new(path, time, observer, durability, Cache::new(entries_max), keys);
         let shared = Arc::new(shared);
-        let writer = writer::spawn(Arc::clone(&shared), connection, counter, lock, &holder)?;
+        let files = Files { connection, counter, stored, lock };
+        let writer = writer::spawn(Arc::clone(&shared), files, &holder)?;
         let (permit_key, writer) = (RwLock::new(permit_key), Mutex::new(Some(writer)));
         Ok(Self { shared, permit_key, disputed_time, writer })
     }
@@ -153,10 +167,10 @@ impl Embedded {
     /// # Errors
     /// [`Unavailable`](tollgate::ErrorKind::Unavailable) if the store is closed or cannot write.
     pub async fn clean_up(&self) -> Result<u64, Error> {
-        let mut sweep = IdleSweep::default();
+        let mut sweep = Sweep::default();
         loop {
             self.shared.group_commit.check_open()?;
-            sweep.step(&self.shared, self.shared.time.now())?;
+            sweep.step(&self.shared, self.shared.time.now(), IDLE_MAX)?;
             if 0 < sweep.batch {
                 self.shared.group_commit.hurry();
                 self.shared.group_commit.durable_through(sweep.batch).await?;

@@ -6,6 +6,8 @@ use tollgate::clock::SystemClock;
 use tollgate::observe::Observer;
 use tollgate::{Clock, Span};
 
+use crate::keys::KEYS_MAX_DEFAULT;
+
 /// Default of [`Options::lock_wait`].
 pub const LOCK_WAIT_DEFAULT: Span = Span::from_secs(30);
 
@@ -52,6 +54,10 @@ pub struct Options {
     pub holder: Holder,
     /// How long to wait for the lock while other commands hold it.
     pub lock_wait: Span,
+    /// The most keys; see [`keys_max`](Self::keys_max).
+    pub keys_max: u64,
+    /// Whether one policy may have only half of the keys; see [`share_per_policy`](Self::share_per_policy).
+    pub share_per_policy: bool,
     /// The deciding clock.
     pub clock: Arc<dyn Clock>,
     /// Whether clock steps are detected; see [`check_clock`](Self::check_clock).
@@ -68,6 +74,8 @@ impl Options {
             durability: Durability::Strict,
             holder: Holder::Command,
             lock_wait: LOCK_WAIT_DEFAULT,
+            keys_max: KEYS_MAX_DEFAULT,
+            share_per_policy: false,
             clock: Arc::new(SystemClock),
             check_clock: true,
             observer: None,
@@ -92,6 +100,23 @@ impl Options {
     #[must_use]
     pub fn lock_wait(mut self, lock_wait: Span) -> Self {
         self.lock_wait = lock_wait;
+        self
+    }
+
+    /// Sets the most keys, [`KEYS_MAX_DEFAULT`] by default. At the bound, entries that equal an absent one are evicted; if
+    /// there are none, a new key fails with [`Full`](tollgate::ErrorKind::Full). A policy with a
+    /// [`subjects_max`](tollgate::Policy::subjects_max) has that bound, too.
+    #[must_use]
+    pub fn keys_max(mut self, keys_max: u64) -> Self {
+        self.keys_max = keys_max;
+        self
+    }
+
+    /// Bounds every policy without a [`subjects_max`](tollgate::Policy::subjects_max) to half of the keys, so that callers of
+    /// one policy cannot take the room of the others.
+    #[must_use]
+    pub fn share_per_policy(mut self) -> Self {
+        self.share_per_policy = true;
         self
     }
 

@@ -15,7 +15,8 @@ use tollgate::{Decision, Error, ErrorKind, Policy, Span, Timestamp};
 use crate::cache::{Cache, Item, Shard};
 use crate::database::{self, DAMAGED, fault};
 use crate::group_commit::{Changed, GroupCommit, closed};
-use crate::maintenance::Requests;
+use crate::keys::{Bound, Keys};
+use crate::maintenance::{Requests, Sweep};
 use crate::options::Durability;
 use crate::row::Key;
 use crate::sync::lock;
@@ -29,6 +30,8 @@ const READERS: usize = 4;
 pub struct Stats {
     /// Entries in memory now.
     pub entries_cached: usize,
+    /// Keys with an entry now, in memory or on disk.
+    pub keys: u64,
     /// Lookups of entries in the database.
     pub loads: u64,
     /// Committed transactions.
@@ -46,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) cache: Cache,
+    pub(crate) keys: Keys,
     pub(crate) group_commit: GroupCommit,
     pub(crate) requests: Requests,
     /// Held during a commit, and by maintenance for the end of a checkpoint.
@@ -84,13 +88,15 @@ impl Shared {
         time: Time,
         observer: Option<Arc<dyn Observer>>,
         durability: Durability,
-        entries_max: usize,
+        cache: Cache,
+        keys: Keys,
     ) -> Self {
         Self {
             path,
             time,
             observer,
-            cache: Cache::new(entries_max),
+            cache,
+            keys,
             group_commit: GroupCommit::new(durability),
             requests: Requests::default(),
             commit_gate: Mutex::default(),
@@ -108,6 +114,7 @@ impl Shared {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             entries_cached: self.cache.len(),
+            keys: self.keys.total(),
             loads: read(&self.counters.loads),
             commits: read(&self.counters.commits),
             rows: read(&self.counters.rows),
@@ -115,13 +122,52 @@ impl Shared {
         }
     }
 
-    /// Decides `operation` at `now` on the cached entry, and loads it first if necessary.
+    /// Decides `operation` at `now`. Evicts entries that equal an absent one if there is no room for a new key.
     pub(crate) fn decide(
         &self,
         operation: &Operation<'_>,
         now: Timestamp,
     ) -> Result<Decided, Error> {
         self.group_commit.check_open()?;
+        match self.decide_once(operation, now) {
+            Err(full) if full.kind() == ErrorKind::Full => {
+                if self.make_room(operation.policy(), now)? {
+                    self.decide_once(operation, now)
+                } else {
+                    Err(full)
+                }
+            }
+            decided => decided,
+        }
+    }
+
+    /// Evicts entries to make room for a key of `policy`. Returns whether there may be room now.
+    #[cold]
+    fn make_room(&self, policy: &Policy, now: Timestamp) -> Result<bool, Error> {
+        let scope = match self.keys.exceeded(policy) {
+            None => return Ok(true),
+            Some(Bound::Policy(_)) => policy.name(),
+            Some(Bound::Store(_)) => "",
+        };
+        self.keys.search(scope, |search| {
+            if self.keys.exceeded(policy).is_none() {
+                return Ok(true);
+            }
+            if search.is_paused(now) {
+                return Ok(false);
+            }
+            let mut sweep = Sweep::within(scope, std::mem::take(&mut search.after));
+            let is_made = sweep.evict(self, now)?;
+            search.after = sweep.into_position();
+            if !is_made {
+                search.pause(now);
+            }
+            Ok(is_made)
+        })
+    }
+
+    /// Decides `operation` on the cached entry, and loads it first if necessary.
+    fn decide_once(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Decided, Error> {
         let (policy, subject) = (operation.policy(), operation.subject());
         let hash = self.hash(policy.name(), subject);
         let mut shard = self.cache.shard(hash);
@@ -130,7 +176,7 @@ impl Shared {
         }
         let key = Key::new(policy.name(), subject);
         if let Some(entry) = self.load(hash, &key, Some(policy))? {
-            let item = self.insert(&mut shard, hash, key, Some(entry));
+            let item = self.insert(&mut shard, hash, key, Some(entry), true);
             return self.decide_on(item, hash, operation, now);
         }
         let mut entry = Entry::fresh(policy, now);
@@ -138,7 +184,8 @@ impl Shared {
         let applied = apply(operation, &mut entry, known, now)?;
         let batch = match applied.change {
             Change::Entry => {
-                let item = self.insert(&mut shard, hash, key, Some(entry));
+                self.keys.take(policy)?;
+                let item = self.insert(&mut shard, hash, key, Some(entry), false);
                 item.ids.change(operation, applied.id, self.group_commit.durable());
                 self.changed(item, hash, now)?
             }
@@ -174,6 +221,7 @@ impl Shared {
                 let mut entry = Entry::fresh(operation.policy(), now);
                 let applied = apply(operation, &mut entry, known, now)?;
                 if applied.change == Change::Entry {
+                    self.keys.take(operation.policy())?;
                     *none = Some(entry);
                 }
                 applied
@@ -226,12 +274,18 @@ impl Shared {
         let mut shard = self.cache.shard(hash);
         if let Some(item) = shard.find_key(hash, &key) {
             let Some(entry) = rewrite(item.entry.as_ref(), now) else { return Ok(None) };
+            if item.entry.is_none() {
+                self.keys.take_unshared(policy)?;
+            }
             item.entry = Some(entry);
             return self.changed(item, hash, now).map(Some);
         }
         let found = self.load(hash, &key, None)?;
         let Some(entry) = rewrite(found.as_ref(), now) else { return Ok(None) };
-        let item = self.insert(&mut shard, hash, key, Some(entry));
+        if found.is_none() {
+            self.keys.take_unshared(policy)?;
+        }
+        let item = self.insert(&mut shard, hash, key, Some(entry), found.is_some());
         self.changed(item, hash, now).map(Some)
     }
 
@@ -263,8 +317,9 @@ impl Shared {
         hash: u64,
         key: Key,
         entry: Option<Entry>,
+        is_stored: bool,
     ) -> &'a mut Item {
-        shard.insert(hash, key, entry, self.group_commit.durable())
+        shard.insert(hash, key, entry, is_stored, self.group_commit.durable())
     }
 
     /// Loads the entry of `key` from the database. Requires the shard's lock: an entry that is not cached has been written.

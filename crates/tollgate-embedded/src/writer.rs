@@ -13,6 +13,7 @@ use crate::database::{Writes, empty_log, fault};
 use crate::folder::FolderLock;
 use crate::group_commit::Batch;
 use crate::ids;
+use crate::keys::StoredKeys;
 use crate::maintenance;
 use crate::options::Holder;
 use crate::row;
@@ -27,6 +28,7 @@ struct Writer {
     shared: Arc<Shared>,
     connection: Connection,
     counter: CommitCounter,
+    stored: StoredKeys,
     /// Pages in the log after the last commit.
     log_pages: Arc<AtomicU32>,
     is_server: bool,
@@ -34,12 +36,18 @@ struct Writer {
     _lock: FolderLock,
 }
 
+/// What the thread owns of the data folder.
+pub(crate) struct Files {
+    pub(crate) connection: Connection,
+    pub(crate) counter: CommitCounter,
+    pub(crate) stored: StoredKeys,
+    pub(crate) lock: FolderLock,
+}
+
 /// Starts the thread. It ends when the queue is closed and empty, or when a commit fails.
 pub(crate) fn spawn(
     shared: Arc<Shared>,
-    mut connection: Connection,
-    counter: CommitCounter,
-    lock: FolderLock,
+    Files { mut connection, counter, stored, lock }: Files,
     holder: &Holder,
 ) -> Result<JoinHandle<()>, Error> {
     let log_pages = Arc::new(AtomicU32::new(0));
@@ -54,6 +62,7 @@ pub(crate) fn spawn(
         shared,
         connection,
         counter,
+        stored,
         log_pages,
         is_server,
         value: Vec::new(),
@@ -99,6 +108,7 @@ impl Writer {
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let mut writes = Writes::new(&self.connection)?;
         let mut ids = Vec::new();
+        let mut created = 0;
         for changed in &batch.changed {
             let written_at = {
                 let mut shard = self.shared.cache.shard(changed.hash);
@@ -106,6 +116,15 @@ impl Writer {
                 item.and_then(|item| {
                     let unwritten = item.ids.take_unwritten(batch.number);
                     ids.extend(unwritten.map(|(id, given)| (ids::key(&changed.key, id), given)));
+                    let was_stored = std::mem::replace(&mut item.is_stored, item.entry.is_some());
+                    match (was_stored, item.is_stored) {
+                        (false, true) => {
+                            self.stored.add(changed.key.policy(), 1);
+                            created += 1;
+                        }
+                        (true, false) => self.stored.add(changed.key.policy(), -1),
+                        _ => {}
+                    }
                     let entry = item.entry.as_ref()?;
                     row::encode(&changed.key, entry, &mut self.value);
                     Some(entry.at())
@@ -122,6 +141,7 @@ impl Writer {
         if !ids.is_empty() {
             writes.forget_ids(self.shared.time.now(), 2 * ids.len())?;
         }
+        self.stored.save(&mut writes)?;
         writes.count(self.counter.next())?;
         if let Some(clock) = self.shared.time.saved() {
             writes.clock(clock)?;
@@ -129,11 +149,14 @@ impl Writer {
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         // Before callers are woken, so that no decision is lost unnoticed.
         self.counter.committed();
+        if 0 < created {
+            self.shared.requests.created(created);
+        }
         Ok(())
     }
 
     /// Tidies up after the last batch, when no other thread uses the database.
-    fn leave(self) {
+    fn leave(mut self) {
         if self.shared.group_commit.check().is_err() {
             return;
         }
@@ -143,7 +166,7 @@ impl Writer {
         let _ = if self.is_server || LOG_PAGES_MAX <= log_pages {
             empty_log(&self.connection)
         } else {
-            maintenance::clean_up_sometimes(&self.connection, &self.shared)
+            maintenance::clean_up_sometimes(&self.connection, &self.shared, &mut self.stored)
         };
         let shared = Arc::clone(&self.shared);
         drop(self);

@@ -11,8 +11,8 @@ use create::PERMIT_KEY;
 pub(crate) use create::{ensure, is_there, key_value, quick_check};
 pub(crate) use fault::{DAMAGED, damaged, fault};
 pub(crate) use rows::{
-    Writes, checkpoint, commits, cursor, empty_log, id, latest, load, page, replace_unused_key,
-    rows, saved_clock, set_cursor,
+    Writes, checkpoint, commits, cursor, empty_log, id, key_counts, latest, load, page,
+    replace_unused_key, rows, saved_clock, set_cursor,
 };
 
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ use tollgate::core::{Entry, Remembered};
 use tollgate::{Error, Policy, Timestamp};
 
 use crate::ids;
+use crate::keys::{self, KeyCounts, StoredKeys};
 use crate::row::{self, Key};
 use crate::time::Saved;
 
@@ -94,10 +95,56 @@ impl<'a> Writes<'a> {
         self.count.execute(params![CLOCK, clock.to_string()]).map(drop)
     }
 
-    /// Records that this is commit number `commits`.
+    /// Records that this is commit number `commits`, in which the counts of keys are saved.
     pub(crate) fn count(&mut self, commits: i64) -> rusqlite::Result<()> {
+        self.count.execute(params![KEYS_COUNTED_AT, commits])?;
         self.count.execute(params![COMMITS, commits]).map(drop)
     }
+
+    /// Saves the number of rows of `policy`.
+    pub(crate) fn keys(&mut self, policy: &str, keys: u64) -> rusqlite::Result<()> {
+        let name = format!("{KEYS}{policy}");
+        if keys == 0 {
+            let remove = "DELETE FROM meta WHERE name = ?1";
+            return self.connection.prepare_cached(remove)?.execute([name]).map(drop);
+        }
+        self.count.execute(params![name, i64::try_from(keys).unwrap_or(i64::MAX)]).map(drop)
+    }
+
+    /// Removes the saved counts of an older state.
+    pub(crate) fn forget_keys(&mut self) -> rusqlite::Result<()> {
+        let remove = "DELETE FROM meta WHERE ?1 <= name AND name < ?2 OR name = ?3";
+        self.connection.execute(remove, [KEYS, KEYS_END, OLDER_CURSOR]).map(drop)
+    }
+}
+
+/// Returns the number of rows by policy. The counts are saved ones, unless a program that saves none wrote since; then
+/// every row is visited.
+pub(crate) fn key_counts(connection: &Connection) -> rusqlite::Result<StoredKeys> {
+    let counted_at: Option<i64> =
+        connection.query_row(META, [KEYS_COUNTED_AT], |row| row.get(0)).optional()?;
+    let is_cleaned_up: Option<bool> =
+        connection.query_row(META, [OLDER_CURSOR], |_| Ok(true)).optional()?;
+    let mut counts = KeyCounts::new();
+    if counted_at == Some(commits(connection)?) && is_cleaned_up.is_none() {
+        let mut saved =
+            connection.prepare("SELECT name, value FROM meta WHERE ?1 <= name AND name < ?2")?;
+        let mut rows = saved.query([KEYS, KEYS_END])?;
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            let policy = name.strip_prefix(KEYS).unwrap_or_default();
+            counts.insert(policy.into(), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0));
+        }
+        return Ok(StoredKeys::new(counts, true));
+    }
+    let mut all = connection.prepare("SELECT key FROM entries")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = row.get_ref(0)?.as_blob()?;
+        let policy = key.split(|byte| *byte == 0).next().unwrap_or_default();
+        keys::add(&mut counts, &String::from_utf8_lossy(policy), 1);
+    }
+    Ok(StoredKeys::new(counts, false))
 }
 
 /// A key, and whether its row was not written since a given time.
@@ -106,19 +153,19 @@ pub(crate) struct Listed {
     pub(crate) idle: bool,
 }
 
-/// Lists up to `rows_max` keys after `after`, and whether their rows were last written by `before`.
+/// Lists up to `rows_max` keys after `after` and before `end`, and whether their rows were last written by `before`.
 pub(crate) fn page(
     connection: &Connection,
-    after: &[u8],
+    [after, end]: [&[u8]; 2],
     before: Timestamp,
     rows_max: usize,
 ) -> rusqlite::Result<Vec<Listed>> {
     let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
     connection
         .prepare_cached(
-            "SELECT key, written_at <= ?2 FROM entries WHERE ?1 < key ORDER BY key LIMIT ?3",
+            "SELECT key, written_at <= ?3 FROM entries WHERE ?1 < key AND key < ?2 ORDER BY key LIMIT ?4",
         )?
-        .query_map(params![after, micros(before), rows_max], |row| {
+        .query_map(params![after, end, micros(before), rows_max], |row| {
             Ok(Listed { key: row.get(0)?, idle: row.get(1)? })
         })?
         .collect()
@@ -193,7 +240,15 @@ pub(crate) fn replace_unused_key(connection: &Connection, value: &[u8]) -> rusql
 
 const META: &str = "SELECT value FROM meta WHERE name = ?1";
 const SET_META: &str = "REPLACE INTO meta (name, value) VALUES (?1, ?2)";
-const CURSOR: &str = "cleaned_up_to";
+const CURSOR: &str = "cleaned_up_after";
+/// The cursor of programs that save no counts of keys.
+const OLDER_CURSOR: &str = "cleaned_up_to";
+/// The prefix of the counts of keys; a policy name follows.
+const KEYS: &str = "keys/";
+/// The least name after all that begin with [`KEYS`].
+const KEYS_END: &str = "keys0";
+/// The commit as of which the counts of keys are saved.
+const KEYS_COUNTED_AT: &str = "keys_counted_at";
 const COMMITS: &str = "commits";
 const CLOCK: &str = "clock";
 

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a child process reports to its parent")]
 
 mod audit;
+mod bounds;
 mod child;
 mod clocks;
 mod conformance;
