@@ -313,8 +313,8 @@ fn select_store(config: &ServeConfig, data: Option<PathBuf>) -> Result<StoreConf
             ErrorKind::Invalid,
             "--data names a folder, but the configured store is memory; leave --data out, or use kind = \"embedded\"",
         )),
-        (StoreConfig::Embedded { durability, .. }, Some(path)) => {
-            Ok(StoreConfig::Embedded { path, durability: *durability })
+        (StoreConfig::Embedded { durability, keys_max, .. }, Some(path)) => {
+            Ok(StoreConfig::Embedded { path, durability: *durability, keys_max: *keys_max })
         }
         (_, Some(_)) => Err(Failure::new(
             ErrorKind::Invalid,

@@ -196,12 +196,14 @@ fn check_store_takes(
     store: &StoreConfig,
     policies: &Policies,
 ) -> Result<(), Diagnostic> {
-    let is_memory = matches!(store, StoreConfig::Memory { .. });
     if let Some(index) = policies.iter().position(|policy| policy.subjects_max().is_some())
-        && !is_memory
+        && !store.bounds_keys()
     {
-        let message =
-            "subjects_max holds in the store kind = \"memory\" only; remove it, or use that store";
+        let message = format!(
+            "subjects_max is for the stores \"memory\" and \"embedded\"; remove it, the server of a {} store has \
+             bounds of its own",
+            store.kind()
+        );
         return Err(document.element_error(
             "policy",
             index,

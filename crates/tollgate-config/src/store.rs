@@ -15,8 +15,14 @@ pub const PATH_DEFAULT: &str = "tollgate-data";
 
 const TABLE_DEFAULT: &str = "tollgate";
 
-/// The largest bound of a store in memory; this many of either take some tens of gigabytes.
-const MEMORY_BOUND_MAX: usize = 100_000_000;
+/// The largest bound of a store in this process; this many of either take some tens of gigabytes.
+const BOUND_MAX: usize = 100_000_000;
+
+/// The default bound of an embedded store.
+#[cfg(feature = "embedded")]
+const EMBEDDED_KEYS_MAX: u64 = tollgate_embedded::KEYS_MAX_DEFAULT;
+#[cfg(not(feature = "embedded"))]
+const EMBEDDED_KEYS_MAX: u64 = 0;
 
 /// The keys of `kind = "postgres"`.
 const POSTGRES_KEYS: &[&str] = &[
@@ -89,6 +95,8 @@ pub enum StoreConfig {
         path: PathBuf,
         /// What a crash may lose.
         durability: Durability,
+        /// The most entries.
+        keys_max: u64,
     },
     /// Another broker.
     Broker(Box<BrokerConfig>),
@@ -160,6 +168,12 @@ impl StoreConfig {
         }
     }
 
+    /// Returns whether the store bounds its keys itself, with `keys_max` and `subjects_max`. Servers have bounds of their own.
+    #[must_use]
+    pub const fn bounds_keys(&self) -> bool {
+        matches!(self, Self::Memory { .. } | Self::Embedded { .. })
+    }
+
     /// Returns the format that entries are written in, if it is not the newest.
     #[must_use]
     pub fn older_format(&self) -> Option<u8> {
@@ -199,7 +213,7 @@ impl StoreConfig {
         let kind = table.kind.as_deref().unwrap_or("embedded");
         let (allowed, is_compiled): (&[&str], bool) = match kind {
             "memory" => (&["keys_max", "ids_max"], true),
-            "embedded" => (&["path", "durability"], cfg!(feature = "embedded")),
+            "embedded" => (&["path", "durability", "keys_max"], cfg!(feature = "embedded")),
             "broker" => (broker::KEYS, cfg!(feature = "broker")),
             "dynamodb" => {
                 let keys = &["table", "region", "endpoint", "attempt_timeout"];
@@ -227,7 +241,8 @@ impl StoreConfig {
             let next = match key.as_str() {
                 "format" => "remove it; it is for stores that brokers of two versions share",
                 "path" | "durability" => "remove it, or use kind = \"embedded\"",
-                "keys_max" | "ids_max" => "remove it, or use kind = \"memory\"",
+                "keys_max" => "remove it; a store on a server has bounds of its own",
+                "ids_max" => "remove it, or use kind = \"memory\"",
                 _ => "remove it",
             };
             let article = if kind == "embedded" { "an" } else { "a" };
@@ -236,8 +251,8 @@ impl StoreConfig {
         }
         match kind {
             "memory" => Ok(Self::Memory {
-                keys_max: bound(document, "keys_max", table.keys_max, KEYS_MAX_DEFAULT)?,
-                ids_max: bound(document, "ids_max", table.ids_max, IDS_MAX)?,
+                keys_max: bound(document, "keys_max", table.keys_max)?.unwrap_or(KEYS_MAX_DEFAULT),
+                ids_max: bound(document, "ids_max", table.ids_max)?.unwrap_or(IDS_MAX),
             }),
             "broker" => broker::resolve(document, table),
             "dynamodb" => Ok(Self::DynamoDb(DynamoDbConfig {
@@ -267,18 +282,17 @@ fn host(url: &Secret) -> String {
     rest.split(['/', '?']).next().unwrap_or_default().to_owned()
 }
 
-/// Checks a bound of the store in memory.
+/// Checks a bound of a store in this process.
 fn bound(
     document: &Document,
     key: &'static str,
     given: Option<u64>,
-    default: usize,
-) -> Result<usize, Diagnostic> {
-    let Some(given) = given else { return Ok(default) };
+) -> Result<Option<usize>, Diagnostic> {
+    let Some(given) = given else { return Ok(None) };
     match usize::try_from(given) {
-        Ok(bound) if (1..=MEMORY_BOUND_MAX).contains(&bound) => Ok(bound),
+        Ok(bound) if (1..=BOUND_MAX).contains(&bound) => Ok(Some(bound)),
         _ => {
-            let message = format!("{key} must be 1 to {MEMORY_BOUND_MAX}, not {given}");
+            let message = format!("{key} must be 1 to {BOUND_MAX}, not {given}");
             Err(document.error(&["store", key], message))
         }
     }
@@ -304,5 +318,7 @@ fn embedded(document: &Document, table: &StoreTable) -> Result<StoreConfig, Diag
         let message = "path is empty; name a folder, as in \"tollgate-data\"";
         return Err(document.error(&["store", "path"], message));
     }
-    Ok(StoreConfig::Embedded { path: document.folder().join(path), durability })
+    let keys_max = bound(document, "keys_max", table.keys_max)?;
+    let keys_max = keys_max.map_or(EMBEDDED_KEYS_MAX, |bound| bound as u64);
+    Ok(StoreConfig::Embedded { path: document.folder().join(path), durability, keys_max })
 }

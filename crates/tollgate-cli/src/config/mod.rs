@@ -58,6 +58,14 @@ impl ServeConfig {
             })?;
         }
         let server = ServerConfig::resolve(document)?;
+        if server.settings.throttle_subjects_max.is_some() && !gates.store.bounds_keys() {
+            let message = format!(
+                "throttle_subjects_max is for the stores \"memory\" and \"embedded\"; remove it, the server of a {} \
+                 store has bounds of its own",
+                gates.store.kind()
+            );
+            return Err(document.error(&["server", "throttle_subjects_max"], message));
+        }
         let keys = KeyConfig::resolve_all(document, policies)?;
         if server.anonymous && !keys.is_empty() {
             let message =

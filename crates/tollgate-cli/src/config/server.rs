@@ -191,6 +191,10 @@ fn settings(document: &Document, table: &ServerTable) -> Result<ServerOptions, D
         settings.grpc_age_max =
             document.duration(&["server", "grpc_age_max"], most, [Span::ZERO, AGE_MAX])?;
     }
+    if table.throttle_subjects_max == Some(0) {
+        let message = "throttle_subjects_max must be at least 1";
+        return Err(document.error(&["server", "throttle_subjects_max"], message));
+    }
     settings.throttle_subjects_max = table.throttle_subjects_max;
     settings.ipv4_prefix =
         prefix(document, "ipv4_prefix", table.ipv4_prefix.unwrap_or(settings.ipv4_prefix), 32)?;

@@ -32,10 +32,10 @@ impl Owner {
 
 pub(super) fn for_command(
     path: &Path,
-    durability: crate::Durability,
+    settings: Settings,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened, Error> {
-    let store = Embedded::open(path, options(durability, Holder::Command, clock))?;
+    let store = Embedded::open(path, options(settings, Holder::Command, clock))?;
     let key = store.permit_key();
     let gate = Arc::new(store);
     let owner = super::Owner::Embedded(Owner::Command(Arc::clone(&gate)));
@@ -44,13 +44,13 @@ pub(super) fn for_command(
 
 pub(super) fn for_server(
     path: &Path,
-    durability: crate::Durability,
+    settings: Settings,
     url: &str,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn Observer>,
 ) -> Result<Opened, Error> {
     let holder = Holder::Server { url: url.to_owned() };
-    let store = Reopening::open(path, options(durability, holder, clock).observer(observer))?;
+    let store = Reopening::open(path, options(settings, holder, clock).observer(observer))?;
     let key = store.permit_key();
     let gate = Arc::new(store);
     let owner = super::Owner::Embedded(Owner::Broker(Arc::clone(&gate)));
@@ -65,8 +65,11 @@ pub(super) fn audit(path: &Path) -> Result<Arc<dyn AuditLog>, Error> {
     Ok(Arc::new(EmbeddedAudit::open(path)?))
 }
 
+/// What a crash may lose, and the most keys.
+pub(super) type Settings = (crate::Durability, u64);
+
 pub(super) fn options(
-    durability: crate::Durability,
+    (durability, keys_max): Settings,
     holder: Holder,
     clock: Arc<dyn Clock>,
 ) -> Options {
@@ -74,5 +77,6 @@ pub(super) fn options(
         crate::Durability::Strict => Durability::Strict,
         crate::Durability::Relaxed => Durability::Relaxed,
     };
-    Options::new().durability(durability).holder(holder).clock(clock)
+    let options = Options::new().durability(durability).keys_max(keys_max).share_per_policy();
+    options.holder(holder).clock(clock)
 }

@@ -80,7 +80,9 @@ pub async fn entries(
             "the configured store is another broker; run {command} with the configuration of that one"
         )),
         #[cfg(feature = "embedded")]
-        StoreConfig::Embedded { path, durability } => embedded(path, *durability, clock, purpose),
+        StoreConfig::Embedded { path, durability, keys_max } => {
+            embedded(path, (*durability, *keys_max), clock, purpose)
+        }
         #[cfg(feature = "dynamodb")]
         StoreConfig::DynamoDb(config) => {
             let options = super::dynamodb_options(config)?.attempt_timeout(timeout).clock(clock);
@@ -104,7 +106,7 @@ pub async fn entries(
 #[cfg(feature = "embedded")]
 fn embedded(
     path: &std::path::Path,
-    durability: crate::Durability,
+    settings: super::embedded::Settings,
     clock: Arc<dyn Clock>,
     purpose: Purpose,
 ) -> Result<Option<OpenedEntries>, Error> {
@@ -113,7 +115,7 @@ fn embedded(
     if !matches!(purpose, Purpose::Import { dry_run: false }) && !Embedded::exists(path)? {
         return Ok(None);
     }
-    let options = super::embedded::options(durability, Holder::Command, clock);
+    let options = super::embedded::options(settings, Holder::Command, clock);
     let opened = match purpose {
         Purpose::Repair => Embedded::open_for_repair(path, options),
         _ => Embedded::open(path, options),

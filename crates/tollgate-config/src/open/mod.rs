@@ -145,8 +145,8 @@ pub async fn for_command(
     match store {
         StoreConfig::Memory { .. } => Err(memory_store_error()),
         #[cfg(feature = "embedded")]
-        StoreConfig::Embedded { path, durability } => {
-            embedded::for_command(path, *durability, clock)
+        StoreConfig::Embedded { path, durability, keys_max } => {
+            embedded::for_command(path, (*durability, *keys_max), clock)
         }
         _ => {
             let timeout = resilient::attempt_timeout(store, fallback.attempt_timeout, false);
@@ -173,8 +173,8 @@ pub async fn for_server(
             in_memory(Memory::with_bounds(clock, *keys_max, *ids_max))
         }
         #[cfg(feature = "embedded")]
-        StoreConfig::Embedded { path, durability } => {
-            embedded::for_server(path, *durability, url, clock, observer)
+        StoreConfig::Embedded { path, durability, keys_max } => {
+            embedded::for_server(path, (*durability, *keys_max), url, clock, observer)
         }
         _ => Box::pin(resilient(store, strategy, fallback, true, clock, observer)).await,
     }

@@ -1,6 +1,6 @@
 //! Callers who make up subjects take the room of their own policy only.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::post;
 use crate::clients::redis_cli;
@@ -20,29 +20,56 @@ name = "api"
 limits = [{ name = "burst", unit = "requests", rule = "token-bucket", capacity = 2, refill = "1/h" }]
 "#;
 
+/// Sends `CL.THROTTLE` for keys that hold something back for ten years. Returns how many of them are refused as `full`.
+fn flood(broker: &Broker, numbers: std::ops::Range<u32>) -> usize {
+    let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+    let answer = |number| redis_cli(port, &format!("CL.THROTTLE k{number} 0 1 315360000"));
+    numbers.map(answer).filter(|answer| answer.starts_with("FULL")).count()
+}
+
+fn ask(broker: &Broker, policy: &str, number: u32) -> (u16, Value) {
+    let body = json!({ "policy": policy, "subject": format!("s{number}") });
+    post(&broker.url, "/v1/acquire", "", &body.to_string())
+}
+
 #[test]
 fn a_flood_of_keys_leaves_room_for_other_policies() {
-    let config =
-        format!("[server]\nthrottle_subjects_max = 20\n[store]\nkind = \"memory\"\n{BOUNDED}{API}");
-    let broker = Broker::start(&Folder::with(&config), "");
-    let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
-    for number in 0..30 {
-        // A key that holds something back for ten years.
-        let answer = redis_cli(port, &format!("CL.THROTTLE k{number} 0 1 315360000"));
-        assert_eq!(answer.starts_with("FULL"), 20 <= number, "{number}: {answer}");
+    for kind in ["memory", "embedded"] {
+        let config = format!(
+            "[server]\nthrottle_subjects_max = 20\n[store]\nkind = \"{kind}\"\n{BOUNDED}{API}"
+        );
+        let folder = Folder::with(&config);
+        let broker = Broker::start(&folder, "");
+        assert_eq!((flood(&broker, 0..20), flood(&broker, 20..30)), (0, 10), "{kind}");
+        for number in 0..10 {
+            let (status, answer) = ask(&broker, "bounded", number);
+            assert_eq!(status, if number < 5 { 200 } else { 503 }, "{kind}: {answer}");
+            assert_eq!(ask(&broker, "api", number).0, 200, "{kind}");
+        }
+        let (_, answer) = ask(&broker, "bounded", 99);
+        let detail = answer["detail"].as_str().expect("text");
+        assert!(detail.starts_with(kind) && detail.contains("subjects_max"), "{detail}");
+        // A known subject is not refused.
+        assert_eq!(ask(&broker, "bounded", 0).0, 200, "{kind}");
     }
-    let ask = |policy: &str, number: u32| {
-        let body = json!({ "policy": policy, "subject": format!("s{number}") });
-        post(&broker.url, "/v1/acquire", "", &body.to_string())
-    };
-    for number in 0..10 {
-        let (status, answer) = ask("bounded", number);
-        assert_eq!(status, if number < 5 { 200 } else { 503 }, "{answer}");
-        assert_eq!(ask("api", number).0, 200);
-    }
-    assert!(ask("bounded", 99).1["detail"].as_str().expect("text").contains("subjects_max"));
-    // Whoever is known is not shut out.
-    assert_eq!(ask("bounded", 0).0, 200);
+}
+
+/// A restart does not make room for another flood, even after `kill -9`.
+#[test]
+fn a_data_folder_stays_bounded_over_restarts() {
+    let config = format!("[store]\nkind = \"embedded\"\nkeys_max = 40\n{API}");
+    let folder = Folder::with(&config);
+    let broker = Broker::start(&folder, "");
+    // One policy has half of the keys.
+    assert_eq!(flood(&broker, 0..30), 10);
+    broker.kill();
+    drop(broker);
+    let broker = Broker::start(&folder, "");
+    assert_eq!(flood(&broker, 20..30), 10);
+    let statuses: Vec<u16> = (0..22).map(|number| ask(&broker, "api", number).0).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 20, "{statuses:?}");
+    let detail = &ask(&broker, "api", 99).1["detail"];
+    assert!(detail.as_str().expect("text").contains("keys_max"), "{detail}");
 }
 
 /// Whoever has an address of IPv6 has 2^64 of them.
@@ -62,8 +89,17 @@ fn addresses_of_one_network_are_one_subject() {
 
 /// A bound that the store would ignore is refused.
 #[test]
-fn a_bound_on_subjects_is_for_a_store_in_memory() {
-    let ran = Folder::with(BOUNDED).run("policies check tollgate.toml");
-    assert_eq!(ran.code, 2, "{}", ran.out);
-    assert!(ran.err.starts_with("tollgate.toml:4: subjects_max holds in the store"), "{}", ran.err);
+fn bounds_are_for_stores_in_the_broker() {
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:1/\"\n";
+    let server = format!("[server]\nthrottle_subjects_max = 5\n{redis}{API}");
+    for (config, expected) in [
+        (format!("{redis}{BOUNDED}"), "7: subjects_max is for the stores"),
+        (server, "2: throttle_subjects_max is for the stores"),
+        (format!("{redis}keys_max = 5\n{API}"), "4: a redis store takes no keys_max"),
+    ] {
+        let ran = Folder::with(&config).run("policies check tollgate.toml");
+        assert_eq!(ran.code, 2, "{}", ran.out);
+        assert!(ran.err.starts_with(&format!("tollgate.toml:{expected}")), "{}", ran.err);
+        assert!(ran.err.contains("bounds of its own"), "{}", ran.err);
+    }
 }
