@@ -22,7 +22,7 @@ pub enum Append {
 #[derive(Debug)]
 pub struct Redis {
     process: Process,
-    tls: bool,
+    tls: Option<Tls>,
 }
 
 impl Redis {
@@ -38,7 +38,7 @@ impl Redis {
         if !arguments.is_empty() {
             program = program.args(arguments);
         }
-        Ok(Self { process: Process::start(program, port, folder)?, tls: false })
+        Ok(Self { process: Process::start(program, port, folder)?, tls: None })
     }
 
     /// Starts a replica of this server, and waits until it has what this one has.
@@ -67,23 +67,26 @@ impl Redis {
 
     /// Starts a server that speaks only TLS, with a certificate by `authority`. Its url begins with `rediss://`.
     pub fn start_tls(authority: &Authority) -> Result<Self, Fault> {
+        Self::start_tls_with(authority, "")
+    }
+
+    /// The same, with further arguments. A replica follows its primary over TLS.
+    pub fn start_tls_with(authority: &Authority, arguments: &str) -> Result<Self, Fault> {
         let (port, folder) = (Port::free()?, folder()?);
-        authority.issue(folder.path())?;
-        let tls = format!("--port 0 --tls-port {} --tls-auth-clients no", port.number());
-        let mut program = server(&port, &folder, Append::Never).args(&tls);
-        for (option, file) in [("--tls-cert-file", "server.crt"), ("--tls-key-file", "server.key")]
-        {
-            program = program.arg(option).arg(folder.path().join(file).display().to_string());
+        let tls = Tls::issue(authority, &folder)?;
+        let mut program = server(&port, &folder, Append::Never);
+        for (name, value) in tls.settings(&port) {
+            program = program.arg(format!("--{name}")).arg(value);
         }
-        // Required even though client certificates are not checked.
-        program = program.arg("--tls-ca-cert-file");
-        program = program.arg(folder.path().join("server.crt").display().to_string());
-        Ok(Self { process: Process::start(program, port, folder)?, tls: true })
+        if !arguments.is_empty() {
+            program = program.args(arguments);
+        }
+        Ok(Self { process: Process::start(program, port, folder)?, tls: Some(tls) })
     }
 
     /// Returns the URL, without credentials.
     pub fn url(&self) -> String {
-        let scheme = if self.tls { "rediss" } else { "redis" };
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         format!("{scheme}://{}/", self.process.address())
     }
 
@@ -98,7 +101,45 @@ impl Redis {
 
     /// Runs one command through `redis-cli` and returns its output.
     pub fn command(&self, words: &[&str]) -> Result<String, Fault> {
-        command(self.process.port(), words)
+        let options = self.tls.iter().flat_map(Tls::options);
+        command(self.process.port(), options.chain(words.iter().copied()))
+    }
+}
+
+/// The files of a server that speaks only TLS.
+#[derive(Debug)]
+struct Tls {
+    certificate: String,
+    key: String,
+    authority: String,
+}
+
+impl Tls {
+    fn issue(authority: &Authority, folder: &tempfile::TempDir) -> Result<Self, Fault> {
+        authority.issue(folder.path())?;
+        let path = |name| folder.path().join(name).display().to_string();
+        let (certificate, key) = (path("server.crt"), path("server.key"));
+        let file = path("authority.crt");
+        std::fs::write(&file, authority.pem())
+            .map_err(|error| Fault::new(format!("could not write {file}: {error}")))?;
+        Ok(Self { certificate, key, authority: file })
+    }
+
+    fn settings(&self, port: &Port) -> [(&'static str, String); 7] {
+        [
+            ("port", "0".to_owned()),
+            ("tls-port", port.number().to_string()),
+            ("tls-auth-clients", "no".to_owned()),
+            ("tls-replication", "yes".to_owned()),
+            ("tls-cert-file", self.certificate.clone()),
+            ("tls-key-file", self.key.clone()),
+            ("tls-ca-cert-file", self.authority.clone()),
+        ]
+    }
+
+    /// Options of `redis-cli`.
+    fn options(&self) -> [&str; 3] {
+        ["--tls", "--cacert", &self.authority]
     }
 }
 
@@ -106,6 +147,8 @@ impl Redis {
 #[derive(Debug)]
 pub struct RedisSentinel {
     process: Process,
+    /// Options of `redis-cli`.
+    options: Vec<String>,
 }
 
 impl RedisSentinel {
@@ -113,12 +156,47 @@ impl RedisSentinel {
 
     /// Starts a sentinel for `primary`, with further lines of its configuration.
     pub fn start(primary: &Redis, lines: &str) -> Result<Self, Fault> {
+        Self::launch(primary, lines, "", None)
+    }
+
+    /// The same, with a password of its own (`requirepass`).
+    pub fn start_with_password(
+        primary: &Redis,
+        lines: &str,
+        password: &str,
+    ) -> Result<Self, Fault> {
+        Self::launch(primary, &format!("requirepass {password}\n{lines}"), password, None)
+    }
+
+    /// Starts a sentinel that speaks only TLS, also with `primary`.
+    pub fn start_tls(primary: &Redis, authority: &Authority) -> Result<Self, Fault> {
+        Self::launch(primary, "", "", Some(authority))
+    }
+
+    fn launch(
+        primary: &Redis,
+        lines: &str,
+        password: &str,
+        authority: Option<&Authority>,
+    ) -> Result<Self, Fault> {
         let (port, folder) = (Port::free()?, folder()?);
+        let tls = authority.map(|authority| Tls::issue(authority, &folder)).transpose()?;
+        let settings = tls.as_ref().map_or_else(
+            || format!("port {}", port.number()),
+            |tls| {
+                let lines = tls.settings(&port).map(|(name, value)| format!("{name} {value}"));
+                lines.join("\n")
+            },
+        );
+        let mut options: Vec<String> =
+            tls.iter().flat_map(Tls::options).map(str::to_owned).collect();
+        if !password.is_empty() {
+            options.extend(["-a", password].map(str::to_owned));
+        }
         let (name, address) = (Self::MASTER, primary.address());
         let text = format!(
-            "port {}\nbind 127.0.0.1\ndir {}\nsentinel monitor {name} {} {} 1\n\
+            "{settings}\nbind 127.0.0.1\ndir {}\nsentinel monitor {name} {} {} 1\n\
              sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 4000\n{lines}\n",
-            port.number(),
             folder.path().display(),
             address.ip(),
             address.port(),
@@ -127,7 +205,8 @@ impl RedisSentinel {
         std::fs::write(&path, text)
             .map_err(|error| Fault::new(format!("could not write {}: {error}", path.display())))?;
         let program = Program::new("redis-server").arg(path.display().to_string());
-        let sentinel = Self { process: Process::start(program.arg("--sentinel"), port, folder)? };
+        let process = Process::start(program.arg("--sentinel"), port, folder)?;
+        let sentinel = Self { process, options };
         // It looks at the servers every ten seconds otherwise.
         sentinel.command(&["sentinel", "debug", "info-period", "200"])?;
         Ok(sentinel)
@@ -139,7 +218,8 @@ impl RedisSentinel {
 
     /// Runs one command through `redis-cli` and returns its output.
     pub fn command(&self, words: &[&str]) -> Result<String, Fault> {
-        command(self.process.port(), words)
+        let options = self.options.iter().map(String::as_str);
+        command(self.process.port(), options.chain(words.iter().copied()))
     }
 
     /// Waits until it knows `replica` as one that can be promoted.
@@ -207,7 +287,7 @@ impl RedisCluster {
     pub fn command(&self, node: usize, words: &[&str]) -> Result<String, Fault> {
         let process = self.nodes.get(node);
         let process = process.ok_or_else(|| Fault::new(format!("there is no node {node}")))?;
-        command(process.port(), words)
+        command(process.port(), words.iter().copied())
     }
 
     /// Waits until every node knows all others and serves every slot, and every replica follows its master. A node that
@@ -227,12 +307,12 @@ impl RedisCluster {
     }
 
     fn is_ready(&self, port: u16) -> Result<bool, Fault> {
-        let known = command(port, &["cluster", "nodes"])?;
+        let known = command(port, ["cluster", "nodes"])?;
         let knows_all = known.lines().filter(|line| line.contains(" connected")).count()
             == self.nodes.len()
             && !known.contains("handshake");
-        let serves = command(port, &["cluster", "info"])?.contains("cluster_state:ok");
-        let role = command(port, &["info", "replication"])?;
+        let serves = command(port, ["cluster", "info"])?.contains("cluster_state:ok");
+        let role = command(port, ["info", "replication"])?;
         let follows = role.contains("master_link_status:up");
         let followed = role.matches("state=online").count() == self.replicas;
         Ok(knows_all && serves && (follows || (role.contains("role:master") && followed)))
@@ -261,10 +341,10 @@ fn server(port: &Port, folder: &tempfile::TempDir, append: Append) -> Program {
     }
 }
 
-fn command(port: u16, words: &[&str]) -> Result<String, Fault> {
+fn command<'a>(port: u16, words: impl IntoIterator<Item = &'a str>) -> Result<String, Fault> {
     let mut program = Program::new("redis-cli").args(&format!("-p {port}"));
     for word in words {
-        program = program.arg(*word);
+        program = program.arg(word);
     }
     run(&program)
 }
