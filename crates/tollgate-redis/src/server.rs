@@ -28,18 +28,17 @@ pub struct DataCheck {
 }
 
 impl Redis {
-    /// Returns warnings about settings under which limits do not hold. Skips settings that a server does not reveal.
+    /// Returns warnings about settings under which limits do not hold, and about settings that the server does not reveal.
     pub async fn check_server(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for node in self.link.slot_of_each_node().await.unwrap_or_default() {
             let info = self.link.at_slot::<String>(redis::cmd("INFO"), node, "read INFO").await;
-            let Ok(info) = info else { continue };
             let mut save = redis::cmd("CONFIG");
             save.arg("GET").arg("save");
             let save =
                 self.link.at_slot::<HashMap<String, String>>(save, node, "read CONFIG").await;
             let save = save.ok().and_then(|mut save| save.remove("save"));
-            for warning in warnings_of(&info, save.as_deref()) {
+            for warning in warnings_of(info.ok().as_deref(), save.as_deref()) {
                 if !warnings.contains(&warning) {
                     warnings.push(warning);
                 }
@@ -85,8 +84,15 @@ impl Redis {
     }
 }
 
-/// Returns the warnings for `info` and the setting `save`.
-fn warnings_of(info: &str, save: Option<&str>) -> Vec<String> {
+/// Returns the warnings for `info` and the setting `save`, each `None` if it cannot be read.
+fn warnings_of(info: Option<&str>, save: Option<&str>) -> Vec<String> {
+    let Some(info) = info else {
+        return vec![
+            "redis: version, eviction and persistence of the server were not checked, because INFO cannot be read. \
+             Allow +info and +config|get, or check that maxmemory-policy is noeviction and appendonly is yes"
+                .to_owned(),
+        ];
+    };
     let field = |name: &str| {
         let mut lines = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         lines.find(|(key, _)| *key == name).map(|(_, value)| value)
@@ -98,12 +104,19 @@ fn warnings_of(info: &str, save: Option<&str>) -> Vec<String> {
              are exceeded without an error. Set maxmemory-policy noeviction, or give tollgate a server of its own"
         ));
     }
-    if field("aof_enabled") == Some("0") && save == Some("") {
-        warnings.push(
+    match save {
+        _ if field("aof_enabled") != Some("0") => {}
+        None => warnings.push(
+            "redis: persistence of the server was not checked, because CONFIG GET save cannot be read. Allow \
+             +config|get, or check that the server keeps its data on disk"
+                .to_owned(),
+        ),
+        Some("") => warnings.push(
             "redis: nothing is kept on disk (no appendonly, no save): a restart loses all usage, and each \
              subject starts with its full limit. Set appendonly yes"
                 .to_owned(),
-        );
+        ),
+        Some(_) => {}
     }
     let version = field("redis_version");
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
@@ -126,17 +139,19 @@ mod tests {
 
     #[test]
     fn settings_under_which_limits_do_not_hold_are_named() {
-        assert!(warnings_of(GOOD, Some("3600 1")).is_empty());
-        // A managed service does not tell what it saves.
-        assert!(warnings_of(GOOD, None).is_empty());
-        assert!(warnings_of("", Some("")).is_empty());
+        assert!(warnings_of(Some(GOOD), Some("3600 1")).is_empty());
+        assert!(warnings_of(Some(&GOOD.replace("enabled:0", "enabled:1")), None).is_empty());
+        assert!(warnings_of(Some(""), Some("")).is_empty());
         for (info, save, word) in [
-            (GOOD.replace("noeviction", "allkeys-lru"), "60 1", "allkeys-lru"),
-            (GOOD.replace("noeviction", "volatile-ttl"), "60 1", "volatile-ttl"),
-            (GOOD.to_owned(), "", "nothing is kept on disk"),
-            (GOOD.replace("7.2.4", "6.2.14"), "60 1", "version 6.2.14"),
+            (Some(GOOD.replace("noeviction", "allkeys-lru")), Some("60 1"), "allkeys-lru"),
+            (Some(GOOD.replace("noeviction", "volatile-ttl")), Some("60 1"), "volatile-ttl"),
+            (Some(GOOD.to_owned()), Some(""), "nothing is kept on disk"),
+            (Some(GOOD.replace("7.2.4", "6.2.14")), Some("60 1"), "version 6.2.14"),
+            (Some(GOOD.to_owned()), None, "persistence of the server was not checked"),
+            (None, Some(""), "eviction and persistence of the server were not checked"),
+            (None, None, "eviction and persistence of the server were not checked"),
         ] {
-            let warnings = warnings_of(&info, Some(save));
+            let warnings = warnings_of(info.as_deref(), save);
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
     }

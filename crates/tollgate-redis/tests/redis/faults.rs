@@ -157,3 +157,24 @@ async fn a_replica_a_full_server_and_a_foreign_key_are_told_apart() {
     let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
     assert!(kind == ErrorKind::Unavailable && text.contains("replica"), "{kind:?} {text}");
 }
+
+/// Checks at the start that the server does not allow are named, and do not fail.
+#[tokio::test]
+async fn settings_that_a_user_may_not_read_are_named() {
+    let redis = server();
+    let place = redis.url().replace("redis://", "");
+    for (more, warning) in [
+        ("+info +config|get", "nothing is kept on disk"),
+        ("+info", "persistence of the server was not checked"),
+        ("+config|get", "eviction and persistence of the server were not checked"),
+        ("+ping", "eviction and persistence of the server were not checked"),
+    ] {
+        let mut words = vec!["acl", "setuser", "app", "reset"];
+        words.extend(RULES.split(' ').chain(more.split(' ')));
+        assert_eq!(redis.command(&words).unwrap(), "OK\n");
+        let gate = connect(Options::single(format!("redis://app:s3cret@{place}"))).await;
+        let warnings = gate.check_server().await;
+        assert!(warnings.len() == 1 && warnings[0].contains(warning), "{more}: {warnings:?}");
+        assert!(acquire(&gate, &daily(5), "p").await.unwrap());
+    }
+}
