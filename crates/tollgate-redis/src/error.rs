@@ -11,6 +11,34 @@ pub(crate) fn describe(error: RedisError, verb: &str, servers: &str) -> Error {
     Error::new(kind, text).caused_by(error)
 }
 
+/// Describes an error of the sentinel at `address`.
+pub(crate) fn describe_sentinel(error: RedisError, address: &str) -> Error {
+    let here = format!("redis: Sentinel at {address}");
+    let text = if error.code() == Some("NOPERM") {
+        format!(
+            "{here}: the user lacks a permission. Allow it with: ACL SETUSER name +sentinel|get-master-addr-by-name"
+        )
+    } else if is_refused(&error) {
+        format!(
+            "{here}: the user name or the password is wrong. Check sentinel_user and sentinel_password, and ACL LIST on \
+             the sentinel"
+        )
+    } else {
+        return describe(error, "query Sentinel", address);
+    };
+    Error::new(ErrorKind::Misconfigured, text).caused_by(error)
+}
+
+/// Describes a reply of the sentinel at `address`, which does not monitor `master`.
+pub(crate) fn unknown_master(master: &str, address: &str) -> Error {
+    Error::new(
+        ErrorKind::Misconfigured,
+        format!(
+            "redis: Sentinel at {address} knows no master {master:?}. Check master against SENTINEL MASTERS"
+        ),
+    )
+}
+
 /// Whether the server refused the credentials.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     error.kind() == Kind::AuthenticationFailed
@@ -74,7 +102,14 @@ fn kind_and_text(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, S
         Kind::Server(ServerErrorKind::BusyLoading) => {
             (ErrorKind::Unavailable, format!("{here}: it is loading its data; retry later"))
         }
-        Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => (
+        Kind::Server(ServerErrorKind::MasterDown) => (
+            ErrorKind::Unavailable,
+            format!(
+                "{here}: it is a replica that lost its primary (replica-serve-stale-data no). Start the primary, or point \
+                 the url at the new one"
+            ),
+        ),
+        Kind::Server(ServerErrorKind::ClusterDown) => (
             ErrorKind::Unavailable,
             format!("{here}: the cluster does not serve this slot. See CLUSTER INFO on a node"),
         ),

@@ -40,8 +40,8 @@ impl Redis {
     /// Connects to the servers that `options` name.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a wrong url, user or password, [`Unavailable`](ErrorKind::Unavailable) if
-    /// the server does not reply in time.
+    /// [`Invalid`](ErrorKind::Invalid) for a wrong url, [`Misconfigured`](ErrorKind::Misconfigured) for a wrong user,
+    /// password, certificate or master, [`Unavailable`](ErrorKind::Unavailable) if the server does not reply in time.
     pub async fn open(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;

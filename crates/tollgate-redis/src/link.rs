@@ -152,15 +152,24 @@ impl Link {
 
     /// Maps the result of a call with the attempt's timeout.
     fn reply<T>(&self, reply: Option<RedisResult<T>>, doing: &str) -> Result<T, Error> {
-        match reply {
-            Some(Ok(reply)) => Ok(reply),
-            Some(Err(error)) => Err(error::describe(error, doing, &self.servers)),
+        let error = match reply {
+            Some(Ok(reply)) => return Ok(reply),
+            Some(Err(error)) => error::describe(error, doing, &self.servers),
             None => {
                 if let Connection::Single(node) = &self.connection {
                     node.suspect();
                 }
-                Err(error::too_slow(doing, &self.servers, self.timeout))
+                error::too_slow(doing, &self.servers, self.timeout)
             }
+        };
+        match &self.connection {
+            // A lost primary is the effect, and the reason why no other one is found is the cause.
+            Connection::Single(node)
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) =>
+            {
+                Err(node.misconfigured().unwrap_or(error))
+            }
+            _ => Err(error),
         }
     }
 

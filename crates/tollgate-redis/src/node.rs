@@ -42,6 +42,8 @@ pub(crate) struct Node {
     role_is_hidden: AtomicBool,
     /// The sentinel that replied last.
     sentinel: AtomicUsize,
+    /// Why the last search for the primary failed, if only the operator can change that.
+    misconfigured: RwLock<Option<Error>>,
 }
 
 struct Current {
@@ -64,6 +66,7 @@ impl Node {
             suspect: AtomicBool::new(false),
             role_is_hidden: AtomicBool::new(false),
             sentinel,
+            misconfigured: RwLock::new(None),
         })
     }
 
@@ -101,6 +104,7 @@ impl Node {
         match renewed {
             Ok(found) => {
                 self.suspect.store(false, Ordering::Relaxed);
+                self.set_misconfigured(None);
                 let Some((info, manager)) = found else { return false };
                 tracing::warn!(
                     server = %info.addr(),
@@ -111,8 +115,24 @@ impl Node {
             }
             Err(error) => {
                 tracing::debug!(%error, "redis: no primary was found");
+                let is_misconfigured = error.kind() == ErrorKind::Misconfigured;
+                self.set_misconfigured(is_misconfigured.then_some(error));
+                // The next call searches again, so that the reason stays current.
+                self.suspect();
                 false
             }
+        }
+    }
+
+    /// Returns why no primary is found, if Sentinel or the servers behind it refuse this program.
+    pub(crate) fn misconfigured(&self) -> Option<Error> {
+        self.misconfigured.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_misconfigured(&self, error: Option<Error>) {
+        // The address of a single server is searched after a refusal only, so its reason may be out of date.
+        if self.options.sentinel.is_some() {
+            *self.misconfigured.write().unwrap_or_else(PoisonError::into_inner) = error;
         }
     }
 
@@ -144,10 +164,16 @@ impl Node {
         let servers = self.options.shown();
         let manager = open(&self.options, info.clone()).await;
         let manager = manager.map_err(|error| error::describe(error, "connect", &servers))?;
-        self.check_role(manager.clone())
+        self.check_serves(manager.clone())
             .await
             .map_err(|error| error::describe(error, "connect", &servers))?;
         Ok(Some((info, manager)))
+    }
+
+    /// Fails unless the server is a primary that serves clients. A server that is loading its data replies to ROLE.
+    async fn check_serves(&self, mut connection: ConnectionManager) -> RedisResult<()> {
+        self.check_role(connection.clone()).await?;
+        redis::cmd("PING").query_async(&mut connection).await
     }
 
     /// Fails unless the server is a primary, or ROLE is forbidden for the user.
@@ -250,7 +276,8 @@ async fn locate(
     // Leaves time for the other sentinels if one does not reply.
     let share = Span::from_micros(timeout.as_micros() / (count as u64 + 1));
     let first = last.load(Ordering::Relaxed);
-    let (mut unknown, mut why) = (false, String::new());
+    let (master, servers) = (&sentinel.master, options.shown());
+    let (mut refused, mut why) = (None, String::new());
     for place in (0..count).map(|step| (first + step) % count) {
         let Some(address) = options.urls.get(place) else { continue };
         let asked = tollgate::internal::timeout(&SystemClock, share, ask(options, address)).await;
@@ -263,27 +290,25 @@ async fn locate(
                     addr(host, port, sentinel.tls).into_connection_info().map_err(invalid)?;
                 return Ok(info.set_redis_settings(settings));
             }
-            Some(Ok(None)) => unknown = true,
-            Some(Err(error)) => why = format!(" ({address}: {error})"),
+            Some(Ok(None)) => refused = Some(error::unknown_master(master, address)),
+            Some(Err(error)) => {
+                why = format!(" ({address}: {error})");
+                let error = error::describe_sentinel(error, address);
+                if error.kind() == ErrorKind::Misconfigured {
+                    refused = Some(error);
+                }
+            }
             None => why = format!(" ({address}: no reply within {share})"),
         }
     }
-    let (master, servers) = (&sentinel.master, options.shown());
-    Err(if unknown {
-        Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "redis: Sentinel at {servers} knows no master {master:?}. Check master against SENTINEL MASTERS"
-            ),
-        )
-    } else {
+    Err(refused.unwrap_or_else(|| {
         Error::new(
             ErrorKind::Unavailable,
             format!(
-                "redis: no sentinel of {servers} answered{why}. Check their addresses, user and password, and that they run"
+                "redis: no sentinel of {servers} answered{why}. Check their addresses, and that they run"
             ),
         )
-    })
+    }))
 }
 
 /// Queries the sentinel at `address` for the primary.

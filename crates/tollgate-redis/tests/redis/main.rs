@@ -16,6 +16,7 @@ mod lost_replies;
 mod overrides;
 mod refunds;
 mod sabotage;
+mod sentinel;
 mod settled;
 mod storage;
 mod tls;
