@@ -9,9 +9,10 @@ use tollgate::{
     Concurrency, Costs, Error, ErrorKind, Limit, Permit, Policy, RollingWindow, Span, Timestamp,
     TokenBucket,
 };
-use tollgate_protocol::permit_token::{Key, TOKEN_CHARS_MAX, decode, encode};
+use tollgate_protocol::permit_token::{Key, TOKEN_CHARS_MAX, decode, encode, read};
 
 const KEY: [u8; 32] = [7; 32];
+const RELAY_KEY: [u8; 32] = [8; 32];
 
 fn policy(units: &[&str]) -> Policy {
     let limits = units.iter().map(|unit| Limit::new(*unit, *unit, TokenBucket::per_second(9)));
@@ -144,13 +145,23 @@ fn tokens_of_each_version_are_read() {
     let stamp = 1_700_000_000_000_017;
     let grant = Grant { at, stamp, use_by: None, expires_at: Some(at + minute) };
     let permit = Permit::new(&policy, "p7", policy.amounts(&costs).unwrap(), grant);
-    let [first, third] =
-        [include_str!("tokens/version-1.txt"), include_str!("tokens/version-3.txt")].map(str::trim);
+    let [first, second, third] = [
+        include_str!("tokens/version-1.txt"),
+        include_str!("tokens/version-2.txt"),
+        include_str!("tokens/version-3.txt"),
+    ]
+    .map(str::trim);
     assert_eq!(open(first, &policy).unwrap(), permit);
     assert!(permit.charged().same_numbers);
     let with_id = permit.clone().with_id(Some("order-7"));
     assert_eq!(open(third, &policy).unwrap(), with_id);
     assert_eq!(encode(&with_id, &KEY.into()), third);
+    // The second is the first, relayed by a broker with a key of its own.
+    let relayed = decode(second, &RELAY_KEY.into(), |_| Ok(policy.clone())).unwrap();
+    assert_eq!((&relayed, relayed.seal()), (&permit.clone().with_seal(first), Some(first)));
+    let received = read(first, &policy).unwrap();
+    assert_eq!(encode(&received, &RELAY_KEY.into()), second);
+    assert_eq!(open(second, &policy).unwrap_err().kind(), ErrorKind::Invalid);
     // A broker of the first version reads this.
     let exact = Permit::new(policy.with_exact_logs(), "p7", *permit.charged().amounts, grant);
     let key = Key::from(KEY).without_ids();
