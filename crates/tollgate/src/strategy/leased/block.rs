@@ -197,7 +197,7 @@ impl Block {
     }
 
     pub(super) fn is_settled(&self, origin: &Origin) -> bool {
-        let (word, bit) = place(origin.serial);
+        let (word, bit) = bit_of(origin.serial);
         self.settled.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
@@ -223,7 +223,7 @@ impl Block {
     }
 
     fn settle(&mut self, serial: u32, estimate: &Amounts, actual: &Amounts) {
-        let (word, bit) = place(serial);
+        let (word, bit) = bit_of(serial);
         if self.settled.len() <= word {
             self.settled.resize(word + 1, 0);
         }
@@ -250,6 +250,6 @@ impl Block {
     }
 }
 
-const fn place(serial: u32) -> (usize, u64) {
+const fn bit_of(serial: u32) -> (usize, u64) {
     ((serial / 64) as usize, 1 << (serial % 64))
 }

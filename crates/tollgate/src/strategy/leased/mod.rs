@@ -10,19 +10,22 @@
 //! restart, refunds nothing: the instance that holds its block accounts for it, or time does.
 
 mod block;
-mod gate;
+mod cached_denial;
 mod lease;
 mod subject_map;
 mod subject_state;
 mod worker;
 
+use std::future::ready;
 use std::sync::Arc;
 
-use tollgate_core::{Amounts, Ask, Decision, Permit, Policy, Span, Timestamp, Verdict};
+use tollgate_core::{
+    Amounts, Ask, Decision, Operation, Outcome, Permit, Policy, Span, Timestamp, Verdict,
+};
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::gate::{Gate, decide};
+use crate::gate::{BoxFuture, Gate, decide};
 use crate::internal::timeout_at;
 use crate::observe::Observer;
 use crate::strategy::foreign_permit::charge_extra;
@@ -195,8 +198,8 @@ impl<G: Gate> Leased<G> {
         }
         let now = self.0.now();
         Ok(self.local(ask, now, |state, local| match local {
-            Local::Spent { place, charge, .. } => {
-                let permit = state.permit(place, charge.stamp, ask.amounts(), now);
+            Local::Spent { index, charge, .. } => {
+                let permit = state.permit(index, charge.stamp, ask.amounts(), now);
                 Some(Decision::Admitted(permit))
             }
             Local::Refused => {
@@ -278,6 +281,49 @@ impl<G: Gate> Leased<G> {
 #[inline]
 fn is_plain(ask: &Ask<'_>) -> bool {
     ask.id_text().is_none() && ask.in_front().is_empty()
+}
+
+impl<G: Gate> Gate for Leased<G> {
+    /// Standings are the store's: unspent tokens in blocks, here or elsewhere, count as used.
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => {
+                Box::pin(async move { self.decide(ask).await.map(Outcome::Decided) })
+            }
+            Operation::Settle(permit, actual) if permit.is_local() => Box::pin(async move {
+                let actual = permit.charged().with_actual(actual)?;
+                self.settle_local(permit, &actual).await.map(Outcome::Changed)
+            }),
+            Operation::Release(permit) if permit.is_local() => Box::pin(async move {
+                self.settle_local(permit, &Amounts::default()).await.map(Outcome::Changed)
+            }),
+            // A permit out of a block holds no slot and is returned as it is.
+            Operation::Renew(permit) if permit.is_local() => {
+                Box::pin(ready(Ok(Outcome::Permitted(permit.clone()))))
+            }
+            // Blocks of this instance are not spent from now on; those of others end within the `block_ttl`.
+            Operation::Close { policy, subject, .. } | Operation::Reset { policy, subject } => {
+                Box::pin(async move {
+                    self.stop(policy, subject);
+                    let outcome = self.0.gate.run(operation).await;
+                    // A block may have been leased while the store ran the operation.
+                    self.stop(policy, subject);
+                    outcome
+                })
+            }
+            other => self.0.gate.run(other),
+        }
+    }
+
+    fn try_run(&self, operation: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        match operation {
+            Operation::Acquire(ask) => match self.try_decide(ask) {
+                Ok(decision) => decision.map(|decision| Ok(Outcome::Decided(decision))),
+                Err(error) => Some(Err(error)),
+            },
+            _ => None,
+        }
+    }
 }
 
 /// Leaves unreturned blocks as a crash does: the rule restores them.

@@ -128,20 +128,20 @@ impl SubjectMap {
         let estimate = *permit.charged().amounts;
         let settle = |state: &mut SubjectState| {
             state.settles |= !estimate.minus(actual).is_zero();
-            let Some(place) = state.origin(&origin, permit) else { return Settling::Unknown };
-            if state.blocks[place].is_settled(&origin) {
+            let Some(index) = state.origin(&origin, permit) else { return Settling::Unknown };
+            if state.blocks[index].is_settled(&origin) {
                 return Settling::Before;
             }
             let extra = actual.minus(&estimate);
             if !posted && !extra.is_zero() {
-                let posting = state.blocks[place].is_posting(&origin);
+                let posting = state.blocks[index].is_posting(&origin);
                 let mut live = state.blocks.iter_mut().filter(|block| block.is_live(now));
                 if posting || !live.any(|block| block.draw(&extra)) {
-                    state.blocks[place].post(&origin);
+                    state.blocks[index].post(&origin);
                     return Settling::Post(extra);
                 }
             }
-            let block = &mut state.blocks[place];
+            let block = &mut state.blocks[index];
             block.settle_once(&origin, &estimate, actual);
             let done = !block.is_live(now) && !block.awaits_settles();
             let number = block.number();

@@ -10,8 +10,9 @@ use tollgate_core::{Amounts, Ask, Backoff, Decision, Denial, Permit, Span};
 
 use super::LeasedOptions;
 use super::block::{Block, Moment};
+use super::cached_denial::CachedDenial;
 use super::subject_map::SubjectMap;
-use super::subject_state::{CachedDenial, Plan, REMAINING_PARTS};
+use super::subject_state::{Plan, REMAINING_PARTS};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{Gate, GateExt};

@@ -1,10 +1,10 @@
-//! Asking the store what only the store can tell, and learning from its answer.
+//! Asks that only the store can decide: posts local admissions first, asks, and learns from the reply.
 
 use tollgate_core::{Amounts, Ask, Decision, Policy, Timestamp, Wait};
 
 use super::Optimistic;
-use super::account::{Account, Sums};
-use super::view::{self, Seen};
+use super::account::Account;
+use super::view::{self, StoreReply};
 use crate::error::Error;
 use crate::gate::{Gate, decide};
 
@@ -20,12 +20,12 @@ impl<G: Gate> Optimistic<G> {
             return decide(&self.shared.gate, ask).await;
         }
         let caps = self.shared.options.caps(policy);
-        let sums = sums_of(policy, ask.amounts());
-        let (mut version, mut asked) = (0, Sums::default());
+        let (mut version, mut asked) = (0, Amounts::default());
         for flushes in 0.. {
-            // If the store cannot be told, asking it may still work, and is within the bound. Who just waited for it in vain
-            // does not wait again.
-            let failing = self.shared.ledger.with(policy, subject, |account| account.is_failing());
+            // If posting fails, asking may still work, and is within the bound. A caller whose wait just failed does not
+            // wait again.
+            let failing =
+                self.shared.ledger.with(policy, subject, |account| account.outbox().is_failing());
             let flushed = match self.shared.in_time(self.flush(policy, subject)).await {
                 Err(error) if error.is_unavailable() && failing == Some(false) => {
                     return Err(error);
@@ -43,9 +43,9 @@ impl<G: Gate> Optimistic<G> {
                 if account.has_unposted() && !last {
                     return false;
                 }
-                if account.change_policy(policy, caps) {
-                    account.begin_asking(&sums, now);
-                    asked = sums;
+                if account.change_policy(policy, &caps) {
+                    account.begin_asking(ask.amounts(), now);
+                    asked = *ask.amounts();
                 }
                 version = account.version();
                 true
@@ -54,7 +54,7 @@ impl<G: Gate> Optimistic<G> {
                 break;
             }
         }
-        let asking = Asking { gate: self, policy, subject, sums: asked };
+        let asking = Asking { gate: self, policy, subject, amounts: asked };
         let decision = decide(&self.shared.gate, ask).await?;
         drop(asking);
         let (limits, at) = match &decision {
@@ -64,8 +64,8 @@ impl<G: Gate> Optimistic<G> {
             },
             Decision::Denied(denial) => (&denial.limits, denial.decided_at),
         };
-        let seen = Seen { policy, limits, at: Some(at) };
-        self.learn(ask, seen, version, |account, now| {
+        let reply = StoreReply { policy, limits, at: Some(at) };
+        self.learn(ask, reply, version, |account, now| {
             if let Decision::Denied(denial) = &decision
                 && let Wait::Until(until) = denial.wait
                 && ask.in_front().is_empty()
@@ -77,51 +77,43 @@ impl<G: Gate> Optimistic<G> {
         Ok(decision)
     }
 
-    /// Updates the account from an answer of the store; creates the account if there is none.
+    /// Updates the account from a reply of the store; creates the account if there is none.
     pub(super) fn learn(
         &self,
         ask: &Ask<'_>,
-        seen: Seen<'_>,
+        reply: StoreReply<'_>,
         version: u64,
         then: impl FnOnce(&mut Account, Timestamp),
     ) {
         let now = self.shared.clock.now();
         let (policy, subject) = (ask.policy(), ask.subject());
         // Without an answer an account would believe that nothing is used.
-        if view::entry(seen, now).is_none() {
+        if view::entry(reply, now).is_none() {
             return;
         }
-        let make = || Account::new(policy, subject, self.shared.options.caps(policy), now);
+        let make = || Account::new(policy, subject, &self.shared.options.caps(policy), now);
         self.shared.ledger.with_new((policy, subject), now, make, |account| {
-            account.learn(seen, version, now);
+            account.learn(reply, version, now);
             then(account, now);
             // The store answers, so calls that failed before may succeed now.
-            if account.has_errands() {
-                account.urge();
+            if account.has_calls() {
+                account.outbox().urge();
             }
         });
     }
 }
 
-/// An ask on its way to the store, wherever its caller goes.
+/// Counts the costs of an ask as used until it is dropped.
 struct Asking<'a, G: Gate> {
     gate: &'a Optimistic<G>,
     policy: &'a Policy,
     subject: &'a str,
-    sums: Sums,
+    amounts: Amounts,
 }
 
 impl<G: Gate> Drop for Asking<'_, G> {
     fn drop(&mut self) {
         let ledger = &self.gate.shared.ledger;
-        ledger.with(self.policy, self.subject, |account| account.end_asking(&self.sums));
+        ledger.with(self.policy, self.subject, |account| account.end_asking(&self.amounts));
     }
-}
-
-fn sums_of(policy: &Policy, amounts: &Amounts) -> Sums {
-    let mut sums = Sums::default();
-    for (place, sum) in sums.iter_mut().enumerate().take(policy.units().len()) {
-        *sum = amounts.at(place);
-    }
-    sums
 }

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Costs, Entry, Operation, Outcome, Permit, release, settle};
+use tollgate_core::{Amounts, Ask, Costs, Entry, Operation, Outcome, Permit, release, settle};
 
 use super::Optimistic;
-use super::account::{Settled, Sums};
+use super::account::Settled;
 use super::stamp::Giver;
-use super::view::Seen;
+use super::view::StoreReply;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate};
 use crate::strategy::foreign_permit::charge_extra;
@@ -25,7 +25,7 @@ impl<G: Gate> Optimistic<G> {
     ) -> Result<bool, Error> {
         let (policy, subject) = (permit.policy(), permit.subject());
         self.check(permit, actual)?;
-        let (extra, less) = difference(permit, actual);
+        let (extra, less) = difference(permit, actual)?;
         let settle = |charged| {
             let known = number.and_then(|number| {
                 self.shared.ledger.with(policy, subject, |account| {
@@ -37,8 +37,7 @@ impl<G: Gate> Optimistic<G> {
         };
         let mut settled = settle(false);
         if matches!(settled, Settled::ChargeFirst | Settled::Unknown) {
-            let extra = policy.units().zip(extra).collect();
-            if !charge_extra(self, permit, &extra).await? {
+            if !charge_extra(self, permit, &policy.costs(&extra)).await? {
                 return Ok(false);
             }
             settled = settle(true);
@@ -68,7 +67,7 @@ impl<G: Gate> Optimistic<G> {
         let outcome = self.shared.gate.run(operation).await?;
         if outcome == Outcome::Changed(true) {
             let (policy, now) = (permit.policy(), self.shared.clock.now());
-            let (extra, _) = difference(permit, actual);
+            let (extra, _) = difference(permit, actual)?;
             self.shared.ledger.with(policy, permit.subject(), |account| {
                 account.settled_at_store(policy, &extra, now);
             });
@@ -86,13 +85,13 @@ impl<G: Gate> Optimistic<G> {
         let version = self.shared.ledger.with(policy, subject, |account| account.version());
         let outcome = self.shared.gate.run(operation).await?;
         if let (Some(version), Outcome::Permitted(permit)) = (version, &outcome) {
-            let seen = Seen { policy, limits: &permit.limits, at: Some(permit.grant().at) };
-            self.learn(ask, seen, version, |_, _| {});
+            let reply = StoreReply { policy, limits: &permit.limits, at: Some(permit.grant().at) };
+            self.learn(ask, reply, version, |_, _| {});
         }
         Ok(outcome)
     }
 
-    /// What the core says to a wrong settlement, or to one that comes too late.
+    /// Rejects a wrong settlement, or one that comes too late.
     fn check(&self, permit: &Permit, actual: Option<&Costs>) -> Result<(), Error> {
         let now = self.shared.clock.now();
         let (mut entry, charged) = (Entry::fresh(permit.policy(), now), permit.charged());
@@ -104,16 +103,11 @@ impl<G: Gate> Optimistic<G> {
     }
 }
 
-/// What the actual cost is over and under the estimate, by place.
-fn difference(permit: &Permit, actual: Option<&Costs>) -> (Sums, Sums) {
-    let (mut extra, mut less) = (Sums::default(), Sums::default());
-    for (place, unit) in permit.policy().units().enumerate() {
-        let estimate = permit.charged().amounts.at(place);
-        let wanted = actual.map_or(0, |actual| actual.get(unit).unwrap_or(estimate));
-        extra[place] = wanted.saturating_sub(estimate);
-        less[place] = estimate.saturating_sub(wanted);
-    }
-    (extra, less)
+/// Returns by how much the actual cost is over and under the estimate.
+fn difference(permit: &Permit, actual: Option<&Costs>) -> Result<(Amounts, Amounts), Error> {
+    let charged = permit.charged();
+    let wanted = actual.map(|actual| charged.with_actual(actual)).transpose()?.unwrap_or_default();
+    Ok((wanted.minus(charged.amounts), charged.amounts.minus(&wanted)))
 }
 
 impl<G: Gate> Gate for Optimistic<G> {

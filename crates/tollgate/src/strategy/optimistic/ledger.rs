@@ -68,17 +68,17 @@ impl Ledger {
         shard.accounts.find_mut(hash, |account| account.is(policy, subject)).map(change)
     }
 
-    /// Nothing more will be settled at any account.
+    /// Ends settling in every account.
     pub(super) fn end(&self) {
         for mut shard in self.shards.iter() {
-            shard.accounts.iter_mut().for_each(Account::end);
+            shard.accounts.iter_mut().for_each(|account| account.outbox_mut().end());
         }
     }
 
-    /// The accounts that still have something for the store.
-    pub(super) fn with_errands(&self) -> Vec<Key> {
+    /// Returns the accounts that still have calls for the store.
+    pub(super) fn with_calls(&self) -> Vec<Key> {
         let keys = |shard: MutexGuard<'_, Shard>| {
-            let busy = shard.accounts.iter().filter(|account| account.has_errands());
+            let busy = shard.accounts.iter().filter(|account| account.has_calls());
             busy.map(|account| (account.policy().clone(), account.subject.clone())).collect()
         };
         let mut busy: Vec<Key> =
@@ -97,7 +97,7 @@ impl Shard {
         }
         let before = self.accounts.len();
         self.accounts.retain(|account| {
-            account.posting || account.has_errands() || now < account.view().at() + IDLE_AFTER
+            account.posting || account.has_calls() || now < account.view().at() + IDLE_AFTER
         });
         self.search_not_before = now + Span::from_secs(1);
         self.accounts.len() < before

@@ -1,4 +1,4 @@
-//! Optimistic: decide from local memory, post to the shared store in the background (R002.1, R002.2).
+//! Optimistic: decide from local memory, post to the shared store in the background.
 //!
 //! Each instance keeps a view of every entry it uses, made from the store's answers, and admits from it at memory speed.
 //! What it admitted is posted as one charge every so often, and the answer corrects the view. Between two answers it can
@@ -8,10 +8,10 @@
 
 mod account;
 mod ask;
-mod batch;
 mod gate;
 mod ledger;
 mod options;
+mod outbox;
 mod post;
 mod stamp;
 mod view;
@@ -135,7 +135,7 @@ impl<G: Gate> Optimistic<G> {
         }
         let now = self.shared.clock.now();
         let local = self.shared.ledger.with(ask.policy(), ask.subject(), |account| {
-            // Read under the lock, so that a drain after closing sees every admission.
+            // Read under the lock, so that a shutdown sees every admission.
             if self.closing.load(Ordering::Acquire) {
                 return Ok(None);
             }
@@ -193,7 +193,7 @@ impl<G: Gate> Optimistic<G> {
         let Ok(runtime) = Handle::try_current() else { return };
         let key: Option<Option<Key>> = self.shared.ledger.with(policy, subject, |account| {
             if account.posting {
-                account.urge();
+                account.outbox().urge();
                 return None;
             }
             account.posting = true;
@@ -212,7 +212,7 @@ impl<G: Gate> Optimistic<G> {
     /// Why the store could not take it; it is kept and sent again.
     pub async fn flush(&self, policy: &Policy, subject: &str) -> Result<bool, Error> {
         let waiting = self.shared.ledger.with(policy, subject, |account| {
-            (account.has_errands(), account.posting, account.subject.clone())
+            (account.has_calls(), account.posting, account.subject.clone())
         });
         let Some((true, posting, subject)) = waiting else { return Ok(false) };
         if !posting {
@@ -228,17 +228,17 @@ impl<G: Gate> Optimistic<G> {
     pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
         self.closing.store(true, Ordering::Release);
         self.shared.ledger.end();
-        for (policy, subject) in self.shared.ledger.with_errands() {
+        for (policy, subject) in self.shared.ledger.with_calls() {
             // Twice: the first may begin a poster, and the second keeps it from waiting for more.
             self.wake(&policy, &subject);
             self.wake(&policy, &subject);
         }
-        self.shared.drain(deadline).await
+        self.shared.finish(deadline).await
     }
 
     /// How much of each unit of `policy` was admitted for `subject` and is not known to the store yet.
     pub fn unposted(&self, policy: &Policy, subject: &str) -> tollgate_core::Costs {
-        let sums = self.shared.ledger.with(policy, subject, |account| account.unposted());
-        policy.units().zip(sums.unwrap_or_default()).collect()
+        let unposted = self.shared.ledger.with(policy, subject, |account| account.unposted());
+        policy.costs(&unposted.unwrap_or_default())
     }
 }

@@ -1,8 +1,7 @@
 //! What an optimistic gate may do, every bound by name, and what follows from them for the whole fleet.
 
-use tollgate_core::{Backoff, Costs, Policy, Span, bounds::NUMBER_MAX};
+use tollgate_core::{Amounts, Backoff, Costs, Policy, Span, bounds::NUMBER_MAX};
 
-use super::account::Sums;
 use crate::memory::KEYS_MAX_DEFAULT;
 
 /// The most that all instances together may admit over a limit in any of its windows: what each instance may hold
@@ -85,12 +84,9 @@ impl OptimisticOptions {
         self.unposted_max_of.get(unit).unwrap_or(self.unposted_max).min(NUMBER_MAX)
     }
 
-    /// The same for every unit of `policy`, by place.
-    pub(super) fn caps(&self, policy: &Policy) -> Sums {
-        let mut caps = Sums::default();
-        for (cap, unit) in caps.iter_mut().zip(policy.units()) {
-            *cap = self.unposted_max_of(unit);
-        }
-        caps
+    /// Returns how much of each unit of `policy` one subject may have unposted.
+    pub(super) fn caps(&self, policy: &Policy) -> Amounts {
+        let mut units = policy.units();
+        Amounts::from_fn(|_| units.next().map_or(0, |unit| self.unposted_max_of(unit)))
     }
 }

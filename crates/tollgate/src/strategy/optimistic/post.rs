@@ -13,11 +13,11 @@ use compact_str::CompactString;
 use tokio::sync::{Notify, Semaphore};
 use tollgate_core::{Permit, Policy, REQUESTS, Timestamp};
 
-use super::account::{Account, Errand, Flushed};
-use super::batch::Owed;
+use super::account::Account;
 use super::ledger::Ledger;
 use super::options::OptimisticOptions;
-use super::view::Seen;
+use super::outbox::{Call, Flushed, Refund};
+use super::view::StoreReply;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{Gate, GateExt};
@@ -71,22 +71,22 @@ impl<G: Gate> Shared<G> {
 
     /// Works for one account until nothing is left to send.
     pub(super) async fn post(self: Arc<Self>, key: Key) {
-        let mut ends = Ends { shared: &self, key: &key, stopped: true };
-        let Some(urgent) = self.with(&key, |account| account.urgent()) else { return };
+        let mut guard = PosterGuard { shared: &self, key: &key, stopped: true };
+        let Some(urgent) = self.with(&key, |account| account.outbox().urgent()) else { return };
         let mut pause = self.options.post_every;
         let mut attempt = 0;
         loop {
             let until = self.clock.now() + pause;
             first(self.clock.sleep_until(until), urgent.notified()).await;
             let Ok(_turn) = self.posts.acquire().await else { return };
-            let Some(errand) = self.next_errand(&key) else {
-                ends.stopped = false;
+            let Some((call, version)) = self.next_call(&key) else {
+                guard.stopped = false;
                 return;
             };
-            if self.run(&key, errand).await {
+            if self.run(&key, call, version).await {
                 (pause, attempt) = (self.options.post_every, 0);
                 // Refunds are posted at once: unused room is lost.
-                if self.with(&key, |account| account.owes()) == Some(true) {
+                if self.with(&key, |account| account.outbox().has_refunds()) == Some(true) {
                     urgent.notify_one();
                 }
             } else {
@@ -97,23 +97,23 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    /// What to send now; if nothing, the poster's work is over.
-    fn next_errand(&self, key: &Key) -> Option<Errand> {
+    /// Returns the next call and the version to send it under. On `None` the poster is done.
+    fn next_call(&self, key: &Key) -> Option<(Call, u64)> {
         let id = || format!("o{}-{:x}", self.salt, self.ids.fetch_add(1, Ordering::Relaxed));
         self.with(key, |account| {
-            let errand = account.errand(id, self.options.resend_for);
-            account.posting = errand.is_some();
-            errand
+            let call = account.next_call(id, self.options.resend_for);
+            account.posting = call.is_some();
+            call
         })?
     }
 
-    /// Runs one errand once, and says whether it is done.
-    async fn run(&self, key: &Key, errand: Errand) -> bool {
-        let done = match errand {
-            Errand::Post(ask, version) => {
+    /// Runs `call` once, and returns whether it is done.
+    async fn run(&self, key: &Key, call: Call, version: u64) -> bool {
+        let done = match call {
+            Call::Post(ask) => {
                 self.report(key);
                 let answer = self.in_time(self.gate.charge(&ask)).await;
-                let stands = match &answer {
+                let standings = match &answer {
                     // A gate whose answer has no standings is queried for them.
                     Ok(permit) if permit.limits.is_empty() => {
                         self.in_time(self.gate.standing(ask.policy(), &key.1)).await.ok()
@@ -121,46 +121,46 @@ impl<G: Gate> Shared<G> {
                     _ => None,
                 };
                 answer.map(|permit| {
-                    let (at, limits) = match &stands {
+                    let (at, limits) = match &standings {
                         Some(limits) => (None, limits),
                         None => (Some(permit.grant().at), &permit.limits),
                     };
                     if let Some(observer) = &self.observer {
                         over_issue::observe_charge(&**observer, &ask, limits);
                     }
-                    let seen = Seen { policy: ask.policy(), limits, at };
-                    self.posted(key, &permit, seen, version);
+                    let reply = StoreReply { policy: ask.policy(), limits, at };
+                    self.posted(key, &permit, reply, version);
                 })
             }
-            Errand::GiveBack(owed) => self.give_back(key, &owed).await,
+            Call::Refund(refund) => self.refund(key, &refund).await,
         };
         match done {
             Ok(()) => true,
             Err(error) => {
-                self.with(key, |account| account.failed(error));
+                self.with(key, |account| account.outbox_mut().failed(error));
                 false
             }
         }
     }
 
-    fn posted(&self, key: &Key, permit: &Permit, seen: Seen<'_>, version: u64) {
+    fn posted(&self, key: &Key, permit: &Permit, reply: StoreReply<'_>, version: u64) {
         let now = self.clock.now();
         self.with(key, |account| {
-            account.answered(permit);
-            account.learn(seen, version, now);
+            account.posted(permit);
+            account.learn(reply, version, now);
         });
         self.report(key);
     }
 
-    async fn give_back(&self, key: &Key, owed: &Owed) -> Result<(), Error> {
-        match self.in_time(self.gate.settle(&owed.permit, &owed.actual)).await {
-            // What the store cannot take back any more stays charged.
+    async fn refund(&self, key: &Key, refund: &Refund) -> Result<(), Error> {
+        match self.in_time(self.gate.settle(&refund.permit, &refund.actual)).await {
+            // A refund that the store refuses stays charged.
             Err(error) if error.is_unavailable() || error.kind() == ErrorKind::Contended => {
                 return Err(error);
             }
             _ => {}
         }
-        self.with(key, |account| account.given_back(owed));
+        self.with(key, |account| account.refunded(refund));
         Ok(())
     }
 
@@ -179,18 +179,19 @@ impl<G: Gate> Shared<G> {
     fn report(&self, key: &Key) {
         let Some(observer) = &self.observer else { return };
         let (policy, _) = key;
-        let place = policy.units().position(|unit| unit == REQUESTS).unwrap_or(0);
-        let unit = policy.units().nth(place).unwrap_or(REQUESTS);
+        let unit_index = policy.units().position(|unit| unit == REQUESTS).unwrap_or(0);
+        let unit = policy.units().nth(unit_index).unwrap_or(REQUESTS);
         let unposted_max = self.options.unposted_max_of(unit);
-        if let Some(unposted) = self.with(key, |account| account.unposted()[place]) {
+        if let Some(unposted) = self.with(key, |account| account.unposted().at(unit_index)) {
             observer.observe(&Event::Unposted { policy, unposted, unposted_max });
         }
     }
 
     /// Waits until the store has everything that was unposted when this was called. Returns whether there was anything.
     pub(super) async fn flush(&self, key: &Key) -> Result<bool, Error> {
-        let mark = self.with(key, |account| account.has_errands().then(|| account.mark()));
-        let Some(mark) = mark.flatten() else { return Ok(false) };
+        let Some(mark) = self.with(key, |account| account.mark()).flatten() else {
+            return Ok(false);
+        };
         loop {
             let Some(flushed) = self.with(key, |account| account.flushed(mark)) else {
                 return Ok(true);
@@ -203,7 +204,7 @@ impl<G: Gate> Shared<G> {
             // Listening begins before the second look, so that nothing is missed between the two.
             let more = progress.notified();
             let again = self.with(key, |account| {
-                account.urge();
+                account.outbox().urge();
                 account.flushed(mark)
             });
             if matches!(again, Some(Flushed::NotYet(_))) {
@@ -213,10 +214,10 @@ impl<G: Gate> Shared<G> {
     }
 
     /// Waits until nothing is left to post, or until `deadline`.
-    pub(super) async fn drain(&self, deadline: Timestamp) -> Result<(), Error> {
+    pub(super) async fn finish(&self, deadline: Timestamp) -> Result<(), Error> {
         loop {
             let more = self.progress.notified();
-            let left = self.ledger.with_errands().len();
+            let left = self.ledger.with_calls().len();
             if left == 0 {
                 return Ok(());
             }
@@ -230,14 +231,14 @@ impl<G: Gate> Shared<G> {
     }
 }
 
-/// Lets another poster begin where one was stopped before its work was over.
-struct Ends<'a, G: Gate> {
+/// Lets another poster begin if this one was stopped before it was done.
+struct PosterGuard<'a, G: Gate> {
     shared: &'a Shared<G>,
     key: &'a Key,
     stopped: bool,
 }
 
-impl<G: Gate> Drop for Ends<'_, G> {
+impl<G: Gate> Drop for PosterGuard<'_, G> {
     fn drop(&mut self) {
         if self.stopped {
             self.shared.with(self.key, |account| account.posting = false);
@@ -245,7 +246,7 @@ impl<G: Gate> Drop for Ends<'_, G> {
     }
 }
 
-/// The output of `wanted`, or nothing if `other` is ready before it.
+/// Returns the output of `wanted`, or `None` if `other` is ready before it.
 async fn first<T>(wanted: impl Future<Output = T>, other: impl Future) -> Option<T> {
     let (mut wanted, mut other) = (pin!(wanted), pin!(other));
     poll_fn(|context| {

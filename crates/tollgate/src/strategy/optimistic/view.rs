@@ -1,42 +1,41 @@
-//! What one instance believes of an entry that others change too.
+//! The local view of an entry that other instances change, too.
 //!
 //! The store's answer has the standing of every limit. From it this module builds an entry that the core can decide on: never
 //! with more room than the store had, and never ageing faster, so that what an instance admits beyond the rule comes from
 //! what others did since, which `unposted_max` bounds. Times in the answer are the store's and count from the store's
 //! now, so a clock that is ahead or behind makes the view stricter, not looser.
 
-use tollgate_core::bounds::NUMBER_MAX;
+use tollgate_core::bounds::{NUMBER_MAX, UNITS_MAX};
 use tollgate_core::{
-    Ask, Derived, Entry, Known, Part, Parts, Policy, Span, Standing, Timestamp, charge, standings,
+    Amounts, Ask, Derived, Entry, Known, Part, Parts, Policy, Span, Standing, Timestamp, charge,
+    standings,
 };
 
-use super::account::Sums;
-
-/// A store's answer about one entry.
+/// A reply of the store about one entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
-    /// The numbers that it was decided by.
+pub(super) struct StoreReply<'a> {
+    /// The policy that it was decided by.
     pub(super) policy: &'a Policy,
-    /// Where every limit stands, in the order of the policy.
+    /// The standing on every limit, in the order of the policy.
     pub(super) limits: &'a [Standing],
-    /// The store's time of the answer; nothing if the answer does not tell.
+    /// The store's time of the reply, if the reply has one.
     pub(super) at: Option<Timestamp>,
 }
 
-/// The entry that `seen` describes, as of `now` here; nothing if a limit is missing or cannot be decided here.
-pub(super) fn entry(seen: Seen<'_>, now: Timestamp) -> Option<Entry> {
-    let policy = seen.policy;
-    if seen.limits.len() != policy.limits().len() {
+/// Builds the entry that `reply` describes, as of `now` here. `None` if a limit is missing or cannot be decided here.
+pub(super) fn entry(reply: StoreReply<'_>, now: Timestamp) -> Option<Entry> {
+    let policy = reply.policy;
+    if reply.limits.len() != policy.limits().len() {
         return None;
     }
-    let at = seen.at.map_or(now, |store| store.max(now));
+    let at = reply.at.map_or(now, |store| store.max(now));
     // Counted from the store's now; without one, everything was charged just now.
-    let from_now = |time: Option<Timestamp>| Some(time?.since(seen.at?));
+    let from_now = |time: Option<Timestamp>| Some(time?.since(reply.at?));
     let numbers = policy.derived().zip(policy.effective()).zip(policy.windows_at(at));
     let mut parts = Parts { at, next_stamp: 1, ..Parts::default() };
-    for (place, (((derived, most), borders), stands)) in numbers.zip(seen.limits).enumerate() {
-        let (used, full) = (stands.used, from_now(stands.full_at));
-        let grows = from_now(stands.reset_at);
+    for (index, (((derived, most), borders), standing)) in numbers.zip(reply.limits).enumerate() {
+        let (used, full) = (standing.used, from_now(standing.full_at));
+        let grows = from_now(standing.reset_at);
         parts.states.push(match derived {
             Derived::Continuous { token, rate, .. } => {
                 let by_tokens = used.saturating_mul(token);
@@ -58,35 +57,37 @@ pub(super) fn entry(seen: Seen<'_>, now: Timestamp) -> Option<Entry> {
             }
             _ => return None,
         });
-        if stands.remaining == 0 && used < most {
+        if standing.remaining == 0 && used < most {
             let until = grows.map_or(at + Span::from_secs(1), |span| at + span);
-            parts.closed.push((place, until));
+            parts.closed.push((index, until));
         }
     }
     parts.into_entry(policy).ok()
 }
 
-/// Log entries that leave the window in so long from `at`.
+/// Returns log entries that leave the window in the given times from `at`.
 fn log(at: Timestamp, window: Span, leaving: [(Option<Span>, u64); 2]) -> Vec<(Timestamp, u64)> {
     let filed = leaving.into_iter().filter(|(_, amount)| 0 < *amount);
     filed.filter_map(|(left, amount)| Some((at + left? - window, amount))).collect()
 }
 
-/// An ask for exactly `sums` of the units of `policy`.
-pub(super) fn ask_for<'a>(policy: &'a Policy, subject: &'a str, sums: &Sums) -> Ask<'a> {
-    let costs = policy.units().zip(sums);
-    costs.fold(Ask::new(policy, subject), |ask, (unit, sum)| ask.cost(unit, (*sum).min(NUMBER_MAX)))
+/// Makes an ask for exactly `amounts`.
+pub(super) fn ask_for<'a>(policy: &'a Policy, subject: &'a str, amounts: &Amounts) -> Ask<'a> {
+    policy.units().enumerate().fold(Ask::new(policy, subject), |ask, (index, unit)| {
+        ask.cost(unit, amounts.at(index).min(NUMBER_MAX))
+    })
 }
 
-/// Raises `view` to what `other` says is used, and lowers nothing: for answers that came out of order.
+/// Raises the usage of `view` to that of `other`, and lowers nothing: for replies that came out of order.
 pub(super) fn raise(view: &mut Entry, other: &Entry, subject: &str, now: Timestamp) {
     let policy = view.policy().clone();
-    let mut more = Sums::default();
+    let mut more = [0; UNITS_MAX];
     let both = standings(view, now).into_iter().zip(standings(other, now));
-    for (place, (ours, theirs)) in policy.places().zip(both) {
-        more[place] = more[place].max(theirs.used.saturating_sub(ours.used));
+    for (index, (ours, theirs)) in policy.places().zip(both) {
+        more[index] = more[index].max(theirs.used.saturating_sub(ours.used));
     }
-    if more.iter().any(|sum| 0 < *sum) {
+    let more = Amounts::from_fn(|unit| more[unit]);
+    if !more.is_zero() {
         let _ = charge(view, now, &ask_for(&policy, subject, &more), Known::New);
     }
 }

@@ -2,22 +2,22 @@
 
 use tollgate_core::{Amounts, Denial, Policy, Refusal, Span, Wait};
 
-use crate::strategy::leased::block::Moment;
+use super::block::Moment;
 
 /// The store's last denial, and until when it answers further asks.
 #[derive(Debug)]
-pub(in super::super) struct CachedDenial {
-    pub(in super::super) denial: Denial,
-    /// Before the question was sent.
-    pub(in super::super) asked: Moment,
-    /// For this long everything beyond the blocks is refused, so that the store is not asked for crumbs.
-    pub(in super::super) lull: Span,
+pub(super) struct CachedDenial {
+    pub(super) denial: Denial,
+    /// When the store was asked.
+    pub(super) asked: Moment,
+    /// For this long everything beyond the blocks is refused, so that the store is not asked for small rests.
+    pub(super) lull: Span,
     /// What the denial was for, if it was for a single ask: as much is refused until the denial's own time.
-    pub(in super::super) exact: Option<Amounts>,
+    pub(super) exact: Option<Amounts>,
 }
 
 impl CachedDenial {
-    /// How long `amounts` is refused from when the store was asked.
+    /// Returns how long `amounts` is refused, from when the store was asked.
     fn holds_for(&self, policy: &Policy, amounts: &Amounts) -> Span {
         let unit = policy.units().position(|unit| *unit == *self.denial.unit).unwrap_or(0);
         match (&self.exact, self.denial.retry_after()) {
@@ -32,7 +32,7 @@ impl CachedDenial {
         passed < self.holds_for(policy, amounts).min(policy.block_ttl())
     }
 
-    pub(in super::super) fn refusal(&self, policy: &Policy, amounts: &Amounts) -> Refusal {
+    pub(super) fn refusal(&self, policy: &Policy, amounts: &Amounts) -> Refusal {
         let wait = match self.denial.wait {
             Wait::Until(_) => Wait::Until(self.denial.decided_at + self.holds_for(policy, amounts)),
             Wait::Never => Wait::Never,
@@ -41,13 +41,8 @@ impl CachedDenial {
         Refusal { limit: limit.unwrap_or(0), wait }
     }
 
-    /// The denial of an ask for `amounts` at `now`.
-    pub(in super::super) fn denial(
-        &self,
-        policy: &Policy,
-        amounts: &Amounts,
-        now: Moment,
-    ) -> Denial {
+    /// Returns the denial of an ask for `amounts` at `now`.
+    pub(super) fn denial(&self, policy: &Policy, amounts: &Amounts, now: Moment) -> Denial {
         let Refusal { wait, .. } = self.refusal(policy, amounts);
         let unit = policy.units().position(|unit| *unit == *self.denial.unit).unwrap_or(0);
         let decided_at = self.denial.decided_at + now.since(self.asked);

@@ -1,11 +1,5 @@
-//! The state of one (policy, subject): its blocks, who waits for the next one, how large that is, and what the store
-//! last refused. Decides under its shard's lock; everything that takes time happens elsewhere.
-
-mod cached_denial;
-mod plan;
-
-pub(super) use cached_denial::CachedDenial;
-pub(super) use plan::Plan;
+//! The state of one (policy, subject): its blocks, the waiters for the next one, its planned size, and the last denial of
+//! the store. Decides under its shard's lock; everything that takes time happens elsewhere.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +10,7 @@ use tollgate_core::{
 };
 
 use super::block::{Block, Moment, Origin};
+use super::cached_denial::CachedDenial;
 use crate::error::{Error, ErrorKind};
 
 /// A block is at most one part in so many of each limit, so that one instance cannot starve the others.
@@ -30,6 +25,9 @@ pub(super) const BLOCKS_MAX: usize = 32;
 /// The most asks that wait for one subject's lease.
 pub(super) const WAITERS_MAX: usize = 1_024;
 
+/// Of a block that leaves more than one part in so many unspent, the next one is smaller by that.
+const UNSPENT_PARTS: u64 = 8;
+
 /// An ask that waits for a lease.
 #[derive(Debug)]
 struct Waiter {
@@ -39,15 +37,32 @@ struct Waiter {
     answer: oneshot::Sender<Result<Decision, Error>>,
 }
 
-/// How an ask can be answered without the store.
+/// A local decision.
 #[derive(Debug)]
 pub(super) enum Local {
-    /// Out of a block; whether the next one should be fetched by now.
-    Spent { place: usize, charge: ChargeRecord, low: bool },
-    /// As the store refused not long ago.
+    /// Admitted from the block at `index`. `low` if the next block is due.
+    Spent { index: usize, charge: ChargeRecord, low: bool },
+    /// Denied by the cached denial.
     Refused,
-    /// Not at all.
+    /// Only the store can decide.
     Ask,
+}
+
+/// The next lease.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) policy: Policy,
+    pub(super) subject: Arc<str>,
+    /// The block.
+    pub(super) amounts: Amounts,
+    /// The amounts of the first waiter; `None` if the block is fetched ahead of time.
+    pub(super) need: Option<Amounts>,
+    pub(super) id: String,
+    /// Before the lease was first sent.
+    pub(super) sent: Moment,
+    /// The earliest promised wait, in the store's time: a pause between leases ends by then.
+    pub(super) promised: Option<Timestamp>,
+    epoch: u64,
 }
 
 #[derive(Debug)]
@@ -92,7 +107,7 @@ impl SubjectState {
         }
     }
 
-    /// Whether forgetting the state loses nothing but the size of its next block.
+    /// Returns whether forgetting the state loses nothing but the size of its next block.
     pub(super) fn is_idle(&self, now: Moment) -> bool {
         let recent = |(sent, _): &(Moment, Amounts)| now.since(*sent) < self.policy.block_ttl();
         self.blocks.is_empty()
@@ -110,11 +125,11 @@ impl SubjectState {
 
     #[inline]
     fn try_spend(&mut self, amounts: &Amounts, now: Moment) -> Local {
-        for (place, block) in self.blocks.iter_mut().enumerate() {
+        for (index, block) in self.blocks.iter_mut().enumerate() {
             if let Some(stamp) = block.spend(amounts, now) {
                 let low = !self.leasing && is_low(block, amounts) && self.cached_denial.is_none();
                 let charge = ChargeRecord { at: block.permit().grant().at, stamp };
-                return Local::Spent { place, charge, low: low && !self.has_spare(place, now) };
+                return Local::Spent { index, charge, low: low && !self.has_spare(index, now) };
             }
         }
         match &self.cached_denial {
@@ -125,20 +140,20 @@ impl SubjectState {
         }
     }
 
-    /// Returns whether there is a live block after the one at `place`.
-    fn has_spare(&self, place: usize, now: Moment) -> bool {
-        self.blocks[place + 1..].iter().any(|block| block.is_live(now))
+    /// Returns whether there is a live block after the one at `index`.
+    fn has_spare(&self, index: usize, now: Moment) -> bool {
+        self.blocks[index + 1..].iter().any(|block| block.is_live(now))
     }
 
-    /// Returns the permit for tokens spent from the block at `place`.
+    /// Returns the permit for tokens spent from the block at `index`.
     pub(super) fn permit(
         &self,
-        place: usize,
+        index: usize,
         stamp: u64,
         amounts: &Amounts,
         now: Moment,
     ) -> Permit {
-        let block = &self.blocks[place];
+        let block = &self.blocks[index];
         let mut permit =
             Permit::new(&self.policy, &self.subject, *amounts, block.grant(stamp, now));
         permit.limits.clone_from(&block.permit().limits);
@@ -146,13 +161,13 @@ impl SubjectState {
         permit
     }
 
-    /// Whether a block is worth asking for: there is room for it, and the last one did not come too late.
+    /// Returns whether a block is worth asking for: there is room for it, and the last one did not come too late.
     pub(super) fn takes_blocks(&self, now: Moment) -> bool {
         let live = self.blocks.iter().filter(|block| block.is_live(now)).count();
         live < BLOCKS_MAX && self.no_blocks_until <= now.passed
     }
 
-    /// Joins the end of the line.
+    /// Queues a waiter.
     pub(super) fn wait(
         &mut self,
         amounts: Amounts,
@@ -168,7 +183,7 @@ impl SubjectState {
         Ok(receiver)
     }
 
-    /// Answers those who wait, in their order, as far as blocks and refusals go.
+    /// Answers the waiters in order, as far as blocks and the cached denial go.
     pub(super) fn serve(&mut self, now: Moment) {
         while let Some(first) = self.waiters.front() {
             if first.answer.is_closed() {
@@ -177,9 +192,9 @@ impl SubjectState {
             }
             let amounts = first.amounts;
             let (decision, spent) = match self.try_spend(&amounts, now) {
-                Local::Spent { place, charge, .. } => {
-                    let permit = self.permit(place, charge.stamp, &amounts, now);
-                    (Decision::Admitted(permit), Some((place, charge.stamp)))
+                Local::Spent { index, charge, .. } => {
+                    let permit = self.permit(index, charge.stamp, &amounts, now);
+                    (Decision::Admitted(permit), Some((index, charge.stamp)))
                 }
                 Local::Refused => match &self.cached_denial {
                     Some(cached_denial) => {
@@ -194,8 +209,8 @@ impl SubjectState {
                 .waiters
                 .pop_front()
                 .is_some_and(|waiter| waiter.answer.send(Ok(decision)).is_ok());
-            if let (false, Some((place, stamp))) = (received, spent) {
-                self.blocks[place].unspend(stamp, &amounts);
+            if let (false, Some((index, stamp))) = (received, spent) {
+                self.blocks[index].unspend(stamp, &amounts);
             }
         }
     }
@@ -235,7 +250,7 @@ impl SubjectState {
         self.waiters.clear();
     }
 
-    /// The oldest block that can be spent no more, to make room for another.
+    /// Returns the number of the oldest ended block if another one has no room.
     pub(super) fn oldest_ended(&self, now: Moment) -> Option<u32> {
         let full = BLOCKS_MAX <= self.blocks.len();
         let ended = self.blocks.iter().find(|block| !block.is_live(now));
@@ -247,14 +262,14 @@ impl SubjectState {
         self.unanswered = Some(plan);
     }
 
-    /// Nothing that was leased up to now is spent any more.
+    /// Stops spending everything that was leased so far.
     pub(super) fn stop(&mut self) {
         self.epoch += 1;
         self.cached_denial = None;
         self.blocks.iter_mut().for_each(Block::stop);
     }
 
-    /// From now on by the numbers of `policy`.
+    /// Switches to the numbers of `policy`.
     #[inline]
     pub(super) fn adopt(&mut self, policy: &Policy) {
         if !self.policy.has_shape_of(policy) {
@@ -262,7 +277,7 @@ impl SubjectState {
         }
     }
 
-    /// From now on by `policy`. Those who wait spoke in other numbers, and ask the store themselves.
+    /// Switches to `policy`. Waiters asked in the old numbers, so they ask the store themselves.
     #[cold]
     fn change_numbers(&mut self, policy: &Policy) {
         self.stop();
@@ -272,13 +287,111 @@ impl SubjectState {
         self.last = None;
     }
 
-    /// The block that gave `permit`, by its place.
+    /// Returns the lease to send now, if an ask waits or `ahead` is set.
+    pub(super) fn plan(&mut self, ahead: bool, id: String, now: Moment) -> Option<Plan> {
+        self.serve(now);
+        let need = self.waiters.front().map(|waiter| waiter.amounts);
+        let ttl = self.policy.block_ttl();
+        // A lease may serve one waiter only. A waiter that has waited for a block's life asks the store itself.
+        let is_late = |first: &Waiter| first.since.plus(ttl) <= now.passed;
+        let late = self.waiters.front().is_some_and(is_late);
+        if need.is_none() && !ahead || late || !self.takes_blocks(now) {
+            self.abandon();
+            return None;
+        }
+        if let Some(plan) = self.unanswered.take().filter(|plan| {
+            now.since(plan.sent).as_micros() < ttl.as_micros() / 2 && plan.epoch == self.epoch
+        }) {
+            return Some(Plan { need, promised: self.promised, ..plan });
+        }
+        self.grow(now);
+        let waiting = self.waiters.iter().fold(Amounts::default(), |sum, w| sum.plus(&w.amounts));
+        let cap = self.policy.block_max(SHARE_PARTS);
+        let least = need.unwrap_or_default();
+        let amounts = Amounts::from_fn(|unit| {
+            let wanted = self.size.at(unit).max(waiting.at(unit)).min(cap.at(unit));
+            wanted.max(least.at(unit))
+        });
+        self.last = Some((now, amounts));
+        self.size = amounts;
+        Some(Plan {
+            policy: self.policy.clone(),
+            subject: Arc::clone(&self.subject),
+            amounts,
+            need,
+            id,
+            sent: now,
+            promised: self.promised,
+            epoch: self.epoch,
+        })
+    }
+
+    /// Sets the size to twice what was spent of the last block, unit by unit, if it did not last half its time and the store
+    /// had more to give. Unused units shrink with it, so that a block runs out in all its units at about the same time.
+    fn grow(&mut self, now: Moment) {
+        let Some((sent, taken)) = self.last else { return };
+        let lasted = now.since(sent).as_micros();
+        let ttl = self.policy.block_ttl().as_micros();
+        if self.cached_denial.take().is_some() || ttl <= lasted.saturating_mul(2) {
+            return;
+        }
+        let same = |block: &&Block| block.sent().passed == sent.passed;
+        let spent = match self.blocks.last().filter(same) {
+            Some(block) => block.taken().minus(block.left()),
+            None => taken,
+        };
+        self.size = Amounts::from_fn(|unit| spent.at(unit).saturating_mul(2));
+    }
+
+    /// Adds the block of `plan` and serves the waiters, unless a limit was closed meanwhile.
+    pub(super) fn add(&mut self, mut block: Block, plan: &Plan, now: Moment) {
+        if plan.epoch != self.epoch || !self.policy.has_shape_of(&plan.policy) {
+            block.stop();
+        }
+        if !block.is_live(now) && plan.epoch == self.epoch {
+            // It came too late, or too near to where a rule starts afresh: the next ones would as well.
+            let pause = Span::from_micros(self.policy.block_ttl().as_micros() / 2);
+            self.no_blocks_until = now.passed.plus(pause);
+        }
+        self.size = *block.taken();
+        self.blocks.push(block);
+        self.serve(now);
+    }
+
+    /// Ends the block called `number`. If a part of it was not spent, the next one is no larger than what was. Returns whether
+    /// it is better kept a while.
+    pub(super) fn end(&mut self, number: u32) -> bool {
+        let Some(block) = self.blocks.iter().find(|block| block.number() == number) else {
+            return false;
+        };
+        let (taken, left) = (block.taken(), block.left());
+        self.size = Amounts::from_fn(|unit| {
+            let (taken, left, size) = (taken.at(unit), left.at(unit), self.size.at(unit));
+            if taken / UNSPENT_PARTS < left { size.min(taken.saturating_sub(left)) } else { size }
+        });
+        self.settles && block.awaits_settles()
+    }
+
+    /// Removes the block called `number`.
+    pub(super) fn remove(&mut self, number: u32) -> Option<Block> {
+        let index = self.blocks.iter().position(|block| block.number() == number)?;
+        Some(self.blocks.remove(index))
+    }
+
+    /// Removes the block called `number` after it was kept, and learns whether keeping it was worth it.
+    pub(super) fn remove_kept(&mut self, number: u32) -> Option<Block> {
+        let block = self.remove(number)?;
+        self.settles &= block.is_any_settled();
+        Some(block)
+    }
+
+    /// Returns the index of the block that gave `permit`.
     pub(super) fn origin(&self, origin: &Origin, permit: &Permit) -> Option<usize> {
         self.blocks.iter().position(|block| block.gave(origin, permit))
     }
 }
 
-/// Whether less than a part of `block` is left in a unit that `amounts` has, and it held some asks of that kind.
+/// Returns whether less than a part of `block` is left in a unit of `amounts`, and it held some asks of that kind.
 #[inline]
 fn is_low(block: &Block, amounts: &Amounts) -> bool {
     // Most often there is more than the mark of everything.
