@@ -105,8 +105,8 @@ impl SdkGuard {
 
     /// Sets how long a call waits for a token, at most [`WAIT_MAX`].
     #[must_use]
-    pub fn wait_max(mut self, wait: Span) -> Self {
-        self.wait_max = wait.min(WAIT_MAX);
+    pub fn wait_max(mut self, wait: impl Into<Span>) -> Self {
+        self.wait_max = wait.into().min(WAIT_MAX);
         self
     }
 

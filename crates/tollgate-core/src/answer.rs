@@ -22,7 +22,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The permit, if admitted.
+    /// Returns the permit, if admitted.
     #[must_use]
     pub fn into_permit(self) -> Option<Permit> {
         match self {
@@ -31,7 +31,7 @@ impl Decision {
         }
     }
 
-    /// The denial, if denied.
+    /// Returns the denial, if denied.
     #[must_use]
     pub fn into_denial(self) -> Option<Denial> {
         match self {
@@ -40,7 +40,7 @@ impl Decision {
         }
     }
 
-    /// Whether the ask was admitted.
+    /// Returns whether the ask was admitted.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted(_))
@@ -64,7 +64,7 @@ pub struct Permit {
     pub degraded: bool,
 }
 
-/// What few permits carry, so that the others stay small.
+/// The rare fields of a permit, boxed so that other permits stay small.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct Carried {
     id: Option<Arc<str>>,
@@ -72,7 +72,7 @@ struct Carried {
 }
 
 impl Permit {
-    /// The permit of a charge that was made.
+    /// Creates the permit of a charge.
     #[must_use]
     pub fn new(policy: &Policy, subject: &str, amounts: Amounts, grant: Grant) -> Self {
         Self {
@@ -88,14 +88,14 @@ impl Permit {
         }
     }
 
-    /// The permit of `ask`, charged as `grant` says.
+    /// Creates the permit of `ask`, which was charged under `grant`.
     #[must_use]
     pub fn for_ask(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
         let permit = Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant);
         Self { limits, ..permit.with_id(ask.id_text()) }
     }
 
-    /// The permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
+    /// Creates the permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
     #[must_use]
     pub fn in_shadow(ask: &Ask<'_>, denial: Denial) -> Self {
         let grant = Grant { at: denial.decided_at, stamp: 0, use_by: None, expires_at: None };
@@ -103,40 +103,40 @@ impl Permit {
         Self { limits: denial.limits.clone(), shadow_denied: Some(Box::new(denial)), ..permit }
     }
 
-    /// The same permit, which was admitted under other numbers than its policy has now. Nobody can tell then what time
-    /// has given back already, so it gives nothing back; its slots and what it cost beyond the estimate are settled.
+    /// Marks the permit as admitted under other numbers than its policy has now. How much time has given back already is
+    /// unknown then, so it gives nothing back; its slots and its cost beyond the estimate are settled.
     #[must_use]
     pub const fn under_other_numbers(mut self) -> Self {
         self.same_numbers = false;
         self
     }
 
-    /// The same permit under `policy`, which has the same units.
+    /// Replaces the policy by `policy`, which has the same units.
     pub(crate) fn under(self, policy: &Policy) -> Self {
         Self { policy: policy.clone(), ..self }
     }
 
-    /// The same permit with another grant, as after renewing.
+    /// Replaces the grant, as after renewing.
     #[must_use]
     pub fn with_grant(mut self, grant: Grant) -> Self {
         self.grant = grant;
         self
     }
 
-    /// The same permit with the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
+    /// Sets the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
     #[must_use]
     pub fn with_id(self, id: Option<impl Into<Arc<str>>>) -> Self {
         let seal = self.carried.as_ref().and_then(|carried| carried.seal.clone());
         self.carrying(Carried { id: id.map(Into::into), seal })
     }
 
-    /// The id of its ask, if it had one.
+    /// Returns the id of its ask, if it had one.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.carried.as_ref()?.id.as_deref()
     }
 
-    /// The same permit with a seal: what authenticates it at the gate it came from, where that is across a wire.
+    /// Sets the seal that authenticates it at the gate it came from, if that is across a wire.
     #[must_use]
     pub fn with_seal(self, seal: impl Into<Arc<str>>) -> Self {
         let id = self.carried.as_ref().and_then(|carried| carried.id.clone());
@@ -148,49 +148,49 @@ impl Permit {
         self
     }
 
-    /// What authenticates it at the gate it came from; nothing for a gate in this process.
+    /// Returns the seal that authenticates it at the gate it came from; `None` for a gate in this process.
     #[must_use]
     pub fn seal(&self) -> Option<&str> {
         self.carried.as_ref()?.seal.as_deref()
     }
 
-    /// The policy it was admitted under.
+    /// Returns the policy it was admitted under.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The subject.
+    /// Returns the subject.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// The charged amounts.
+    /// Returns the charged amounts.
     #[must_use]
     pub fn costs(&self) -> Costs {
         self.policy.costs(&self.amounts)
     }
 
-    /// When it was charged and under which number.
+    /// Returns when it was charged and under which number.
     #[must_use]
     pub const fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// Until when the admitted call should reach the provider, where a limit has a margin.
+    /// Returns the time by which the admitted call should reach the provider, if a limit has a margin.
     #[must_use]
     pub const fn use_by(&self) -> Option<Timestamp> {
         self.grant.use_by
     }
 
-    /// When its slots expire, if it holds any.
+    /// Returns when its slots expire, if it holds any.
     #[must_use]
     pub const fn expires_at(&self) -> Option<Timestamp> {
         self.grant.expires_at
     }
 
-    /// Whether a store charged anything for it; a permit of the shadow mode may have charged nothing, and for a
+    /// Returns whether a store charged anything for it; a permit of the shadow mode may have charged nothing, and for a
     /// [local](Self::is_local) one the store charged the block that it came from.
     #[must_use]
     pub const fn is_charged(&self) -> bool {
@@ -204,7 +204,7 @@ impl Permit {
         LOCAL_STAMPS <= self.grant.stamp
     }
 
-    /// What a store needs to settle it.
+    /// Returns the charge, for a store that settles it.
     #[must_use]
     pub const fn charged(&self) -> Charged<'_> {
         let Self { policy, amounts, grant, same_numbers, .. } = self;
@@ -229,7 +229,7 @@ pub struct Denial {
     pub wait: Wait,
     /// Set if slots of a concurrency limit bind: when enough of them have expired, if no holder releases one before.
     pub expires_at: Option<Timestamp>,
-    /// What the wait for slots is estimated from; nothing if another process estimated it.
+    /// The data that the wait for slots is estimated from; `None` if another process estimated it.
     pub slots: Option<Box<SlotWait>>,
     /// How many asks wait ahead of this one. The wait includes theirs.
     pub waiting_ahead: usize,
@@ -242,7 +242,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// The denial of `ask` by `refusal` at `now`.
+    /// Creates the denial of `ask` by `refusal` at `now`.
     #[must_use]
     pub fn for_ask(ask: &Ask<'_>, refusal: Refusal, now: Timestamp, limits: Vec<Standing>) -> Self {
         let metered = ask.policy().metered();
@@ -251,7 +251,7 @@ impl Denial {
             policy: ask.policy().shared_name(),
             limit: Arc::clone(&binding.name),
             unit: Arc::clone(&binding.unit),
-            asked: ask.amounts().at(binding.place),
+            asked: ask.amounts().at(binding.unit_index),
             most: binding.gauge.most(),
             wait: refusal.wait,
             expires_at: None,
@@ -263,7 +263,7 @@ impl Denial {
         }
     }
 
-    /// The same denial with its wait, which is the bound so far, estimated by what is known of `slots`.
+    /// Estimates the wait, which is the bound so far, from `slots`.
     #[must_use]
     pub fn with_slots(mut self, slots: SlotWait) -> Self {
         self.expires_at = self.reset_at();
@@ -282,13 +282,13 @@ impl Denial {
         }
     }
 
-    /// Whether the wait is an estimate, because it depends on when others release their slots.
+    /// Returns whether the wait is an estimate, because it depends on when others release their slots.
     #[must_use]
     pub const fn is_estimated(&self) -> bool {
         self.expires_at.is_some()
     }
 
-    /// The wait at the latest, if nothing is given back: the expiry of slots, not the estimate.
+    /// Returns the longest possible wait, if nothing is given back: the expiry of slots, not the estimate.
     #[must_use]
     pub const fn bound(&self) -> Wait {
         match self.expires_at {
@@ -297,13 +297,14 @@ impl Denial {
         }
     }
 
-    /// The wait of the limits that are not slots, which no release shortens: the ask is denied before it.
+    /// Returns the time before which no release of slots admits the ask: the wait of the other limits.
     #[must_use]
     pub fn not_before(&self) -> Timestamp {
         self.slots.as_ref().map_or(self.decided_at, |slots| slots.not_before)
     }
 
-    /// How long to wait from the moment of the decision; nothing if it can never fit.
+    /// Returns how long to wait from the moment of the decision; `None` if it can never fit.
+    /// [`Duration::from`](std::time::Duration) converts it.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Span> {
         match self.wait {
@@ -312,7 +313,7 @@ impl Denial {
         }
     }
 
-    /// The instant from which the ask would be admitted, or is expected to be; nothing if it can never fit.
+    /// Returns the instant from which the ask would be admitted, or is expected to be; `None` if it can never fit.
     #[must_use]
     pub const fn reset_at(&self) -> Option<Timestamp> {
         match self.wait {
@@ -321,7 +322,7 @@ impl Denial {
         }
     }
 
-    /// The wait for people, as in "4s" or "about 2s (estimated; at the latest 4m 58s)"; nothing if it can never fit.
+    /// Formats the wait, as in "4s" or "about 2s (estimated; at the latest 4m 58s)"; `None` if it can never fit.
     #[must_use]
     pub fn humanize_wait(&self) -> Option<String> {
         let latest = self.expires_at.map(|at| at.since(self.decided_at));
@@ -344,7 +345,7 @@ impl fmt::Display for Denial {
     }
 }
 
-/// A wait for people. With `latest` it is an estimate, and `latest` is its bound.
+/// Formats a wait for people. With `latest` it is an estimate, and `latest` is its bound.
 #[must_use]
 pub fn humanize_wait(wait: Span, latest: Option<Span>) -> String {
     match latest {
@@ -355,7 +356,7 @@ pub fn humanize_wait(wait: Span, latest: Option<Span>) -> String {
     }
 }
 
-/// How many asks wait ahead, for people, as in "12 asks wait ahead".
+/// Formats how many asks wait ahead, as in "12 asks wait ahead".
 #[must_use]
 pub fn humanize_ahead(asks: usize) -> String {
     match asks {

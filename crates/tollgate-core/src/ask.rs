@@ -1,4 +1,4 @@
-//! What a caller wants: policy, subject, cost per unit, and an id that makes a repeat recognisable.
+//! Asks: policy, subject, cost per unit, and an id that makes a repeat idempotent.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::policy::{Policy, check_subject, fnv_1a};
 use crate::time::Span;
 
-/// One question: may this go through now?
+/// A request for admission: may this go through now?
 ///
 /// An ask borrows what it can, so that making one allocates nothing; [`Ask::into_owned`] makes one that can move to
 /// another task.
@@ -33,7 +33,7 @@ pub struct Ask<'a> {
     rare: Option<Box<Rare<'a>>>,
 }
 
-/// One part of an ask: what is charged to one subject under one policy.
+/// A part of an ask: the amounts charged to one subject under one policy.
 #[derive(Clone, Debug)]
 pub struct Charge<'a> {
     policy: Cow<'a, Policy>,
@@ -72,7 +72,7 @@ impl Charge<'_> {
     }
 }
 
-/// What most asks do not have, so that the others stay small.
+/// The rare fields of an ask, boxed so that other asks stay small.
 #[derive(Clone, Debug, Default)]
 struct Rare<'a> {
     id: Option<Cow<'a, str>>,
@@ -83,7 +83,7 @@ struct Rare<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// An ask of one request (where the policy counts requests) for `subject`, whose override applies if it has one.
+    /// Creates an ask of one request (where the policy counts requests) for `subject`, whose override applies if it has one.
     #[inline]
     #[must_use]
     pub fn new(policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
@@ -95,17 +95,17 @@ impl<'a> Ask<'a> {
         Self { charge, refundable: true, rare }
     }
 
-    /// The same ask, costing `amount` of `unit`. An unknown unit or too large an amount is reported when the ask is
+    /// Sets the cost of `unit` to `amount`. An unknown unit or too large an amount is reported when the ask is
     /// decided.
     #[inline]
     #[must_use]
     pub fn cost(mut self, unit: &str, amount: u64) -> Self {
-        match self.charge.policy.place(unit) {
+        match self.charge.policy.unit_index(unit) {
             Ok(_) if NUMBER_MAX < amount => {
                 let text = format!("cost {unit}={amount} must be at most {NUMBER_MAX}");
                 self.rare().fault.get_or_insert_with(|| Error::invalid(text));
             }
-            Ok(place) => self.charge.amounts.set(place, amount),
+            Ok(index) => self.charge.amounts.set(index, amount),
             Err(error) => {
                 self.rare().fault.get_or_insert(error);
             }
@@ -113,38 +113,38 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// The same ask with every cost in `costs` set.
+    /// Sets every cost in `costs`.
     #[must_use]
     pub fn with_costs(self, costs: &Costs) -> Self {
         costs.iter().fold(self, |ask, (unit, amount)| ask.cost(unit, amount))
     }
 
-    /// The same ask with an id: a repeat within [`ID_HORIZON`] is charged once and gets the same permit, also after that
+    /// Sets an id: a repeat within [`ID_HORIZON`] is charged once and gets the same permit, also after that
     /// was settled. Once it was released, or its slots are gone, the id is a new ask.
     #[must_use]
     pub fn id(self, id: impl Into<Cow<'a, str>>) -> Self {
         self.id_for(id, ID_HORIZON)
     }
 
-    /// The same ask with an id that is remembered for `ttl`.
+    /// Sets an id that is remembered for `ttl`.
     #[must_use]
-    pub fn id_for(mut self, id: impl Into<Cow<'a, str>>, ttl: Span) -> Self {
+    pub fn id_for(mut self, id: impl Into<Cow<'a, str>>, ttl: impl Into<Span>) -> Self {
         let rare = self.rare();
         rare.id = Some(id.into());
-        rare.id_ttl = ttl;
+        rare.id_ttl = ttl.into();
         self
     }
 
-    /// The same ask, standing behind others. It is admitted only if there is room for all of them now; its wait is the
-    /// time at which it would go through, once those in front went in their order.
+    /// Queues the ask behind others. It is admitted only if there is room for all of them now; its wait is the time at which it
+    /// would go through after those in front, in their order.
     #[must_use]
     pub fn behind(mut self, others: Vec<Amounts>) -> Self {
         self.rare().behind = others;
         self
     }
 
-    /// The same ask for a caller that never settles or releases its permit: a token bucket then records nothing for giving
-    /// back, and gives nothing back.
+    /// Declares that the caller never settles or releases its permit: a token bucket then records nothing for giving back, and
+    /// gives nothing back.
     #[inline]
     #[must_use]
     pub const fn without_refund(mut self) -> Self {
@@ -152,22 +152,22 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// The same ask for a charge of what was spent earlier: each limit is charged what `arrears` say of it. The costs are
-    /// what the id is recognised by, and what a store charges that can only charge by unit. A charge of arrears limit by limit is final: settling its permit
-    /// changes nothing. An acquire ignores arrears.
+    /// Charges amounts that were spent earlier: each limit is charged its part of `arrears`. The costs identify a repeat of the
+    /// id, and are charged by a store that can only charge by unit. A charge of arrears limit by limit is final: settling its
+    /// permit changes nothing. An acquire ignores arrears.
     #[must_use]
     pub fn with_arrears(mut self, arrears: Arrears) -> Self {
         self.rare().arrears = Some(arrears);
         self
     }
 
-    /// The arrears, if the ask has any.
+    /// Returns the arrears, if the ask has any.
     #[must_use]
     pub fn arrears(&self) -> Option<&Arrears> {
         self.rare.as_ref().and_then(|rare| rare.arrears.as_ref())
     }
 
-    /// The same ask under `policy`, which has the same units.
+    /// Returns the same ask under `policy`, which has the same units.
     pub(crate) fn under(&self, policy: &'a Policy) -> Self {
         let mut ask = self.clone();
         ask.charge.policy = Cow::Borrowed(policy);
@@ -178,7 +178,7 @@ impl<'a> Ask<'a> {
         self.rare.get_or_insert_default()
     }
 
-    /// An ask that borrows nothing.
+    /// Copies everything that is borrowed.
     #[must_use]
     pub fn into_owned(self) -> Ask<'static> {
         Ask {
@@ -192,7 +192,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Returns what is charged where, in the order of the ask. There is exactly one charge today.
+    /// Returns the charges, in the order of the ask. There is exactly one charge today.
     #[inline]
     pub fn charges(&self) -> impl ExactSizeIterator<Item = &Charge<'a>> {
         std::iter::once(&self.charge)
@@ -225,28 +225,27 @@ impl<'a> Ask<'a> {
         self.charge.amounts()
     }
 
-    /// The id, if the ask has one.
+    /// Returns the id, if the ask has one.
     #[inline]
     #[must_use]
     pub fn id_text(&self) -> Option<&str> {
         self.rare.as_ref().and_then(|rare| rare.id.as_deref())
     }
 
-    /// How long the id is remembered.
+    /// Returns how long the id is remembered.
     #[must_use]
     pub fn id_ttl(&self) -> Span {
         self.rare.as_ref().map_or(ID_HORIZON, |rare| rare.id_ttl)
     }
 
-    /// Whether the permit may be settled for less or released.
+    /// Returns whether the permit may be settled for less or released.
     #[inline]
     #[must_use]
     pub const fn is_refundable(&self) -> bool {
         self.refundable
     }
 
-    /// A digest of what is asked for, the same everywhere and always: an id that comes with another digest is a conflict.
-    /// At most [`NUMBER_MAX`].
+    /// Returns a stable digest of the costs, at most [`NUMBER_MAX`]. A repeated id with another digest is a conflict.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

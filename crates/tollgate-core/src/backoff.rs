@@ -24,7 +24,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// 2 s, 4 s, 8 s and no longer, with up to a quarter on top against herds: waiting for a quota (R000.2).
+    /// 2 s, 4 s, 8 s and no longer, with up to a quarter on top against herds: waiting for a quota.
     pub const QUOTA: Self = Self {
         base: Span::from_secs(2),
         max: Span::from_secs(8),
@@ -33,7 +33,7 @@ impl Backoff {
         clamp: false,
     };
 
-    /// From 1 s to 60 s, times 0.5 to 1.5: retrying a remote call (R001.2).
+    /// From 1 s to 60 s, times 0.5 to 1.5: retrying a remote call.
     pub const CALL: Self = Self {
         base: Span::from_secs(1),
         max: Span::from_secs(60),
@@ -42,7 +42,7 @@ impl Backoff {
         clamp: false,
     };
 
-    /// The same, but never longer than `max`, jitter included.
+    /// Caps the delay at `max`, jitter included.
     #[must_use]
     pub const fn clamped(mut self) -> Self {
         self.clamp = true;

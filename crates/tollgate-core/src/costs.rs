@@ -1,7 +1,7 @@
-//! What an ask costs, by unit.
+//! Costs by unit.
 //!
-//! [`Costs`] speak in names, as people and wires do. [`Amounts`] are the same by the place of the unit in a policy, a
-//! fixed array, so that deciding allocates nothing.
+//! [`Costs`] are by unit name, as in configuration and protocols. [`Amounts`] are by the unit's index in a policy, a fixed
+//! array, so that deciding allocates nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Costs {
         Self(Vec::new())
     }
 
-    /// These costs with `unit` set to `amount`.
+    /// Sets `unit` to `amount` and returns the costs.
     #[must_use]
     pub fn with(mut self, unit: impl Into<Arc<str>>, amount: u64) -> Self {
         self.set(unit, amount);
@@ -42,18 +42,18 @@ impl Costs {
         }
     }
 
-    /// The amount of `unit`, if it is named.
+    /// Returns the amount of `unit`, if it is named.
     #[must_use]
     pub fn get(&self, unit: &str) -> Option<u64> {
         self.0.iter().find(|(name, _)| &**name == unit).map(|(_, amount)| *amount)
     }
 
-    /// Every named unit with its amount, in the order they were named.
+    /// Returns every named unit with its amount, in the order they were named.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(unit, amount)| (&**unit, *amount))
     }
 
-    /// Whether no unit is named.
+    /// Returns whether no unit is named.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,31 +76,31 @@ impl<U: Into<Arc<str>>> FromIterator<(U, u64)> for Costs {
     }
 }
 
-/// An amount for each unit of a policy, by the unit's place in it.
+/// An amount for each unit of a policy, by the unit's index in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Amounts([u64; UNITS_MAX]);
 
 impl Amounts {
-    /// The amount of the unit at `place`.
+    /// Returns the amount of the unit at `index`.
     #[inline]
     #[must_use]
-    pub fn at(&self, place: usize) -> u64 {
-        self.0.get(place).copied().unwrap_or(0)
+    pub fn at(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
     }
 
-    pub(crate) fn set(&mut self, place: usize, amount: u64) {
-        if let Some(slot) = self.0.get_mut(place) {
+    pub(crate) fn set(&mut self, index: usize, amount: u64) {
+        if let Some(slot) = self.0.get_mut(index) {
             *slot = amount;
         }
     }
 
-    /// An amount for each place, as `amount` says.
+    /// Makes an amount for each index by `amount`.
     #[must_use]
     pub fn from_fn(amount: impl FnMut(usize) -> u64) -> Self {
         Self(std::array::from_fn(amount))
     }
 
-    /// Whether there is at least as much of every unit here as in `other`.
+    /// Returns whether there is at least as much of every unit here as in `other`.
     #[inline]
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
@@ -108,21 +108,21 @@ impl Amounts {
         self.0.iter().zip(&other.0).fold(true, |all, (here, there)| all & (there <= here))
     }
 
-    /// The sum, unit by unit, saturating.
+    /// Returns the sum, unit by unit, saturating.
     #[inline]
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|place| self.0[place].saturating_add(other.0[place])))
+        Self(std::array::from_fn(|index| self.0[index].saturating_add(other.0[index])))
     }
 
-    /// The difference, unit by unit; nothing where `other` has more.
+    /// Returns the difference, unit by unit; zero where `other` has more.
     #[inline]
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|place| self.0[place].saturating_sub(other.0[place])))
+        Self(std::array::from_fn(|index| self.0[index].saturating_sub(other.0[index])))
     }
 
-    /// Whether every amount is nothing.
+    /// Returns whether every amount is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()

@@ -50,13 +50,13 @@ pub struct Grant {
 /// Which limit binds, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal {
-    /// The place of the binding limit in the policy: the longest wait, then the first in order.
+    /// The index of the binding limit in the policy: the longest wait, then the first in order.
     pub limit: usize,
     /// How long it binds. For slots this is the bound: when enough of them have expired.
     pub wait: Wait,
 }
 
-/// What the wait for slots of a concurrency limit is estimated from. Holders may release their slots at any time, so
+/// The data that the wait for slots is estimated from. Holders may release their slots at any time, so
 /// only the bound is certain: the instant at which enough of them have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotWait {
@@ -79,8 +79,8 @@ pub struct Shortage {
 }
 
 impl SlotWait {
-    /// Estimates the wait from the mean time that the slots of each limit are held, as `held_for` says: the longest
-    /// estimate counts. A limit of which `held_for` knows nothing counts with [`SLOT_WAIT_DEFAULT`].
+    /// Estimates the wait from `held_for`, the mean time that the slots of a limit are held: the longest estimate counts. A limit
+    /// without such a mean counts with [`SLOT_WAIT_DEFAULT`].
     #[must_use]
     pub fn estimate(&self, held_for: impl Fn(&str) -> Option<Span>) -> Span {
         let waits = self.shortages.iter().map(|short| short.wait(held_for(&short.limit)));
@@ -159,7 +159,7 @@ fn decide_rare(
         return Ok(Verdict::Denied(Refusal { limit, wait: Wait::Never }));
     }
     if let Some(charge) = recognise(entry, now, ask, known)?
-        && still_stands(entry, now, charge, amounts)
+        && is_still_valid(entry, now, charge, amounts)
     {
         return Ok(Verdict::Repeated(charge));
     }
@@ -273,10 +273,10 @@ pub fn commit(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) {
 }
 
 fn never_fits(policy: &Policy, amounts: &Amounts) -> Option<usize> {
-    policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.place))
+    policy.metered().iter().position(|limit| limit.gauge.most() < amounts.at(limit.unit_index))
 }
 
-/// The charge that an ask with this id got before, unless it was reset since.
+/// Returns the charge that an ask with this id got before, unless it was reset since.
 pub(crate) fn recognise(
     entry: &Entry,
     now: Timestamp,
@@ -297,8 +297,8 @@ pub(crate) fn recognise(
 }
 
 /// Returns whether a repeat gets its first permit: a permit that took slots is worthless once they are gone.
-fn still_stands(entry: &Entry, now: Timestamp, charge: ChargeRecord, amounts: &Amounts) -> bool {
-    let takes_slot = |limit: &Metered| limit.gauge.is_slots() && 0 < amounts.at(limit.place);
+fn is_still_valid(entry: &Entry, now: Timestamp, charge: ChargeRecord, amounts: &Amounts) -> bool {
+    let takes_slot = |limit: &Metered| limit.gauge.is_slots() && 0 < amounts.at(limit.unit_index);
     !entry.policy().metered().iter().any(takes_slot)
         || entry.limits().any(|(_, state)| state.holds_slot(charge.stamp, now))
 }
@@ -319,25 +319,25 @@ pub(crate) fn ensure_room_for_id(ask: &Ask<'_>, known: Known) -> Result<(), Erro
 fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
     let mut latest = now;
     let mut limit_at = 0;
-    for (place, (limit, state)) in entry.limits().enumerate() {
-        let cost = amounts.at(limit.place);
+    for (index, (limit, state)) in entry.limits().enumerate() {
+        let cost = amounts.at(limit.unit_index);
         if cost == 0 {
             continue;
         }
         if limit.gauge.most() < cost {
-            return Some(Refusal { limit: place, wait: Wait::Never });
+            return Some(Refusal { limit: index, wait: Wait::Never });
         }
         let mut ready = if SLOTS || !limit.gauge.is_slots() {
             limit.gauge.ready_at(state, entry.at(), now, cost)
         } else {
             now
         };
-        if let Some(until) = entry.closed_until(place, now) {
+        if let Some(until) = entry.closed_until(index, now) {
             ready = ready.max(until);
         }
         if latest < ready {
             latest = ready;
-            limit_at = place;
+            limit_at = index;
         }
     }
     (now < latest).then_some(Refusal { limit: limit_at, wait: Wait::Until(latest) })
@@ -385,8 +385,8 @@ pub(crate) fn slot_wait(
         if !limit.gauge.is_slots() {
             return None;
         }
-        let (cost, most) = (ask.amounts().at(limit.place), limit.gauge.most());
-        let ahead: u64 = ahead(ask).map(|amounts| amounts.at(limit.place)).sum();
+        let (cost, most) = (ask.amounts().at(limit.unit_index), limit.gauge.most());
+        let ahead: u64 = ahead(ask).map(|amounts| amounts.at(limit.unit_index)).sum();
         let used = limit.gauge.used(state, entry.at(), now);
         let wanted = used + ahead + cost;
         let held = (used + ahead).min(most);
@@ -408,11 +408,11 @@ pub(crate) fn slot_wait(
 }
 
 impl Grant {
-    /// The grant of a charge of `amounts` under `policy`.
+    /// Creates the grant of a charge of `amounts` under `policy`.
     #[must_use]
     pub fn new(charge: ChargeRecord, policy: &Policy, amounts: &Amounts) -> Self {
         let ChargeRecord { at, stamp } = charge;
-        let charged = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.place));
+        let charged = policy.metered().iter().filter(|limit| 0 < amounts.at(limit.unit_index));
         let expires_at = charged.filter_map(|limit| limit.gauge.slot_expiry(at)).min();
         Self { at, stamp, use_by: policy.use_within().map(|within| at + within), expires_at }
     }

@@ -15,7 +15,7 @@ struct Inner {
     text: String,
 }
 
-/// What kind of trouble an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -43,7 +43,7 @@ impl Error {
         Self(Box::new(Inner { kind, text: text.into() }))
     }
 
-    /// What kind of trouble this is.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -1,4 +1,4 @@
-//! Ask ids: what makes a repeat recognisable.
+//! Ask ids, which make repeats idempotent.
 //!
 //! Ids are kept by the store beside its entries and not in them, so that an entry stays small however many asks carry an
 //! id. A store looks the id up, hands what it [knows](Known) to [`apply`](crate::apply()), and carries out the
@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::operation::Operation;
 use crate::time::Timestamp;
 
-/// What an ask with an id was given.
+/// The charge that an ask with an id got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
     /// The charge that was made.
@@ -21,15 +21,15 @@ pub struct Remembered {
     pub expires_at: Timestamp,
 }
 
-/// What a store knows of the id of an operation.
+/// The state of an operation's id in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Known {
-    /// Nothing: the operation has no id, or a new one.
+    /// The operation has no id, or a new one.
     #[default]
     New,
-    /// Nothing, and the store has no room for another id.
+    /// The id is new, and the store has no room for another.
     Full,
-    /// What an ask with this id was given; expired or not.
+    /// An ask with this id got this charge; expired or not.
     Before(Remembered),
 }
 
@@ -52,7 +52,7 @@ impl Known {
         }
     }
 
-    /// What was given for the id, if it is not forgotten at `now`.
+    /// Returns the charge that the id got, if it has not expired at `now`.
     pub(crate) fn before(self, now: Timestamp) -> Option<Remembered> {
         match self {
             Self::Before(given) if now < given.expires_at => Some(given),
@@ -61,10 +61,10 @@ impl Known {
     }
 }
 
-/// What a store has to do with the id of an operation.
+/// The change of an operation's id that a store must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdChange {
-    /// Nothing.
+    /// No change.
     Nothing,
     /// Remember it, instead of what it knew before.
     Remember(Remembered),
@@ -73,7 +73,7 @@ pub enum IdChange {
 }
 
 impl IdChange {
-    /// What to do with the id of `ask` after `verdict`: an admission is remembered, a denial is not.
+    /// Returns the change for the id of `ask` after `verdict`: an admission is remembered, a denial is not.
     #[must_use]
     pub fn after(ask: &Ask<'_>, verdict: Verdict) -> Self {
         match verdict {

@@ -1,4 +1,4 @@
-//! Operations on entries that are shared with programs of the formats before: Redis entries of version 3, PostgreSQL tables
+//! Operations on entries that are shared with programs of the previous formats: Redis entries of version 3, PostgreSQL tables
 //! of version 3, DynamoDB items of format 1.
 //!
 //! These programs keep an exact log for a rolling window without a configured resolution, and no lows. An entry that both
@@ -12,7 +12,7 @@ use crate::operation::{Applied, Operation, apply_by};
 use crate::rule::Refunds;
 use crate::time::Timestamp;
 
-/// As [`apply`](crate::apply()), for an entry that programs of the format before read and write, too. The entry is in the
+/// Runs [`apply`](crate::apply()) on an entry that programs of the previous format read and write, too. The entry is in the
 /// numbers of the policy [with exact logs](crate::Policy::with_exact_logs), and so is the permit in the outcome. A
 /// continuous bucket gives back what has not refilled since the charge, which is never more than `apply` gives back; its
 /// lows are not to be stored. An id counts [unless its permit is settled](Known::unless_settled).

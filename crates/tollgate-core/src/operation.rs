@@ -1,4 +1,4 @@
-//! One operation on one entry, as a value.
+//! Operations on one entry, as values.
 //!
 //! A store that can run a function on an entry atomically (memory, an embedded database) needs nothing but
 //! [`apply`]: it finds the entry, calls it, and writes back what [`Change`] says. Stores that decide elsewhere (a script,
@@ -58,7 +58,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// The policy whose entry is meant.
+    /// Returns the policy of the entry.
     #[must_use]
     pub fn policy(&self) -> &'a Policy {
         match self {
@@ -72,7 +72,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The subject whose entry is meant.
+    /// Returns the subject of the entry.
     #[must_use]
     pub fn subject(&self) -> &'a str {
         match self {
@@ -125,10 +125,10 @@ impl Outcome {
     }
 }
 
-/// What a store must write.
+/// The change that a store must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing: the operation was denied, only read, or repeated.
+    /// No change: the operation was denied, only read, or repeated.
     Nothing,
     /// The entry as it is now.
     Entry,
@@ -139,9 +139,9 @@ pub enum Change {
 pub struct Applied {
     /// The answer.
     pub outcome: Outcome,
-    /// What to write of the entry. If it is [`Change::Nothing`] the entry may be dropped or kept; it says the same.
+    /// Whether to write the entry. If it is [`Change::Nothing`] the entry may be dropped or kept; it says the same.
     pub change: Change,
-    /// What to do with the operation's [id](Operation::id), atomically with the change.
+    /// The change of the operation's [id](Operation::id), to write atomically with the entry.
     pub id: IdChange,
 }
 
@@ -159,7 +159,7 @@ pub fn apply(
     apply_by(operation, entry, known, now, Refunds::Recorded)
 }
 
-/// As [`apply`], giving back as `refunds` says.
+/// Runs [`apply`] with the given kind of refunds.
 pub(crate) fn apply_by(
     operation: &Operation<'_>,
     entry: &mut Entry,

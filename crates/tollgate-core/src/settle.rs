@@ -1,4 +1,4 @@
-//! What follows an admission: settle, release, renew; and what happens without one: charge, close.
+//! Operations after an admission (settle, release, renew) and without one (charge, close).
 //!
 //! Giving back must not make room twice, so each gives back only what time has not given back already; the rules know
 //! how. A permit is settled once: the second time changes nothing.
@@ -11,7 +11,7 @@ use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
 use crate::id::Known;
 use crate::policy::{Metered, Policy};
-use crate::rule::{Refunds, Taken};
+use crate::rule::{ChargeTag, Refunds};
 use crate::time::Timestamp;
 
 /// A charge that is to be settled, released or renewed.
@@ -40,7 +40,7 @@ impl Charged<'_> {
                     "actual {unit}={amount} must be at most {NUMBER_MAX}"
                 )));
             }
-            wanted.set(self.policy.place(unit)?, amount);
+            wanted.set(self.policy.unit_index(unit)?, amount);
         }
         Ok(wanted)
     }
@@ -127,7 +127,7 @@ fn replace(
     let too_old_to_refund = settled.is_some_and(|settled| settled.is_too_old(grant.stamp));
     let costs_more = |wanted: &Amounts| {
         let mut limits = charged.policy.metered().iter();
-        limits.any(|limit| charged.amounts.at(limit.place) < wanted.at(limit.place))
+        limits.any(|limit| charged.amounts.at(limit.unit_index) < wanted.at(limit.unit_index))
     };
     // Cost beyond the estimate is charged however late it is reported.
     if expired || (too_old_to_refund && !costs_more(wanted)) {
@@ -145,11 +145,11 @@ fn replace(
         && !too_old_to_refund
         && changed.is_none_or(|changed| changed.stamp <= grant.stamp);
     // Extra cost is charged after every permit there is.
-    let taken = Taken { stamp: entry.next_stamp(), refundable: false };
+    let tag = ChargeTag { stamp: entry.next_stamp(), refundable: false };
     let charge = ChargeRecord { at: grant.at, stamp: grant.stamp };
     entry.extra_mut();
     entry.change_limits(|limit, state| {
-        let (estimate, wanted) = (estimate.at(limit.place), wanted.at(limit.place));
+        let (estimate, wanted) = (estimate.at(limit.unit_index), wanted.at(limit.unit_index));
         if limit.gauge.is_slots() {
             limit.gauge.free(state, grant.stamp);
         } else if wanted < estimate {
@@ -157,7 +157,7 @@ fn replace(
                 limit.gauge.give_back(state, now, estimate - wanted, charge, refunds);
             }
         } else {
-            limit.gauge.charge(state, now, now, wanted - estimate, taken);
+            limit.gauge.charge(state, now, now, wanted - estimate, tag);
         }
     });
     entry.extra_mut().settled.insert(grant.stamp, grant.at, now);
@@ -215,7 +215,7 @@ pub fn renew(entry: &mut Entry, now: Timestamp, charged: &Charged<'_>) -> Result
 /// Whether the permit took a slot of `limit` when it was admitted.
 fn took_slot(charged: &Charged<'_>, limit: &Metered) -> bool {
     charged.policy.metered().iter().any(|old| {
-        old.name == limit.name && old.gauge.is_slots() && 0 < charged.amounts.at(old.place)
+        old.name == limit.name && old.gauge.is_slots() && 0 < charged.amounts.at(old.unit_index)
     })
 }
 
@@ -255,7 +255,7 @@ pub fn close_until(
     until: Timestamp,
 ) -> Result<bool, Error> {
     let limits = entry.policy().metered();
-    let Some(place) = limits.iter().position(|metered| &*metered.name == limit) else {
+    let Some(index) = limits.iter().position(|metered| &*metered.name == limit) else {
         let names: Vec<&str> = limits.iter().map(|metered| &*metered.name).collect();
         return Err(Error::invalid(format!(
             "policy {:?} has no limit {limit:?}; it has {}",
@@ -264,25 +264,25 @@ pub fn close_until(
         )));
     };
     let now = entry.effective(now);
-    if until <= now || entry.closed_until(place, now).is_some_and(|closed| until <= closed) {
+    if until <= now || entry.closed_until(index, now).is_some_and(|closed| until <= closed) {
         return Ok(false);
     }
     entry.advance(now);
     let closed = &mut entry.extra_mut().closed;
-    closed.retain(|(other, _)| *other != place);
-    closed.push((place, until));
+    closed.retain(|(other, _)| *other != index);
+    closed.push((index, until));
     Ok(true)
 }
 
-/// `amounts` by the places of `to` instead of `from`; a unit that `to` does not count is dropped.
+/// Converts `amounts` from the units of `from` to those of `to`; a unit that `to` does not count is dropped.
 pub(crate) fn translate(from: &Policy, to: &Policy, amounts: &Amounts) -> Amounts {
     if from.has_shape_of(to) {
         return *amounts;
     }
     let mut translated = Amounts::default();
-    for (place, unit) in from.units().enumerate() {
-        if let Ok(target) = to.place(unit) {
-            translated.set(target, amounts.at(place));
+    for (index, unit) in from.units().enumerate() {
+        if let Ok(target) = to.unit_index(unit) {
+            translated.set(target, amounts.at(index));
         }
     }
     translated

@@ -14,9 +14,9 @@ pub struct Standing {
     pub unit: Arc<str>,
     /// The limit, as configured.
     pub limit: u64,
-    /// What is used now.
+    /// The usage now.
     pub used: u64,
-    /// What could be asked for now, without headroom.
+    /// The most that could be asked for now, without headroom.
     pub remaining: u64,
     /// The instant at which `remaining` next grows; nothing if it cannot grow.
     pub reset_at: Option<Timestamp>,
@@ -33,11 +33,11 @@ pub fn standings(entry: &Entry, now: Timestamp) -> Vec<Standing> {
     entry
         .limits()
         .enumerate()
-        .map(|(place, (limit, state))| {
+        .map(|(index, (limit, state))| {
             let gauge = &limit.gauge;
             let ready = |cost| gauge.ready_at(state, entry.at(), now, cost);
             let used = gauge.used(state, entry.at(), now);
-            let closed = entry.closed_until(place, now);
+            let closed = entry.closed_until(index, now);
             let room = gauge.most().saturating_sub(used);
             let grows_at = match closed {
                 Some(until) => Some(until.max(if room == 0 { ready(1) } else { now })),

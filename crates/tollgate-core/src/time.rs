@@ -58,6 +58,14 @@ impl Add<Span> for Timestamp {
     }
 }
 
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        self + Span::from(duration)
+    }
+}
+
 impl Sub<Span> for Timestamp {
     type Output = Self;
 
@@ -92,7 +100,16 @@ impl FromStr for Timestamp {
     }
 }
 
-/// A length of time in whole microseconds.
+/// A length of time in whole microseconds. It converts from and to [`Duration`], so methods that take a span also take a
+/// duration.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_core::{Span, Timestamp};
+///
+/// let deadline = Timestamp::EPOCH + Duration::from_secs(5);
+/// assert_eq!(Duration::from(deadline.since(Timestamp::EPOCH)), Duration::from_secs(5));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
@@ -160,7 +177,7 @@ impl Span {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// For people, as in "2h 15m": the two largest units that are not zero, rounded up to the smaller one.
+    /// Formats the span for people, as in "2h 15m": the two largest units that are not zero, rounded up to the smaller one.
     #[must_use]
     pub fn humanize(self) -> String {
         match self.parts() {
@@ -169,7 +186,7 @@ impl Span {
         }
     }
 
-    /// What is in [`humanize`](Self::humanize): how many of which unit.
+    /// Returns the parts of [`humanize`](Self::humanize): counts and units.
     #[must_use]
     pub fn parts(self) -> [Option<(u64, &'static str)>; 2] {
         const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];

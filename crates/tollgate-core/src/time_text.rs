@@ -21,7 +21,7 @@ pub struct TimeText {
 }
 
 impl TimeText {
-    /// The text of `instant`.
+    /// Formats `instant`.
     #[must_use]
     pub fn new(instant: Timestamp) -> Self {
         let mut text = Self { bytes: *b"0000-00-00T00:00:00.000000Z", length: 19 };
@@ -64,12 +64,12 @@ impl TimeText {
         &self.bytes[..self.length]
     }
 
-    /// Writes a number below 100 at `place`.
+    /// Writes a number below 100 at `offset`.
     #[inline]
-    fn write(&mut self, place: usize, number: u16) {
+    fn write(&mut self, offset: usize, number: u16) {
         let [tens, ones] = [number / 10, number % 10].map(|digit| b'0' | digit.to_le_bytes()[0]);
-        self.bytes[place] = tens;
-        self.bytes[place + 1] = ones;
+        self.bytes[offset] = tens;
+        self.bytes[offset + 1] = ones;
     }
 }
 

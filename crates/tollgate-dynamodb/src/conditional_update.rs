@@ -76,7 +76,7 @@ pub(crate) fn is_additive(layout: &Layout, ask: &Ask<'_>) -> bool {
     if ask.id_text().is_some() {
         return false;
     }
-    let mut kinds = layout.kinds.iter().zip(ask.policy().places());
+    let mut kinds = layout.kinds.iter().zip(ask.policy().unit_indexes());
     kinds.all(|(kind, place)| {
         ask.amounts().at(place) == 0 || !matches!(kind, Kind::Log | Kind::Slots { .. })
     })
@@ -95,7 +95,7 @@ pub(crate) fn plan(ask: &Ask<'_>, layout: &Layout, seen: Option<&Item>, at: Time
         removals_left: REMOVED_SLOTS_MAX,
     };
     let mut windows = policy.windows_at(at);
-    for (place, (kind, unit)) in layout.kinds.iter().zip(policy.places()).enumerate() {
+    for (place, (kind, unit)) in layout.kinds.iter().zip(policy.unit_indexes()).enumerate() {
         let borders = windows.next().flatten();
         let cost = ask.amounts().at(unit);
         if cost == 0 {

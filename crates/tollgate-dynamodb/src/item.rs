@@ -154,7 +154,7 @@ impl Item {
         let now = self.observation();
         let next_stamp = now.next_stamp;
         let mut windows = policy.windows_at(at);
-        let states = layout.kinds.iter().zip(policy.places()).enumerate();
+        let states = layout.kinds.iter().zip(policy.unit_indexes()).enumerate();
         let states = states.map(|(place, (kind, unit))| {
             let borders = windows.next().flatten();
             match kind {
@@ -260,7 +260,7 @@ pub(crate) fn refined(entry: Entry, permit: &Permit) -> Result<Entry, Error> {
         return Ok(entry);
     }
     let mut parts = entry.parts();
-    let states = layout.kinds.iter().zip(entry.policy().places()).zip(&mut parts.states);
+    let states = layout.kinds.iter().zip(entry.policy().unit_indexes()).zip(&mut parts.states);
     for ((kind, unit), part) in states {
         if let (Kind::Level(level), Part::Bucket { used, lows }) = (kind, part)
             && level.is_continuous

@@ -88,8 +88,8 @@ impl Options {
 
     /// Sets the timeout of one attempt, at most [`ATTEMPT_TIMEOUT_MAX`].
     #[must_use]
-    pub fn attempt_timeout(mut self, timeout: Span) -> Self {
-        self.attempt_timeout = timeout.min(ATTEMPT_TIMEOUT_MAX);
+    pub fn attempt_timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.attempt_timeout = timeout.into().min(ATTEMPT_TIMEOUT_MAX);
         self
     }
 

@@ -96,7 +96,7 @@ impl DynamoDb {
             Operation::Standing { .. } => self.look(attempts, operation, &key).await,
             Operation::Acquire(ask) => {
                 ask.check()?;
-                let never = ask.policy().effective().zip(ask.policy().places());
+                let never = ask.policy().effective().zip(ask.policy().unit_indexes());
                 let never = never.into_iter().any(|(most, place)| most < ask.amounts().at(place));
                 if never {
                     return self.look(attempts, operation, &key).await;

@@ -98,8 +98,8 @@ impl Options {
 
     /// Sets how long to wait for the lock while other commands hold it.
     #[must_use]
-    pub fn lock_wait(mut self, lock_wait: Span) -> Self {
-        self.lock_wait = lock_wait;
+    pub fn lock_wait(mut self, lock_wait: impl Into<Span>) -> Self {
+        self.lock_wait = lock_wait.into();
         self
     }
 

@@ -129,7 +129,7 @@ impl Spend {
 
 /// Returns eight numbers per limit of `policy`, for the function `take`; `at` is the estimated time of the server.
 pub(crate) fn numbers(policy: &Policy, at: Timestamp) -> Vec<i64> {
-    let limits = policy.derived().zip(policy.places()).zip(policy.windows_at(at));
+    let limits = policy.derived().zip(policy.unit_indexes()).zip(policy.windows_at(at));
     let mut all = Vec::with_capacity(8 * policy.limits().len());
     for ((derived, place), borders) in limits {
         let (kind, rule) = match derived {

@@ -118,15 +118,15 @@ impl Options {
 
     /// Sets the timeout of a call, from waiting for a connection to the last byte of the reply.
     #[must_use]
-    pub const fn reply_timeout(mut self, timeout: Span) -> Self {
-        self.reply_timeout = timeout;
+    pub fn reply_timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.reply_timeout = timeout.into();
         self
     }
 
     /// Sets how long a statement waits for a locked row before it fails with [`Contended`](ErrorKind::Contended).
     #[must_use]
-    pub const fn lock_timeout(mut self, timeout: Span) -> Self {
-        self.lock_timeout = timeout;
+    pub fn lock_timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.lock_timeout = timeout.into();
         self
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn limits(
     put(&mut bytes, &numbers);
     let mut windows = policy.windows_at(times.windows_at);
     let mut given = times.given_at.map(|given_at| policy.windows_at(given_at));
-    for (derived, place) in policy.derived().zip(policy.places()) {
+    for (derived, place) in policy.derived().zip(policy.unit_indexes()) {
         let cost = amounts.at(place);
         let windows = windows.next().flatten();
         let given = given.as_mut().and_then(Iterator::next).flatten();

@@ -83,7 +83,7 @@ impl Redis {
             // There is room for everyone in front too, so it is decided like any other ask.
             return Box::pin(self.decide(&ask.clone().behind(Vec::new()), false)).await;
         }
-        let mut costs = policy.places().zip(policy.effective());
+        let mut costs = policy.unit_indexes().zip(policy.effective());
         if !force && costs.any(|(place, most)| most < amounts.at(place)) {
             return self.peek(operation).await;
         }
@@ -184,7 +184,7 @@ impl Redis {
             given_at: Some(grant.at),
             id: operation.id(),
             numbers: [grant.at.as_micros(), grant.stamp, flags[0], flags[1]],
-            list: Some(words(policy.places().map(|place| wanted.at(place)))),
+            list: Some(words(policy.unit_indexes().map(|place| wanted.at(place)))),
             ..Call::new(&script::SETTLE, policy, permit.subject())
         };
         let reply = self.call(&call).await?;

@@ -152,8 +152,8 @@ impl Options {
 
     /// Sets the timeout of one attempt; the default is [`ATTEMPT_TIMEOUT`].
     #[must_use]
-    pub const fn attempt_timeout(mut self, timeout: Span) -> Self {
-        self.attempt_timeout = timeout;
+    pub fn attempt_timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.attempt_timeout = timeout.into();
         self
     }
 

@@ -2,7 +2,7 @@
 
 use tollgate_core::{Ask, Costs, Operation, Permit, Policy, Timestamp};
 
-/// One operation on its way to the store.
+/// An operation on its way to the store.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// Decide, and charge if admitted.

@@ -35,12 +35,12 @@ struct Dial {
 }
 
 impl Dial {
-    /// What passes here while `micros` truly pass.
+    /// Converts a true time to the time that passes on this clock.
     fn local(&self, micros: u64) -> u64 {
         to_u64(i128::from(micros) * (MILLION + i128::from(self.drift_ppm)) / MILLION)
     }
 
-    /// What must truly pass for `micros` to pass here, rounded up.
+    /// Converts a time on this clock to the true time, rounded up.
     fn real(&self, micros: u64) -> u64 {
         let rate = MILLION + i128::from(self.drift_ppm);
         to_u64((i128::from(micros) * MILLION + rate - 1) / rate)
@@ -117,7 +117,7 @@ impl fmt::Debug for SimClock {
     }
 }
 
-/// One sleeper; dropping it takes its alarm away.
+/// A sleeper; dropping it removes its alarm.
 struct Alarm {
     clock: SimClock,
     at: Timestamp,

@@ -19,7 +19,7 @@ use crate::clock::SimClock;
 use crate::store::SimStore;
 use crate::world::World;
 
-/// How good the network is.
+/// The quality of a machine's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// The shortest time one way, in microseconds.
@@ -36,7 +36,7 @@ pub struct Network {
     pub lost_replies_permille: u32,
     /// Whether nothing goes through at all.
     pub is_cut: bool,
-    /// After what time the machine gives a request up.
+    /// The timeout of a request.
     pub timeout: Span,
 }
 
@@ -56,7 +56,7 @@ impl Default for Network {
     }
 }
 
-/// One direction of one exchange: how long it takes, and whether it arrives.
+/// One direction of an exchange: its delay, and whether it is lost.
 struct Leg {
     delay: Span,
     is_lost: bool,
@@ -121,7 +121,7 @@ impl Link {
         Leg { delay, is_lost: network.is_cut || rng.u32(..1_000) < lost_permille(&network) }
     }
 
-    /// Takes `call` to the store and its outcome back. A partition that begins on the way stops it.
+    /// Sends `call` to the store and its outcome back. A partition that begins on the way stops it.
     async fn travel(self, call: Call, back: oneshot::Sender<Result<Outcome, Error>>) {
         let request = self.leg(|network| network.lost_requests_permille);
         self.world.sleep(request.delay).await;

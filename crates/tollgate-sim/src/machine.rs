@@ -1,4 +1,4 @@
-//! One machine of the fleet: its clock and its end of the network. What runs on it are the caller's tasks.
+//! Machines of the fleet: a clock and an end of the network. The caller's tasks run on them.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Machine {
         Self { world: world.clone(), number, clock, link }
     }
 
-    /// What names it.
+    /// Returns its number.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -56,24 +56,24 @@ impl Machine {
         self.link.clone()
     }
 
-    /// How good its network is now.
+    /// Returns the quality of its network.
     #[must_use]
     pub fn network(&self) -> Network {
         self.link.network()
     }
 
-    /// Changes how good its network is, also for what is on its way.
+    /// Changes the quality of its network, also for calls on their way.
     pub fn set_network(&self, network: Network) {
         self.link.set(network);
     }
 
-    /// Whether it is gone.
+    /// Returns whether it has crashed.
     #[must_use]
     pub fn is_crashed(&self) -> bool {
         self.link.is_dead()
     }
 
-    /// Ends it between two instructions: nothing on it wakes, sends or hears anything again. What it has sent arrives.
+    /// Stops it between two instructions: nothing on it wakes, sends or receives anything again. Calls that were sent arrive.
     pub fn crash(&self) {
         self.world.note("crash", self.number, 0, || format!("m{}", self.number));
         self.clock.kill();

@@ -1,4 +1,4 @@
-//! The store of a simulated fleet: real decisions in memory, on a machine that has bad days.
+//! The store of a simulated fleet: real decisions in memory, with outages, throttling and pauses.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::clock::SimClock;
 use crate::world::World;
 
-/// How the store is.
+/// The condition of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It answers.
@@ -24,7 +24,7 @@ pub enum Condition {
     PausedUntil(Timestamp),
 }
 
-/// One operation that the store ran.
+/// An operation that the store ran, with its outcome.
 #[derive(Debug)]
 pub struct CompletedCall<'a> {
     /// The machine that sent it.
@@ -35,7 +35,7 @@ pub struct CompletedCall<'a> {
     pub outcome: &'a Result<Outcome, Error>,
     /// The time by the store's clock.
     pub now: Timestamp,
-    /// The standings before, if the watcher wants them.
+    /// The standings before, if the watcher asks for them.
     pub before: Vec<Standing>,
     /// The standings after.
     pub after: Vec<Standing>,
@@ -43,10 +43,10 @@ pub struct CompletedCall<'a> {
 
 /// Receives every call that the store runs, in order.
 pub trait Watch: Send + Sync + 'static {
-    /// Whether the standings before and after are worth asking for.
+    /// Returns whether to read the standings before and after each call.
     fn wants_standings(&self) -> bool;
 
-    /// Something ran.
+    /// Receives a completed call.
     fn ran(&self, ran: &CompletedCall<'_>);
 }
 
@@ -79,7 +79,7 @@ impl SimStore {
         }
     }
 
-    /// The same store, watched.
+    /// Reports every call to `watch`.
     #[must_use]
     pub fn watched(mut self, watch: Arc<dyn Watch>) -> Self {
         self.watch = Some(watch);
@@ -92,7 +92,7 @@ impl SimStore {
         &self.clock
     }
 
-    /// Changes how it is.
+    /// Changes its condition.
     pub fn set(&self, condition: Condition) {
         self.world.note("store", 0, 0, || format!("is {condition:?}"));
         *self.condition() = condition;

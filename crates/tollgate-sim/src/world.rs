@@ -1,7 +1,7 @@
 //! Simulated time. It moves only when nothing else can run, and then to the next alarm.
 //!
 //! Everything runs on one thread of tokio without a timer. When the runtime is about to park, no task can go on, so the
-//! world sets its time to the earliest alarm and wakes who waited for it. Nothing depends on how fast the machine is:
+//! world sets its time to the earliest alarm and wakes its sleeper. Nothing depends on how fast the machine is:
 //! the same seed gives the same run, and the trace's hash shows it.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// One simulated world. Clones are the same world.
+/// A simulated world. Clones are the same world.
 #[derive(Clone)]
 pub struct World(Arc<Mutex<Inner>>);
 
@@ -193,7 +193,7 @@ impl World {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Nothing can run: goes to the next alarm. The scenario is woken too, so that the runtime never really parks.
+    /// Advances to the next alarm, because no task can run. Wakes the scenario too, so that the runtime never really parks.
     fn advance(&self) {
         let (due, root) = {
             let mut inner = self.inner();

@@ -1,4 +1,4 @@
-//! Time as something that is passed in: what time is it, and wake me then.
+//! Clocks, which are passed in.
 //!
 //! Everything that waits takes a [`Clock`], so tests move time by hand and never sleep. The one clock that reads the
 //! machine's is [`SystemClock`], in the edge module.
@@ -15,15 +15,15 @@ use tollgate_core::{Span, Timestamp};
 use crate::gate::BoxFuture;
 pub use crate::internal::edge::SystemClock;
 
-/// What time it is, and a way to wait for a time.
+/// Tells the time, and waits for a time.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the present instant. It may go back if the machine's clock is set.
     fn now(&self) -> Timestamp;
 
-    /// The time since some fixed instant. It never goes back, whatever happens to the wall clock.
+    /// Returns the time since some fixed instant. It never goes back, whatever happens to the wall clock.
     fn monotonic(&self) -> Span;
 
-    /// The time since boot, suspended time included. Like [`monotonic`](Self::monotonic) it cannot be set; unlike it, a
+    /// Returns the time since boot, suspended time included. Like [`monotonic`](Self::monotonic) it cannot be set; unlike it, a
     /// suspended machine does not stop it.
     fn boot_time(&self) -> Span {
         self.monotonic()
@@ -35,24 +35,23 @@ pub trait Clock: Debug + Send + Sync + 'static {
         None
     }
 
-    /// The wall clock and [`boot_time`](Self::boot_time), both read now: unlike [`now`](Self::now), never from a reading
+    /// Returns the wall clock and [`boot_time`](Self::boot_time), both read now: unlike [`now`](Self::now), never from a reading
     /// that this thread kept.
     fn wall_and_boot(&self) -> (Timestamp, Span) {
         (self.now(), self.boot_time())
     }
 
-    /// Both at once, for those who need both and often.
+    /// Returns [`now`](Self::now) and [`monotonic`](Self::monotonic) from one reading.
     fn both(&self) -> (Timestamp, Span) {
         (self.now(), self.monotonic())
     }
 
-    /// A moment that only this clock can read, by [`passed_since`](Self::passed_since): less work than a time, for those
-    /// who measure how long something takes, and often.
+    /// Returns a mark for [`passed_since`](Self::passed_since), which is cheaper than a time, for frequent measurements.
     fn mark(&self) -> u64 {
         self.monotonic().as_micros()
     }
 
-    /// The time since `mark` was taken. It never goes back either.
+    /// Returns the time since `mark` was taken. It never goes back either.
     fn passed_since(&self, mark: u64) -> Span {
         Span::from_micros(self.monotonic().as_micros().saturating_sub(mark))
     }
@@ -107,8 +106,8 @@ impl ManualClock {
     }
 
     /// Moves time forward by `span` and wakes the sleepers up to then.
-    pub fn advance(&self, span: Span) {
-        let to = self.dial().now + span;
+    pub fn advance(&self, span: impl Into<Span>) {
+        let to = self.dial().now + span.into();
         self.set(to);
     }
 
@@ -167,7 +166,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// One sleeper; dropping it takes its waker off the dial.
+/// A sleeper; dropping it removes its waker.
 struct Alarm {
     clock: ManualClock,
     at: Timestamp,

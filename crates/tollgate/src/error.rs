@@ -19,7 +19,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What kind of trouble an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -58,27 +58,27 @@ impl Error {
         Self(Arc::new(Inner { kind, text: text.into(), source: None }))
     }
 
-    /// The same error, caused by `source`.
+    /// Sets the cause.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         let (kind, text) = (self.kind(), self.0.text.clone());
         Self(Arc::new(Inner { kind, text, source: Some(Arc::new(source)) }))
     }
 
-    /// What kind of trouble this is.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the store gave no answer, so that another gate might.
+    /// Returns whether the store gave no answer, so that another gate might.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Misconfigured)
             || self.may_be_of_subject()
     }
 
-    /// Whether one subject may be the cause: the store is slow or throttles, and other subjects may be served.
+    /// Returns whether one subject may be the cause: the store is slow or throttles, and other subjects may be served.
     #[must_use]
     pub fn may_be_of_subject(&self) -> bool {
         matches!(self.kind(), ErrorKind::TimedOut | ErrorKind::Throttled)

@@ -1,20 +1,19 @@
 //! A permit that gives itself back unless it is settled.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tollgate_core::{Ask, Costs, Decision, Permit};
 
 use crate::error::Error;
-use crate::gate::{AcquireError, Gate, GateExt};
+use crate::gate::{AcquireError, BoxFuture, Gate, GateExt};
+use crate::internal::edge;
 
 /// Holds a permit and releases it when dropped: the call was not made, or failed before it cost anything.
 ///
-/// A gate in memory has released it when `drop` returns. One behind a network gets a task on the current tokio runtime;
-/// where there is none, slots expire by themselves and the rest stays charged, which errs to the strict side. Call
-/// [`Guard::release`] or [`Guard::settle`] to be sure and to see errors.
+/// A gate in memory has released it when `drop` returns. A gate behind a network finishes in a task on the current tokio
+/// runtime, or on a thread of its own where there is none. If that fails, slots expire by themselves and the rest stays charged,
+/// which errs to the strict side. Call [`Guard::release`] or [`Guard::settle`] to see errors.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,13 +55,13 @@ impl Guard {
         Self { gate: Arc::clone(gate), permit: Some(permit) }
     }
 
-    /// The permit; nothing after it was taken.
+    /// Returns the permit; `None` after it was taken.
     #[must_use]
     pub const fn permit(&self) -> Option<&Permit> {
         self.permit.as_ref()
     }
 
-    /// The call was made and cost `actual`.
+    /// Settles the permit: the call was made and cost `actual`.
     ///
     /// # Errors
     /// Whatever the gate could not do; the permit is not released then.
@@ -73,7 +72,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The call was not made.
+    /// Releases the permit: the call was not made.
     ///
     /// # Errors
     /// Errors of the gate.
@@ -95,17 +94,13 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
         let gate = Arc::clone(&self.gate);
-        let mut release: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let mut release: BoxFuture<'static, ()> = Box::pin(async move {
             // The error has no receiver. Slots expire, and the rest stays charged.
             drop(gate.release(&permit).await);
         });
         let mut context = Context::from_waker(Waker::noop());
-        let is_pending = release.as_mut().poll(&mut context).is_pending();
-        #[cfg(feature = "strategies")]
-        if is_pending && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(release);
+        if release.as_mut().poll(&mut context).is_pending() {
+            edge::spawn(release);
         }
-        #[cfg(not(feature = "strategies"))]
-        let _ = is_pending;
     }
 }

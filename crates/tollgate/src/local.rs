@@ -1,4 +1,4 @@
-//! The plain local token bucket: one rate, one process, three methods (R001.5).
+//! The plain local token bucket: one rate, one process, three methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl LocalBucket {
     /// [`Contended`](crate::ErrorKind::Contended) if too many wait already.
     pub async fn acquire(&self, timeout: Duration) -> Result<bool, Error> {
         let ask = Ask::new(&self.policy, SUBJECT);
-        let deadline = self.clock.now() + timeout.into();
+        let deadline = self.clock.now() + timeout;
         Ok(self.gate.acquire_within(&ask, deadline).await?.is_admitted())
     }
 

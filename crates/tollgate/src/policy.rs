@@ -29,7 +29,7 @@ const NAMES_SHOWN_MAX: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     all: Vec<Policy>,
-    places: HashMap<Box<str>, usize>,
+    indexes: HashMap<Box<str>, usize>,
 }
 
 impl Policies {
@@ -40,7 +40,7 @@ impl Policies {
     pub fn new(policies: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
         let mut set = Self::default();
         for policy in policies {
-            if set.places.insert(policy.name().into(), set.all.len()).is_some() {
+            if set.indexes.insert(policy.name().into(), set.all.len()).is_some() {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!("two policies are called {:?}; give each its own name", policy.name()),
@@ -56,8 +56,8 @@ impl Policies {
     /// # Errors
     /// [`UnknownPolicy`](ErrorKind::UnknownPolicy), with the names there are.
     pub fn get(&self, name: &str) -> Result<&Policy, Error> {
-        match self.places.get(name) {
-            Some(place) => Ok(&self.all[*place]),
+        match self.indexes.get(name) {
+            Some(index) => Ok(&self.all[*index]),
             None => Err(self.unknown(name)),
         }
     }
@@ -74,7 +74,7 @@ impl Policies {
             Some(other) if other.is_named_as(policy) => other,
             _ => policy.clone(),
         };
-        Self { all: self.all.iter().map(changed).collect(), places: self.places.clone() }
+        Self { all: self.all.iter().map(changed).collect(), indexes: self.indexes.clone() }
     }
 
     #[cold]

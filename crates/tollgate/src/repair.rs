@@ -25,7 +25,7 @@ pub struct FutureEntry {
     pub subject: String,
     /// Its time.
     pub at: Timestamp,
-    /// How far that is ahead.
+    /// How far its time is ahead.
     pub ahead: Span,
 }
 
@@ -36,7 +36,7 @@ pub struct FutureEntry {
 /// Whatever keeps the store from being read.
 pub async fn list_future(
     store: &dyn EntryStore,
-    ahead_max: Span,
+    ahead_max: impl Into<Span>,
 ) -> Result<Vec<FutureEntry>, Error> {
     let mut found: Vec<FutureEntry> = Vec::new();
     let mut list = |visited: crate::entries::Visited| {
@@ -46,7 +46,7 @@ pub async fn list_future(
         let is_full = LISTED_MAX <= found.len();
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    store.visit(Some(ahead_max), &mut list).await?;
+    store.visit(Some(ahead_max.into()), &mut list).await?;
     found.sort_by(|one, other| (&one.policy, &one.subject).cmp(&(&other.policy, &other.subject)));
     // A store may show an entry twice.
     found.dedup_by(|one, other| (&one.policy, &one.subject) == (&other.policy, &other.subject));
@@ -61,14 +61,15 @@ pub async fn list_future(
 pub async fn repair_entry(
     store: &dyn EntryStore,
     entry: &FutureEntry,
-    ahead_max: Span,
+    ahead_max: impl Into<Span>,
 ) -> Result<bool, Error> {
+    let ahead_max = ahead_max.into();
     store
         .rewrite(&entry.policy, &entry.subject, &|found, now| repaired(found, now, ahead_max))
         .await
 }
 
-/// What takes the place of `entry` if it is more than `ahead_max` ahead of `now`.
+/// Returns the replacement of `entry` if it is more than `ahead_max` ahead of `now`.
 #[must_use]
 pub fn repaired(entry: Option<&Entry>, now: Timestamp, ahead_max: Span) -> Option<Entry> {
     entry.filter(|entry| ahead_max < entry.at().since(now)).map(|entry| entry.repaired(now))

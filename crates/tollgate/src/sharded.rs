@@ -11,7 +11,7 @@ const SHARDS_PER_CORE: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Sharded<S> {
-    /// As many as a power of two.
+    /// The shards, a power of two.
     shards: Box<[Padded<S>]>,
     hasher: foldhash::fast::RandomState,
 }

@@ -182,7 +182,8 @@ impl Workload {
 /// Refuses an ask that is never denied or never admitted: there would be nothing to compare.
 fn check_costs(policy: &Policy, costs: &Costs) -> Result<(), Error> {
     let amounts = *Ask::new(policy, "s").with_costs(costs).amounts();
-    for (limit, (place, most)) in policy.limits().zip(policy.places().zip(policy.effective())) {
+    for (limit, (place, most)) in policy.limits().zip(policy.unit_indexes().zip(policy.effective()))
+    {
         let cost = amounts.at(place);
         if most < cost {
             let (name, unit) = (limit.name(), limit.unit());
@@ -192,7 +193,7 @@ fn check_costs(policy: &Policy, costs: &Costs) -> Result<(), Error> {
             )));
         }
     }
-    if policy.places().all(|place| amounts.at(place) == 0) {
+    if policy.unit_indexes().all(|place| amounts.at(place) == 0) {
         let units: Vec<&str> = policy.units().collect();
         return Err(invalid(format!(
             "an ask costs nothing that policy {:?} limits, so everything would be admitted; it limits {}: add --cost {}=1, \

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{NUMBER_MAX, SLOTS_MAX};
 use crate::entry::{Changed, Entry, Extra, Run, Settled, bucket};
 use crate::policy::Policy;
-use crate::rule::{Log, Logged, Low, Page, Slot, State, View};
+use crate::rule::{CalendarState, Log, Logged, Low, Slot, State, View};
 use crate::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl From<&Entry> for Body {
             states: entry.limits().map(|(_, state)| WireState::new(state, entry)).collect(),
             settled: runs.collect(),
             settled_floor: extra.settled.floor(),
-            closed: closed.map(|(place, until)| (*place as u64, until.as_micros())).collect(),
+            closed: closed.map(|(index, until)| (*index as u64, until.as_micros())).collect(),
             changed: extra.changed.map(|changed| (changed.stamp, changed.at.as_micros())),
         }
     }
@@ -95,8 +95,8 @@ impl Body {
             closed: self
                 .closed
                 .into_iter()
-                .map(|(place, until)| {
-                    Some((usize::try_from(place).ok()?, Timestamp::from_micros(until)))
+                .map(|(index, until)| {
+                    Some((usize::try_from(index).ok()?, Timestamp::from_micros(until)))
                 })
                 .collect::<Option<_>>()?,
             changed: self
@@ -142,8 +142,8 @@ impl WireState {
             View::Window(log) => Self::Window(
                 log.entries().map(|entry| (entry.at.as_micros(), entry.amount)).collect(),
             ),
-            View::Calendar(page) => {
-                Self::Calendar { end: page.end.as_micros(), used: page.used, late: page.late }
+            View::Calendar(window) => {
+                Self::Calendar { end: window.end.as_micros(), used: window.used, late: window.late }
             }
             View::Slots(held) => {
                 let slots = held.iter();
@@ -169,7 +169,7 @@ impl WireState {
                     .map(|(at, amount)| Logged { at: Timestamp::from_micros(at), amount });
                 State::Window(Box::new(Log::from_entries(entries.collect())?))
             }
-            Self::Calendar { end, used, late } => State::Calendar(Page {
+            Self::Calendar { end, used, late } => State::Calendar(CalendarState {
                 end: Timestamp::from_micros(end),
                 used: used.min(NUMBER_MAX),
                 late: late.min(NUMBER_MAX),

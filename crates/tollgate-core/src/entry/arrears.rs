@@ -1,4 +1,4 @@
-//! What an instance spent while it could not reach the store, and what the store has to be charged for it later.
+//! The spending of an instance that could not reach the store, and the charges it posts to the store later.
 //!
 //! A lump of everything that was spent would be wrong: while the store was away its buckets refilled, its windows moved
 //! on, and charging the lump now would hold back for as long again what has come back already. So the instance keeps an
@@ -15,18 +15,17 @@ use crate::error::Error;
 use crate::id::Known;
 use crate::operation::{Operation, apply};
 use crate::policy::Policy;
-use crate::rule::{Taken, View, ViewMut};
+use crate::rule::{ChargeTag, View, ViewMut};
 use crate::time::{Span, Timestamp};
 use crate::{Amounts, Permit};
 
 /// The subject of the account's own asks, which no store sees.
 const SUBJECT: &str = "local";
 
-/// What was spent earlier, as each limit counts it: how long ago, and how much.
+/// Amounts that were spent earlier, as each limit counts them, with their ages.
 ///
 /// A bucket counts what has not refilled yet, a calendar window what was spent in the window that is open, both as
-/// spent now. Charging them empties a bucket at most: a bucket that somebody else would have enforced would not be in debt
-/// now either. A rolling window counts every amount at its own time, oldest first, so that it leaves the window when it
+/// spent now. Charging them empties a bucket at most: an enforced bucket would not be in debt now either. A rolling window counts every amount at its own time, oldest first, so that it leaves the window when it
 /// would have left. A concurrency limit counts nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Arrears(Vec<(Arc<str>, Lumps)>);
@@ -41,7 +40,7 @@ impl Arrears {
         self.0.iter().find(|(name, _)| &**name == limit).map(|(_, lumps)| lumps.as_slice())
     }
 
-    /// All that the limit called `limit` counts.
+    /// Returns the sum of what the limit called `limit` counts.
     #[must_use]
     pub fn sum_of(&self, limit: &str) -> u64 {
         let amounts = self.for_limit(limit).unwrap_or(&[]).iter().map(|(_, amount)| *amount);
@@ -55,7 +54,7 @@ impl<L: Into<Arc<str>>> FromIterator<(L, Vec<(Span, u64)>)> for Arrears {
     }
 }
 
-/// The account of what one of several instances spent of a policy's limits without the store.
+/// The account of one of several instances that spend of a policy's limits without the store.
 ///
 /// It starts empty. A bucket in it refills at the instance's part of the rate, as in [`Policy::share`]; other limits
 /// forget as configured.
@@ -78,7 +77,7 @@ impl<L: Into<Arc<str>>> FromIterator<(L, Vec<(Span, u64)>)> for Arrears {
 #[derive(Clone, Debug)]
 pub struct LocalSpending {
     entry: Entry,
-    /// What admissions were beyond each bucket, in its own units, by place of the limit.
+    /// The admissions beyond each bucket, in its own units, by index of the limit.
     beyond: Vec<u64>,
 }
 
@@ -133,8 +132,8 @@ impl LocalSpending {
         Ok(())
     }
 
-    /// What admissions were beyond a bucket that is the limit called `limit`, and so are no part of the
-    /// [arrears](Self::arrears); 0 for other rules.
+    /// Returns the admissions beyond the bucket called `limit`, which are no part of the [arrears](Self::arrears); 0 for other
+    /// rules.
     #[must_use]
     pub fn beyond(&self, limit: &str) -> u64 {
         let limits = self.entry.limits().zip(&self.beyond);
@@ -175,7 +174,7 @@ impl LocalSpending {
         apply(&Operation::Settle(&permit, actual), &mut self.entry, Known::New, now).map(drop)
     }
 
-    /// What the store has to be charged with at `now` for everything in the account.
+    /// Returns what the store has to be charged at `now` for everything in the account.
     #[must_use]
     pub fn arrears(&self, now: Timestamp) -> Arrears {
         let now = self.entry.effective(now);
@@ -214,20 +213,20 @@ impl Entry {
         amounts: &Amounts,
         now: Timestamp,
     ) -> u64 {
-        let taken = Taken { stamp: self.next_stamp, refundable: false };
+        let tag = ChargeTag { stamp: self.next_stamp, refundable: false };
         self.full_mut();
         self.next_stamp += 1;
         self.advance_and(now, |limit, mut state| {
             if limit.gauge.is_slots() {
                 return;
             }
-            let cost = [(Span::ZERO, amounts.at(limit.place))];
+            let cost = [(Span::ZERO, amounts.at(limit.unit_index))];
             for (age, amount) in arrears.for_limit(&limit.name).unwrap_or(&cost) {
-                limit.gauge.add_earlier(state.reborrow(), now - *age, now, *amount, taken);
+                limit.gauge.add_earlier(state.reborrow(), now - *age, now, *amount, tag);
             }
         });
-        self.extra_mut().settled.insert(taken.stamp, now, now);
+        self.extra_mut().settled.insert(tag.stamp, now, now);
         self.tidy();
-        taken.stamp
+        tag.stamp
     }
 }

@@ -1,4 +1,4 @@
-//! An entry that takes the place of another: after it was forgotten, or in the numbers of another policy.
+//! Replacements of an entry: after a reset, after a repair, or in the numbers of another policy.
 
 use super::extra::Changed;
 use super::{Entry, Settled};
@@ -19,7 +19,7 @@ impl Entry {
     }
 
     /// The replacement for an entry from the future, which a wrong clock wrote: every limit is used up at `now`, since
-    /// nobody can tell what was used when. The permits that were given count as settled and give nothing back. A closed
+    /// the times of its charges are unknown. The permits that were given count as settled and give nothing back. A closed
     /// limit stays closed for as long as it had left at the entry's own time.
     #[must_use]
     pub fn repaired(&self, now: Timestamp) -> Self {
@@ -27,7 +27,7 @@ impl Entry {
         repaired.next_stamp = repaired.next_stamp.max(self.next_stamp);
         let closed = self.extra().map_or(&[][..], |extra| &extra.closed);
         let closed = closed.iter().filter(|(_, until)| self.at < *until);
-        let closed = closed.map(|(place, until)| (*place, now + until.since(self.at)));
+        let closed = closed.map(|(index, until)| (*index, now + until.since(self.at)));
         let extra = repaired.extra_mut();
         extra.settled = Settled::all_before(self.next_stamp, now);
         extra.closed = closed.collect();
@@ -51,10 +51,10 @@ impl Entry {
         });
         let states: Vec<State> = states.collect();
         let mut extra = self.extra().cloned().unwrap_or_default();
-        let closed = extra.closed.iter().filter_map(|(place, until)| {
-            let name = &self.policy.metered().get(*place)?.name;
-            let place = policy.metered().iter().position(|limit| limit.name == *name)?;
-            Some((place, *until))
+        let closed = extra.closed.iter().filter_map(|(index, until)| {
+            let name = &self.policy.metered().get(*index)?.name;
+            let index = policy.metered().iter().position(|limit| limit.name == *name)?;
+            Some((index, *until))
         });
         extra.closed = closed.collect();
         if !policy.gives_back_like(&self.policy) {

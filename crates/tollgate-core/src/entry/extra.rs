@@ -1,14 +1,14 @@
-//! What most entries never need: settled permits, closed limits, and a change of numbers.
+//! The rare parts of an entry: settled permits, closed limits, and a change of numbers.
 
 use super::Settled;
 use crate::bounds::PERMIT_TTL;
 use crate::time::Timestamp;
 
-/// What most entries never need.
+/// The rare parts of an entry, boxed so that other entries stay small.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub(crate) struct Extra {
     pub(crate) settled: Settled,
-    /// Limits that were closed, by place, and until when.
+    /// Limits that were closed, by index, and until when.
     pub(crate) closed: Vec<(usize, Timestamp)>,
     /// The last change of numbers. Refunds of charges before it cannot be computed.
     pub(crate) changed: Option<Changed>,

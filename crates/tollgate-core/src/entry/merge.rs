@@ -34,10 +34,10 @@ impl Entry {
         let extra = merged.extra_mut();
         extra.settled = extra.settled.union(&theirs.settled);
         extra.changed = Some(changed);
-        for (place, until) in theirs.closed {
-            match extra.closed.iter_mut().find(|(closed, _)| *closed == place) {
+        for (index, until) in theirs.closed {
+            match extra.closed.iter_mut().find(|(closed, _)| *closed == index) {
                 Some((_, closed)) => *closed = until.max(*closed),
-                None => extra.closed.push((place, until)),
+                None => extra.closed.push((index, until)),
             }
         }
         merged

@@ -1,4 +1,4 @@
-//! What a store keeps under one key: the states of one policy for one subject.
+//! Entries: the states of one policy for one subject, which a store keeps under one key.
 //!
 //! All limits of a policy share one entry, so "all limits or none" is one atomic write. Every state in it is as of the
 //! entry's own time `at`, which never goes back: when a clock steps back, the entry stays where it was and the strict
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::costs::Amounts;
 use crate::decide::ChargeRecord;
 use crate::policy::{Metered, Policy};
-use crate::rule::{Gauge, Record, State, Taken, View, ViewMut};
+use crate::rule::{ChargeTag, Gauge, Record, State, View, ViewMut};
 use crate::time::Timestamp;
 
 /// The stored state of one policy and subject. A fresh entry equals an absent one.
@@ -38,7 +38,7 @@ pub struct Entry {
 /// line, which is most of what a decision costs.
 #[derive(Clone, Debug)]
 enum Body {
-    /// One bucket and nothing else: what is used, and whether its record for giving back starts with its last charge.
+    /// A single bucket: what is used, and whether its record for giving back starts with its last charge.
     Bucket(u64, bool),
     /// Anything else.
     Full(Box<Full>),
@@ -58,7 +58,7 @@ impl PartialEq for Entry {
 }
 
 impl Entry {
-    /// An entry that says what an absent one says: nothing used.
+    /// Creates an entry with nothing used, which equals an absent one.
     #[must_use]
     pub fn fresh(policy: &Policy, now: Timestamp) -> Self {
         let body = match policy.metered() {
@@ -81,7 +81,7 @@ impl Entry {
     ) -> Option<Self> {
         let fits = policy.metered().len() == states.len()
             && policy.metered().iter().zip(&states).all(|(limit, state)| limit.gauge.fits(state))
-            && extra.closed.iter().all(|(place, _)| *place < states.len());
+            && extra.closed.iter().all(|(index, _)| *index < states.len());
         if !fits {
             return None;
         }
@@ -93,7 +93,7 @@ impl Entry {
         Some(entry)
     }
 
-    /// Keeps a single bucket with nothing else in place.
+    /// Stores a lone bucket inline.
     fn tidy(&mut self) {
         if let Body::Full(full) = &self.body
             && let ([State::Bucket(used, lows)], None) = (full.states.as_slice(), &full.extra)
@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// Makes room for what a single bucket in place has no room for.
+    /// Moves an inline bucket to the heap and returns the body.
     fn full_mut(&mut self) -> &mut Full {
         if let Body::Bucket(..) = self.body {
             let states = self.limits().map(|(_, state)| state.to_state()).collect();
@@ -114,7 +114,7 @@ impl Entry {
         }
         match &mut self.body {
             Body::Full(full) => full,
-            Body::Bucket(..) => unreachable!("a bucket in place was just moved"),
+            Body::Bucket(..) => unreachable!("an inline bucket was just moved"),
         }
     }
 
@@ -129,10 +129,11 @@ impl Entry {
     /// Uses up every limit at `at`, on top of the present usage; a bucket becomes empty and gets no debt. Permits and
     /// ids stay as they are.
     pub fn use_up(&mut self, at: Timestamp) {
-        let (at, taken) = (self.effective(at), Taken { stamp: self.next_stamp, refundable: false });
+        let (at, tag) =
+            (self.effective(at), ChargeTag { stamp: self.next_stamp, refundable: false });
         self.full_mut();
         self.next_stamp += 1;
-        self.advance_and(at, |limit, state| limit.gauge.use_up(state, at, taken));
+        self.advance_and(at, |limit, state| limit.gauge.use_up(state, at, tag));
         self.tidy();
     }
 
@@ -215,13 +216,13 @@ impl Entry {
         self.full_mut().extra.get_or_insert_default()
     }
 
-    /// Until when the limit at `place` is closed, if it still is.
+    /// Returns until when the limit at `index` is closed, if it still is.
     #[inline]
-    pub(crate) fn closed_until(&self, place: usize, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn closed_until(&self, index: usize, now: Timestamp) -> Option<Timestamp> {
         let closed = &self.extra()?.closed;
         closed
             .iter()
-            .find(|(limit, until)| *limit == place && now < *until)
+            .find(|(limit, until)| *limit == index && now < *until)
             .map(|(_, until)| *until)
     }
 
@@ -237,11 +238,11 @@ impl Entry {
             limit.gauge.advance(state.reborrow(), since, now);
             change(limit, state);
         });
-        self.stands_at(now);
+        self.set_time(now);
     }
 
     #[inline(always)]
-    fn stands_at(&mut self, now: Timestamp) {
+    fn set_time(&mut self, now: Timestamp) {
         self.at = now;
         if let Body::Full(full) = &mut self.body
             && full.extra.is_some()
@@ -273,7 +274,7 @@ impl Entry {
         slots: Slotted,
         refundable: bool,
     ) -> u64 {
-        let taken = Taken { stamp: self.next_stamp, refundable };
+        let tag = ChargeTag { stamp: self.next_stamp, refundable };
         if let (Body::Bucket(_, starts), [limit]) = (&self.body, self.policy.metered())
             && (*starts || (refundable && matches!(limit.gauge, Gauge::Continuous(_))))
         {
@@ -283,11 +284,11 @@ impl Entry {
         let since = self.at;
         self.change_limits(|limit, state| {
             let counts = slots == Slotted::Taken || !limit.gauge.is_slots();
-            let cost = if counts { amounts.at(limit.place) } else { 0 };
-            limit.gauge.charge(state, since, now, cost, taken);
+            let cost = if counts { amounts.at(limit.unit_index) } else { 0 };
+            limit.gauge.charge(state, since, now, cost, tag);
         });
-        self.stands_at(now);
-        taken.stamp
+        self.set_time(now);
+        tag.stamp
     }
 
     /// Decides and charges `amounts` in one step where the entry is a single continuous bucket and nothing else, which
@@ -300,7 +301,8 @@ impl Entry {
         refundable: bool,
     ) -> Option<Result<ChargeRecord, Timestamp>> {
         let [limit] = self.policy.metered() else { return None };
-        let (Gauge::Continuous(gauge), cost @ 1..) = (&limit.gauge, amounts.at(limit.place)) else {
+        let (Gauge::Continuous(gauge), cost @ 1..) = (&limit.gauge, amounts.at(limit.unit_index))
+        else {
             return None;
         };
         let used = match &self.body {
@@ -315,23 +317,24 @@ impl Entry {
         if gauge.most() < cost || now < ready {
             return (cost <= gauge.most()).then_some(Err(ready));
         }
-        let (taken, after) = (Taken { stamp: self.next_stamp, refundable }, gauge.add(level, cost));
+        let (tag, after) =
+            (ChargeTag { stamp: self.next_stamp, refundable }, gauge.add(level, cost));
         match &mut self.body {
             // A record starts here: nothing charged earlier can be given back any more.
             Body::Bucket(used, starts) if level == 0 || !*starts => {
                 (*used, *starts) = (after, refundable);
             }
-            _ => self.record_in_bucket(taken, level, after),
+            _ => self.record_in_bucket(tag, level, after),
         }
-        (self.at, self.next_stamp) = (now, taken.stamp + 1);
-        Some(Ok(ChargeRecord { at: now, stamp: taken.stamp }))
+        (self.at, self.next_stamp) = (now, tag.stamp + 1);
+        Some(Ok(ChargeRecord { at: now, stamp: tag.stamp }))
     }
 
     /// Raises a single bucket from `level` to `after`, and records the charge.
     #[inline(never)]
-    fn record_in_bucket(&mut self, taken: Taken, level: u64, after: u64) {
+    fn record_in_bucket(&mut self, tag: ChargeTag, level: u64, after: u64) {
         if let [State::Bucket(used, lows)] = self.full_mut().states.as_mut_slice() {
-            taken.record(lows, level);
+            tag.record(lows, level);
             *used = after;
         }
     }

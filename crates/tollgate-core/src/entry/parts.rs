@@ -8,7 +8,7 @@ use super::{Changed, Entry, Extra, Run, Settled};
 use crate::bounds::{NUMBER_MAX, SLOTS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::policy::Policy;
-use crate::rule::{Log, Logged, Low, Lows, Page, Slot, State, View};
+use crate::rule::{CalendarState, Log, Logged, Low, Lows, Slot, State, View};
 use crate::time::Timestamp;
 
 /// Everything an entry remembers. The default is an entry that remembers nothing.
@@ -18,35 +18,35 @@ pub struct Parts {
     pub at: Timestamp,
     /// The number of the next charge.
     pub next_stamp: u64,
-    /// What each limit remembers, in the order of the policy.
+    /// The state of each limit, in the order of the policy.
     pub states: Vec<Part>,
     /// The settled permits.
     pub settled: SettledPart,
-    /// The places of limits that are closed, and until when.
+    /// The indexes of limits that are closed, and until when.
     pub closed: Vec<(usize, Timestamp)>,
     /// The last change of numbers: permits with a stamp below this one give nothing back, and the time of the last
     /// write before it.
     pub changed: Option<(u64, Timestamp)>,
 }
 
-/// What one limit remembers.
+/// The state of one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A bucket.
     Bucket {
-        /// What is used at the entry's time: fine units if it is continuous, tokens if it is not.
+        /// The usage at the entry's time: fine units if it is continuous, tokens if it is not.
         used: u64,
-        /// What a continuous bucket records for giving back: stamps, and what was used just before the charge with that
-        /// stamp, both rising. Empty where no charge can be given back.
+        /// The record for giving back of a continuous bucket: stamps, and the usage just before the charge with that stamp,
+        /// both rising. Empty if no charge can be given back.
         lows: Vec<(u64, u64)>,
     },
     /// The log of a rolling window, oldest first: from when each amount counts.
     Window(Vec<(Timestamp, u64)>),
-    /// The page of a calendar window.
+    /// The window of a calendar window.
     Calendar {
         /// When it ends.
         end: Timestamp,
-        /// What is used in it.
+        /// The usage in it.
         used: u64,
         /// How much of that counts in the next window too.
         late: u64,
@@ -132,8 +132,8 @@ impl Part {
             View::Window(log) => {
                 Self::Window(log.entries().map(|entry| (entry.at, entry.amount)).collect())
             }
-            View::Calendar(page) => {
-                Self::Calendar { end: page.end, used: page.used, late: page.late }
+            View::Calendar(window) => {
+                Self::Calendar { end: window.end, used: window.used, late: window.late }
             }
             View::Slots(held) => {
                 let slot = |slot: &Slot| SlotPart {
@@ -153,7 +153,7 @@ impl Part {
                 let entries = log.into_iter().map(|(at, amount)| Logged { at, amount });
                 State::Window(Box::new(Log::from_entries(entries.collect())?))
             }
-            Self::Calendar { end, used, late } => State::Calendar(Page {
+            Self::Calendar { end, used, late } => State::Calendar(CalendarState {
                 end,
                 used: used.min(NUMBER_MAX),
                 late: late.min(NUMBER_MAX),

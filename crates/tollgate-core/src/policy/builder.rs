@@ -54,14 +54,14 @@ impl PolicyBuilder {
         self
     }
 
-    /// Decide and count, but never refuse.
+    /// Decides and counts, but never denies.
     #[must_use]
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
         self
     }
 
-    /// What to do when the store cannot answer.
+    /// Sets what to do if the store cannot answer.
     #[must_use]
     pub const fn on_store_failure(mut self, action: OnStoreFailure) -> Self {
         self.on_store_failure = action;
@@ -126,15 +126,15 @@ impl PolicyBuilder {
         let mut limits = Vec::with_capacity(self.limits.len());
         for limit in self.limits.iter().cloned() {
             let gauge = limit.gauge(self.block_ttl)?;
-            let place = units.iter().position(|unit| **unit == *limit.unit).unwrap_or(0);
-            let (name, unit) = (limit.name.as_str().into(), Arc::clone(&units[place]));
-            limits.push(Metered { limit, name, unit, place, gauge });
+            let unit_index = units.iter().position(|unit| **unit == *limit.unit).unwrap_or(0);
+            let (name, unit) = (limit.name.as_str().into(), Arc::clone(&units[unit_index]));
+            limits.push(Metered { limit, name, unit, unit_index, gauge });
         }
         let overrides = self.build_overrides()?;
         let margins = self.limits.iter().map(|limit| limit.margin).filter(|span| !span.is_zero());
         let mut default_amounts = Amounts::default();
-        if let Some(place) = units.iter().position(|unit| &**unit == REQUESTS) {
-            default_amounts.set(place, 1);
+        if let Some(index) = units.iter().position(|unit| &**unit == REQUESTS) {
+            default_amounts.set(index, 1);
         }
         let shape = if self.capacity_per_ask {
             codec::encode_shape(&with_largest_capacities(&limits), self.block_ttl)
@@ -229,10 +229,10 @@ pub(super) fn with_exact_logs(policy: &Policy) -> Option<Policy> {
 
 pub(crate) const fn fnv_1a(bytes: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut place = 0;
-    while place < bytes.len() {
-        hash = (hash ^ bytes[place] as u64).wrapping_mul(0x0100_0000_01b3);
-        place += 1;
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0100_0000_01b3);
+        index += 1;
     }
     hash
 }

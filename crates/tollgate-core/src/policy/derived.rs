@@ -45,7 +45,7 @@ pub enum Derived {
     Calendar {
         /// The effective limit.
         limit: u64,
-        /// What is charged this long before the end counts in the next window too.
+        /// Charges this long before the end count in the next window, too.
         margin: Span,
     },
     /// Slots.
@@ -91,9 +91,9 @@ impl Policy {
         })
     }
 
-    /// The place of each limit's unit among [`Policy::units`], in order.
-    pub fn places(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
-        self.metered().iter().map(|limit| limit.place)
+    /// Returns the index of each limit's unit in [`Policy::units`], in order.
+    pub fn unit_indexes(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.metered().iter().map(|limit| limit.unit_index)
     }
 
     /// The numbers that states depend on, as bytes: equal for two policies if and only if states of one mean the same

@@ -32,10 +32,10 @@ impl Policy {
         boundaries.chain([at + self.0.block_ttl]).min()
     }
 
-    /// One part in `parts` of the least limit on each unit: the most that one block may hold.
+    /// Returns the most that one block may hold: one part in `parts` of the least limit on each unit.
     #[must_use]
     pub fn block_max(&self, parts: u64) -> Amounts {
-        self.least_by_unit(|place| self.0.limits[place].gauge.most() / parts.max(1))
+        self.least_by_unit(|index| self.0.limits[index].gauge.most() / parts.max(1))
     }
 
     /// For each unit the least of what `of` says for its limits, by their place.
@@ -44,7 +44,7 @@ impl Policy {
         Amounts::from_fn(|unit| {
             let limits = self.0.limits.iter().enumerate();
             let on_unit =
-                limits.filter(|(_, limit)| limit.place == unit).map(|(place, _)| of(place));
+                limits.filter(|(_, limit)| limit.unit_index == unit).map(|(index, _)| of(index));
             on_unit.min().unwrap_or(NUMBER_MAX)
         })
     }
@@ -56,6 +56,6 @@ impl Policy {
         let limits = self.0.limits.iter();
         limits
             .into_iter()
-            .any(|limit| limit.gauge.makes_room(amounts.at(limit.place), charged_at, now))
+            .any(|limit| limit.gauge.makes_room(amounts.at(limit.unit_index), charged_at, now))
     }
 }

@@ -1,4 +1,4 @@
-//! One limit of a policy: a name, a unit, a rule, and how much of it is held back.
+//! A limit of a policy: a name, a unit, a rule, headroom and margin.
 
 use crate::bounds::{NAME_BYTES_MAX, NUMBER_MAX, RESOLUTION_MAX, SLOTS_MAX, SPAN_MAX};
 use crate::error::Error;

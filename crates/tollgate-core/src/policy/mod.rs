@@ -1,7 +1,7 @@
 //! A policy: a named, non-empty list of limits that are decided together.
 //!
 //! Everything that can be checked or computed once is done when a policy is built: names, numbers, units, the effective
-//! capacity after headroom, margin and `block_ttl`. What is built can be decided with, and is cheap to clone.
+//! capacity after headroom, margin and `block_ttl`. A policy is ready to decide with, and cheap to clone.
 
 mod builder;
 mod derived;
@@ -69,17 +69,17 @@ struct Inner {
     with_exact_logs: OnceLock<Option<Policy>>,
 }
 
-/// A limit with its gauge and the place of its unit.
+/// A limit with its gauge and the index of its unit.
 pub(crate) struct Metered {
     pub(crate) limit: Limit,
     pub(crate) name: Arc<str>,
     pub(crate) unit: Arc<str>,
-    pub(crate) place: usize,
+    pub(crate) unit_index: usize,
     pub(crate) gauge: Gauge,
 }
 
 impl Policy {
-    /// A policy of `limits` with no other settings.
+    /// Creates a policy of `limits` with no other settings.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name or a number is out of its bounds, or if there is no
@@ -97,20 +97,20 @@ impl Policy {
         PolicyBuilder::new(name.into())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether `other` has the same name, and so the same entries; quick where both are clones of one policy.
+    /// Returns whether `other` has the same name, and so the same entries; quick where both are clones of one policy.
     #[inline]
     #[must_use]
     pub fn is_named_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.name == other.0.name
     }
 
-    /// A hash of the name, the same everywhere and always, computed once. It is not keyed: mix it into a keyed one.
+    /// Returns a stable hash of the name, computed once. It is not keyed: mix it into a keyed one.
     #[inline]
     #[must_use]
     pub fn name_hash(&self) -> u64 {
@@ -121,77 +121,76 @@ impl Policy {
         Arc::clone(&self.0.name)
     }
 
-    /// The limits, in order.
+    /// Returns the limits, in order.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &Limit> {
         self.0.limits.iter().map(|metered| &metered.limit)
     }
 
-    /// The most of each limit that can be issued at once, after headroom, margin and `block_ttl`; same order as
+    /// Returns the most of each limit that can be issued at once, after headroom, margin and `block_ttl`; same order as
     /// [`limits`](Self::limits).
     pub fn effective(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.0.limits.iter().map(|metered| metered.gauge.most())
     }
 
-    /// Every unit that a limit counts, in the order they first appear.
+    /// Returns every unit that a limit counts, in the order they first appear.
     pub fn units(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.units.iter().map(|unit| &**unit)
     }
 
-    /// The most subjects that a store in this process keeps entries for.
+    /// Returns the most subjects that a store in this process keeps entries for.
     #[must_use]
     pub fn subjects_max(&self) -> Option<u64> {
         self.0.subjects_max
     }
 
-    /// Whether a would-be denial admits all the same.
+    /// Returns whether the policy is in shadow mode: a denial admits all the same.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.0.shadow
     }
 
-    /// What to do when the store cannot answer.
+    /// Returns what to do if the store cannot answer.
     #[must_use]
     pub fn on_store_failure(&self) -> OnStoreFailure {
         self.0.on_store_failure
     }
 
-    /// How long a block of tokens taken in advance may be spent; zero if the policy is not leased.
+    /// Returns how long a block of tokens taken in advance may be spent; zero if the policy is not leased.
     #[must_use]
     pub fn block_ttl(&self) -> Span {
         self.0.block_ttl
     }
 
-    /// Named costs by the places of this policy's units. A unit that is not named costs 0, except `requests`, which
-    /// costs 1.
+    /// Converts named costs to amounts. A unit that is not named costs 0, except `requests`, which costs 1.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a unit that no limit counts.
     pub fn amounts(&self, costs: &Costs) -> Result<Amounts, Error> {
         let mut amounts = *self.default_amounts();
         for (unit, amount) in costs.iter() {
-            amounts.set(self.place(unit)?, amount);
+            amounts.set(self.unit_index(unit)?, amount);
         }
         Ok(amounts)
     }
 
-    /// The costs with names that `amounts` stand for.
+    /// Converts amounts to named costs.
     #[must_use]
     pub fn costs(&self, amounts: &Amounts) -> Costs {
         self.0
             .units
             .iter()
             .enumerate()
-            .map(|(place, unit)| (Arc::clone(unit), amounts.at(place)))
+            .map(|(index, unit)| (Arc::clone(unit), amounts.at(index)))
             .collect()
     }
 
-    /// One request, where requests are counted, and nothing else.
+    /// Returns the costs of an ask that names none: one request, if requests are counted.
     #[inline]
     pub(crate) fn default_amounts(&self) -> &Amounts {
         &self.0.default_amounts
     }
 
-    pub(crate) fn place(&self, unit: &str) -> Result<usize, Error> {
+    pub(crate) fn unit_index(&self, unit: &str) -> Result<usize, Error> {
         self.0.units.iter().position(|known| &**known == unit).ok_or_else(|| {
             Error::invalid(format!(
                 "policy {:?} has no limit on {unit:?}; it counts {}",
@@ -215,7 +214,7 @@ impl Policy {
         &self.0.shape
     }
 
-    /// This policy as programs from before the grid keep it: each rolling window without a configured
+    /// Returns this policy as programs from before the grid keep it: each rolling window without a configured
     /// [`resolution`](crate::RollingWindow::resolution) has an exact log. Without such a window it is the policy itself.
     ///
     /// ```

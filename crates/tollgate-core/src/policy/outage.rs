@@ -1,11 +1,11 @@
-//! What a policy says about a store that cannot answer, and the words for it in every file and over every wire.
+//! The behaviour of a policy if the store cannot answer, and its names in files and protocols.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// What to do with an ask when the store cannot answer.
+/// The behaviour of a policy if the store cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreFailure {
     /// Decide by the instance's own share of the limits.

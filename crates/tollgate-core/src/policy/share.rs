@@ -1,4 +1,4 @@
-//! One instance's share of a policy, for deciding without the store.
+//! The share of one instance in a policy, for deciding without the store.
 //!
 //! Instances that cannot talk cannot share a limit, so each keeps to its part of it: what the limit issues at once,
 //! divided by the number of instances. Every rounding is to the strict side.

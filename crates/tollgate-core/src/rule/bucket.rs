@@ -240,7 +240,7 @@ impl Interval {
         Timestamp::from_micros((self.boundary(now) + 1).saturating_mul(self.period))
     }
 
-    /// Nothing once a boundary has passed: that boundary refilled it.
+    /// Gives back `amount`, unless a boundary has passed, which refilled it.
     pub(crate) const fn give_back(
         &self,
         level: u64,

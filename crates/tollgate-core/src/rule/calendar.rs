@@ -88,10 +88,10 @@ impl CalendarWindow {
     }
 }
 
-/// What a calendar window remembers: its end, what is used, and how much of that counts in the next window too. The
-/// end is kept so that the calendar is only asked when a page turns.
+/// The state of a calendar window: its end, its usage, and how much of that counts in the next window too. The end is kept so
+/// that the calendar is computed once per window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Page {
+pub(crate) struct CalendarState {
     pub(crate) end: Timestamp,
     pub(crate) used: u64,
     pub(crate) late: u64,
@@ -125,46 +125,46 @@ impl Calendar {
         Derived::Calendar { limit: self.limit, margin: self.margin }
     }
 
-    /// The page that is open at `now`, given the one that was open before.
+    /// Returns the state of the window at `now`, given the last one.
     #[inline]
-    pub(crate) fn page_at(&self, page: &Page, now: Timestamp) -> Page {
-        if now < page.end {
-            return *page;
+    pub(crate) fn state_at(&self, state: &CalendarState, now: Timestamp) -> CalendarState {
+        if now < state.end {
+            return *state;
         }
         let (start, end) = self.window_at(now);
-        let used = if start == page.end { page.late } else { 0 };
-        Page { end, used, late: 0 }
+        let used = if start == state.end { state.late } else { 0 };
+        CalendarState { end, used, late: 0 }
     }
 
-    pub(crate) fn ready_at(&self, page: &Page, now: Timestamp, cost: u64) -> Timestamp {
-        let page = self.page_at(page, now);
-        if page.used.saturating_add(cost) <= self.limit {
+    pub(crate) fn ready_at(&self, state: &CalendarState, now: Timestamp, cost: u64) -> Timestamp {
+        let state = self.state_at(state, now);
+        if state.used.saturating_add(cost) <= self.limit {
             now
-        } else if page.late.saturating_add(cost) <= self.limit {
-            page.end
+        } else if state.late.saturating_add(cost) <= self.limit {
+            state.end
         } else {
-            self.window_at(page.end).1
+            self.window_at(state.end).1
         }
     }
 
-    pub(crate) fn add(&self, page: &mut Page, now: Timestamp, cost: u64) {
-        page.used = page.used.saturating_add(cost).min(NUMBER_MAX);
-        if page.end - self.margin <= now {
-            page.late = page.late.saturating_add(cost).min(NUMBER_MAX);
+    pub(crate) fn add(&self, state: &mut CalendarState, now: Timestamp, cost: u64) {
+        state.used = state.used.saturating_add(cost).min(NUMBER_MAX);
+        if state.end - self.margin <= now {
+            state.late = state.late.saturating_add(cost).min(NUMBER_MAX);
         }
     }
 
-    /// Only the window of the charge gets anything back.
-    pub(crate) fn give_back(&self, page: &mut Page, amount: u64, charged_at: Timestamp) {
-        if charged_at < page.end && self.window_at(charged_at).1 == page.end {
-            page.used = page.used.saturating_sub(amount);
-            if page.end - self.margin <= charged_at {
-                page.late = page.late.saturating_sub(amount);
+    /// Gives back `amount` if the window of the charge is still open.
+    pub(crate) fn give_back(&self, state: &mut CalendarState, amount: u64, charged_at: Timestamp) {
+        if charged_at < state.end && self.window_at(charged_at).1 == state.end {
+            state.used = state.used.saturating_sub(amount);
+            if state.end - self.margin <= charged_at {
+                state.late = state.late.saturating_sub(amount);
             }
         }
     }
 
-    /// Where what was taken at `now` loses its meaning: the end of the window, and before it the instant from which a
+    /// Returns where tokens taken at `now` lose their meaning: the end of the window, and before it the instant from which a
     /// charge counts in the next window too.
     pub(crate) fn next_boundary(&self, now: Timestamp) -> Timestamp {
         let end = self.window_at(now).1;
@@ -178,7 +178,7 @@ impl Calendar {
     }
 
     /// Whether the pages of `other` are pages here.
-    pub(crate) fn has_pages_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_windows_of(&self, other: &Self) -> bool {
         (self.period, &self.zone, self.margin) == (other.period, &other.zone, other.margin)
     }
 

@@ -1,6 +1,8 @@
-//! A rule ready to decide: the few questions that every rule answers.
+//! Rules ready to decide, behind one interface.
 
-use super::{Calendar, Continuous, Interval, Lows, Page, Slots, State, View, ViewMut, Window};
+use super::{
+    Calendar, CalendarState, Continuous, Interval, Lows, Slots, State, View, ViewMut, Window,
+};
 use crate::bounds::NUMBER_MAX;
 use crate::decide::ChargeRecord;
 use crate::time::{Span, Timestamp};
@@ -15,25 +17,25 @@ pub(crate) enum Gauge {
     Slots(Slots),
 }
 
-/// What a continuous bucket gives back of a charge.
+/// How a continuous bucket computes a refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refunds {
-    /// What its lows say that time has not given back.
+    /// From its lows: the part that time has not given back.
     Recorded,
-    /// What time has not refilled since the charge. It needs no lows, and ends their record.
+    /// The part that time has not refilled since the charge. It needs no lows, and ends their record.
     Unrefilled,
 }
 
 /// The charge that an amount belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct ChargeTag {
     pub(crate) stamp: u64,
     /// Whether it may be given back.
     pub(crate) refundable: bool,
 }
 
-impl Taken {
-    /// Records in `lows` that a bucket stood at `used` just before this charge.
+impl ChargeTag {
+    /// Records in `lows` the level of a bucket just before this charge.
     #[inline(always)]
     pub(crate) fn record(self, lows: &mut Option<Box<Lows>>, used: u64) {
         match lows {
@@ -44,14 +46,14 @@ impl Taken {
     }
 }
 
-/// A state stands at the same place in its entry as its gauge in the policy. [`Entry`](crate::Entry) and the codec let
-/// no other pair exist, so a mismatch answers with the strictest thing there is rather than with a crash.
+/// A state has the same index in its entry as its gauge in the policy. [`Entry`](crate::Entry) and the codec make no other
+/// pair, so a mismatch gets the strictest result instead of a panic.
 impl Gauge {
     pub(crate) fn fresh(&self) -> State {
         match self {
             Self::Continuous(_) | Self::Interval(_) => State::Bucket(0, None),
             Self::Window(_) => State::Window(Box::default()),
-            Self::Calendar(_) => State::Calendar(Page::default()),
+            Self::Calendar(_) => State::Calendar(CalendarState::default()),
             Self::Slots(_) => State::Slots(Vec::new()),
         }
     }
@@ -86,7 +88,7 @@ impl Gauge {
             }
             (Self::Interval(gauge), View::Bucket(used, _)) => gauge.level(used, since, now),
             (Self::Window(gauge), View::Window(log)) => gauge.used(log, now),
-            (Self::Calendar(gauge), View::Calendar(page)) => gauge.page_at(page, now).used,
+            (Self::Calendar(gauge), View::Calendar(window)) => gauge.state_at(window, now).used,
             (Self::Slots(_), View::Slots(held)) => Slots::used(held, now),
             _ => self.most(),
         }
@@ -110,7 +112,7 @@ impl Gauge {
                 gauge.ready_at(gauge.level(used, since, now), now, cost)
             }
             (Self::Window(gauge), View::Window(log)) => gauge.ready_at(log, now, cost),
-            (Self::Calendar(gauge), View::Calendar(page)) => gauge.ready_at(page, now, cost),
+            (Self::Calendar(gauge), View::Calendar(window)) => gauge.ready_at(window, now, cost),
             (Self::Slots(gauge), View::Slots(held)) => gauge.ready_at(held, now, cost),
             _ => Timestamp::MAX,
         }
@@ -132,7 +134,9 @@ impl Gauge {
                 *used = gauge.level(*used, since, now);
             }
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
-            (Self::Calendar(gauge), ViewMut::Calendar(page)) => *page = gauge.page_at(page, now),
+            (Self::Calendar(gauge), ViewMut::Calendar(window)) => {
+                *window = gauge.state_at(window, now)
+            }
             (Self::Slots(_), ViewMut::Slots(held)) => Slots::advance(held, now),
             _ => {}
         }
@@ -146,7 +150,7 @@ impl Gauge {
         since: Timestamp,
         now: Timestamp,
         cost: u64,
-        taken: Taken,
+        tag: ChargeTag,
     ) {
         if cost == 0 {
             return self.advance(state, since, now);
@@ -155,7 +159,7 @@ impl Gauge {
             (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
                 let level = gauge.level(*used, since, now);
                 if let Some(lows) = lows {
-                    taken.record(lows, level);
+                    tag.record(lows, level);
                 }
                 *used = gauge.add(level, cost);
             }
@@ -166,29 +170,29 @@ impl Gauge {
                 gauge.advance(log, now);
                 gauge.add(log, now, cost);
             }
-            (Self::Calendar(gauge), ViewMut::Calendar(page)) => {
-                *page = gauge.page_at(page, now);
-                gauge.add(page, now, cost);
+            (Self::Calendar(gauge), ViewMut::Calendar(window)) => {
+                *window = gauge.state_at(window, now);
+                gauge.add(window, now, cost);
             }
             (Self::Slots(gauge), ViewMut::Slots(held)) => {
                 Slots::advance(held, now);
-                gauge.add(held, now, cost, taken.stamp);
+                gauge.add(held, now, cost, tag.stamp);
             }
             _ => {}
         }
     }
 
     /// Charges all that a fresh state has, at least: a bucket becomes empty and gets no debt.
-    pub(crate) fn use_up(&self, state: ViewMut<'_>, now: Timestamp, taken: Taken) {
+    pub(crate) fn use_up(&self, state: ViewMut<'_>, now: Timestamp, tag: ChargeTag) {
         match (self, state) {
             (Self::Continuous(gauge), ViewMut::Bucket(used, lows)) => {
                 if let Some(lows) = lows {
-                    taken.record(lows, *used);
+                    tag.record(lows, *used);
                 }
                 *used = gauge.add(0, gauge.most()).max(*used);
             }
             (Self::Interval(gauge), ViewMut::Bucket(used, _)) => *used = gauge.most().max(*used),
-            (_, state) => self.charge(state, now, now, self.most(), taken),
+            (_, state) => self.charge(state, now, now, self.most(), tag),
         }
     }
 
@@ -200,13 +204,13 @@ impl Gauge {
         at: Timestamp,
         now: Timestamp,
         amount: u64,
-        taken: Taken,
+        tag: ChargeTag,
     ) {
         match (self, state) {
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.add_earlier(log, at, now, amount),
             (Self::Continuous(_) | Self::Interval(_), ViewMut::Bucket(used, lows)) => {
                 if let (Self::Continuous(_), Some(lows)) = (self, lows) {
-                    taken.record(lows, *used);
+                    tag.record(lows, *used);
                 }
                 let issued = amount.min(self.most());
                 let room = self.level_of(self.most()).saturating_sub(*used);
@@ -214,7 +218,7 @@ impl Gauge {
                 let level = used.saturating_add(self.level_of(issued).min(room));
                 *used = level.saturating_add(debt).min(NUMBER_MAX);
             }
-            (_, state) => self.charge(state, now, now, amount, taken),
+            (_, state) => self.charge(state, now, now, amount, tag),
         }
     }
 
@@ -229,11 +233,11 @@ impl Gauge {
                 }
             }
             (ViewMut::Window(log), State::Window(other)) => *log = log.envelope(other),
-            (ViewMut::Calendar(page), State::Calendar(other)) => {
-                // Pages of one time end alike, unless the rules of the time zone changed.
-                page.end = page.end.max(other.end);
-                page.used = page.used.max(other.used);
-                page.late = page.late.max(other.late);
+            (ViewMut::Calendar(window), State::Calendar(other)) => {
+                // Windows of one time end alike, unless the rules of the time zone changed.
+                window.end = window.end.max(other.end);
+                window.used = window.used.max(other.used);
+                window.late = window.late.max(other.late);
             }
             (ViewMut::Slots(held), State::Slots(other)) => Slots::unite(held, other),
             _ => {}
@@ -256,7 +260,7 @@ impl Gauge {
         }
     }
 
-    /// What a state as of `since` still holds at `now`, as ages and amounts for [`add_earlier`](Self::add_earlier).
+    /// Returns the usage of a state as of `since` that still counts at `now`, as ages and amounts for [`add_earlier`](Self::add_earlier).
     pub(crate) fn lumps(
         &self,
         state: View<'_>,
@@ -298,21 +302,21 @@ impl Gauge {
             (Self::Window(gauge), ViewMut::Window(log)) => {
                 gauge.give_back(log, amount, charged_at, now);
             }
-            (Self::Calendar(gauge), ViewMut::Calendar(page)) => {
-                gauge.give_back(page, amount, charged_at);
+            (Self::Calendar(gauge), ViewMut::Calendar(window)) => {
+                gauge.give_back(window, amount, charged_at);
             }
             _ => {}
         }
     }
 
     /// Whether what was charged under `other` can be given back here without making room twice. Under another rate,
-    /// window or calendar nobody can tell any more what time has given back already.
+    /// window or calendar, how much time has given back already is unknown.
     pub(crate) fn gives_back_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Continuous(gauge), Self::Continuous(other)) => gauge.refills_like(other),
             (Self::Interval(gauge), Self::Interval(other)) => gauge.has_boundaries_of(other),
             (Self::Window(gauge), Self::Window(other)) => gauge.files_like(other),
-            (Self::Calendar(gauge), Self::Calendar(other)) => gauge.has_pages_of(other),
+            (Self::Calendar(gauge), Self::Calendar(other)) => gauge.has_windows_of(other),
             (Self::Slots(_), Self::Slots(_)) => true,
             _ => false,
         }
@@ -331,9 +335,9 @@ impl Gauge {
             (Self::Continuous(gauge), View::Bucket(used, _)) => gauge.level(used, since, now) == 0,
             (Self::Interval(gauge), View::Bucket(used, _)) => gauge.level(used, since, now) == 0,
             (Self::Window(gauge), View::Window(log)) => gauge.used(log, now) == 0,
-            // A page with something late counts in the next window too, so it is idle one window later.
-            (Self::Calendar(gauge), View::Calendar(page)) => {
-                let open = gauge.page_at(page, now);
+            // Late amounts count in the next window too, so the state is idle one window later.
+            (Self::Calendar(gauge), View::Calendar(window)) => {
+                let open = gauge.state_at(window, now);
                 open.used == 0 && open.late == 0
             }
             (Self::Slots(_), View::Slots(held)) => Slots::used(held, now) == 0,
@@ -356,7 +360,7 @@ impl Gauge {
             | (Self::Window(_), Self::Window(_), View::Window(_))
             | (Self::Slots(_), Self::Slots(_), View::Slots(_)) => state.to_state(),
             (Self::Calendar(new), Self::Calendar(old), View::Calendar(_))
-                if new.has_pages_of(old) =>
+                if new.has_windows_of(old) =>
             {
                 state.to_state()
             }
@@ -364,15 +368,15 @@ impl Gauge {
             (Self::Slots(_), _, _) => self.fresh(),
             _ => {
                 let mut fresh = self.fresh();
-                let taken = Taken { stamp: 0, refundable: false };
+                let tag = ChargeTag { stamp: 0, refundable: false };
                 let used = old.used(state, since, since);
-                self.charge(fresh.view_mut(), since, since, used, taken);
+                self.charge(fresh.view_mut(), since, since, used, tag);
                 fresh
             }
         }
     }
 
-    /// As [`carry`](Self::carry) where `old` counted another unit. Amounts of different units do not compare, so a
+    /// Runs [`carry`](Self::carry) if `old` counted another unit. Amounts of different units do not compare, so a
     /// continuous bucket keeps the instant at which it is full again.
     pub(crate) fn carry_time(&self, old: &Self, state: View<'_>, since: Timestamp) -> State {
         match (self, old, state) {

@@ -9,10 +9,10 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::Taken;
+use super::ChargeTag;
 use crate::bounds::LOWS_MAX;
 
-/// What was used just before the charge with this stamp.
+/// The usage just before the charge with this stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Low {
     pub(crate) stamp: u64,
@@ -58,9 +58,9 @@ impl Lows {
         }
     }
 
-    /// Records the usage just before the charge `taken`. An empty bucket starts a new record.
-    pub(crate) fn record(&mut self, taken: Taken, used: u64) {
-        let Taken { stamp, refundable } = taken;
+    /// Records the usage just before the charge of `tag`. An empty bucket starts a new record.
+    pub(crate) fn record(&mut self, tag: ChargeTag, used: u64) {
+        let ChargeTag { stamp, refundable } = tag;
         if used == 0 {
             self.0.clear();
         }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn record(lows: &mut Lows, stamp: u64, used: u64) {
-        lows.record(Taken { stamp, refundable: true }, used);
+        lows.record(ChargeTag { stamp, refundable: true }, used);
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub use slots::Concurrency;
 pub use window::RollingWindow;
 
 pub(crate) use bucket::{Continuous, Interval};
-pub(crate) use calendar::{Calendar, Page};
-pub(crate) use gauge::{Gauge, Refunds, Taken};
+pub(crate) use calendar::{Calendar, CalendarState};
+pub(crate) use gauge::{ChargeTag, Gauge, Refunds};
 pub(crate) use lows::{Low, Lows};
 pub(crate) use slots::{Slot, Slots};
 pub(crate) use state::{Record, State, View, ViewMut};
@@ -27,7 +27,7 @@ pub(crate) use window::{Log, Logged, Window};
 
 use crate::time::Span;
 
-/// One algorithm with its numbers.
+/// An algorithm with its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {

@@ -1,18 +1,18 @@
-//! What rules remember, and how it is looked at wherever it is kept.
+//! The states of rules, and views of them that do not depend on where they are kept.
 
-use super::{Log, Low, Lows, Page, Slot};
+use super::{CalendarState, Log, Low, Lows, Slot};
 use crate::time::Timestamp;
 
-/// What a rule remembers, as of the time of the entry it belongs to.
+/// The state of a rule, as of the time of its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// What a bucket has used, in the units of its gauge, and the lows of a continuous one whose charges may be given back.
+    /// The usage of a bucket in the units of its gauge, and the lows of a continuous one whose charges may be given back.
     Bucket(u64, Option<Box<Lows>>),
     /// The log of a rolling window; boxed, so that the states of several limits lie close together.
     Window(Box<Log>),
-    /// The open page of a calendar.
-    Calendar(Page),
-    /// Who holds a slot, in order of expiry.
+    /// The open window of a calendar.
+    Calendar(CalendarState),
+    /// The held slots, in order of expiry.
     Slots(Vec<Slot>),
 }
 
@@ -21,14 +21,14 @@ pub(crate) enum State {
 pub(crate) enum View<'a> {
     Bucket(u64, Record<'a>),
     Window(&'a Log),
-    Calendar(&'a Page),
+    Calendar(&'a CalendarState),
     Slots(&'a [Slot]),
 }
 
-/// What a bucket remembers for giving back, wherever it is kept.
+/// The record for giving back of a bucket, wherever it is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Record<'a> {
-    /// No charge of it can be given back; so do empty [`Lows`](Self::Lows) say.
+    /// No charge of it can be given back. Empty [`Lows`](Self::Lows) mean the same.
     Nothing,
     /// The record started with this charge, which was the last.
     Start(u64),
@@ -56,10 +56,10 @@ impl Record<'_> {
 /// A state to change, wherever it is kept.
 #[derive(Debug)]
 pub(crate) enum ViewMut<'a> {
-    /// What is used, and the lows where there is a place for them.
+    /// The usage, and the lows if there is room for them.
     Bucket(&'a mut u64, Option<&'a mut Option<Box<Lows>>>),
     Window(&'a mut Log),
-    Calendar(&'a mut Page),
+    Calendar(&'a mut CalendarState),
     Slots(&'a mut Vec<Slot>),
 }
 
@@ -71,7 +71,7 @@ impl State {
                 View::Bucket(*used, lows.as_deref().map_or(Record::Nothing, Record::Lows))
             }
             Self::Window(log) => View::Window(log),
-            Self::Calendar(page) => View::Calendar(page),
+            Self::Calendar(window) => View::Calendar(window),
             Self::Slots(held) => View::Slots(held),
         }
     }
@@ -81,7 +81,7 @@ impl State {
         match self {
             Self::Bucket(used, lows) => ViewMut::Bucket(used, Some(lows)),
             Self::Window(log) => ViewMut::Window(log),
-            Self::Calendar(page) => ViewMut::Calendar(page),
+            Self::Calendar(window) => ViewMut::Calendar(window),
             Self::Slots(held) => ViewMut::Slots(held),
         }
     }
@@ -94,7 +94,7 @@ impl ViewMut<'_> {
         match self {
             Self::Bucket(used, lows) => ViewMut::Bucket(used, lows.as_deref_mut()),
             Self::Window(log) => ViewMut::Window(log),
-            Self::Calendar(page) => ViewMut::Calendar(page),
+            Self::Calendar(window) => ViewMut::Calendar(window),
             Self::Slots(held) => ViewMut::Slots(held),
         }
     }
@@ -111,7 +111,7 @@ impl View<'_> {
         match self {
             Self::Bucket(used, record) => State::Bucket(used, record.to_lows()),
             Self::Window(log) => State::Window(Box::new(log.clone())),
-            Self::Calendar(page) => State::Calendar(*page),
+            Self::Calendar(window) => State::Calendar(*window),
             Self::Slots(held) => State::Slots(held.to_vec()),
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Logged {
     pub(crate) amount: u64,
 }
 
-/// What a rolling window remembers, oldest first, times strictly rising.
+/// The state of a rolling window, oldest first, times strictly rising.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Log {
     entries: VecDeque<Logged>,

@@ -1,4 +1,4 @@
-//! A quota over rows that you already have: at most n rows per user in any window (R004).
+//! A quota over rows that you already have: at most n rows per user in any window.
 //!
 //! Where each request is a row of a table anyway, the table itself is the log, and a second store would only disagree
 //! with it. [`Rows`] says which table and columns; [`Rows::install`] writes functions into the database that count and
@@ -88,12 +88,12 @@ impl Rows {
     /// Names of tables, columns and schemas are literal (`Orders` is not folded to lower case), or quoted as in SQL
     /// (`app."Orders"`).
     #[must_use]
-    pub fn new(table: &str, limit: u32, window: Span) -> Self {
+    pub fn new(table: &str, limit: u32, window: impl Into<Span>) -> Self {
         let (_, name) = quote::split(table);
         Self {
             table: table.to_owned(),
             limit,
-            window,
+            window: window.into(),
             user: "user_id".to_owned(),
             time: "created_at".to_owned(),
             key: None,
@@ -171,8 +171,8 @@ impl Rows {
 
     /// How long a request waits for another one of the same user.
     #[must_use]
-    pub const fn lock_timeout(mut self, timeout: Span) -> Self {
-        self.lock_timeout = timeout;
+    pub fn lock_timeout(mut self, timeout: impl Into<Span>) -> Self {
+        self.lock_timeout = timeout.into();
         self
     }
 

@@ -1,4 +1,4 @@
-//! Letting requests through while the database is down, and counting them when it is back (R004.6).
+//! Letting requests through while the database is down, and counting them when it is back.
 //!
 //! The row of a request lives in the same database that is down, so what was let through is kept here and written later.
 //! It is bounded: so many for each user, and so many in all. A crash of this process forgets them.

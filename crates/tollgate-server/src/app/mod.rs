@@ -175,7 +175,7 @@ impl App {
 
     /// Adds a random delay of up to `jitter` to each wait, for servers that share a store.
     #[must_use]
-    pub fn wait_jitter(mut self, jitter: Span) -> Self {
+    pub fn wait_jitter(mut self, jitter: impl Into<Span>) -> Self {
         self.gate = self.gate.jitter(jitter);
         self
     }

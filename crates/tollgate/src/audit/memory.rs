@@ -1,4 +1,4 @@
-//! The log that ends with the process: a ring.
+//! A log in memory, a ring that ends with the process.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl MemoryLog {
         Self { entries_max: entries_max.max(1), ring: Mutex::new(Ring::default()) }
     }
 
-    /// The same as [`AuditLog::append`], at once.
+    /// Synchronous [`AuditLog::append`].
     pub fn append_now(&self, records: &[Record]) {
         let mut ring = lock(&self.ring);
         for record in records {
@@ -42,7 +42,7 @@ impl MemoryLog {
         }
     }
 
-    /// The same as [`AuditLog::find`], at once.
+    /// Synchronous [`AuditLog::find`].
     #[must_use]
     pub fn find_now(&self, query: &Query) -> Page {
         let ring = lock(&self.ring);
@@ -50,7 +50,7 @@ impl MemoryLog {
         query.page(wanted.take(query.rows() + 1).cloned().collect())
     }
 
-    /// The same as [`AuditLog::trim`], at once.
+    /// Synchronous [`AuditLog::trim`].
     pub fn trim_now(&self, keep: Retention, now: Timestamp) -> u64 {
         let mut ring = lock(&self.ring);
         let is_old = |record: &Record| keep.age_max < now.since(record.at);

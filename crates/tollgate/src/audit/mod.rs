@@ -1,8 +1,8 @@
-//! Who was limited, when and why: records of decisions, and the seam that keeps them.
+//! The audit: records of decisions and administrative actions, and the trait of logs that keep them.
 //!
 //! A log is written in batches outside of decisions, and is bounded in entries and in age.
-//! So a decision neither waits for its record nor fails with it, and a record may be lost: the audit says what happened, the
-//! store decides what may happen. [`MemoryLog`] forgets with the process; stores that keep things have logs of their own.
+//! So a decision neither waits for its record nor fails with it, and a record may be lost. [`MemoryLog`] ends with the process;
+//! durable stores have logs of their own.
 
 mod memory;
 
@@ -111,7 +111,7 @@ impl FromStr for Outcome {
     }
 }
 
-/// Which limit was in the way.
+/// The binding limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The name of the limit.
@@ -120,7 +120,7 @@ pub struct Binding {
     pub unit: Arc<str>,
     /// How much of the unit was asked for.
     pub asked: u64,
-    /// How long to wait; nothing if waiting does not help.
+    /// How long to wait; `None` if waiting does not help.
     pub retry_after: Option<Span>,
 }
 
@@ -135,10 +135,10 @@ impl From<&Denial> for Binding {
     }
 }
 
-/// One decision, written down.
+/// A record of a decision or an administrative action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its place in the log, which the log gives; later records have larger ones.
+    /// Its number in the log, which the log assigns; later records have larger ones.
     pub number: u64,
     /// When it was decided.
     pub at: Timestamp,
@@ -148,7 +148,7 @@ pub struct Record {
     pub subject: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
-    /// The limit in the way, if one was.
+    /// The binding limit, if one was.
     pub binding: Option<Binding>,
     /// Whether it was decided without the store.
     pub degraded: bool,
@@ -190,17 +190,17 @@ impl Record {
 /// A filter of records, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Only of this policy.
+    /// Selects a policy.
     pub policy: Option<String>,
-    /// Only of this subject.
+    /// Selects a subject.
     pub subject: Option<String>,
-    /// Only from this time on.
+    /// Selects records from this time on.
     pub since: Option<Timestamp>,
-    /// Only those that ended so.
+    /// Selects an outcome.
     pub outcome: Option<Outcome>,
-    /// Only those that were decided without the store.
+    /// Selects decisions without the store.
     pub degraded: bool,
-    /// Only those before this place: where the page before ended.
+    /// Selects records before this number: where the previous page ended.
     pub before: Option<u64>,
     /// At most so many, up to [`PAGE_MAX`].
     pub limit: usize,
@@ -221,7 +221,7 @@ impl Default for Query {
 }
 
 impl Query {
-    /// Whether `record` is wanted.
+    /// Returns whether `record` is selected.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
         self.policy.as_deref().is_none_or(|policy| *record.policy == *policy)
@@ -232,7 +232,7 @@ impl Query {
             && self.before.is_none_or(|before| record.number < before)
     }
 
-    /// The page of `records`, of which there may be one more than the page holds.
+    /// Makes a page of `records`, of which there may be one more than the page holds.
     #[must_use]
     pub fn page(&self, mut records: Vec<Record>) -> Page {
         let limit = self.rows();
@@ -242,7 +242,7 @@ impl Query {
         Page { records, next }
     }
 
-    /// How many records a page holds.
+    /// Returns the number of records on a page.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.limit.clamp(1, PAGE_MAX)
@@ -258,7 +258,7 @@ pub struct Page {
     pub next: Option<u64>,
 }
 
-/// How much a log keeps.
+/// The retention of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// At most so many entries; a log may hold a little more until it is trimmed.
@@ -273,12 +273,12 @@ impl Default for Retention {
     }
 }
 
-/// Keeps records. What cannot be written is an error, and no decision hears of it.
+/// Keeps records. A failed write is an error of the log, never of a decision.
 pub trait AuditLog: Debug + Send + Sync + 'static {
     /// Writes `records` in their order, all or none. Their numbers are the log's to give.
     fn append<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// The records that `query` wants.
+    /// Returns the records that `query` selects.
     fn find<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, Error>>;
 
     /// Deletes the records beyond `keep` at `now`, oldest first. Returns how many.

@@ -4,8 +4,8 @@
 //! provider answers 429, [`report_violation`] combines that with the standing of the subject, closes the gate until
 //! the provider's retry time, and reports to the observer, whose sinks log it and alert people.
 
-mod few;
 mod recorder;
+mod short_list;
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Ask, Span, Standing, Timestamp};
@@ -91,7 +91,7 @@ pub enum StoreIncident {
 }
 
 impl Recorded {
-    /// When it was noticed or reported.
+    /// Returns when it was noticed or reported.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         match self {
@@ -100,7 +100,7 @@ impl Recorded {
         }
     }
 
-    /// The policy that it is about; nothing if it is about all of them.
+    /// Returns the policy of a violation; `None` for an incident of the store.
     #[must_use]
     pub fn policy(&self) -> Option<&str> {
         match self {
@@ -121,7 +121,7 @@ pub struct LimitState {
     pub limit: u64,
     /// The usage.
     pub used: u64,
-    /// What could still have been asked for.
+    /// The remaining amount.
     pub remaining: u64,
 }
 
@@ -137,7 +137,7 @@ impl From<&Standing> for LimitState {
     }
 }
 
-/// One answer to one ask of the subject.
+/// A decision on an ask of the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquisition {
     /// When it was decided, on the clock that decided.
@@ -151,7 +151,7 @@ pub struct Acquisition {
     pub costs: String,
 }
 
-/// Writes down that a provider refused what `gate` admitted, and closes the gate until the provider's retry time.
+/// Reports that a provider refused a call that `gate` admitted, and closes the gate until the provider's retry time.
 ///
 /// The incident is reported and returned even if the store is unreachable; it then says what is missing.
 ///

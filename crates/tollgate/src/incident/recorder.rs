@@ -1,11 +1,11 @@
 //! The last acquisitions of each subject, and which of its permits are open.
 //!
 //! Bounded in every direction: subjects, acquisitions per subject, open permits per subject. Subjects are kept in two
-//! generations; when the young one is full it becomes the old one, and the old one is forgotten. So whoever asked
-//! lately is kept, without a list in order of use.
+//! generations; when the young one is full it becomes the old one, and the old one is forgotten. So recent
+//! subjects are kept, without a list in order of use.
 //!
-//! Every decision comes by here, so nothing is written out before somebody asks, and a subject is known by a keyed hash of
-//! 64 bits alone.
+//! Every decision is recorded, so nothing is formatted until it is read, and a subject is identified by a keyed hash of 64 bits
+//! alone.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use tollgate_core::bounds::PERMIT_TTL;
 use tollgate_core::{Amounts, Ask, Permit, Policy, Timestamp};
 
 use super::Acquisition;
-use super::few::Few;
+use super::short_list::ShortList;
 use crate::observe::{Event, Observer};
 use crate::sync::{Mutex, lock};
 
@@ -30,7 +30,7 @@ pub const OPEN_MAX: usize = 1_024;
 /// The most subjects that are kept.
 pub const SUBJECTS_MAX: usize = 4_096;
 
-/// So many threads can write at once.
+/// The number of shards, and so of concurrent writers.
 const SHARDS: usize = 16;
 
 /// An observer that remembers what led to an incident.
@@ -48,14 +48,14 @@ struct Generations {
 
 #[derive(Debug, Default)]
 struct Track {
-    last: Few<Seen>,
-    /// When it was admitted and its stamp, oldest first: what a permit is told apart by.
-    open: Few<(Timestamp, u64)>,
+    last: ShortList<RawAcquisition>,
+    /// The admission time and the stamp of each open permit, oldest first.
+    open: ShortList<(Timestamp, u64)>,
 }
 
 /// A recorded acquisition, not yet formatted.
 #[derive(Debug)]
-struct Seen {
+struct RawAcquisition {
     policy: Policy,
     amounts: Amounts,
     at: Timestamp,
@@ -64,13 +64,13 @@ struct Seen {
 }
 
 impl Recorder {
-    /// A recorder that has seen nothing.
+    /// Creates an empty recorder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many permits of `subject` are open at `now`, and its last acquisitions, oldest first.
+    /// Returns how many permits of `subject` are open at `now`, and its last acquisitions, oldest first.
     #[must_use]
     pub fn about(
         &self,
@@ -78,18 +78,18 @@ impl Recorder {
         subject: &str,
         now: Timestamp,
     ) -> (usize, Vec<Acquisition>) {
-        let (shard, key) = self.place(policy, subject);
+        let (shard, key) = self.locate(policy, subject);
         let all = lock(shard);
         let Some(track) = all.young.get(&key).or_else(|| all.old.get(&key)) else {
             return (0, Vec::new());
         };
         // Older permits can no longer be settled, so their end is never reported.
         let open = track.open.iter().filter(|(at, _)| now.since(*at) < PERMIT_TTL);
-        (open.count(), track.last.iter().map(Seen::written).collect())
+        (open.count(), track.last.iter().map(RawAcquisition::written).collect())
     }
 
-    /// Where a subject is kept, and under what.
-    fn place(&self, policy: &Policy, subject: &str) -> (&Mutex<Generations>, u64) {
+    /// Returns the shard and the key of a subject.
+    fn locate(&self, policy: &Policy, subject: &str) -> (&Mutex<Generations>, u64) {
         let mut hasher = self.hasher.build_hasher();
         hasher.write_u64(policy.name_hash());
         hasher.write(subject.as_bytes());
@@ -98,7 +98,7 @@ impl Recorder {
     }
 
     fn track<T>(&self, policy: &Policy, subject: &str, work: impl FnOnce(&mut Track) -> T) -> T {
-        let (shard, key) = self.place(policy, subject);
+        let (shard, key) = self.locate(policy, subject);
         let Generations { young, old } = &mut *lock(shard);
         if let Some(track) = young.get_mut(&key) {
             return work(track);
@@ -110,7 +110,7 @@ impl Recorder {
         work(young.entry(key).or_insert(old.remove(&key).unwrap_or_default()))
     }
 
-    fn add(&self, seen: Seen, ask: &Ask<'_>, permit: Option<&Permit>) {
+    fn add(&self, seen: RawAcquisition, ask: &Ask<'_>, permit: Option<&Permit>) {
         self.track(ask.policy(), ask.subject(), |track| {
             track.last.push(seen, ACQUISITIONS_MAX);
             if let Some(permit) = permit {
@@ -121,7 +121,7 @@ impl Recorder {
 
     fn ended(&self, permit: &Permit) {
         self.track(permit.policy(), permit.subject(), |track| {
-            // What ends began lately, mostly.
+            // Most permits that end began lately.
             track.open.remove_last(|open| *open == key_of(permit));
         });
     }
@@ -135,11 +135,15 @@ impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Admitted { ask, permit, .. } => {
-                let seen = Seen::new(ask, permit.grant().at, true, permit.degraded);
+                let seen = RawAcquisition::new(ask, permit.grant().at, true, permit.degraded);
                 self.add(seen, ask, Some(permit));
             }
             Event::Denied { ask, denial, .. } => {
-                self.add(Seen::new(ask, denial.decided_at, false, denial.degraded), ask, None);
+                self.add(
+                    RawAcquisition::new(ask, denial.decided_at, false, denial.degraded),
+                    ask,
+                    None,
+                );
             }
             Event::Settled { permit, .. } | Event::Released { permit, .. } => self.ended(permit),
             _ => {}
@@ -147,7 +151,7 @@ impl Observer for Recorder {
     }
 }
 
-impl Seen {
+impl RawAcquisition {
     fn new(ask: &Ask<'_>, at: Timestamp, admitted: bool, degraded: bool) -> Self {
         Self { policy: ask.policy().clone(), amounts: *ask.amounts(), at, admitted, degraded }
     }

@@ -9,7 +9,8 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
 use tollgate_core::{Span, Timestamp};
@@ -134,8 +135,8 @@ async fn sleep(span: Duration) {
     }
     let alarm = Arc::new(Mutex::new((false, None::<Waker>)));
     let ring = Arc::clone(&alarm);
-    std::thread::spawn(move || {
-        std::thread::sleep(span);
+    thread::spawn(move || {
+        thread::sleep(span);
         let (rung, waker) = &mut *ring.lock().unwrap_or_else(PoisonError::into_inner);
         *rung = true;
         waker.take().into_iter().for_each(Waker::wake);
@@ -149,6 +150,32 @@ async fn sleep(span: Duration) {
         Poll::Pending
     })
     .await;
+}
+
+/// Runs `work` on the tokio runtime, or on a thread of its own where there is none.
+pub(crate) fn spawn(mut work: BoxFuture<'static, ()>) {
+    #[cfg(feature = "strategies")]
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
+        return;
+    }
+    let run = move || {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::park();
+        }
+    };
+    // Without a thread, the work is lost as in a crash.
+    drop(thread::Builder::new().name("tollgate-work".to_owned()).spawn(run));
+}
+
+/// Wakes a thread that polls a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// A wall clock that is set forward is noticed at least this often.

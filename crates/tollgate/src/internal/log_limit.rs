@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Span, Timestamp};
 
-/// One line per kind of trouble is logged in this time.
+/// The time in which one line of a kind is logged.
 pub const LOG_EVERY: Span = Span::from_secs(10);
 
 /// Lets one log line through every [`LOG_EVERY`] and counts the others.

@@ -1,6 +1,6 @@
-//! One shard: a bounded table of entries behind one lock.
+//! Shards: each a bounded table of entries behind one lock.
 //!
-//! Entries lie side by side in a vector, one cache line each, and a hash table holds their places in four bytes each.
+//! Entries are adjacent in a vector, one cache line each, and a hash table holds their indexes in four bytes each.
 //! With many keys a decision costs its cache misses, so the table is kept small enough for a near cache.
 
 use std::sync::Arc;
@@ -46,13 +46,13 @@ impl<F: Fn(&Policy, &str) -> u64> Rehash for F {}
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// The place of each item, by the hash of its key.
-    places: HashTable<u32>,
+    /// The index of each item, by the hash of its key.
+    indexes: HashTable<u32>,
     items: Vec<Item>,
     ids: Ids,
     keys_max: usize,
     policies: Arc<PolicyKeys>,
-    /// Where the next search for something to forget begins.
+    /// The index at which the next search for idle entries begins.
     hand: usize,
     search_not_before: Timestamp,
 }
@@ -61,7 +61,7 @@ impl Shard {
     /// A shard of at most `keys_max` keys, itself at most `u32::MAX`, and `ids_max` ask ids.
     pub(super) fn new(keys_max: u32, ids_max: usize, policies: Arc<PolicyKeys>) -> Self {
         Self {
-            places: HashTable::new(),
+            indexes: HashTable::new(),
             items: Vec::new(),
             ids: Ids::with_max(ids_max),
             keys_max: keys_max as usize,
@@ -77,8 +77,8 @@ impl Shard {
 
     #[inline]
     fn find(&self, hash: u64, policy: &Policy, subject: &str) -> Option<usize> {
-        let is = |place: &u32| self.items[*place as usize].is(policy, subject);
-        self.places.find(hash, is).map(|place| *place as usize)
+        let is = |index: &u32| self.items[*index as usize].is(policy, subject);
+        self.indexes.find(hash, is).map(|index| *index as usize)
     }
 
     #[inline]
@@ -120,8 +120,8 @@ impl Shard {
         rehash: impl Rehash,
     ) -> Result<Verdict, Error> {
         let (policy, subject) = (ask.policy(), ask.subject());
-        if let Some(place) = self.find(hash, policy, subject) {
-            return Ok(acquire(&mut self.items[place].entry, now, ask, known)?);
+        if let Some(index) = self.find(hash, policy, subject) {
+            return Ok(acquire(&mut self.items[index].entry, now, ask, known)?);
         }
         let mut entry = Entry::fresh(policy, now);
         let verdict = acquire(&mut entry, now, ask, known)?;
@@ -141,7 +141,7 @@ impl Shard {
         let (policy, subject) = (operation.policy(), operation.subject());
         let known = self.ids.known(operation, now);
         let applied = match self.find(hash, policy, subject) {
-            Some(place) => apply(operation, &mut self.items[place].entry, known, now)?,
+            Some(index) => apply(operation, &mut self.items[index].entry, known, now)?,
             None => {
                 let mut entry = Entry::fresh(policy, now);
                 let applied = apply(operation, &mut entry, known, now)?;
@@ -189,10 +189,10 @@ impl Shard {
                 ),
             ));
         }
-        let place = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        let index = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
         self.items.push(Item { subject: subject.into(), entry });
         let items = &self.items;
-        self.places.insert_unique(hash, place, |place| key_hash(&items[*place as usize], &rehash));
+        self.indexes.insert_unique(hash, index, |index| key_hash(&items[*index as usize], &rehash));
         Ok(())
     }
 
@@ -226,19 +226,19 @@ impl Shard {
         forgotten
     }
 
-    /// Removes the item at `place`; the last one takes its place.
-    fn remove(&mut self, place: usize, rehash: impl Rehash) {
-        self.policies.give_back(self.items[place].entry.policy());
-        let gone_hash = key_hash(&self.items[place], &rehash);
-        if let Ok(gone) = self.places.find_entry(gone_hash, |other| *other as usize == place) {
+    /// Removes the item at `index`, and moves the last one there.
+    fn remove(&mut self, index: usize, rehash: impl Rehash) {
+        self.policies.give_back(self.items[index].entry.policy());
+        let gone_hash = key_hash(&self.items[index], &rehash);
+        if let Ok(gone) = self.indexes.find_entry(gone_hash, |other| *other as usize == index) {
             gone.remove();
         }
         let last = self.items.len() - 1;
         let last_hash = key_hash(&self.items[last], &rehash);
-        if let Some(moved) = self.places.find_mut(last_hash, |other| *other as usize == last) {
-            *moved = u32::try_from(place).unwrap_or(u32::MAX);
+        if let Some(moved) = self.indexes.find_mut(last_hash, |other| *other as usize == last) {
+            *moved = u32::try_from(index).unwrap_or(u32::MAX);
         }
-        self.items.swap_remove(place);
+        self.items.swap_remove(index);
     }
 }
 

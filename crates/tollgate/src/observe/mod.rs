@@ -1,4 +1,4 @@
-//! Seeing what a gate does, without a say in it.
+//! Observers, which receive the events of a gate.
 //!
 //! [`Observed`] wraps a gate and reports events to an [`Observer`]. An observer cannot fail or change a decision; one
 //! that is slow slows the caller, so sinks that write elsewhere hand events to a bounded queue of their own.
@@ -14,7 +14,7 @@ use tollgate_core::{Amounts, Ask, Costs, Denial, Permit, Policy, Span, Timestamp
 use crate::error::Error;
 use crate::incident::Incident;
 
-/// What happened at a gate.
+/// An event at a gate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -73,7 +73,7 @@ pub enum Event<'a> {
         /// Until when.
         until: Timestamp,
     },
-    /// An entry was forgotten on an operator's word.
+    /// An operator reset an entry.
     Reset {
         /// The policy.
         policy: &'a Policy,
@@ -82,7 +82,7 @@ pub enum Event<'a> {
     },
     /// An administrative action, or a failed authentication.
     Administered {
-        /// What, as the audit names it: `reset`, `overridden`, `unauthenticated` and so on.
+        /// The action, as the audit names it: `reset`, `overridden`, `unauthenticated` and so on.
         action: &'a str,
         /// The name of the API key; empty on a server without keys.
         by: &'a str,
@@ -144,7 +144,7 @@ pub enum Event<'a> {
         /// Whether that was written to the store; if not, time had given it back already, or nothing was left.
         posted: bool,
     },
-    /// What an optimistic gate has admitted and not yet posted to the store changed.
+    /// The unposted admissions of an optimistic gate changed.
     Unposted {
         /// The policy.
         policy: &'a Policy,
@@ -195,6 +195,6 @@ pub enum AttemptResult {
 
 /// Receives the events of a gate. Must return quickly, and cannot fail.
 pub trait Observer: Debug + Send + Sync + 'static {
-    /// Something happened.
+    /// Receives an event.
     fn observe(&self, event: &Event<'_>);
 }

@@ -113,8 +113,8 @@ pub(super) fn is_held_until_release(policy: &Policy) -> bool {
 /// The names of the concurrency limits that `permit` holds slots of.
 fn held_limits(permit: &Permit) -> impl Iterator<Item = &str> {
     let (policy, amounts) = (permit.policy(), permit.charged().amounts);
-    let held = policy.limits().zip(policy.places()).filter(|(limit, place)| {
-        matches!(limit.rule(), Rule::Concurrency(_)) && 0 < amounts.at(*place)
+    let held = policy.limits().zip(policy.unit_indexes()).filter(|(limit, index)| {
+        matches!(limit.rule(), Rule::Concurrency(_)) && 0 < amounts.at(*index)
     });
     held.map(|(limit, _)| limit.name())
 }

@@ -87,8 +87,8 @@ impl<G: Gate> Queue<G> {
 
     /// Adds up to `jitter` to each wait, so that processes that share a store do not all ask at once.
     #[must_use]
-    pub const fn jitter(mut self, jitter: Span) -> Self {
-        self.jitter = jitter;
+    pub fn jitter(mut self, jitter: impl Into<Span>) -> Self {
+        self.jitter = jitter.into();
         self
     }
 

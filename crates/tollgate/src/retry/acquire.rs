@@ -1,4 +1,4 @@
-//! Asking again until a deadline, with growing pauses: for callers that would rather wait outside any line.
+//! Asking again until a deadline, with growing pauses: for callers that would rather wait outside any queue.
 
 use tollgate_core::{Ask, Backoff, Decision, Timestamp, Wait};
 
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::gate::{Gate, GateExt};
 use crate::internal::edge;
 
-/// Asks, and while denied waits the longer of the backoff and the promised wait, then asks again, until `deadline`
-/// (R000.2). Waiting is not an error: at the deadline the last denial is the answer, and what never fits is denied at
+/// Asks, and while denied waits the longer of the backoff and the promised wait, then asks again, until
+/// `deadline`. Waiting is not an error: at the deadline the last denial is returned, and an ask that can never fit is denied at
 /// once.
 ///
 /// [`Queue`](crate::Queue) is fairer and wakes sooner; this is for gates that are far away or shared by strangers.

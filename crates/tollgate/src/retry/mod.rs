@@ -32,7 +32,7 @@ pub enum ErrorClass {
     RetryableAfter(Span),
 }
 
-/// How to retry. The default is R001's: five retries, from 1 s to 60 s, times 0.5 to 1.5.
+/// How to retry. By default five retries, from 1 s to 60 s, times 0.5 to 1.5.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::error::{Error, ErrorKind};
 use crate::internal::nearest;
 
-/// One step from a policy's spec down to the value at fault.
+/// A step of a path from a policy's spec to the value at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The value of a field.
@@ -25,24 +25,24 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault of the whole spec; [`within`](Self::within) adds the path to it.
+    /// Returns a fault of the whole spec; [`in_element`](Self::in_element) adds the path to it.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { path: Vec::new(), text: text.into() }
     }
 
-    /// A fault of the value of `field`.
+    /// Returns a fault of the value of `field`.
     pub(crate) fn at(field: &'static str, text: impl Into<String>) -> Self {
         Self { path: vec![Step::Field(field)], text: text.into() }
     }
 
-    /// The same fault, seen from element `index` of the list in `field`, with `who` in front of its text.
-    pub(crate) fn within(mut self, field: &'static str, index: usize, who: &str) -> Self {
+    /// Prepends element `index` of the list in `field` to the path, and `name` to the text.
+    pub(crate) fn in_element(mut self, field: &'static str, index: usize, name: &str) -> Self {
         self.path.splice(0..0, [Step::Field(field), Step::Element(index)]);
-        self.text = format!("{who}: {}", self.text);
+        self.text = format!("{name}: {}", self.text);
         self
     }
 
-    /// The same fault, at element `index` of the list in `field` instead of another element of it.
+    /// Replaces the element of the list in `field` by element `index`.
     pub(crate) fn moved(mut self, field: &'static str, index: usize) -> Self {
         if let [Step::Field(list), Step::Element(element), ..] = self.path.as_mut_slice()
             && *list == field
@@ -52,7 +52,7 @@ impl Fault {
         self
     }
 
-    /// From the policy's spec down to the value at fault. A missing field ends at what lacks it.
+    /// Returns the path from the policy's spec to the value at fault. The path of a missing field ends at its parent.
     #[must_use]
     pub fn path(&self) -> &[Step] {
         &self.path

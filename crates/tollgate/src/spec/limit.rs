@@ -1,4 +1,4 @@
-//! One limit as written.
+//! A limit as written.
 
 use std::str::FromStr;
 
@@ -51,10 +51,10 @@ pub struct LimitSpec {
     /// The most that a bucket holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,
-    /// What comes back to a bucket in which time, as in `10/s`.
+    /// The refill rate of a bucket, as in `10/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
-    /// How it comes back: `continuous` (default) or `interval`.
+    /// How it refills: `continuous` (default) or `interval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// The length of a calendar window: `minute`, `hour`, `day`, `week` or `month`.
@@ -114,7 +114,7 @@ impl LimitSpec {
         spec
     }
 
-    /// The limit that this spec writes down. Bounds are checked when the limit becomes part of a policy.
+    /// Returns the limit of this spec. Bounds are checked when the limit becomes part of a policy.
     pub(crate) fn resolve(&self) -> Result<Limit, Fault> {
         if self.name.is_empty() {
             return Err(Fault::new("needs name, as in name = \"rpm\""));
@@ -248,9 +248,9 @@ impl LimitSpec {
     }
 }
 
-/// Returns the value of a field that `who` requires, or a fault with an example.
+/// Returns the value of a field that `rule` requires, or a fault with an example.
 fn need<'a, T: ?Sized>(
-    who: &str,
+    rule: &str,
     field: &'static str,
     value: Option<&'a T>,
 ) -> Result<&'a T, Fault> {
@@ -264,8 +264,8 @@ fn need<'a, T: ?Sized>(
         "period" => "\"day\"",
         _ => "\"5m\"",
     };
-    let who = if who.is_empty() { String::new() } else { format!("{who} ") };
-    value.ok_or_else(|| Fault::new(format!("{who}needs {field}, as in {field} = {example}")))
+    let subject = if rule.is_empty() { String::new() } else { format!("{rule} ") };
+    value.ok_or_else(|| Fault::new(format!("{subject}needs {field}, as in {field} = {example}")))
 }
 
 fn parse<T: FromStr<Err = tollgate_core::Error>>(

@@ -1,4 +1,4 @@
-//! One policy as written: its limits, its settings, and what differs for single subjects.
+//! A policy as written: its limits, its settings and its overrides.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Limit, OnStoreFailure, Policy, Span};
@@ -21,7 +21,7 @@ pub struct PolicySpec {
     /// Whether to decide and count but never refuse.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
-    /// What to do when the store cannot answer: `closed` (default), `open` or `fallback`.
+    /// The behaviour if the store cannot answer: `closed` (default), `open` or `fallback`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_store_failure: Option<String>,
     /// How long a block of tokens taken in advance may be spent, as in `1s`; none by default.
@@ -35,7 +35,7 @@ pub struct PolicySpec {
     pub overrides: Vec<OverrideSpec>,
 }
 
-/// What differs for one subject.
+/// The override of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
@@ -48,7 +48,7 @@ pub struct OverrideSpec {
 }
 
 impl PolicySpec {
-    /// The spec that makes `policy`, settings at their default left out and overrides in order of their subjects.
+    /// Returns the spec of `policy`, without settings at their default, overrides in order of their subjects.
     #[must_use]
     pub fn from_policy(policy: &Policy) -> Self {
         let limits: Vec<LimitSpec> = policy.limits().map(LimitSpec::from_limit).collect();
@@ -77,7 +77,7 @@ impl PolicySpec {
         }
     }
 
-    /// The policy that this spec writes down.
+    /// Builds the policy of this spec.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid), naming the policy, the limit, the mistake and the expected value.
@@ -110,14 +110,14 @@ impl PolicySpec {
             .subjects_max(self.subjects_max)
             .on_store_failure(self.resolve_failure()?)
             .block_ttl(block_ttl)
-            .limits(
-                self.resolve_limits(&self.limits, block_ttl, &|index| who(&self.limits, index))?,
-            );
+            .limits(self.resolve_limits(&self.limits, block_ttl, &|index| {
+                limit_label(&self.limits, index)
+            })?);
         for (index, other) in self.overrides.iter().enumerate() {
-            let who = format!("override for {:?}", other.subject);
+            let label = format!("override for {:?}", other.subject);
             let limits = self
                 .resolve_override(other, block_ttl)
-                .map_err(|fault| fault.within("overrides", index, &who))?;
+                .map_err(|fault| fault.in_element("overrides", index, &label))?;
             builder = builder.override_for(&other.subject, limits);
         }
         builder.build().map_err(|error| Fault::new(self.unprefixed(&error)))
@@ -139,15 +139,15 @@ impl PolicySpec {
         &self,
         specs: &[LimitSpec],
         block_ttl: Span,
-        who: &dyn Fn(usize) -> String,
+        label: &dyn Fn(usize) -> String,
     ) -> Result<Vec<Limit>, Fault> {
         let mut limits: Vec<Limit> = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
             let limit =
-                spec.resolve().map_err(|fault| fault.within("limits", index, &who(index)))?;
+                spec.resolve().map_err(|fault| fault.in_element("limits", index, &label(index)))?;
             if limits.iter().any(|other| other.name() == limit.name()) {
                 let text = "the name is taken; give each limit of a policy its own";
-                return Err(Fault::at("name", text).within("limits", index, &who(index)));
+                return Err(Fault::at("name", text).in_element("limits", index, &label(index)));
             }
             let alone =
                 Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone()).build();
@@ -155,7 +155,7 @@ impl PolicySpec {
                 let text = self.unprefixed(&error);
                 let prefix = format!("limit {:?}: ", limit.name());
                 return Err(match text.strip_prefix(&prefix) {
-                    Some(text) => Fault::new(text).within("limits", index, &who(index)),
+                    Some(text) => Fault::new(text).in_element("limits", index, &label(index)),
                     None => Fault::at("name", text),
                 });
             }
@@ -171,9 +171,9 @@ impl PolicySpec {
         let mut specs = self.limits.clone();
         let mut changed_by: Vec<Option<usize>> = vec![None; specs.len()];
         for (index, changes) in other.limits.iter().enumerate() {
-            let who = who(&other.limits, index);
-            let fault = |fault: Fault| fault.within("limits", index, &who);
-            let Some(place) = specs.iter().position(|limit| limit.name == changes.name) else {
+            let label = limit_label(&other.limits, index);
+            let fault = |fault: Fault| fault.in_element("limits", index, &label);
+            let Some(changed) = specs.iter().position(|limit| limit.name == changes.name) else {
                 let names: Vec<&str> =
                     self.limits.iter().map(|limit| limit.name.as_str()).collect();
                 let likely = nearest(&changes.name, names.iter().copied());
@@ -190,7 +190,7 @@ impl PolicySpec {
                     return Err(fault(Fault::at(field, text)));
                 }
             }
-            if changed_by[place].is_some() {
+            if changed_by[changed].is_some() {
                 let text = "the override changes this limit already; keep one of the two";
                 return Err(fault(Fault::at("name", text)));
             }
@@ -198,15 +198,15 @@ impl PolicySpec {
                 let text = "nothing changes; give a field of the limit, or remove this";
                 return Err(fault(Fault::at("name", text)));
             }
-            specs[place] = specs[place].changed_by(changes);
-            changed_by[place] = Some(index);
+            specs[changed] = specs[changed].changed_by(changes);
+            changed_by[changed] = Some(index);
         }
         // Only a limit that the override changes can be wrong here, and it is reported where it is changed.
         for (spec, index) in specs.iter().zip(&changed_by) {
             if let Some(index) = index {
                 let relocate = |fault: Fault| fault.moved("limits", *index);
-                let who = |_| who(&other.limits, *index);
-                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &who)
+                let label = |_| limit_label(&other.limits, *index);
+                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &label)
                     .map_err(relocate)?;
             }
         }
@@ -220,7 +220,7 @@ impl PolicySpec {
     }
 }
 
-fn who(limits: &[LimitSpec], index: usize) -> String {
+fn limit_label(limits: &[LimitSpec], index: usize) -> String {
     match limits.get(index) {
         Some(limit) if !limit.name.is_empty() => format!("limit {:?}", limit.name),
         _ => format!("limit number {}", index + 1),

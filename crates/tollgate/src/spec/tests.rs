@@ -170,7 +170,7 @@ fn what_is_wrong_with_a_limit_is_said_with_its_place() {
     }
 }
 
-/// What the core refuses is reported at the limit that caused it, without saying the name of the policy twice.
+/// An error of the core is reported at the limit that caused it, without saying the name of the policy twice.
 #[test]
 fn numbers_out_of_bounds_are_reported_at_their_limit() {
     let spec = policy(vec![bucket(), LimitSpec { limit: Some(0), ..rolling() }]);
@@ -293,7 +293,7 @@ fn what_is_wrong_with_an_override_is_said_with_its_place() {
     }
 }
 
-/// What a policy shows of itself makes the same policy again.
+/// The spec of a policy makes the same policy again.
 #[test]
 fn a_policy_shows_what_made_it() {
     let spec = PolicySpec {

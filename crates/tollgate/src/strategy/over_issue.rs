@@ -7,8 +7,8 @@ use crate::observe::{Event, Observer};
 /// Reports what of `ask`, which was charged without deciding, is beyond its limits. `limits` stand as they are after the
 /// charge.
 pub(super) fn observe_charge(observer: &dyn Observer, ask: &Ask<'_>, limits: &[Standing]) {
-    for (limit, place) in limits.iter().zip(ask.policy().places()) {
-        observe(observer, ask.policy(), limit, limit.used, ask.amounts().at(place));
+    for (limit, index) in limits.iter().zip(ask.policy().unit_indexes()) {
+        observe(observer, ask.policy(), limit, limit.used, ask.amounts().at(index));
     }
 }
 

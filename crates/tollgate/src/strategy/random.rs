@@ -1,4 +1,4 @@
-//! Randomness as something that is passed in, so that a test can try the least, the greatest and every run again.
+//! Random numbers, which are passed in so that tests can choose them and repeat a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tollgate_core::Span;
 
 use crate::internal::edge;
 
-/// Where random numbers come from: uniform over all of `u32`. Clones share one source.
+/// A source of random numbers, uniform over all of `u32`. Clones share one source.
 #[derive(Clone)]
 pub struct RandomSource(Arc<dyn Fn() -> u32 + Send + Sync>);
 

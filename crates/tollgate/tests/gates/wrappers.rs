@@ -1,12 +1,14 @@
 //! Guards, shadow mode, overrides and observers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use tollgate::core::Wait;
-use tollgate::gate::{AcquireError, Operation, Outcome};
+use tollgate::gate::{AcquireError, BoxFuture, Operation, Outcome};
 use tollgate::observe::{Event, Observed, Observer};
 use tollgate::{
-    Ask, Concurrency, Costs, Decision, Gate, GateExt, Guard, Limit, Policy, Span, TokenBucket,
+    Ask, Concurrency, Costs, Decision, Error, Gate, GateExt, Guard, Limit, Memory, Policy, Span,
+    TokenBucket,
 };
 
 use crate::{memory, policy};
@@ -30,6 +32,49 @@ async fn a_guard_releases_on_drop_settles_once_and_can_be_taken_apart() {
     assert_eq!(free().await, 1, "a permit that was taken out is not released");
     Guard::new(&gate, permit).release().await.unwrap();
     assert_eq!(free().await, 2);
+}
+
+/// A gate whose operations wait for a message, and which reports that they are done.
+#[derive(Debug)]
+struct Delayed {
+    memory: Arc<Memory>,
+    start: Mutex<Option<tokio::sync::oneshot::Receiver<()>>>,
+    done: mpsc::Sender<Outcome>,
+}
+
+impl Gate for Delayed {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        let start = self.start.lock().unwrap().take().expect("one operation");
+        Box::pin(async move {
+            start.await.expect("the sender is kept");
+            let outcome = self.memory.run(operation).await?;
+            self.done.send(outcome.clone()).expect("the receiver is kept");
+            Ok(outcome)
+        })
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
+}
+
+#[test]
+fn a_guard_releases_on_drop_without_a_runtime() {
+    let (memory, _clock) = memory();
+    let jobs = policy(Concurrency::new(2, Span::from_mins(5)));
+    let acquired = memory.try_run(&Operation::Acquire(&Ask::new(&jobs, "region")));
+    let Some(Ok(Outcome::Decided(Decision::Admitted(permit)))) = acquired else {
+        unreachable!("there is room: {acquired:?}")
+    };
+    let ((start, started), (done, finished)) = (tokio::sync::oneshot::channel(), mpsc::channel());
+    let start_once = Mutex::new(Some(started));
+    let gate: Arc<dyn Gate> = Arc::new(Delayed { memory: memory.clone(), start: start_once, done });
+    drop(Guard::new(&gate, permit));
+    assert_eq!(memory.try_standing(&jobs, "region").unwrap()[0].used, 1, "the release waits");
+    start.send(()).unwrap();
+    let outcome = finished.recv_timeout(Duration::from_secs(60)).expect("the release finishes");
+    assert_eq!(outcome, Outcome::Changed(true));
+    assert_eq!(memory.try_standing(&jobs, "region").unwrap()[0].used, 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What one subject did without the store: decided here by the share, or openly, and kept as owed.
+//! The account of one subject during an outage: decisions by the share or openly, and the calls owed to the store.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::internal::Ids;
 #[derive(Debug)]
 pub(super) struct Account {
     policy: Policy,
-    /// What is enforced here: the share, or for `open` the policy itself, which only counts; or why nothing is.
+    /// The enforced policy: the share, or for `open` the policy itself, which only counts; or why there is none.
     rules: Result<Policy, Error>,
     entry: Entry,
     ids: Ids,
@@ -133,8 +133,8 @@ impl Account {
     /// Admits, unless the provider said no.
     fn openly(&mut self, ask: &Ask<'_>, now: Timestamp) -> Result<Decision, Error> {
         if let Some((limit, until)) = self.owed.closed_at(now) {
-            let place = ask.policy().limits().position(|known| known.name() == limit);
-            let refusal = Refusal { limit: place.unwrap_or(0), wait: Wait::Until(until) };
+            let index = ask.policy().limits().position(|known| known.name() == limit);
+            let refusal = Refusal { limit: index.unwrap_or(0), wait: Wait::Until(until) };
             let denial = Denial::for_ask(ask, refusal, now, Vec::new());
             return Ok(Decision::Denied(Denial { degraded: true, ..denial }));
         }
@@ -273,5 +273,5 @@ const fn degraded(mut permit: Permit) -> Permit {
 }
 
 fn unexpected(outcome: &Outcome) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("another question was answered: {outcome:?}"))
+    Error::new(ErrorKind::Corrupt, format!("unexpected outcome from the store: {outcome:?}"))
 }

@@ -1,5 +1,5 @@
-//! Where a call is decided: at the store, locally because the store is away, or at the store once the debts of its subject are
-//! posted; and where a permit that was given here is settled.
+//! Routes a call: to the store, to the local account while the store is away, or to the store once the debts of its subject are
+//! posted. Settles permits that were given locally.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl<G: Gate> Shared<G> {
                 Destination::Post => match timeout_at(&*self.clock, until, self.post(&key)).await {
                     Some(Ok(())) => {}
                     Some(Err(error)) if error.is_unavailable() => {
-                        let error = self.blame(error, since, of.0).await?;
+                        let error = self.attribute(error, since, of.0).await?;
                         self.fail(&error, of);
                         return Ok(false);
                     }
@@ -120,10 +120,10 @@ impl<G: Gate> Fallback<G> {
         if is_ready {
             let since = shared.clock.now();
             let answer = shared.gate.run(operation).await;
-            shared.heard(&answer);
+            shared.note_answer(&answer);
             match answer {
                 Err(error) if error.is_unavailable() => {
-                    let error = shared.blame(error, since, policy).await?;
+                    let error = shared.attribute(error, since, policy).await?;
                     in_doubt = shared.has_room().is_ok();
                     shared.fail(&error, (policy, subject));
                     if policy.on_store_failure() == OnStoreFailure::Closed {

@@ -20,7 +20,7 @@ impl<G: Gate> Fallback<G> {
         match self.0.gate.run(operation).await {
             Err(error) if error.is_unavailable() => {
                 let (policy, subject) = (operation.policy(), operation.subject());
-                let error = self.0.blame(error, since, policy).await?;
+                let error = self.0.attribute(error, since, policy).await?;
                 self.0.fail(&error, (policy, subject));
                 Ok(None)
             }

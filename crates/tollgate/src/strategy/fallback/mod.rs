@@ -1,4 +1,4 @@
-//! Answering while the store cannot: by this instance's share, openly, or not at all, as each policy says.
+//! Fallback: decides while the store cannot, by this instance's share, openly, or not at all, as each policy is configured.
 //!
 //! One failed call opens it: the gate inside has tried often enough by then ([`Resend`](crate::strategy::Resend)). From there on the
 //! store is left alone but for one probe every few seconds. What was admitted meanwhile is owed to the store, as far as it
@@ -61,7 +61,7 @@ struct Shared<G> {
     observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
     suspicion: Suspicion,
-    /// Whether `state` has to be looked at at all.
+    /// Whether `state` has to be locked at all.
     is_degraded: AtomicBool,
 }
 
@@ -154,7 +154,7 @@ impl<G> Shared<G> {
         }
     }
 
-    /// Lets callers see what the state says.
+    /// Publishes `is_degraded` of the state.
     fn show(&self) {
         let state = self.state();
         self.is_degraded.store(state.is_degraded, Ordering::Release);

@@ -5,7 +5,7 @@ use tollgate_core::Span;
 /// How long after a failure the store is first probed, at most.
 pub(super) const FIRST_PROBE: Span = Span::from_secs(1);
 
-/// What the share of a subject counts as when the store goes away.
+/// How much of its share a subject has used when an outage begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShareStart {
     /// Used, since the store may have issued everything just before. A window comes back after its length, a calendar
@@ -22,7 +22,7 @@ pub enum ShareStart {
 pub struct FallbackOptions {
     /// How many instances share the limits, counting those that are down: the divisor of every share.
     pub instances: u64,
-    /// What a subject's share counts as when the store goes away: used.
+    /// How much of its share a subject has used when an outage begins: all of it.
     pub start: ShareStart,
     /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within one
     /// second, and the pauses double until they reach this.

@@ -1,5 +1,5 @@
-//! What one subject owes to the store: an account that still changes as permits are settled, and calls in the order they
-//! are to be posted. An account that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
+//! The debts of one subject to the store: a sum that still changes as permits are settled, and calls in the order they are
+//! posted. A sum that becomes a call is frozen: it has an id, so that it can be sent twice and count once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const POSTED_TTL: Span = Span::from_hours(1);
 /// Doubtful admissions per subject that can be settled in the store. Beyond it the oldest give nothing back.
 const DOUBTFUL_MAX: usize = 1_024;
 
-/// One call that the store is still to get.
+/// A call that the store is still to get.
 #[derive(Clone, Debug)]
 pub(super) enum Job {
     Settle(Permit, Costs),
@@ -67,7 +67,7 @@ enum Doubtful {
     Posted(Permit),
 }
 
-/// What became of a settlement.
+/// The result of a settlement.
 #[derive(Debug)]
 pub(super) enum Settlement {
     /// Whether anything that is owed, or will be, changed.
@@ -290,7 +290,7 @@ fn change(sum: &mut Costs, was: &Costs, is: &Costs) {
     }
 }
 
-/// What `is` has more than `was`.
+/// Returns the amounts of `is` beyond `was`.
 fn beyond(is: &Costs, was: &Costs) -> Costs {
     let more = |unit: &str, amount: u64| amount.saturating_sub(was.get(unit).unwrap_or(0));
     is.iter().map(|(unit, amount)| (unit, more(unit, amount))).collect()

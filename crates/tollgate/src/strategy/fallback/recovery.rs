@@ -142,7 +142,7 @@ impl<G: Gate> Shared<G> {
                 left = Err(error);
                 continue;
             };
-            match self.blame(error, since, &policy).await {
+            match self.attribute(error, since, &policy).await {
                 Ok(error) => {
                     self.fail(&error, (&policy, &key.1));
                     return Err(error);
@@ -187,7 +187,7 @@ impl<G: Gate> Shared<G> {
                 Job::Charge { doubtful, id, ttl, costs, spent, before } => {
                     let before = match before {
                         Some(before) => Arc::clone(before),
-                        None => self.look(key, &policy).await,
+                        None => self.standings_before(key, &policy).await,
                     };
                     let arrears = spent.arrears(now);
                     let ask = Ask::new(&policy, key.1.as_str()).with_costs(costs);
@@ -208,9 +208,9 @@ impl<G: Gate> Shared<G> {
         }
     }
 
-    /// Where the limits of `key` stand before it is charged, for the observer. Unknown if the store does not say, also later: by
-    /// then the store may have the charge.
-    async fn look(&self, key: &Key, policy: &Policy) -> Arc<[Standing]> {
+    /// Reads the standings of `key` before it is charged, for the observer. If the store does not answer they stay unknown: later
+    /// it may have the charge already.
+    async fn standings_before(&self, key: &Key, policy: &Policy) -> Arc<[Standing]> {
         let limits = match &self.observer {
             Some(_) => self.gate.standing(policy, &key.1).await.unwrap_or_default(),
             None => Vec::new(),

@@ -1,4 +1,4 @@
-//! Whether the store is asked at all, and the accounts of those who were answered without it.
+//! The state of an outage: whether the store is cut off, and the accounts of subjects that were decided without it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) probes: u32,
     /// Whether only the operator can make the store answer.
     pub(super) is_misconfigured: bool,
-    /// What failed last, which is what the next probe asks about.
+    /// The policy and subject that failed last, which the next probe reads.
     pub(super) failed: Option<(Policy, String)>,
     pub(super) is_probing: bool,
     /// Whether the recovery task runs.
@@ -50,7 +50,7 @@ pub(super) struct State {
     swept_at: Timestamp,
 }
 
-/// Where an ask is decided.
+/// The destination of an ask.
 #[derive(Debug)]
 pub(super) enum Destination {
     /// By the store.
@@ -61,7 +61,7 @@ pub(super) enum Destination {
     Post,
 }
 
-/// Who posts what a subject owes.
+/// The right to post the debts of a subject.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// The caller posts.
@@ -88,7 +88,7 @@ impl State {
         let began = self.began.is_none();
         self.began.get_or_insert_with(|| Reading::take(clock));
         self.is_degraded = true;
-        // A store that is full answers those who have a place.
+        // A full store serves the subjects it has.
         if error.kind() != ErrorKind::Full && self.cut.is_none() {
             self.cut = Some(error.clone());
             self.probes = 0;
@@ -199,7 +199,7 @@ impl State {
         self.counted(key, |account| account.owed.done(permit));
     }
 
-    /// Keeps where the limits of `key` stood before its next call is first sent.
+    /// Keeps the standings of `key` from before its next call is first sent.
     pub(super) fn note_before(&mut self, key: &Key, found: &Arc<[Standing]>) {
         self.counted(key, |account| account.owed.note_before(found));
     }

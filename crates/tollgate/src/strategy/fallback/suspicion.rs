@@ -1,8 +1,8 @@
-//! Whether a failure is of one subject or of the store.
+//! Attributes a failure to one subject or to the store.
 //!
-//! A subject can be slow alone: its row is locked, its partition is throttled, everybody asks for it. Counting such
-//! failures would cut every other subject off. So a time-out or a throttled call is taken for the store's only if the
-//! store does not serve another subject either.
+//! A subject can be slow alone: its row is locked, its partition is throttled, or it is hot. Counting such failures would cut
+//! every other subject off. So a timeout or a throttled call counts as a failure of the store only if the store does not serve
+//! another subject either.
 #![allow(
     clippy::disallowed_types,
     reason = "the lock is held during a probe, so that there is one at a time"
@@ -30,16 +30,16 @@ pub(super) struct Suspicion {
 }
 
 impl<G: Gate> Shared<G> {
-    /// Notes what the store's answer says about the store.
-    pub(super) fn heard<T>(&self, answer: &Result<T, Error>) {
+    /// Records the time of an answer, as evidence that the store serves.
+    pub(super) fn note_answer<T>(&self, answer: &Result<T, Error>) {
         if !matches!(answer, Err(error) if error.is_unavailable()) {
             let now = self.clock.now().as_micros();
             self.suspicion.answered_at.fetch_max(now, Ordering::Relaxed);
         }
     }
 
-    /// `error` of a call that began at `since`, if the store is to blame; otherwise what its subject is told.
-    pub(super) async fn blame(
+    /// Returns `Ok` with the store's failure, or `Err` with the error of a subject that fails alone. The call began at `since`.
+    pub(super) async fn attribute(
         &self,
         error: Error,
         since: Timestamp,
@@ -57,8 +57,8 @@ impl<G: Gate> Shared<G> {
         Err(Error::new(ErrorKind::Contended, text).caused_by(error))
     }
 
-    /// Whether the store serves anybody, as far as is known since the second half of a call that began at `since`; if
-    /// nothing is known, one probe at a time finds out.
+    /// Returns whether the store has served any call since the second half of a call that began at `since`. Without evidence, it
+    /// is probed, one probe at a time.
     async fn serves_others(&self, since: Timestamp, policy: &Policy) -> bool {
         let now = self.clock.now();
         let half = since.as_micros() + now.since(since).as_micros() / 2;
@@ -83,7 +83,7 @@ impl<G: Gate> Shared<G> {
         let nothing: Costs = policy.units().map(|unit| (unit, 0)).collect();
         let ask = Ask::new(policy, PROBE_SUBJECT).with_costs(&nothing).without_refund();
         match self.gate.charge(&ask).await {
-            // A store that is full serves those who have a place.
+            // A full store serves the subjects it has.
             Err(error) if error.is_unavailable() && error.kind() != ErrorKind::Full => Err(error),
             _ => Ok(()),
         }

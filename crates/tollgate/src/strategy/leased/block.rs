@@ -1,4 +1,4 @@
-//! One block: tokens that the store has charged already, to be spent here. Arithmetic only: no lock, no clock, no IO.
+//! Blocks: tokens that the store has charged already, to be spent here. Arithmetic only: no lock, no clock, no IO.
 //!
 //! A block may be spent from its answer until its end. The end counts on the holder's monotonic clock from before the
 //! lease was first sent, so it comes no later than `block_ttl` after the store charged it, whatever the network did and
@@ -19,7 +19,7 @@ pub(super) const PERMITS_MAX: u32 = 1 << 20;
 /// A block with less than one part in so many left is replaced ahead of time.
 const LOW_PARTS: u64 = 4;
 
-/// One reading of both clocks. The wall clock may only shorten a life: it shows what the other misses while a machine
+/// A reading of both clocks. The wall clock may only shorten a life: it shows what the other misses while a machine
 /// is suspended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
@@ -59,10 +59,10 @@ pub(super) struct Block {
     taken: Amounts,
     left: Amounts,
     low_mark: Amounts,
-    /// What settled permits did not use. With the next it tells what is still out with callers, so that spending, which is
-    /// frequent, need not count it.
+    /// The unused part of settled permits. Together with `accounted` it gives the amount of unsettled permits, so that spending,
+    /// which is frequent, need not count it.
     back: Amounts,
-    /// What settled permits were given for, and what they drew beyond it.
+    /// The estimates of settled permits, and what they drew beyond them.
     accounted: Amounts,
     sent: Moment,
     ends: Moment,
@@ -113,7 +113,7 @@ impl Block {
         self.number
     }
 
-    /// What the store gave for it.
+    /// Returns the store's permit.
     pub(super) const fn permit(&self) -> &Permit {
         &self.permit
     }
@@ -145,7 +145,7 @@ impl Block {
         !self.stopped && now.passed < self.ends.passed && now.wall < self.ends.wall
     }
 
-    /// Nothing more is spent from it.
+    /// Stops spending.
     pub(super) const fn stop(&mut self) {
         self.stopped = true;
     }
@@ -241,7 +241,7 @@ impl Block {
         !self.left.covers(&open)
     }
 
-    /// What the block really cost, if saying so makes any room at the store; time may have given it back already.
+    /// Returns the actual cost of the block, if settling it makes any room at the store; time may have given it back already.
     pub(super) fn owed(&self, now: Moment) -> Option<Costs> {
         let (policy, charged_at) = (self.permit.policy(), self.permit.grant().at);
         let makes_room =

@@ -12,7 +12,7 @@ pub(super) struct CachedDenial {
     pub(super) asked: Moment,
     /// For this long everything beyond the blocks is refused, so that the store is not asked for small rests.
     pub(super) lull: Span,
-    /// What the denial was for, if it was for a single ask: as much is refused until the denial's own time.
+    /// The amounts of a denial for a single ask: as much is refused until the denial's own time.
     pub(super) exact: Option<Amounts>,
 }
 

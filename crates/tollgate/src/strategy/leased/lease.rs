@@ -1,4 +1,4 @@
-//! The leases of one state: taking a block, giving it to those who wait, and what becomes of it when its life is over.
+//! The leases of one subject: takes blocks, serves the waiters from them, and ends them.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::gate::{Gate, GateExt};
 
 impl<G: Gate> Shared<G> {
-    /// Begins to lease for a state that says it is leasing. Without a runtime nothing is fetched ahead, and those who
-    /// wait ask the store themselves.
+    /// Begins to lease for a state that is marked as leasing. Without a runtime nothing is fetched ahead, and waiters ask the store
+    /// themselves.
     pub(super) fn begin_lease(self: &Arc<Self>, policy: &Policy, subject: &str, ahead: bool) {
         let lease = Lease {
             shared: Arc::clone(self),
@@ -69,7 +69,7 @@ impl<G: Gate> Lease<G> {
                 unwanted = (!state.serve_first(plan, decision)).then_some(permit);
             }
             Ok(Taken::Refused(cached_denial)) => state.refuse(plan, cached_denial),
-            // Who waited for it has waited for long enough to go to the store.
+            // Its waiters have waited long enough to go to the store.
             Ok(Taken::Late) => {}
             Err(error) => {
                 if error.is_unavailable() {
@@ -80,7 +80,7 @@ impl<G: Gate> Lease<G> {
         });
         let Ok(runtime) = Handle::try_current() else { return };
         if let Some((number, life)) = born {
-            spawn(&shared.lives, &runtime, self.after(number, life));
+            spawn(&shared.lives, &runtime, self.end_after(number, life));
         }
         if let Some(block) = crowded {
             shared.begin_return(block);
@@ -93,8 +93,8 @@ impl<G: Gate> Lease<G> {
         }
     }
 
-    /// What becomes of the block called `number` when its life is over.
-    fn after(&self, number: u32, life: Span) -> impl Future<Output = ()> + Send + 'static {
+    /// Ends the block called `number` after `life`, and returns its rest to the store.
+    fn end_after(&self, number: u32, life: Span) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         let (policy, subject) = (self.policy.clone(), Arc::clone(&self.subject));
         async move {

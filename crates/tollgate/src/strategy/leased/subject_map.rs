@@ -59,7 +59,7 @@ impl SubjectMap {
         shard.subjects.find_mut(hash, |state| is(state, policy, subject)).map(|state| work(state))
     }
 
-    /// As [`with`](Self::with), inserting a state where there is none. Returns `None` if the map is full or closed.
+    /// Runs `work` as [`with`](Self::with) does, inserting a state if there is none. Returns `None` if the map is full or closed.
     pub(super) fn with_new<T>(
         &self,
         policy: &Policy,

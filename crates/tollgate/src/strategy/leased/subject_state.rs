@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 /// A block is at most one part in so many of each limit, so that one instance cannot starve the others.
 pub(super) const SHARE_PARTS: u64 = 16;
 
-/// Where a whole block cannot be had, one part in so many of what remains is taken.
+/// If a whole block cannot be had, one part in so many of the remaining amount is taken.
 pub(super) const REMAINING_PARTS: u64 = 2;
 
 /// The most blocks that one subject has here, ended ones that wait for settles included.

@@ -35,7 +35,7 @@ const RETURN_BACKOFF: Backoff = Backoff {
     clamp: false,
 };
 
-/// What the gate and its tasks share.
+/// The state that the gate and its tasks share.
 #[derive(Debug)]
 pub(super) struct Shared<G> {
     pub(super) gate: G,
@@ -45,7 +45,7 @@ pub(super) struct Shared<G> {
     pub(super) subjects: SubjectMap,
     pub(super) random: RandomSource,
     pub(super) leases: Mutex<JoinSet<()>>,
-    /// One for each block, asleep until its end.
+    /// The tasks that end blocks.
     pub(super) lives: Mutex<JoinSet<()>>,
     /// Each returns whether the store knows of the return, or need not.
     pub(super) returns: Mutex<JoinSet<bool>>,

@@ -112,8 +112,8 @@ impl<G: Gate> Optimistic<G> {
         &self.shared.gate
     }
 
-    /// Decides `ask` from local memory, without waiting; nothing if only the store can tell. What shadow mode would let
-    /// through is answered as denied here, for the caller to ignore.
+    /// Decides `ask` from local memory, without waiting; `None` if only the store can decide. A denial under
+    /// shadow mode is returned as denied, for the caller to ignore.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a wrong ask.

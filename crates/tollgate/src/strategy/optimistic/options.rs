@@ -1,4 +1,4 @@
-//! What an optimistic gate may do, every bound by name, and what follows from them for the whole fleet.
+//! The options of an optimistic gate, and the over-issue bound of the whole fleet.
 
 use tollgate_core::{Amounts, Backoff, Costs, Policy, Span, bounds::NUMBER_MAX};
 

@@ -25,7 +25,7 @@ use crate::observe::{Event, Observer};
 use crate::strategy::over_issue;
 use crate::strategy::random::RandomSource;
 
-/// What the gate and its posters share.
+/// The state that the gate and its posters share.
 #[derive(Debug)]
 pub(super) struct Shared<G> {
     pub(super) gate: G,

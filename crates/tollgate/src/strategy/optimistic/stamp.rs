@@ -16,7 +16,7 @@ pub(super) struct Stamps {
     head: u64,
 }
 
-/// Who gave a permit.
+/// The origin of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giver {
     /// The store. This includes permits of the shadow mode, which charged nothing.

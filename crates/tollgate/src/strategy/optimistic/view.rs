@@ -83,7 +83,7 @@ pub(super) fn raise(view: &mut Entry, other: &Entry, subject: &str, now: Timesta
     let policy = view.policy().clone();
     let mut more = [0; UNITS_MAX];
     let both = standings(view, now).into_iter().zip(standings(other, now));
-    for (index, (ours, theirs)) in policy.places().zip(both) {
+    for (index, (ours, theirs)) in policy.unit_indexes().zip(both) {
         more[index] = more[index].max(theirs.used.saturating_sub(ours.used));
     }
     let more = Amounts::from_fn(|unit| more[unit]);

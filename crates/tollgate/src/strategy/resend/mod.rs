@@ -15,7 +15,7 @@ use crate::gate::{BoxFuture, Gate};
 use crate::internal::timeout_at;
 use crate::observe::{AttemptResult, Event, Observer};
 
-/// How often and how long a store is tried for one call. The default is that of R000.10 and R000.11.
+/// How often and how long a store is tried for one call. By default three attempts of 500 ms within 3 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResendOptions {
     /// How many attempts may fail or go unanswered, at least one: 3.
@@ -45,16 +45,18 @@ impl Default for ResendOptions {
 impl ResendOptions {
     /// The default with attempts of up to `attempt_timeout`, and a deadline that leaves room for three of them.
     #[must_use]
-    pub fn with_attempt_timeout(attempt_timeout: Span) -> Self {
+    pub fn with_attempt_timeout(attempt_timeout: impl Into<Span>) -> Self {
+        let attempt_timeout = attempt_timeout.into();
         let attempts = Self::default();
         let pauses = attempts.deadline.as_micros() - 3 * attempts.attempt_timeout.as_micros();
         let deadline = attempt_timeout.as_micros().saturating_mul(3).saturating_add(pauses);
         Self { attempt_timeout, deadline: Span::from_micros(deadline), ..attempts }
     }
 
-    /// One attempt of up to `deadline`, for a store that retries on its own.
+    /// Makes one attempt of up to `deadline`, for a store that retries on its own.
     #[must_use]
-    pub fn once(deadline: Span) -> Self {
+    pub fn once(deadline: impl Into<Span>) -> Self {
+        let deadline = deadline.into();
         Self {
             failed_max: 1,
             throttle_retries_max: 0,
@@ -152,7 +154,7 @@ impl<G: Gate> Resend<G> {
         }
     }
 
-    /// One attempt, bounded in time.
+    /// Makes one attempt, bounded in time.
     async fn attempt(
         &self,
         operation: Operation<'_>,
