@@ -21,10 +21,10 @@ pub use convert::standings;
 pub use prost_types::{Duration, Timestamp as Time};
 pub use time::{instant, time};
 
-include!("generated/mod.rs");
+include!("../../proto/generated/mod.rs");
 
 /// The descriptors of all messages and services, for reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
+pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/generated/descriptors.bin");
 
 #[cfg(test)]
 mod tests {
@@ -43,7 +43,7 @@ mod tests {
         let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
-            include_str!("generated/digest"),
+            include_str!("../../proto/generated/digest"),
             "run cargo run --manifest-path crates/tollgate-protocol/proto/generate/Cargo.toml"
         );
     }

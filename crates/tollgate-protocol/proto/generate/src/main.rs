@@ -18,7 +18,7 @@ const FILES: [&str; 5] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the proto folder")?;
-    let out = proto.join("../src/protobuf/generated");
+    let out = proto.join("generated");
     fs::create_dir_all(&out)?;
     let descriptors = protox::compile(FILES, [proto])?;
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
