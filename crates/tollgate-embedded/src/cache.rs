@@ -3,14 +3,14 @@
 //! A shard is a table behind one lock. An item is *unwritten* until the batch of its last change is durable, and only a
 //! written item may be evicted: an entry that is not cached is up to date in the database.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use hashbrown::HashTable;
 use tollgate::core::Entry;
+use tollgate::internal::Sharded;
 
 use crate::ids::RecentIds;
 use crate::row::Key;
-use crate::sync::lock;
 
 /// The most cached entries, besides unwritten ones.
 pub const ENTRIES_CACHED_MAX: usize = 65_536;
@@ -20,13 +20,8 @@ const SHARDS: usize = 64;
 /// Every shard.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    shards: Box<[Padded]>,
+    shards: Sharded<Shard>,
 }
-
-/// A shard on cache lines of its own, against false sharing.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded(Mutex<Shard>);
 
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -53,23 +48,17 @@ pub(crate) struct Item {
 impl Cache {
     pub(crate) fn new(entries_max: usize) -> Self {
         let items_max = entries_max.div_ceil(SHARDS).max(1);
-        let shard = || Padded(Mutex::new(Shard { items: HashTable::new(), items_max }));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect() }
+        Self { shards: Sharded::new(SHARDS, || Shard { items: HashTable::new(), items_max }) }
     }
 
     /// Locks the shard of `hash`.
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[Self::place(hash)].0)
-    }
-
-    /// Returns the shard of `hash`, by bits that the hash table does not use.
-    pub(crate) fn place(hash: u64) -> usize {
-        usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % SHARDS
+        self.shards.lock(hash)
     }
 
     /// Returns the number of cached keys.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(&shard.0).items.len()).sum()
+        self.shards.iter().map(|shard| shard.items.len()).sum()
     }
 }
 

@@ -347,7 +347,8 @@ impl Shared {
         hash: u64,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let mut reader = lock(&self.readers[Cache::place(hash) % READERS]);
+        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % READERS;
+        let mut reader = lock(&self.readers[index]);
         if let Reader::Unopened = *reader {
             *reader = Reader::Open(database::connect(&self.path)?);
         }

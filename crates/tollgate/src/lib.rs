@@ -19,7 +19,6 @@ pub mod policy;
 pub mod queue;
 pub mod repair;
 pub mod retry;
-mod sharded;
 #[cfg(feature = "spec")]
 pub mod spec;
 #[cfg(feature = "strategies")]

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::mem;
 
 use foldhash::fast::RandomState;
@@ -18,8 +17,9 @@ use tollgate_core::{Amounts, Ask, Permit, Policy, Timestamp};
 
 use super::Acquisition;
 use super::short_list::ShortList;
+use crate::internal::Sharded;
 use crate::observe::{Event, Observer};
-use crate::sync::{Mutex, lock};
+use crate::sync::MutexGuard;
 
 /// The most acquisitions that are kept of one subject.
 pub const ACQUISITIONS_MAX: usize = 32;
@@ -34,10 +34,15 @@ pub const SUBJECTS_MAX: usize = 4_096;
 const SHARDS: usize = 16;
 
 /// An observer that remembers what led to an incident.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recorder {
-    shards: [Mutex<Generations>; SHARDS],
-    hasher: RandomState,
+    shards: Sharded<Generations>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { shards: Sharded::new(SHARDS, Generations::default) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -78,8 +83,7 @@ impl Recorder {
         subject: &str,
         now: Timestamp,
     ) -> (usize, Vec<Acquisition>) {
-        let (shard, key) = self.locate(policy, subject);
-        let all = lock(shard);
+        let (key, all) = self.lock(policy, subject);
         let Some(track) = all.young.get(&key).or_else(|| all.old.get(&key)) else {
             return (0, Vec::new());
         };
@@ -88,18 +92,15 @@ impl Recorder {
         (open.count(), track.last.iter().map(RawAcquisition::written).collect())
     }
 
-    /// Returns the shard and the key of a subject.
-    fn locate(&self, policy: &Policy, subject: &str) -> (&Mutex<Generations>, u64) {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(policy.name_hash());
-        hasher.write(subject.as_bytes());
-        let key = hasher.finish();
-        (&self.shards[usize::try_from(key >> 60).unwrap_or(0) % SHARDS], key)
+    /// Returns the key of a subject and its shard, locked.
+    fn lock(&self, policy: &Policy, subject: &str) -> (u64, MutexGuard<'_, Generations>) {
+        let key = self.shards.hash(policy, subject);
+        (key, self.shards.lock(key))
     }
 
     fn track<T>(&self, policy: &Policy, subject: &str, work: impl FnOnce(&mut Track) -> T) -> T {
-        let (shard, key) = self.locate(policy, subject);
-        let Generations { young, old } = &mut *lock(shard);
+        let (key, mut shard) = self.lock(policy, subject);
+        let Generations { young, old } = &mut *shard;
         if let Some(track) = young.get_mut(&key) {
             return work(track);
         }

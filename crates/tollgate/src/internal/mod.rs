@@ -4,12 +4,14 @@ pub mod edge;
 mod ids;
 mod log_limit;
 mod nearest;
+pub(crate) mod sharded;
 pub mod steps;
 mod timeout;
 
 pub use ids::Ids;
 pub use log_limit::{LOG_EVERY, LogLimit};
 pub use nearest::nearest;
+pub use sharded::Sharded;
 pub use timeout::{timeout, timeout_at};
 
 pub use crate::queue::holding::{

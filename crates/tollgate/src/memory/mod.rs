@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};
 use crate::internal::edge::SystemClock;
-use crate::sharded::{self, Sharded};
+use crate::internal::sharded::{self, Sharded};
 use crate::sync::{Mutex, lock};
 
 use policy_keys::PolicyKeys;

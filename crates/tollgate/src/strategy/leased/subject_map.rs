@@ -7,7 +7,7 @@ use tollgate_core::{Amounts, Permit, Policy};
 
 use super::block::{Block, Moment, Origin};
 use super::subject_state::SubjectState;
-use crate::sharded::{self, Sharded};
+use crate::internal::sharded::{self, Sharded};
 
 #[derive(Debug)]
 pub(super) struct SubjectMap {

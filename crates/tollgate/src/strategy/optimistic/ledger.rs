@@ -8,7 +8,7 @@ use tollgate_core::{Policy, Span, Timestamp};
 
 use super::account::Account;
 use super::post::Key;
-use crate::sharded::Sharded;
+use crate::internal::sharded::Sharded;
 use crate::sync::MutexGuard;
 
 const SHARDS: usize = 64;

@@ -1,4 +1,4 @@
-//! A value per shard, each behind a lock of its own, chosen by the hash of (policy, subject).
+//! A value per shard, each behind its own lock. The hash of (policy, subject) selects the shard.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -9,8 +9,9 @@ use crate::sync::{Mutex, MutexGuard, lock};
 /// Shards per core: enough that two cores seldom meet, few enough that the shards themselves stay in the first cache.
 const SHARDS_PER_CORE: usize = 4;
 
+/// Values behind one lock each. A hash selects the value.
 #[derive(Debug)]
-pub(crate) struct Sharded<S> {
+pub struct Sharded<S> {
     /// The shards, a power of two.
     shards: Box<[Padded<S>]>,
     hasher: foldhash::fast::RandomState,
@@ -28,8 +29,8 @@ pub(crate) fn shards(shards_max: usize) -> usize {
 }
 
 impl<S> Sharded<S> {
-    /// Makes `shards` shards, a power of two.
-    pub(crate) fn new(shards: usize, shard: impl Fn() -> S) -> Self {
+    /// Creates `shards` shards, a power of two.
+    pub fn new(shards: usize, shard: impl Fn() -> S) -> Self {
         Self {
             shards: (0..shards).map(|_| Padded(Mutex::new(shard()))).collect(),
             hasher: foldhash::fast::RandomState::default(),
@@ -46,14 +47,14 @@ impl<S> Sharded<S> {
 
     /// Locks the shard of `hash`.
     #[inline]
-    pub(crate) fn lock(&self, hash: u64) -> MutexGuard<'_, S> {
+    pub fn lock(&self, hash: u64) -> MutexGuard<'_, S> {
         // A hash table uses the lowest and the highest bits, so the shard takes some from between.
         let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1);
         lock(&self.shards[index].0)
     }
 
     /// Locks one shard after the other.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, S>> {
+    pub fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, S>> {
         self.shards.iter().map(|shard| lock(&shard.0))
     }
 }
