@@ -60,6 +60,7 @@ impl Backend {
         clock: &Arc<dyn Clock>,
     ) -> Result<Reply, Failure> {
         let deadline = clock.now() + Span::from_millis(request.wait_ms.unwrap_or(0));
+        // Not `tollgate::retry::Retry`: a broker waits itself, for the time that is left at each attempt.
         let mut attempt = 0;
         loop {
             let left = deadline.since(clock.now());

@@ -256,7 +256,8 @@ fn refused_by(reasons: &[CancellationReason]) -> Option<Written> {
     failed(0).map(Written::Refused).or_else(|| failed(1).map(Written::IdRefused))
 }
 
-/// Sends until there is a result, within the bounds.
+/// Sends until there is a result, within the bounds. Not `tollgate::retry::Retry`: each kind of failure has its own bound, and an
+/// ambiguous one marks the result.
 async fn deliver<F>(attempts: &mut Attempts<'_>, send: impl Fn() -> F) -> Result<Delivered, Error>
 where
     F: Future<Output = Result<Written, AttemptError>>,

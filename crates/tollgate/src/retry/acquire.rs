@@ -1,11 +1,11 @@
 //! Asking again until a deadline, with growing pauses: for callers that would rather wait outside any queue.
 
-use tollgate_core::{Ask, Backoff, Decision, Timestamp, Wait};
+use tollgate_core::{Ask, Backoff, Decision, Denial, Timestamp, Wait};
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{Gate, GateExt};
-use crate::internal::edge;
+use crate::retry::{ErrorClass, Retry};
 
 /// Asks, and while denied waits the longer of the backoff and the promised wait, then asks again, until
 /// `deadline`. Waiting is not an error: at the deadline the last denial is returned, and an ask that can never fit is denied at
@@ -22,19 +22,22 @@ pub async fn acquire_with_backoff(
     deadline: Timestamp,
     clock: &dyn Clock,
 ) -> Result<Decision, Error> {
-    let mut attempt = 0;
-    loop {
-        let denial = match gate.acquire(ask).await? {
-            Decision::Denied(denial) if denial.wait != Wait::Never => denial,
-            answer => return Ok(answer),
-        };
-        let promised = denial.retry_after().unwrap_or_default();
-        let pause = backoff.delay(attempt, edge::random()).max(promised);
-        let again = clock.now() + pause;
-        if deadline < again {
-            return Ok(Decision::Denied(denial));
+    let deadline = Some(deadline.since(clock.now()));
+    let retry = Retry { max_retries: u32::MAX, backoff: *backoff, deadline, budget: None };
+    // A denial is worth another attempt, an error is not.
+    let call = |_| async {
+        match gate.acquire(ask).await {
+            Ok(Decision::Denied(denial)) if denial.wait != Wait::Never => Err(Ok(denial)),
+            Ok(decision) => Ok(decision),
+            Err(error) => Err(Err(error)),
         }
-        clock.sleep_until(again).await;
-        attempt = attempt.saturating_add(1);
+    };
+    let judge = |failed: &Result<Denial, Error>| match failed {
+        Ok(denial) => ErrorClass::RetryableAfter(denial.retry_after().unwrap_or_default()),
+        Err(_) => ErrorClass::Fatal,
+    };
+    match retry.run(clock, call, judge).await {
+        Ok(decision) => Ok(decision),
+        Err(stopped) => stopped.last.map(Decision::Denied),
     }
 }

@@ -116,9 +116,23 @@ impl Retry {
     ///
     /// # Errors
     /// [`RetryError`] with the last error.
-    pub async fn run<T, E, F>(
+    pub fn run<T, E, F>(
         &self,
         clock: &dyn Clock,
+        call: impl FnMut(u32) -> F,
+        judge: impl Fn(&E) -> ErrorClass,
+    ) -> impl Future<Output = Result<T, RetryError<E>>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        self.run_with(clock, edge::random, call, judge)
+    }
+
+    /// [`run`](Self::run) with jitter from `random`, for the simulation.
+    pub(crate) async fn run_with<T, E, F>(
+        &self,
+        clock: &dyn Clock,
+        random: impl Fn() -> u32,
         mut call: impl FnMut(u32) -> F,
         classify: impl Fn(&E) -> ErrorClass,
     ) -> Result<T, RetryError<E>>
@@ -144,7 +158,7 @@ impl Retry {
             if self.max_retries <= attempt {
                 return stop(Stopped::Exhausted, last);
             }
-            let again = clock.now() + self.backoff.delay(attempt, edge::random()).max(hint);
+            let again = clock.now() + self.backoff.delay(attempt, random()).max(hint);
             if self.deadline.is_some_and(|deadline| started + deadline < again) {
                 return stop(Stopped::DeadlineExceeded, last);
             }

@@ -17,22 +17,25 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{Gate, GateExt};
 use crate::observe::{Event, Observer};
+use crate::retry::{ErrorClass, Retry, Stopped};
 use crate::strategy::random::RandomSource;
 use crate::sync::{Mutex, lock};
 
 /// How many blocks are given back at once when everything ends.
 const RETURNS_MAX: usize = 64;
 
-/// How often a return is sent. After that time gives the tokens back.
-const RETURN_TRIES: u32 = 4;
-
-/// Between two tries of a return.
-const RETURN_BACKOFF: Backoff = Backoff {
-    base: Span::from_millis(100),
-    max: Span::from_secs(2),
-    jitter_low: 500,
-    jitter_high: 1_500,
-    clamp: false,
+/// Retries of a return. After that, time gives the tokens back.
+static RETURN_RETRY: Retry = Retry {
+    max_retries: 3,
+    backoff: Backoff {
+        base: Span::from_millis(100),
+        max: Span::from_secs(2),
+        jitter_low: 500,
+        jitter_high: 1_500,
+        clamp: false,
+    },
+    deadline: None,
+    budget: None,
 };
 
 /// The state that the gate and its tasks share.
@@ -123,16 +126,13 @@ impl<G: Gate> Shared<G> {
             observer.observe(&Event::BlockReturned { policy, taken, unspent, posted });
         }
         let Some(actual) = owed else { return true };
-        for attempt in 0..RETURN_TRIES {
-            match self.gate.settle(block.permit(), &actual).await {
-                Err(error) if error.is_unavailable() => {
-                    let delay = RETURN_BACKOFF.delay(attempt, self.random.draw());
-                    self.clock.sleep_until(self.clock.now() + delay).await;
-                }
-                _ => return true,
-            }
-        }
-        false
+        let settle = |_| self.gate.settle(block.permit(), &actual);
+        let judge = |error: &Error| match error.is_unavailable() {
+            true => ErrorClass::Retryable,
+            false => ErrorClass::Fatal,
+        };
+        let settled = RETURN_RETRY.run_with(&*self.clock, || self.random.draw(), settle, judge);
+        settled.await.map_or_else(|error| error.stopped == Stopped::Fatal, |_| true)
     }
 
     /// Asks the store for a block, again with the same id if it does not answer.
@@ -141,6 +141,7 @@ impl<G: Gate> Shared<G> {
         let ask = Ask::new(&plan.policy, &*plan.subject)
             .with_costs(&plan.policy.costs(amounts))
             .id_for(id, ttl.min(tollgate_core::bounds::ID_HORIZON));
+        // Not `Retry`: there is no pause, and the time that a block has left ends the attempts.
         let mut tries = 1;
         let answer = loop {
             match self.gate.acquire(&ask).await {

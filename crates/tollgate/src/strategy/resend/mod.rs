@@ -132,6 +132,7 @@ impl<G: Gate> Resend<G> {
         operation: Operation<'_>,
         deadline: Span,
     ) -> Result<(Outcome, bool), Error> {
+        // Not `Retry`: failures and throttling have a bound each, and the deadline is on the monotonic clock.
         let (mut failed, mut throttled) = (0, 0);
         loop {
             let attempt = failed + throttled + 1;
