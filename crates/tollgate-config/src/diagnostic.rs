@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 /// The most characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 160;
 
@@ -25,7 +27,7 @@ pub struct Diagnostic {
 struct Excerpt {
     number: usize,
     text: String,
-    /// The characters of `text` that are underlined.
+    /// The bytes of `text` that are underlined.
     marked: Range<usize>,
 }
 
@@ -59,16 +61,11 @@ impl Excerpt {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
         let text = source[line_start..line_end].trim_end();
-        // An error may also be in trailing spaces, which are not shown.
-        let text_end = (line_start + text.len()).max(start);
-        let marked_end = source.floor_char_boundary(span.end.clamp(start, text_end));
-        let from = source[line_start..start].chars().count();
-        let length = source[start..marked_end].chars().count().max(1);
-        Self {
-            number: before.matches('\n').count() + 1,
-            text: text.chars().take(LINE_CHARS_MAX).collect(),
-            marked: from.min(LINE_CHARS_MAX)..(from + length).min(LINE_CHARS_MAX + 1),
-        }
+        let text: String = text.chars().take(LINE_CHARS_MAX).collect();
+        // An error may also be in trailing spaces or beyond the cut, which are not shown.
+        let shown = |at: usize| text.floor_char_boundary(at.saturating_sub(line_start));
+        let marked = shown(start)..shown(span.end.max(start));
+        Self { number: before.matches('\n').count() + 1, text, marked }
     }
 }
 
@@ -80,12 +77,15 @@ impl fmt::Display for Diagnostic {
         let number = excerpt.number.to_string();
         let gutter = " ".repeat(number.len());
         // The width of a tab depends on the terminal, so the marks follow the same tabs.
-        let before = excerpt.text.chars().take(excerpt.marked.start);
-        let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let mut indent = String::new();
+        for c in excerpt.text[..excerpt.marked.start].chars() {
+            indent += &if c == '\t' { "\t".to_owned() } else { " ".repeat(c.width().unwrap_or(1)) };
+        }
+        let marks = "^".repeat(excerpt.text[excerpt.marked.clone()].width().max(1));
         writeln!(f, "{}:{number}: {}", self.file, self.message)?;
         writeln!(f, "{gutter} |")?;
         writeln!(f, "{number} | {}", excerpt.text)?;
-        write!(f, "{gutter} | {indent}{}", "^".repeat(excerpt.marked.len()))
+        write!(f, "{gutter} | {indent}{marks}")
     }
 }
 
@@ -104,6 +104,14 @@ mod tests {
             diagnostic.to_string(),
             "f.toml:2: wrong\n  |\n2 | \tb = \"ü\" # x\n  | \t    ^^^"
         );
+    }
+
+    #[test]
+    fn marks_are_as_wide_as_the_terminal_shows_the_text() {
+        let source = "\"翻訳\" = \"訳\"\n";
+        let span = source.find("\"訳\"").unwrap();
+        let diagnostic = Diagnostic::at("f.toml", source, span..span + 5, "wrong").to_string();
+        assert!(diagnostic.ends_with("\n  |          ^^^^"), "{diagnostic}");
     }
 
     /// A span of several lines is marked on its first; one behind the end, or within a letter, is not a crash.

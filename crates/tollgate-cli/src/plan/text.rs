@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use tollgate::Span;
 use tollgate_protocol::json::counted;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::chart;
 use super::measure::Measured;
@@ -167,17 +168,15 @@ fn measured(measured: &Measured) -> String {
 /// Aligns columns: the first to the left, the others to the right.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let width = |column: usize| rows.iter().map(|row| row[column].width()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if column == 0 {
-                let _ = write!(line, "{cell:<width$}");
-            } else {
-                let _ = write!(line, "  {cell:>width$}");
-            }
+            let blank = " ".repeat(width.saturating_sub(cell.width()));
+            line +=
+                &if column == 0 { format!("{cell}{blank}") } else { format!("  {blank}{cell}") };
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -190,5 +189,16 @@ pub(crate) fn micros(micros: u64) -> String {
         0..1_000 => format!("{micros}us"),
         1_000..1_000_000 => format!("{:.1}ms", micros as f64 / 1e3),
         _ => format!("{:.1}s", micros as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_terminal_width() {
+        let rows = [["翻訳", "n"], ["abc", "12"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "翻訳   n\nabc   12\n");
     }
 }
