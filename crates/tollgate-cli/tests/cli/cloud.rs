@@ -1,14 +1,18 @@
 //! The services of AWS that a template in `deploy/` needs, called as any client calls them. An emulator answers: it
 //! deploys the template, runs the function's own `bootstrap` as processes, and executes the state machine.
 
+use hyper::Request;
+use hyper::body::Bytes;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tollgate_testkit::servers::{Ministack, eventually};
-use ureq::Agent;
+
+use crate::http::Http;
 
 /// An account with nothing in it.
 pub(crate) struct Cloud {
     emulator: Ministack,
-    agent: Agent,
+    http: Http,
 }
 
 /// An execution that is over.
@@ -22,8 +26,7 @@ impl Cloud {
     /// An account in which waits take this share of their time.
     pub(crate) fn start(share: f64) -> Self {
         let emulator = Ministack::start_hurried(share).expect("an emulator");
-        let config = Agent::config_builder().http_status_as_error(false).build();
-        Self { emulator, agent: config.into() }
+        Self { emulator, http: Http::new() }
     }
 
     /// The address of every service.
@@ -31,24 +34,27 @@ impl Cloud {
         self.emulator.endpoint()
     }
 
-    fn sent(reply: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> String {
-        let mut reply = reply.expect("it answers");
-        let body = reply.body_mut().read_to_string().expect("it answers with text");
-        assert!(reply.status().is_success(), "{}: {body}", reply.status());
-        body
+    fn send(&self, request: Request<impl Into<Bytes>>) -> String {
+        let reply = self.http.send(request);
+        assert!(reply.status().is_success(), "{}: {}", reply.status(), reply.body());
+        reply.into_body()
     }
 
     /// Puts an object into a bucket, which is made for it.
     pub(crate) fn put(&self, bucket: &str, key: &str, bytes: &[u8]) {
         let at = self.emulator.endpoint();
-        Self::sent(self.agent.put(format!("{at}/{bucket}")).send_empty());
-        Self::sent(self.agent.put(format!("{at}/{bucket}/{key}")).send(bytes));
+        let bucket = format!("{at}/{bucket}");
+        self.send(Request::put(&bucket).body("").expect("a request"));
+        let object = Request::put(format!("{bucket}/{key}"));
+        self.send(object.body(bytes.to_vec()).expect("a request"));
     }
 
     fn ask(&self, target: &str, body: &Value) -> Value {
-        let request = self.agent.post(self.emulator.endpoint()).header("x-amz-target", target);
-        let request = request.content_type("application/x-amz-json-1.1");
-        serde_json::from_str(&Self::sent(request.send(body.to_string()))).expect("JSON")
+        let request = Request::post(self.emulator.endpoint())
+            .header("x-amz-target", target)
+            .header("content-type", "application/x-amz-json-1.1")
+            .body(body.to_string());
+        serde_json::from_str(&self.send(request.expect("a request"))).expect("JSON")
     }
 
     /// Keeps a secret.
@@ -60,9 +66,13 @@ impl Cloud {
     fn stacks(&self, action: &str, name: &str, fields: &[(String, &str)]) -> String {
         let all = [("Action", action), ("Version", "2010-05-15"), ("StackName", name)];
         let fields = fields.iter().map(|(key, value)| (key.as_str(), *value));
-        Self::sent(
-            self.agent.post(self.emulator.endpoint()).send_form(all.into_iter().chain(fields)),
-        )
+        let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        let pairs = all.into_iter().chain(fields);
+        let pairs = pairs.map(|(key, value)| format!("{}={}", encode(key), encode(value)));
+        let request = Request::post(self.emulator.endpoint())
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(pairs.collect::<Vec<_>>().join("&"));
+        self.send(request.expect("a request"))
     }
 
     /// Deploys `template` as the stack `name`, and returns its output `wanted`.
@@ -95,18 +105,15 @@ impl Cloud {
     }
 
     /// Calls a function URL, as its own client would if the name led here.
-    pub(crate) fn call(&self, url: &str, request: ureq::http::Request<String>) -> (u16, Value) {
+    pub(crate) fn call(&self, url: &str, request: Request<String>) -> (u16, Value) {
         let (_, host) = url.split_once("://").expect("an address");
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().expect("a path").as_str().to_owned();
         head.uri = format!("{}{path}", self.emulator.endpoint()).parse().expect("an address");
         let host = host.trim_end_matches('/').parse().expect("a name");
         head.headers.insert("host", host);
-        let reply = self.agent.run(ureq::http::Request::from_parts(head, body));
-        let mut reply = reply.expect("it answers");
-        let body = reply.body_mut().read_to_string().expect("it answers with text");
-        let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
-        (reply.status().as_u16(), body)
+        let (head, body) = self.http.send(Request::from_parts(head, body)).into_parts();
+        (head.status.as_u16(), serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
     /// Starts an execution, and returns its name.

@@ -6,14 +6,15 @@ use std::io::{Cursor, Write as _};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hyper::Request;
 use serde_json::{Value, json};
 use tollgate_testkit::servers::DynamoDb;
-use ureq::http::Request;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::cloud::Cloud;
 use crate::folder::{Folder, binary};
+use crate::http::post_json;
 use crate::keys::new_key;
 use crate::lambda::Runtime;
 use crate::stores::on_dynamodb;
@@ -223,9 +224,7 @@ fn r002_4_a_broker_by_lambda_is_deployed_and_exact() {
     let parameters = [("CodeBucket", "packages"), ("SecretName", "broker")];
     let url = cloud.deploy("broker", TEMPLATE, &parameters, "Url");
     let post = |key: &str, path: &str, body: &Value| {
-        let request = Request::post(path).header("content-type", "application/json");
-        let request = request.header("authorization", format!("Bearer {key}"));
-        cloud.call(&url, request.body(body.to_string()).expect("a request"))
+        cloud.call(&url, post_json(path, key, body.to_string()))
     };
     let ask = json!({ "policy": "api", "subject": "alice" });
     assert_eq!(post("wrong", "/v1/acquire", &ask).0, 401);

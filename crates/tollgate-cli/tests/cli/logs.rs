@@ -4,6 +4,7 @@ use serde_json::Value;
 use tollgate_testkit::servers::{Program, Redis, run};
 
 use crate::folder::Folder;
+use crate::http::{Http, post_json};
 use crate::keys::new_key;
 use crate::running::Broker;
 
@@ -47,12 +48,12 @@ fn a_log_of_json_says_which_request_a_line_is_about() {
     assert_eq!(made.len(), 16, "{made}");
 
     redis.process().kill().expect("it is killed");
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let http = Http::new();
     let ask = |id: &str| {
-        let request = agent.post(format!("{}/v1/acquire", broker.url)).header("x-request-id", id);
         let body = r#"{"policy": "api", "subject": "alice"}"#;
-        let answer = request.content_type("application/json").send(body).expect("it answers");
+        let mut request = post_json(&format!("{}/v1/acquire", broker.url), "", body);
+        request.headers_mut().insert("x-request-id", id.parse().expect("a value"));
+        let answer = http.send(request);
         let back = answer.headers()["x-request-id"].to_str().expect("text").to_owned();
         (answer.status().as_u16(), back)
     };
@@ -74,14 +75,10 @@ fn bodies_keys_and_permits_are_never_logged() {
     let talkative = "[server]\nlog = \"json\"\n[telemetry]\nlog = \"info\"\n";
     let folder = Folder::with(&format!("{talkative}{table}\n{store}{POLICIES}"));
     let broker = Broker::start(&folder, "");
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let http = Http::new();
     let call = |key: &str, path: &str, body: &str| -> (u16, Value) {
-        let request = agent.post(format!("{}{path}", broker.url));
-        let request = request.header("authorization", format!("Bearer {key}"));
-        let mut answer = request.content_type("application/json").send(body).expect("it answers");
-        let text = answer.body_mut().read_to_string().expect("text");
-        (answer.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
+        let answer = http.send(post_json(&format!("{}{path}", broker.url), key, body));
+        (answer.status().as_u16(), serde_json::from_str(answer.body()).expect("JSON"))
     };
     let ask = r#"{"policy": "api", "subject": "alice", "id": "mark-of-a-body"}"#;
     let other = r#"{"policy": "api", "subject": "alice", "costs": {"mark-of-a-body": 1}}"#;

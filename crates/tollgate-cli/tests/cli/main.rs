@@ -19,6 +19,7 @@ mod dynamodb;
 mod folder;
 mod grpc_clients;
 mod help;
+mod http;
 mod keys;
 mod killed;
 #[cfg(feature = "translate")]

@@ -1,13 +1,12 @@
 //! Brokers with each strategy on one Redis: what they admit together, what a crash costs, what an orderly end gives back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollgate_testkit::servers::{Redis, eventually};
-use ureq::Agent;
 
 use crate::folder::Folder;
+use crate::http::{Http, post_json};
 use crate::running::{Broker, get};
 
 const LIMIT: u64 = 600;
@@ -20,9 +19,6 @@ const CALLERS: usize = 3;
 const REFUSALS: u64 = 30;
 
 pub(crate) const LEASED: &str = "[strategy]\nkind = \"leased\"\n";
-
-/// The longest that anybody waits for an answer before the test says that there is none.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) fn optimistic() -> String {
     format!("[strategy]\nkind = \"optimistic\"\nunposted_max = {UNPOSTED_MAX}\n")
@@ -40,25 +36,20 @@ fn config(redis: &Redis, strategy: &str) -> Folder {
 
 /// Somebody who asks a broker over one connection.
 pub(crate) struct Caller {
-    agent: Agent,
+    http: Http,
     url: String,
 }
 
 impl Caller {
     pub(crate) fn of(broker: &Broker) -> Self {
-        let config = Agent::config_builder()
-            .timeout_global(Some(ANSWER_WITHIN))
-            .http_status_as_error(false)
-            .build();
-        Self { agent: config.new_agent(), url: broker.url.clone() }
+        Self { http: Http::new(), url: broker.url.clone() }
     }
 
     /// The answer; nothing if the broker is gone.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Option<(u16, Value)> {
-        let request = self.agent.post(format!("{}{path}", self.url));
-        let mut answer = request.content_type("application/json").send(body.to_string()).ok()?;
-        let text = answer.body_mut().read_to_string().ok()?;
-        let body = serde_json::from_str(&text).expect("answers are JSON");
+        let request = post_json(&format!("{}{path}", self.url), "", body.to_string());
+        let answer = self.http.try_send(request)?;
+        let body = serde_json::from_str(answer.body()).expect("answers are JSON");
         Some((answer.status().as_u16(), body))
     }
 

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{Read as _, pipe};
 use std::process::Stdio;
-use std::time::Duration;
+
+use hyper::Request;
 
 use crate::folder::Folder;
+use crate::http::Http;
 use crate::running::{Broker, get};
 
 const CONFIG: &str = r#"
@@ -28,19 +30,13 @@ fn start(folder: &Folder, stderr: Stdio) -> Broker {
 
 /// Writes an override, which is one line of the log, `times`; the last status.
 fn override_often(broker: &Broker, times: usize) -> u16 {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(Duration::from_secs(30)))
-        .build()
-        .into();
+    let http = Http::new();
     let url = format!("{}/v1/policies/api/overrides/alice", broker.url);
     let body = r#"{"limits": [{"name": "burst", "limit": 5}]}"#;
     let mut status = 0;
     for _ in 0..times {
-        let request = agent.put(&url).content_type("application/json");
-        let mut answer = request.send(body).expect("an answer, however the log fares");
-        status = answer.status().as_u16();
-        answer.body_mut().read_to_string().expect("text");
+        let request = Request::put(&url).header("content-type", "application/json");
+        status = http.send(request.body(body).expect("a request")).status().as_u16();
     }
     status
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::folder::Folder;
+use crate::http::{Http, post_json};
 use crate::running::{Broker, get};
 use crate::strategies::Caller;
 
@@ -164,16 +165,6 @@ fn lines(log: &str, level: &str) -> usize {
 
 /// Sends `body` to `path` of the broker at `url`, with `key` if it is not empty; the status and the answer.
 pub(crate) fn post(url: &str, path: &str, key: &str, body: &str) -> (u16, Value) {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(std::time::Duration::from_secs(30)))
-        .build()
-        .into();
-    let mut request = agent.post(format!("{url}{path}")).content_type("application/json");
-    if !key.is_empty() {
-        request = request.header("authorization", format!("Bearer {key}"));
-    }
-    let mut answer = request.send(body).expect("the broker answers");
-    let text = answer.body_mut().read_to_string().expect("text");
-    (answer.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
+    let answer = Http::new().send(post_json(&format!("{url}{path}"), key, body));
+    (answer.status().as_u16(), serde_json::from_str(answer.body()).expect("JSON"))
 }

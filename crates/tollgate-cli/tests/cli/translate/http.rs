@@ -6,6 +6,7 @@ use std::process::Child;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper::Request;
 use serde_json::{Value, json};
 use tollgate::Timestamp;
 use tollgate_testkit::fakes::gemini::Settings;
@@ -13,6 +14,7 @@ use tollgate_testkit::servers::{DynamoDb, Postgres, eventually};
 use tollgate_translate::Layout;
 
 use super::{SIZE, World, expected, kill, prose};
+use crate::http::{Http, post_json};
 use crate::keys::new_key;
 use crate::running::Broker;
 
@@ -38,36 +40,36 @@ impl Answer {
 
 /// A caller of a broker, with a key.
 struct Caller {
-    agent: ureq::Agent,
+    http: Http,
     url: String,
     key: String,
 }
 
 impl Caller {
     fn of(broker: &Broker, key: &str) -> Self {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).build();
-        Self { agent: config.into(), url: broker.url.clone(), key: key.to_owned() }
+        Self { http: Http::new(), url: broker.url.clone(), key: key.to_owned() }
     }
 
     fn post(&self, body: &Value) -> Answer {
-        let request = self.agent.post(format!("{}/v1/translations", self.url));
-        let request = request.content_type("application/json").header("authorization", self.who());
-        answer(request.send(body.to_string()))
+        self.send(post_json(&format!("{}/v1/translations", self.url), &self.key, body.to_string()))
     }
 
     fn get(&self, path: &str) -> Answer {
-        let request = self.agent.get(format!("{}/v1/translations/{path}", self.url));
-        answer(request.header("authorization", self.who()).call())
+        let request = Request::get(format!("{}/v1/translations/{path}", self.url))
+            .header("authorization", format!("Bearer {}", self.key));
+        self.send(request.body(String::new()).expect("a request"))
     }
 
     fn cancel(&self, id: &str) -> Answer {
-        let request = self.agent.post(format!("{}/v1/translations/{id}/cancel", self.url));
-        let request = request.content_type("application/json").header("authorization", self.who());
-        answer(request.send("{}"))
+        let url = format!("{}/v1/translations/{id}/cancel", self.url);
+        self.send(post_json(&url, &self.key, "{}"))
     }
 
-    fn who(&self) -> String {
-        format!("Bearer {}", self.key)
+    fn send(&self, request: Request<String>) -> Answer {
+        let answer = self.http.send(request);
+        let retry_after = answer.headers().get("retry-after");
+        let retry_after = retry_after.map(|value| value.to_str().expect("digits").to_owned());
+        Answer { status: answer.status().as_u16(), retry_after, text: answer.into_body() }
     }
 
     /// Creates a job, and returns its id.
@@ -82,14 +84,6 @@ impl Caller {
         let job = || Some(self.get(id).json()).filter(|job| job["state"] == state);
         eventually(job).expect("the worker translates it")
     }
-}
-
-fn answer(answered: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
-    let mut answer = answered.expect("the broker answers");
-    let retry_after = answer.headers().get("retry-after");
-    let retry_after = retry_after.map(|value| value.to_str().expect("digits").to_owned());
-    let (status, body) = (answer.status().as_u16(), answer.body_mut());
-    Answer { status, retry_after, text: body.read_to_string().expect("text") }
 }
 
 /// The whole answer to a document of `length` bytes, before any of them is sent.
