@@ -23,7 +23,7 @@ use tollgate::incident::Recorder;
 use tollgate::observe::{Event, Observer};
 use tollgate::overrides::OverrideStore;
 use tollgate::policy::Policies;
-use tollgate::{Clock, Error, Gate, Queue, Span, Timestamp};
+use tollgate::{Clock, Error, Gate, Queue, Timestamp};
 
 use crate::access::{Access, Caller};
 use crate::audit::{AuditOptions, Auditor};
@@ -171,13 +171,6 @@ impl App {
 
     pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {
         self.metrics.as_ref().map(|page| page())
-    }
-
-    /// Adds a random delay of up to `jitter` to each wait, for servers that share a store.
-    #[must_use]
-    pub fn wait_jitter(mut self, jitter: impl Into<Span>) -> Self {
-        self.gate = self.gate.jitter(jitter);
-        self
     }
 
     /// Adds the headers `X-RateLimit-Limit`, `-Remaining` and `-Reset` to decisions over HTTP, for old clients.

@@ -1,6 +1,6 @@
 //! `tollgate.v1.Gate`: each operation of a gate as a method.
 //!
-//! Mutating calls run to completion even if the client disconnects. An ask is cancelled instead, since nobody would use its
+//! Mutating calls run to completion even if the client disconnects. An ask is cancelled instead, since no caller would use its
 //! permit.
 
 use std::sync::Arc;
@@ -60,52 +60,6 @@ impl GateHandler {
     }
 }
 
-async fn renew(
-    app: Arc<App>,
-    caller: Caller,
-    request: RenewRequest,
-) -> Result<RenewResponse, Error> {
-    let permit = app.renew(&caller, &request.permit).await?;
-    Ok(RenewResponse {
-        permit: permit_token::encode(&permit, app.permit_keys().sealing()),
-        use_by: permit.use_by().map(time),
-        expires_at: permit.expires_at().map(time),
-    })
-}
-
-async fn close(app: Arc<App>, caller: Caller, request: CloseUntilRequest) -> Result<bool, Error> {
-    let CloseUntilRequest { policy, subject, limit, until } = request;
-    let until = until.ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "until is missing; set when the limit opens again")
-    })?;
-    let until = instant(until)?;
-    app.close_until(&caller, &CloseRequest { policy, subject, limit, until }).await
-}
-
-async fn report(
-    app: Arc<App>,
-    caller: Caller,
-    request: ReportViolationRequest,
-) -> Result<ReportViolationResponse, Error> {
-    let ReportViolationRequest { policy, subject, limit, retry_after_ms, permit } = request;
-    let request = ViolationRequest { policy, subject, limit, retry_after_ms, permit };
-    let incident = app.violation(&caller, &request).await?;
-    let closed_until = incident.closed.then(|| time(incident.until));
-    Ok(ReportViolationResponse { limit: incident.limit, closed_until })
-}
-
-async fn charge(app: Arc<App>, caller: Caller, request: ChargeRequest) -> Result<Admitted, Error> {
-    let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request;
-    let costs = costs.into_iter().collect();
-    let request = json::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-    Ok(Admitted::new(&app.charge(&caller, &request).await?, app.permit_keys().sealing()))
-}
-
-async fn reset(app: Arc<App>, caller: Caller, request: ResetRequest) -> Result<bool, Error> {
-    let ResetRequest { policy, subject } = request;
-    app.reset(&caller, &StandingQuery { policy, subject }).await
-}
-
 fn answer<T>(done: Result<T, Error>) -> Result<Response<T>, Status> {
     done.map(Response::new).map_err(|error| status::from_error(&error))
 }
@@ -148,7 +102,13 @@ impl Gate for GateHandler {
         request: Request<RenewRequest>,
     ) -> Result<Response<RenewResponse>, Status> {
         let caller = caller_of(&request)?;
-        answer(self.finish(|app| renew(app, caller, request.into_inner())).await)
+        let RenewRequest { permit } = request.into_inner();
+        let renewed = self.finish(|app| async move { app.renew(&caller, &permit).await }).await;
+        answer(renewed.map(|permit| RenewResponse {
+            permit: permit_token::encode(&permit, self.app.permit_keys().sealing()),
+            use_by: permit.use_by().map(time),
+            expires_at: permit.expires_at().map(time),
+        }))
     }
 
     async fn standing(
@@ -169,12 +129,23 @@ impl Gate for GateHandler {
         request: Request<ReportViolationRequest>,
     ) -> Result<Response<ReportViolationResponse>, Status> {
         let caller = caller_of(&request)?;
-        answer(self.finish(|app| report(app, caller, request.into_inner())).await)
+        let ReportViolationRequest { policy, subject, limit, retry_after_ms, permit } =
+            request.into_inner();
+        let request = ViolationRequest { policy, subject, limit, retry_after_ms, permit };
+        let done = self.finish(|app| async move { app.violation(&caller, &request).await }).await;
+        answer(done.map(|incident| ReportViolationResponse {
+            closed_until: incident.closed.then(|| time(incident.until)),
+            limit: incident.limit,
+        }))
     }
 
     async fn charge(&self, request: Request<ChargeRequest>) -> Result<Response<Admitted>, Status> {
         let caller = caller_of(&request)?;
-        answer(self.finish(|app| charge(app, caller, request.into_inner())).await)
+        let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request.into_inner();
+        let costs = costs.into_iter().collect();
+        let request = json::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
+        let charged = self.finish(|app| async move { app.charge(&caller, &request).await }).await;
+        answer(charged.map(|permit| Admitted::new(&permit, self.app.permit_keys().sealing())))
     }
 
     async fn close_until(
@@ -182,7 +153,17 @@ impl Gate for GateHandler {
         request: Request<CloseUntilRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
         let caller = caller_of(&request)?;
-        changed(self.finish(|app| close(app, caller, request.into_inner())).await)
+        let CloseUntilRequest { policy, subject, limit, until } = request.into_inner();
+        let missing =
+            || Error::new(ErrorKind::Invalid, "until is missing; set when the limit opens again");
+        let until = until.ok_or_else(missing).and_then(instant);
+        changed(
+            self.finish(|app| async move {
+                app.close_until(&caller, &CloseRequest { policy, subject, limit, until: until? })
+                    .await
+            })
+            .await,
+        )
     }
 
     async fn reset(
@@ -190,6 +171,8 @@ impl Gate for GateHandler {
         request: Request<ResetRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
         let caller = caller_of(&request)?;
-        changed(self.finish(|app| reset(app, caller, request.into_inner())).await)
+        let ResetRequest { policy, subject } = request.into_inner();
+        let query = StandingQuery { policy, subject };
+        changed(self.finish(|app| async move { app.reset(&caller, &query).await }).await)
     }
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http_body_util::Full;
 use serde::Serialize;
 use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
-use tollgate_protocol::json::{Denied, PROBLEM_JSON, Problem, admission};
+use tollgate_protocol::json::{Changed, Denied, PROBLEM_JSON, Problem, admission};
 
 use super::rate_limit_headers;
 use crate::app::App;
@@ -59,6 +59,11 @@ pub(super) fn result<T: Serialize>(done: Result<T, Error>) -> Response {
         Ok(body) => ok(&body),
         Err(failure) => error(&failure),
     }
+}
+
+/// Responds 200 with whether something changed, or with the error of `done`.
+pub(super) fn changed(done: Result<bool, Error>) -> Response {
+    result(done.map(|changed| Changed { changed }))
 }
 
 /// Responds to one ask under `policy`.

@@ -78,7 +78,7 @@ where
     }
 }
 
-/// Runs `decided`; an error once `peer` shuts down its sending side: it may have disconnected, and then nobody would use
+/// Runs `decided`; an error once `peer` shuts down its sending side: it may have disconnected, and then no caller would use
 /// the permit.
 async fn while_sending<T>(
     decided: impl Future<Output = Result<T, Error>>,

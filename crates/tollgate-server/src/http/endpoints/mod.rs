@@ -2,15 +2,12 @@
 //! [`ENDPOINTS`]: the router, the check of keys and the OpenAPI document follow from it.
 
 pub(super) mod acquire;
-mod administration;
 mod audit;
 mod forward_auth;
 mod health;
-mod permits;
+mod operations;
 mod policies;
-mod standing;
 mod translations;
-mod violations;
 
 use std::sync::Arc;
 
@@ -26,22 +23,22 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     acquire::ACQUIRE,
     acquire::BATCH,
     forward_auth::FORWARD_AUTH,
-    permits::SETTLE,
-    permits::RELEASE,
-    permits::RENEW,
-    violations::REPORT,
+    operations::SETTLE,
+    operations::RELEASE,
+    operations::RENEW,
+    operations::VIOLATION,
     translations::CREATE,
     translations::GET,
     translations::CANCEL,
     translations::DOCUMENT,
-    standing::GET,
-    standing::RESET,
+    operations::STANDING,
+    operations::RESET,
     policies::LIST,
     health::STATS,
     audit::RECORDS,
     audit::TOP,
-    administration::CHARGE,
-    administration::CLOSE,
+    operations::CHARGE,
+    operations::CLOSE,
     policies::PUT_OVERRIDE,
     policies::DELETE_OVERRIDE,
     health::METRICS,

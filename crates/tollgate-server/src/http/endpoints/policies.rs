@@ -91,7 +91,7 @@ async fn delete_override(
     if done.is_ok() {
         app.record_action(&caller, Outcome::Restored, &policy, &subject);
     }
-    reply::result(done.map(|changed| Changed { changed }))
+    reply::changed(done)
 }
 
 fn not_utf8() -> Response {
