@@ -177,7 +177,7 @@ impl Context {
 
     /// Returns the broker of `--server`.
     fn server(&self) -> Option<Server> {
-        self.url.clone().map(|url| self.credentials.clone().at(url))
+        self.url.clone().map(|url| Server { url, credentials: self.credentials.clone() })
     }
 
     fn refuse_server(&self, message: &str) -> Result<(), Failure> {
@@ -202,7 +202,8 @@ impl Context {
             );
             return Err(Failure::new(ErrorKind::Invalid, message));
         }
-        Ok(Remote::new(self.credentials.clone().at(url), environment(KEY_VARIABLE).as_deref())?)
+        let server = Server { url, credentials: self.credentials.clone() };
+        Ok(Remote::new(server, environment(KEY_VARIABLE).as_deref())?)
     }
 
     fn call_at_once(&self, call: &Call) -> Result<ExitCode, Failure> {
@@ -220,7 +221,7 @@ impl Context {
                 configured = config.backoff;
                 let served_at = open::served_at(&config.store).filter(|_| call.needs_store());
                 match served_at.map(|url| url.parse()).transpose()? {
-                    Some(url) => Ok(Server { url, authority: None, identity: None }),
+                    Some(url) => Ok(Server { url, credentials: Credentials::default() }),
                     None => Err(config),
                 }
             }

@@ -9,8 +9,8 @@ use tollgate::policy::Policies;
 use tollgate::spec::OverrideSpec;
 use tollgate::{Ask, Clock, Error, ErrorKind, Gate, GateExt, Policy};
 use tollgate_protocol::json::{
-    AcquireResponse, Changed, FROM_API, OverrideDescription, Renewed, StandingResponse,
-    ViolationRequest,
+    AcquireResponse, Changed, FROM_API, OverrideDescription, PermitRequest, Renewed, SettleRequest,
+    StandingQuery, StandingResponse, ViolationRequest,
 };
 use tollgate_protocol::permit_token;
 use tollgate_server::overrides::Overrides;
@@ -75,18 +75,15 @@ impl Local {
                 let policy = self.config.policies.get(&request.policy)?;
                 Ok(request.ask(policy).check()?)
             }
-            Call::Standing(query) | Call::Reset(query) => {
-                let policy = self.config.policies.get(&query.policy)?;
-                Ok(Ask::new(policy, query.subject.as_str()).check()?)
+            Call::Standing(StandingQuery { policy, subject })
+            | Call::Reset(StandingQuery { policy, subject })
+            | Call::Violation(ViolationRequest { policy, subject, .. }) => {
+                let policy = self.config.policies.get(policy)?;
+                Ok(Ask::new(policy, subject.as_str()).check()?)
             }
-            Call::Violation(request) => {
-                let policy = self.config.policies.get(&request.policy)?;
-                Ok(Ask::new(policy, request.subject.as_str()).check()?)
-            }
-            Call::Settle(request) => permit_token::check_shape(&request.permit),
-            Call::Release(request) | Call::Renew(request) => {
-                permit_token::check_shape(&request.permit)
-            }
+            Call::Settle(SettleRequest { permit, .. })
+            | Call::Release(PermitRequest { permit })
+            | Call::Renew(PermitRequest { permit }) => permit_token::check_shape(permit),
             Call::Policies | Call::Override { .. } | Call::Restore(_) => Ok(()),
         }
     }

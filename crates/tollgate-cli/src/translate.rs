@@ -66,7 +66,7 @@ fn broker(server: Server) -> BrokerConfig {
         grpc: None,
         resp: None,
         key,
-        authority: server.authority,
+        authority: server.credentials.authority,
         identity: None,
     }
 }
@@ -83,6 +83,6 @@ impl LambdaRuntime for Runtime {
         request: String,
         answer: Result<Value, Failure>,
     ) -> Result<(), Failure> {
-        self.tell(request, answer).await
+        self.post_result(request, answer).await
     }
 }

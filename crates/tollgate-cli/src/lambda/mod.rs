@@ -81,7 +81,7 @@ async fn handle_events(config: ServeConfig, flags: Lambda) -> Result<(), Failure
             tracing::warn!("a telemetry sink did not write in time");
         }
         opened.flush(FLUSH_MAX, &*clock).await;
-        if let Err(failure) = runtime.tell(event.request, answer).await {
+        if let Err(failure) = runtime.post_result(event.request, answer).await {
             break Err(failure);
         }
     };

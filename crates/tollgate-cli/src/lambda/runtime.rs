@@ -51,7 +51,7 @@ impl Runtime {
     }
 
     /// Posts the response to the event of `request`: `answer` as JSON, or its error.
-    pub(crate) async fn tell<T: serde::Serialize>(
+    pub(crate) async fn post_result<T: serde::Serialize>(
         &self,
         request: String,
         answer: Result<T, Failure>,

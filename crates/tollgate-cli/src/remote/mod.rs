@@ -34,14 +34,11 @@ const RESPONSE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) url: BrokerUrl,
-    /// The authorities to trust instead of those of the operating system.
-    pub(crate) authority: Option<PathBuf>,
-    /// The client certificate.
-    pub(crate) identity: Option<ClientIdentity>,
+    pub(crate) credentials: Credentials,
 }
 
 /// The certificates that the flags name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
     /// The authorities to trust instead of those of the operating system.
     pub(crate) authority: Option<PathBuf>,
@@ -65,11 +62,6 @@ impl Credentials {
             (None, None) => None,
         }
     }
-
-    /// Returns the broker at `url` with these certificates.
-    pub(crate) fn at(self, url: BrokerUrl) -> Server {
-        Server { url, authority: self.authority, identity: self.identity }
-    }
 }
 
 impl Server {
@@ -78,10 +70,10 @@ impl Server {
         if !self.url.is_https() {
             return Ok(options);
         }
-        if let Some(path) = &self.authority {
+        if let Some(path) = &self.credentials.authority {
             options = options.authority(read("--authority", path)?);
         }
-        if let Some(ClientIdentity { certificate, key }) = &self.identity {
+        if let Some(ClientIdentity { certificate, key }) = &self.credentials.identity {
             options =
                 options.identity(read("--client-cert", certificate)?, read("--client-key", key)?);
         }
@@ -93,7 +85,7 @@ impl Server {
         let Some(tls) = error.source().and_then(|source| source.downcast_ref::<TlsError>()) else {
             return error;
         };
-        match (tls.input, self.authority.as_ref(), self.identity.as_ref()) {
+        match (tls.input, &self.credentials.authority, &self.credentials.identity) {
             (Input::Authority, Some(path), _) => unusable("--authority", path, &tls.reason),
             (Input::Certificate, _, Some(ClientIdentity { certificate, .. })) => {
                 unusable("--client-cert", certificate, &tls.reason)
@@ -246,7 +238,7 @@ impl Remote {
         const NEXT: &str = "start a broker with tollgate serve, or check --server";
         let reason = match error {
             ApiError::Tls(fault) => self.tls_advice(fault),
-            ApiError::Send(error) if is_refused(error) => format!("nobody listens there; {NEXT}"),
+            ApiError::Send(error) if is_refused(error) => format!("connection refused; {NEXT}"),
             ApiError::Send(error) if error.is_unknown_host() => {
                 format!("there is no such host; {NEXT}")
             }
@@ -282,7 +274,7 @@ impl Remote {
                     Some(alert) => format!("it refused the connection ({alert})"),
                     None => "it cut the connection".to_owned(),
                 };
-                if self.server.identity.is_none() {
+                if self.server.credentials.identity.is_none() {
                     format!(
                         "{what}; if it asks for a certificate of its clients, show one with --client-cert and --client-key"
                     )

@@ -67,7 +67,7 @@ fn mistakes_in_a_question_are_explained() {
         (
             "standing api u1 --server http://127.0.0.1:1",
             "unavailable",
-            "no answer from http://127.0.0.1:1: nobody listens there; start a broker with tollgate serve, or check --server",
+            "no answer from http://127.0.0.1:1: connection refused; start a broker with tollgate serve, or check --server",
         ),
         (
             "serve --server http://127.0.0.1:1",
