@@ -117,7 +117,7 @@ impl Batch {
 #[derive(Debug, Default)]
 struct SwapQueue {
     queue: Mutex<VecDeque<Queued>>,
-    /// Whoever locks it has the turn.
+    /// Locked by the operation that leads the current batch.
     batch: tokio::sync::Mutex<Batch>,
 }
 

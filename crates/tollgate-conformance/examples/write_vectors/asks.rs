@@ -141,7 +141,7 @@ fn close() -> Result<Story, Error> {
 }
 
 fn clock() -> Result<Story, Error> {
-    let why = "when the clock steps back, time stands still where something was last written";
+    let why = "when the clock steps back, decisions are made at the time of the last write";
     Ok(Story::new("ask-clock-back", why, &bucket()?)
         .acquire(at(100), &[("requests", 10)])
         .acquire(at(50), &REQUEST)

@@ -36,7 +36,7 @@ fn burst() -> Result<Policy, Error> {
 }
 
 fn acquire() -> Result<Story, Error> {
-    let why = "R000.1: of 5,000 tokens 3,750 are taken at once and 1,250 remain, which nobody can take twice";
+    let why = "R000.1: of 5,000 tokens 3,750 are taken at once and 1,250 remain, which cannot be taken twice";
     Ok(Story::new("bucket-acquire", why, &tokens(TokenBucket::per_minute(5_000))?)
         .acquire(at(0), &[("tokens", 3_750)])
         .acquire(at(0), &[("tokens", 1_251)])
@@ -196,7 +196,7 @@ fn slow() -> Result<Policy, Error> {
 }
 
 fn slow_calls() -> Result<Story, Error> {
-    let why = "giving back after a while: the bucket stands where it would stand without the charge, refill included";
+    let why = "a late release: the level is as without the charge, refill included";
     Ok(Story::new("bucket-slow-calls", why, &slow()?)
         .acquire(at(0), &[("requests", 50)])
         .acquire(at(0), &[("requests", 30)])

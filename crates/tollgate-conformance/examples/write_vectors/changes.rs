@@ -42,8 +42,7 @@ fn bucket() -> Result<Story, Error> {
 }
 
 fn slower() -> Result<Story, Error> {
-    let why =
-        "under another rate nobody can tell what time gave back, so what was charged stays charged";
+    let why = "after a change of rate the refill since the charge is unknown, so the charge stays";
     Ok(Story::new("change-bucket-release", why, &rate(10, 1, 10)?)
         .acquire(at(0), &[("requests", 10)])
         .acquire(at(1), &[("requests", 9)])
@@ -121,8 +120,7 @@ fn limits() -> Result<Story, Error> {
 }
 
 fn slots() -> Result<Story, Error> {
-    let why =
-        "with fewer slots nobody is thrown out, and nobody new comes in until there are fewer";
+    let why = "with fewer slots no holder is evicted, and no new one is admitted until enough are released";
     let jobs =
         |limit| policy([Limit::new("jobs", "jobs", Concurrency::new(limit, Span::from_secs(30)))]);
     Ok(Story::new("change-slots", why, &jobs(3)?)

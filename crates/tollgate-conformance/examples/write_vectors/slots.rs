@@ -58,7 +58,7 @@ fn several() -> Result<Story, Error> {
 
 fn lost() -> Result<Story, Error> {
     let why =
-        "a permit that lost one of its slots cannot be renewed, since somebody else may have it";
+        "a permit that lost one of its slots cannot be renewed, since another permit may hold it";
     let policy = policy([
         Limit::new("short", "jobs", Concurrency::new(1, Span::from_secs(10))),
         Limit::new("long", "jobs", Concurrency::new(2, Span::from_secs(60))),

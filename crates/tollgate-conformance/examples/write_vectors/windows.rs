@@ -92,7 +92,7 @@ fn minute() -> Result<Policy, Error> {
 }
 
 fn settle() -> Result<Story, Error> {
-    let why = "settling shrinks the charge where it stands; settling for more is a charge of its own at that time";
+    let why = "settling for less shrinks the charge in place; settling for more is a new charge at that time";
     Ok(Story::new("window-settle", why, &minute()?)
         .acquire(at(0), &[("tokens", 60)])
         .acquire(at(10), &[("tokens", 40)])

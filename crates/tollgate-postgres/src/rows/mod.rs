@@ -5,7 +5,7 @@
 //! insert in one transaction, usable from any language and from `psql` alone; [`Quota`] calls them.
 //!
 //! # Why a function
-//! Counting first and inserting later lets everybody through who counts before anybody inserts. So does counting and
+//! Counting first and inserting later admits every request that counts before the first insert. So does counting and
 //! inserting in one statement, and so does taking a lock inside that statement: a statement sees the rows as they were
 //! when it began. The function takes an advisory lock on the user in a statement of its own and counts in the next.
 //!

@@ -59,7 +59,7 @@ BEGIN
 END $expect$;
 ";
 
-/// The types of columns of a table that nobody has looked at.
+/// The column types of a table that was not inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnTypes {
     /// That of the user column.

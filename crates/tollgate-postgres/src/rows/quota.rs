@@ -102,7 +102,7 @@ impl Quota {
         self.value(&format!("check({})", self.user()), &[(&user, Type::TEXT)]).await
     }
 
-    /// Where a user stands: `{quotaUsed, quotaLimit, resetTime, resetIn}`.
+    /// Returns the standing of a user: `{quotaUsed, quotaLimit, resetTime, resetIn}`.
     ///
     /// # Errors
     /// As every call.
@@ -177,7 +177,7 @@ impl Quota {
     }
 }
 
-/// Tells a row that the table does not take from a database that does not work: for the former nothing may fail open.
+/// Distinguishes a row that the table rejects from a database failure: the former never fails open.
 fn refused_row(error: Error) -> Error {
     let code = error::refusal(&error).map(|refusal| refusal.code().code().to_owned());
     // Data exceptions, constraints, views with a check option, what triggers raise; columns that are given twice, that have

@@ -26,14 +26,14 @@ CREATE TABLE @schema@.entries (
     -- The last change of numbers after which permits with a smaller stamp give nothing back, and when the row was last
     -- written before: (stamp, at). Over once the last of those permits is too old.
     changed       bigint[] NOT NULL DEFAULT '{}',
-    -- From this time on the row says what an absent one says.
+    -- From this time on the row is equivalent to an absent one.
     absent_at_us  bigint   NOT NULL,
     PRIMARY KEY (policy, subject)
 ) WITH (fillfactor = 70);
 
 CREATE TYPE @schema@.taken AS (states bigint[], idle_at_us bigint);
 
--- What a function answers: what it did, when, and the row as it is now (null columns where there is none).
+-- The result of a function: what it did, when, and the row as it is now (null columns without a row).
 CREATE TYPE @schema@.answer AS (
     did           text,
     now_us        bigint,

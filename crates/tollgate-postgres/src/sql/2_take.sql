@@ -1,10 +1,10 @@
--- Brings `p_states` from `p_at` to `p_now` and charges `p_amounts` to them. With `p_decide` it takes slots and answers null
+-- Brings `p_states` from `p_at` to `p_now` and charges `p_amounts` to them. With `p_decide` it takes slots and returns null
 -- where a limit has no room; without, it charges whether it fits or not, and takes no slots. `p_stamp` is that of the
 -- charge; with `p_refundable` it may be given back later, so that a bucket begins to record its lows.
 --
 -- `p_numbers` are eight numbers for each limit: kind (1 continuous, 2 interval, 3 window, 4 calendar, 5 slots), the place
 -- of its unit from 1, three numbers of the rule, and for a calendar three borders: start and end of the window that the
--- caller believes to be open, and the end of the next. A time outside of these answers null too: the caller looks again.
+-- caller believes to be open, and the end of the next. A time outside of these returns null too, and the caller retries with other borders.
 CREATE FUNCTION @schema@.take(
     p_states bigint[], p_at bigint, p_now bigint, p_numbers bigint[], p_amounts bigint[], p_stamp bigint, p_decide boolean,
     p_refundable boolean
@@ -20,7 +20,7 @@ DECLARE
     log    bigint[];
     idle   bigint := 0;
     p      int := 1;      -- where the state of this limit begins
-    b      int := 0;      -- what stands before the numbers of this limit
+    b      int := 0;      -- the offset of the numbers of this limit
     n      int;
     i      int;
     k      int;

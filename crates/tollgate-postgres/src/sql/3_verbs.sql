@@ -3,7 +3,7 @@ CREATE FUNCTION @schema@.now_us(p_now bigint) RETURNS bigint LANGUAGE sql VOLATI
     SELECT coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
 $now$;
 
--- A row, locked if `p_lock`; nothing but nulls where there is none.
+-- Returns a row, locked if `p_lock`; all columns are null without one.
 CREATE FUNCTION @schema@.find(p_policy text, p_subject text, p_lock boolean)
 RETURNS @schema@.entries LANGUAGE plpgsql VOLATILE AS $find$
 DECLARE
@@ -62,12 +62,12 @@ END $remember$;
 -- (read) the caller explains from the row that comes along, which decided. 2 is contended, with 3 the caller has to look
 -- for itself because the numbers are others, and 4 says that too many permits wait to be settled.
 --
--- The first try reads without a lock, and its write counts only if the row is still the same. Whoever loses that race
--- locks the row for the second, so that many callers on one row queue up instead of racing. An id is read after the row
+-- The first attempt reads without a lock and writes by compare-and-swap. The loser of that race locks the row for the
+-- second, so that many callers on one row queue instead of racing. An id is read after the row
 -- and written after it, so the revision of the row covers both: of two asks with the same new id one is charged.
 --
 -- The answer is one array, because that is what a call spends least on: what was done, the time, the stamp, when the row
--- was written (-1: there is none), its next stamp; how many numbers of closed limits, and those; how many numbers of
+-- was written (-1 without a row), its next stamp; how many numbers of closed limits, and those; how many numbers of
 -- the id that was recognised, and those; the states.
 CREATE FUNCTION @schema@.spend(
     p_policy text, p_subject text, p_shape bytea, p_numbers bigint[], p_amounts bigint[], p_refundable boolean,
@@ -175,8 +175,7 @@ BEGIN
     RETURN false;
 END $shut$;
 
--- Several asks in one transaction, in the order in which they come: whoever calls this sorts them by row, so that two
--- callers never wait for each other in a circle. `p_numbers` and `p_amounts` are those of all asks in a row; how many each
+-- Several asks in one transaction, in order. The caller sorts them by row, so that two callers cannot deadlock. `p_numbers` and `p_amounts` are those of all asks in a row; how many each
 -- ask has is beside them.
 CREATE FUNCTION @schema@.spend_all(
     p_policies text[], p_subjects text[], p_shapes bytea[], p_numbers bigint[], p_numbers_each int[], p_amounts bigint[],
@@ -222,7 +221,7 @@ BEGIN
     RETURN took;
 END $lost$;
 
--- Writes a row that the caller worked out, if it is still at the revision that the caller saw (null: if there is none).
+-- Writes a row that the caller computed, if it still has the revision that the caller read (null: no row).
 -- `p_settled` are all runs of the row. With `p_id`, `p_given` is what to remember of it in place of the stamp `p_known`;
 -- null forgets the id if it was given that stamp.
 CREATE FUNCTION @schema@.swap(
@@ -264,8 +263,8 @@ BEGIN
     RETURN true;
 END $swap$;
 
--- Removes at most `p_rows` rows that say what an absent one says, from `p_after` on, and answers how many it removed and
--- the last key it looked at (nothing at the end). Rows that somebody holds are left for the next time.
+-- Removes at most `p_rows` rows that are equivalent to an absent one, from `p_after` on, and answers how many it removed and
+-- the last key it looked at (nothing at the end). Locked rows are left for the next run.
 CREATE FUNCTION @schema@.clean_up(
     p_after_policy text, p_after_subject text, p_rows int, p_now bigint,
     OUT removed bigint, OUT last_policy text, OUT last_subject text
@@ -294,7 +293,7 @@ BEGIN
 END $clean$;
 
 -- Removes the expired ones of the next `p_rows` ids after a key, and answers how many it removed and the last key it
--- looked at (nothing at the end). Ids that another transaction holds are left for the next time.
+-- looked at (nothing at the end). Locked ids are left for the next run.
 CREATE FUNCTION @schema@.clean_up_ids(
     p_after_policy text, p_after_subject text, p_after_id text, p_rows int, p_now bigint,
     OUT removed bigint, OUT last_policy text, OUT last_subject text, OUT last_id text

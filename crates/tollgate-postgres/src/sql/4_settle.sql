@@ -136,7 +136,7 @@ BEGIN
     RETURN result;
 END $settle$;
 
--- Gives back what was estimated and not wanted, to states that stand at `p_now`, without making room twice; frees the
+-- Gives back what was estimated and not wanted, to states that were advanced to `p_now`, without making room twice; frees the
 -- slots of the permit.
 CREATE FUNCTION @schema@.give_back(
     p_states bigint[], p_now bigint, p_numbers bigint[], p_estimate bigint[], p_wanted bigint[], p_stamp bigint,

@@ -149,7 +149,7 @@ BEGIN
     RETURN @limit@ - cardinality(@quota@.recent(p_user, clock_timestamp()));
 END $remaining$;
 
--- Where a user stands: {quotaUsed, quotaLimit, resetTime, resetIn}. The reset is when the number of requests that are
+-- The standing of a user: {quotaUsed, quotaLimit, resetTime, resetIn}. The reset is when the number of requests that are
 -- left next grows; null if nothing is used.
 CREATE OR REPLACE FUNCTION @quota@.info_at(p_user @user_type@, p_now timestamptz) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE @definer@ AS $info$
@@ -383,7 +383,7 @@ BEGIN
     RETURN v_all + v_one;
 END $clean$;
 
--- Every function above was written by this transaction, which tells them from other functions of the schema. PUBLIC may
+-- Every function above was written by this transaction, which distinguishes them from other functions of the schema. PUBLIC may
 -- call none. Roles keep what they were granted on what is replaced; default privileges give nothing on what is new. All
 -- run with the rights of one role, who also owns the tables.
 DO $secure$

@@ -1,4 +1,4 @@
--- Changes states that stand at `now`, and writes them.
+-- Changes states that were advanced to `now`, and writes them.
 
 local function file(l, at)
   if l.y == 0 then return at end
@@ -66,7 +66,7 @@ local function add(i, cost)
   end
 end
 
--- When the entry says what an absent one says.
+-- When the entry becomes equivalent to an absent one.
 local function absent_at()
   local due = max(E.stamp, E.stays)
   if E.changed > 0 then due = max(due, E.changed_at + PERMIT_TTL) end
@@ -88,10 +88,10 @@ local function absent_at()
   return due
 end
 
--- Writes the entry and `more` fields; it goes when it says what an absent one says.
+-- Writes the entry and `more` fields. It expires once it is equivalent to an absent one.
 local function write(...)
   local was = E.goes
-  if told == 0 then E.goes = ceil(absent_at() / 1000) end
+  if given_now == 0 then E.goes = ceil(absent_at() / 1000) end
   local e = pack('<BI7I7I4I7I7I7I7I6I7', VERSION, E.at, E.stamp, (E.writes + 1) % 4294967296, E.stays, E.full, E.changed,
     E.changed_at, E.goes, E.digest)
   local lows = ''

@@ -51,9 +51,9 @@ local RUNS_MAX, RUNS_SPLIT, ABANDONED_AFTER = 10000, 128, 60000000
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 
-local told, A1, A2, A3, A4 = read('<I7I7I7I7I7', ARGV[1])
-local now = told
-if told == 0 then
+local given_now, A1, A2, A3, A4 = read('<I7I7I7I7I7', ARGV[1])
+local now = given_now
+if given_now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end

@@ -1,4 +1,4 @@
--- Writes a whole entry that the core decided, if nobody wrote in between. A1 when it goes (ms, 0 never), A2 when the id goes
+-- Writes a whole entry that the core decided, by compare-and-swap. A1 its expiry (ms, 0 never), A2 the expiry of the id
 -- (ms, 0 never), A3 1 to remember the id and 2 to forget it, A4 the stamp of the charge whose ids of version 3 are forgotten (0
 -- none, MAX all). ARGV[3] is the entry it was decided on, ARGV[5] the value of the id, ARGV[6] on the new fields, of which e and p
 -- come first.

@@ -135,7 +135,7 @@ for i, l in ipairs(L) do
   l.wanted = read('<I7', ARGV[3], i * 7 - 6)
   costs_more = costs_more or l.cost < l.wanted
 end
--- What the call cost beyond its estimate is charged, however late it is told.
+-- The cost beyond the estimate is charged, however late it is reported.
 if expired or (too_old and not costs_more) then
   -- A slot that was renewed outlives its permit's costs: it can always be handed back.
   local freed = false

@@ -1,5 +1,5 @@
--- The states of an answer with long logs, brought to `now` and cut down to what the core needs to say when there is room:
--- what stands behind that is one entry. The lows of buckets are left out.
+-- Returns the states of a reply with long logs, advanced to `now` and truncated to what the core needs to compute when there is
+-- room: the rest of a log is one entry. The lows of buckets are left out.
 local function shortened(e, now)
   local args, read, pack, sub = ARGV[1], struct.unpack, struct.pack, string.sub
   local out, place, from = sub(e, 1, 60), 36, 61

@@ -1,2 +1,2 @@
--- Everything there is, for what the core has to look at on its own: an ask that stands behind others.
+-- Returns the whole entry, for decisions that the core makes itself: an ask in a queue.
 return dump()

@@ -1,4 +1,4 @@
-// Who is limited: most often, most recently, and where one subject stands.
+// Limited subjects: most often, most recently, and the standing of one subject.
 
 import { bar, byId, clock, element, millis, number, read, Refused, write } from "/dashboard/page.js";
 
@@ -59,10 +59,10 @@ function topRow(limited, most) {
     element("span", { className: "count" }, number(limited.count), element("span", { className: "soft" }, sure)),
     bar((100 * limited.count) / most, "stop")];
   if (limited.policy === CARRIED) {
-    const title = "CL.THROTTLE with a quantity of 0 shows where it stands";
+    const title = "CL.THROTTLE with a quantity of 0 shows its standing";
     return element("li", {}, element("div", { className: "row-button plain", title }, ...row));
   }
-  const button = element("button", { type: "button", className: "row-button", title: "Look up where it stands" }, ...row);
+  const button = element("button", { type: "button", className: "row-button", title: "Look up its standing" }, ...row);
   button.dataset.who = JSON.stringify([limited.policy, limited.subject]);
   button.addEventListener("click", () => lookUp(limited.policy, limited.subject));
   return element("li", {}, button);
@@ -72,11 +72,11 @@ let topShown = "";
 
 async function showTop(signal) {
   const top = await read(`/v1/audit/top?limit=${TOP}`, signal);
-  write("top-since", top.subjects.length ? `times limited since ${clock(top.since)}` : `Nobody was limited since ${clock(top.since)}.`);
+  write("top-since", top.subjects.length ? `times limited since ${clock(top.since)}` : `No subject was limited since ${clock(top.since)}.`);
   const now = JSON.stringify(top.subjects);
   if (now === topShown) return;
   topShown = now;
-  // Whoever is on a row with the keyboard stays on it.
+  // The row with the keyboard focus keeps it.
   const focused = document.activeElement?.dataset?.who;
   byId("top").replaceChildren(...top.subjects.map((limited) => topRow(limited, top.subjects[0].count)));
   if (focused) [...byId("top").querySelectorAll("button")].find((button) => button.dataset.who === focused)?.focus();

@@ -1,4 +1,4 @@
-// The loop: once a second it reads the counts, every other second the audit, and says so if nobody answers.
+// The loop: once a second it reads the counts, every other second the audit, and shows when the broker does not respond.
 
 import { lookUp, showAudit, showStanding } from "/dashboard/audit.js";
 import { byId, clock, micros, number, rate, read, Refused, useKey, write } from "/dashboard/page.js";

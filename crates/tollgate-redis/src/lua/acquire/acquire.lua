@@ -1,23 +1,22 @@
--- acquire and charge. This is the script that runs for every call, and it is put together for the kinds of limits that a
--- policy has (script.rs): the server runs a script from its first line each time, so a function or a table would be built
--- anew for each decision, and each string that Lua makes is hashed byte by byte. So the rules of load.lua and change.lua
--- stand here once more, on locals, with one string read and one written; and what is written is the answer. The suite
--- compares both with the core.
+-- acquire and charge. This is the hot script, assembled for the kinds of limits of a policy (script.rs). The server runs a
+-- script from its first line each time, so a function or a table would be built for each decision, and Lua hashes each new
+-- string byte by byte. Therefore the rules of load.lua and change.lua are repeated here on locals, with one string read and
+-- one written; the written string is the reply. The suite compares both with the core.
 --
--- The layout of arguments, entry and answer is in head.lua, but for ARGV[3], which is the field of the id here. The numbers of
--- the verb are how long the id is remembered, 1 to charge without deciding and 2 more if the charge may be given back, the
--- digest of the shape, and that of the ask. In what is put together, names with a dollar stand for what depends on the limits:
--- the locals of all of them, their values at first, how they are packed, their lows, and what each does.
+-- The layout of arguments, entry and reply is in head.lua, except that ARGV[3] is the field of the id. The numbers of the
+-- operation are the TTL of the id, the mode (1 to charge without deciding, plus 2 if the charge is refundable), the digest of
+-- the shape, and that of the ask. Names with a dollar are replaced by what depends on the limits: their locals, initial
+-- values, packing formats, lows and rules.
 local KEY, args, SHAPE, ID, FIELD = KEYS[1], ARGV[1], ARGV[2], KEYS[2], ARGV[3]
 local call, read, pack, sub = redis.call, struct.unpack, struct.pack, string.sub
 local MAX = 9007199254740991
 -- Logs that are longer than this are shortened in an answer.
 local SHORT = 256
 
-local told, id_ttl, mode, digest, asked = read('<I7I7I7I7I7', args)
+local given_now, id_ttl, mode, digest, asked = read('<I7I7I7I7I7', args)
 local force, refundable = mode % 2 == 1, mode > 1
-local now = told
-if told == 0 then
+local now = given_now
+if given_now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
@@ -36,7 +35,7 @@ local at, stamp, writes, stays, full, changed, changed_at, goes = now, now, 0, 0
 local lows_at = 1
 local $names = $zeros
 if e then
-  -- The digest stands for the version and the shape; other scripts may have left it out.
+  -- The digest covers the version and the shape; other scripts may have left it out.
   if read('<I7', e, 54) ~= digest then
     local version = e:byte()
     if version ~= 4 and version ~= 3 then return pack('<BI7I4B', 107, clock, 1, version) end
@@ -54,7 +53,7 @@ elseif now < 1 then
   stamp = 1
 end
 
--- When the entry says what an absent one says.
+-- When the entry becomes equivalent to an absent one.
 local due, refused, low_at = stamp + 1, false, lows_at
 if due < stays then due = stays end
 if changed > 0 and due < changed_at + 3600000000 then due = changed_at + 3600000000 end
@@ -70,7 +69,7 @@ if ID then
   -- One command remembers a new id and recalls an old one.
   if not charges or waits then
     known = call('GET', ID)
-  elseif told == 0 then
+  elseif given_now == 0 then
     known = call('SET', ID, remembers, 'NX', 'GET', 'PXAT', math.ceil(remembered_until / 1000))
   else
     known = call('SET', ID, remembers, 'NX', 'GET')
@@ -80,17 +79,17 @@ end
 -- The core says what follows from it, also that it was used with other costs.
 if known then
   local given, _, expires, before = read('<I7I7I7I7', known)
-  local stands = now < expires
-  if stands then
+  local is_valid = now < expires
+  if is_valid then
     -- A reset since then makes it a new ask: its run of settled permits starts at 0.
     local settled = call('HGET', KEY, 's')
     if settled and read('<I7', settled, 23) == 0 then
       local length = read('<I4', settled, 19)
       local runs = (length == 0) and sub(settled, 23, 43) or call('HGET', KEY, 's' .. sub(settled, 30, 36))
-      stands = read('<I7', runs, 8) < given
+      is_valid = read('<I7', runs, 8) < given
     end
   end
-  if stands then
+  if is_valid then
     -- A repeat that took slots is worth nothing once they are gone: then it is a new ask.
     local took, held = false, false
     if not force and asked == before then
@@ -115,7 +114,7 @@ else
     if due < stays then due = stays end
   end
   local ends = goes
-  if told == 0 then ends = math.ceil(due / 1000) end
+  if given_now == 0 then ends = math.ceil(due / 1000) end
   answer = pack('<BI7I7I4I7I7I7I7I6I7$layout', 4, now, stamp + 1, (writes + 1) % 4294967296, stays, full, changed, changed_at,
     ends, digest, $values)
   if e then
@@ -124,7 +123,7 @@ else
     call('HSET', KEY, 'e', answer$tails, 'p', SHAPE)
   end
   if ID and known then
-    if told == 0 then
+    if given_now == 0 then
       call('SET', ID, remembers, 'PXAT', math.ceil(remembered_until / 1000))
     else
       call('SET', ID, remembers)

@@ -7,7 +7,7 @@
   end
   if 1 < first then log$ = sub(log$, first) end
   if #log$ > 0 then idle = read('<I7', log$, #log$ - 20) end
-  -- Nobody holds a slot by a charge without a decision.
+  -- A charge without a decision takes no slot.
   if cost > 0 and not force then
     if most < used$ + cost then refused = true end
     used$ = used$ + cost
