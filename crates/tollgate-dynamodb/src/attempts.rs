@@ -40,7 +40,7 @@ impl Attempts<'_> {
     }
 
     /// Reports that an item from the future was replaced.
-    pub(crate) fn mended(&self, subject: &str, ahead: Span) {
+    pub(crate) fn repaired(&self, subject: &str, ahead: Span) {
         let Some(policy) = self.policy else { return };
         let name = policy.name();
         tracing::warn!(

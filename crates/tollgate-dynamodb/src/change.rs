@@ -58,7 +58,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
-            seen = self.mended(attempts, ask.policy(), key, seen).await?;
+            seen = self.repaired(attempts, ask.policy(), key, seen).await?;
             let at = seen.as_ref().map_or(now, |item| item.at().max(now));
             let mut plan = conditional_update::plan(ask, layout, seen.as_deref(), at);
             if plan.needs_swap || (is_fresh && !plan.fits) {
@@ -98,7 +98,7 @@ impl DynamoDb {
                 attempts.ended(delivered.took, AttemptResult::Answered);
                 return admitted(ask, item, ChargeRecord { at, stamp }, now);
             }
-            let item = self.mended(attempts, ask.policy(), key, item).await?;
+            let item = self.repaired(attempts, ask.policy(), key, item).await?;
             let seen_now = Seen::new(item.as_deref(), self.format);
             let answer = run(&operation, seen_now, Known::New, now);
             if !matches!(&answer, Ok((applied, _)) if applied.change == Change::Entry) {
@@ -182,7 +182,7 @@ impl DynamoDb {
             if give_up_at < now {
                 break;
             }
-            seen = self.mended(attempts, first.policy(), key, seen).await?;
+            seen = self.repaired(attempts, first.policy(), key, seen).await?;
             let observations = self.hints.observations(key);
             let found =
                 Seen { observations: &observations, ..Seen::new(seen.as_deref(), self.format) };
@@ -272,7 +272,7 @@ impl DynamoDb {
 impl DynamoDb {
     /// Replaces an item from the future, which a wrong clock wrote: deciding at its time would lock the subject until then.
     /// Returns the current item.
-    pub(crate) async fn mended(
+    pub(crate) async fn repaired(
         &self,
         attempts: &mut Attempts<'_>,
         policy: &Policy,
@@ -286,11 +286,12 @@ impl DynamoDb {
         if ahead <= ahead_max {
             return Ok(item);
         }
-        let mend = |entry: Option<&Entry>, now| repair::repaired(entry, now, ahead_max);
-        let (item, is_mended) = self.rewritten(attempts, policy.name(), key, item, &mend).await?;
-        if is_mended {
+        let repair = |entry: Option<&Entry>, now| repair::repaired(entry, now, ahead_max);
+        let (item, is_repaired) =
+            self.rewritten(attempts, policy.name(), key, item, &repair).await?;
+        if is_repaired {
             let subject = key.split_once('/').map_or(key, |(_, subject)| subject);
-            attempts.mended(subject, ahead);
+            attempts.repaired(subject, ahead);
         }
         Ok(item)
     }

@@ -240,7 +240,7 @@ fn time_of(
             format!(
                 "{} has entries of {latest}, {} ahead of this machine's clock, which shows {wall}. Check the clock first \
                  (`date -u`, NTP): if it is behind, set it, and nothing is lost. Only if it is right, a clock that was ahead \
-                 wrote these entries; `tollgate repair` lists and mends them",
+                 wrote these entries; `tollgate repair` lists and repairs them",
                 path.display(),
                 latest.since(wall).humanize(),
             ),

@@ -62,7 +62,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Whether clock steps are detected; see [`check_clock`](Self::check_clock).
     pub check_clock: bool,
-    /// Receives [`Event::Mended`](tollgate::observe::Event::Mended) for rewritten entries from the future.
+    /// Receives [`Event::Repaired`](tollgate::observe::Event::Repaired) for rewritten entries from the future.
     pub observer: Option<Arc<dyn Observer>>,
 }
 

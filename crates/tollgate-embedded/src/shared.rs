@@ -208,7 +208,7 @@ impl Shared {
                 let outcome = apply(operation, &mut entry.repaired(now), Known::New, now)?.outcome;
                 return Ok(Decided { outcome, batch: 0 });
             }
-            self.mend(item, hash, operation, now, ahead)?;
+            self.repair(item, hash, operation, now, ahead)?;
         }
         let known = match operation.id().and_then(|id| item.ids.known(id)) {
             Some(known) => known,
@@ -238,7 +238,7 @@ impl Shared {
 
     /// Replaces an entry from the future, which a wrong clock wrote: deciding at its time would lock the subject until then.
     #[cold]
-    fn mend(
+    fn repair(
         &self,
         item: &mut Item,
         hash: u64,

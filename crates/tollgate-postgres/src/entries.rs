@@ -31,8 +31,8 @@ impl Postgres {
         answer: Reply,
     ) -> Result<Reply, Error> {
         let Some(ahead) = self.learn_time(&answer)? else { return Ok(answer) };
-        let mend = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
-        if Box::pin(self.rewrite_row(policy.name(), subject, &mend)).await? {
+        let repair = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
+        if Box::pin(self.rewrite_row(policy.name(), subject, &repair)).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,

@@ -58,8 +58,8 @@ impl Redis {
             );
             return Ok(());
         }
-        let mend = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
-        if self.rewrite_key(key, policy.name(), &mend).await? {
+        let repair = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
+        if self.rewrite_key(key, policy.name(), &repair).await? {
             let name = policy.name();
             tracing::warn!(
                 policy = name,
@@ -92,7 +92,7 @@ impl Redis {
     }
 
     /// Returns the entry as the next write will replace it, if it is from the future.
-    pub(crate) async fn mended_view(
+    pub(crate) async fn repaired_view(
         &self,
         (policy, subject): (&Policy, &str),
         reply: &Reply,

@@ -141,7 +141,7 @@ impl Redis {
         let call =
             Call { unchanged: Unchanged::Reading, ..Call::new(&script::STANDING, policy, subject) };
         let reply = self.call(&call).await?;
-        if let Some(mut entry) = self.mended_view((policy, subject), &reply).await? {
+        if let Some(mut entry) = self.repaired_view((policy, subject), &reply).await? {
             return Ok(apply(&operation, &mut entry, Known::New, reply.now)?.outcome);
         }
         match reply.status {

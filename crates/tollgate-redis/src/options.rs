@@ -207,7 +207,7 @@ impl Options {
         self
     }
 
-    /// Sends [`Event::Mended`](tollgate::observe::Event::Mended) to `observer` for rewritten entries from the future.
+    /// Sends [`Event::Repaired`](tollgate::observe::Event::Repaired) to `observer` for rewritten entries from the future.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);

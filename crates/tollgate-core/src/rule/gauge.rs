@@ -135,7 +135,7 @@ impl Gauge {
             }
             (Self::Window(gauge), ViewMut::Window(log)) => gauge.advance(log, now),
             (Self::Calendar(gauge), ViewMut::Calendar(window)) => {
-                *window = gauge.state_at(window, now)
+                *window = gauge.state_at(window, now);
             }
             (Self::Slots(_), ViewMut::Slots(held)) => Slots::advance(held, now),
             _ => {}
