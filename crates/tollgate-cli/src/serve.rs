@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tollgate::clock::SystemClock;
 use tollgate::observe::{Observed, Observer};
-use tollgate::{Clock, Error, ErrorKind};
+use tollgate::{Clock, Error, ErrorKind, Span};
 use tollgate_protocol::permit_token::KEY_BYTES;
 use tollgate_server::keys::Keys;
 use tollgate_server::{App, Listeners, MetricsPage, Recording, ServerOptions, Tls};
@@ -31,6 +31,9 @@ use tollgate_config::sinks::{self, Running};
 use tollgate_terminal::Failure;
 use tollgate_terminal::LineWriter;
 use tollgate_terminal::output::{self, OutputFormat};
+
+/// The time that systemd gives the broker to stop after `drain_delay`: `TimeoutStopSec` in deploy/tollgate.service.
+const STOP_TIME: Span = Span::from_secs(30);
 
 /// The flags of `serve`, which override the configuration.
 #[derive(Debug)]
@@ -176,6 +179,8 @@ async fn serve(
         notify::send_state("STOPPING=1");
         if !drain_delay.is_zero() {
             tracing::info!(%drain_delay, "not ready any more");
+            let micros = drain_delay.plus(STOP_TIME).as_micros();
+            notify::send_state(&format!("EXTEND_TIMEOUT_USEC={micros}"));
         }
         tokio::select! {
             () = clock.sleep_until(clock.now() + drain_delay) => {}

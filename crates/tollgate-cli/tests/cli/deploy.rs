@@ -1,10 +1,13 @@
 //! The unit and the container file in `deploy/`: what they start is what this binary takes.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::folder::Folder;
+use crate::keys::new_key;
 use crate::running::Broker;
 
 fn root() -> PathBuf {
@@ -68,6 +71,8 @@ fn the_unit_starts_what_the_binary_takes_and_reloads_it() {
     // A store that is away at boot does not end it for good.
     assert_eq!(values(&unit, "StartLimitIntervalSec"), ["0"]);
     assert_eq!(values(&unit, "Restart"), ["on-failure"]);
+    // The broker asks for its drain_delay on top of this.
+    assert_eq!(values(&unit, "TimeoutStopSec"), ["30s"]);
     drop(folder);
 }
 
@@ -84,10 +89,50 @@ fn the_configuration_that_is_deployed_asks_for_a_key() {
 
 #[test]
 fn systemd_accepts_the_unit() {
+    let unit = read("tollgate.service");
+    accepts(&unit);
+    // The same with the credentials that it shows how to load.
+    let with_credentials = unit.replace("#LoadCredential=", "LoadCredential=");
+    assert_eq!(values(&with_credentials, "LoadCredential").len(), 2);
+    accepts(&with_credentials);
+}
+
+/// A key whose hash is read where systemd puts the credential that the unit names.
+#[test]
+fn the_broker_reads_the_credentials_of_the_unit() {
+    let unit = read("tollgate.service");
+    let shown = unit.split("hash_file = \"").nth(1).and_then(|rest| rest.split('"').next());
+    let path = Path::new(shown.expect("a path"));
+    let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+    assert_eq!(path.parent(), Some(Path::new("/run/credentials/tollgate.service")));
+    assert!(unit.contains(&format!("#LoadCredential={name}:")), "{name}");
+    let (key, table) = new_key("workers", "--scope acquire");
+    let (line, hash) = table
+        .lines()
+        .find_map(|line| line.strip_prefix("hash = ").map(|hash| (line, hash.trim_matches('"'))))
+        .expect("a hash");
+    // systemd makes the copy readable for the user of the service alone.
+    let folder = Folder::new();
+    folder.write(name, hash);
+    let file = folder.path().join(name);
+    std::fs::set_permissions(&file, Permissions::from_mode(0o400)).expect("its mode");
+    let table = table.replace(line, &format!("hash_file = {:?}", file.display().to_string()));
+    folder.write(
+        "tollgate.toml",
+        &format!(
+            "[store]\nkind = \"memory\"\n{table}\n[[policy]]\nname = \"api\"\nlimits = [{{ name = \"burst\", \
+             unit = \"requests\", rule = \"token-bucket\", capacity = 2, refill = \"1/h\" }}]\n"
+        ),
+    );
+    let broker = Broker::start(&folder, "");
+    let ask = format!("acquire api alice --server {}", broker.url);
+    assert_eq!((folder.run_as(&key, &ask).code, folder.run(&ask).code), (0, 2));
+}
+
+fn accepts(unit: &str) {
     let folder = Folder::new();
     // It looks whether the programs are there.
-    let unit = read("tollgate.service").replace("/usr/local/bin/tollgate", "/bin/true");
-    folder.write("tollgate.service", &unit);
+    folder.write("tollgate.service", &unit.replace("/usr/local/bin/tollgate", "/bin/true"));
     let ran = Command::new("systemd-analyze")
         .args(["verify", "--man=no", "--recursive-errors=no"])
         .arg(folder.path().join("tollgate.service"))

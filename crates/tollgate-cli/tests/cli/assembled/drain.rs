@@ -71,6 +71,8 @@ fn systemd_hears_that_the_broker_is_ready_alive_and_stopping() {
     let (broker, socket) = supervised(&folder);
     broker.signal("-TERM");
     hear(&socket, "STOPPING=1");
+    // The delay of 5 minutes, and the TimeoutStopSec of the unit.
+    hear(&socket, "EXTEND_TIMEOUT_USEC=330000000");
     hear(&socket, "WATCHDOG=1");
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
