@@ -44,7 +44,8 @@ except grpc.RpcError as error:
 print(json.dumps(answer))
 ";
 
-fn call(broker: &Broker, key: &str, data: &str, method: &str) -> Value {
+/// Calls `method` with `data`, which is JSON, and with `key` if it is not empty.
+pub(crate) fn call(broker: &Broker, key: &str, data: &str, method: &str) -> Value {
     let url = broker.grpc.as_ref().expect("it is on");
     let address = url.trim_start_matches("http://");
     let printed = python(GRPCURL, &[address, key, data, method]).expect("the script passes");

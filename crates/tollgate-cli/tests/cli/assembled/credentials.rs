@@ -82,7 +82,7 @@ fn a_missing_permission_of_redis_is_for_the_operator() {
     refused(assembled, || permit("-evalsha"), "ACL SETUSER", || permit("+evalsha"));
 }
 
-/// A node of a cluster that is addressed as a server of its own.
+/// A node of a cluster that is addressed as a server of its own, by commands.
 #[test]
 fn a_node_of_a_cluster_says_so_at_the_start() {
     let cluster = RedisCluster::start().expect("a cluster");
@@ -93,6 +93,48 @@ fn a_node_of_a_cluster_says_so_at_the_start() {
         (0..8).map(|number| folder.run(&format!("acquire closed alice-{number}"))).collect();
     let moved = ran.iter().find(|ran| ran.code == 2).expect("a key is elsewhere");
     assert!(moved.err.contains("Set cluster = true"), "{moved:?}");
+}
+
+/// The same by a broker, which reads the key of permits and the overrides before it serves: no node has both.
+#[test]
+fn a_broker_on_a_node_of_a_cluster_ends_at_the_start() {
+    let cluster = RedisCluster::start().expect("a cluster");
+    for url in cluster.urls() {
+        let folder = Assembled::folder(&format!("[store]\nkind = \"redis\"\nurl = \"{url}\"\n"));
+        let ran = folder.run("serve --http 127.0.0.1:0 --resp off --grpc off");
+        assert!(ran.code == 2 && ran.err.contains("Set cluster = true"), "{ran:?}");
+    }
+}
+
+/// The password is changed while the broker runs, and its connections are cut.
+#[test]
+fn a_changed_password_of_postgres_is_for_the_operator() {
+    let postgres = Postgres::start().expect("a server");
+    let run = |sql: &str| postgres.psql("postgres", sql).expect("it runs");
+    run("CREATE ROLE app LOGIN PASSWORD 'first'; GRANT CREATE ON DATABASE postgres TO app");
+    let hba = run("SHOW hba_file");
+    std::fs::write(hba, "host all app all scram-sha-256\nhost all all all trust\n")
+        .expect("a file");
+    run("SELECT pg_reload_conf()");
+    let url = postgres.url_as("app:first", "postgres");
+    let wrong = postgres.url_as("app:wrong", "postgres");
+    // The server reads its files again in its own time.
+    let is_asked = || {
+        let folder =
+            Assembled::folder(&format!("[store]\nkind = \"postgres\"\nurl = \"{wrong}\"\n"));
+        (folder.run("acquire closed alice").code == 2).then_some(())
+    };
+    eventually(is_asked).expect("the password is asked for");
+    let change = |password: &str| drop(run(&format!("ALTER ROLE app PASSWORD '{password}'")));
+    refused(
+        Assembled::start(&format!("[store]\nkind = \"postgres\"\nurl = \"{url}\"\n")),
+        || {
+            change("second");
+            run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+        },
+        "does not accept the user or the password",
+        || change("first"),
+    );
 }
 
 #[test]

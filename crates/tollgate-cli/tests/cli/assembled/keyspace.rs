@@ -1,5 +1,9 @@
 //! Callers who make up subjects take the room of their own policy only.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::post;
@@ -30,6 +34,50 @@ fn flood(broker: &Broker, numbers: std::ops::Range<u32>) -> usize {
 fn ask(broker: &Broker, policy: &str, number: u32) -> (u16, Value) {
     let body = json!({ "policy": policy, "subject": format!("s{number}") });
     post(&broker.url, "/v1/acquire", "", &body.to_string())
+}
+
+/// How many keys of `CL.THROTTLE` are sent before their answers are read.
+const BATCH: usize = 10_000;
+
+/// Sends `keys` commands to the Redis protocol at `address`, each about a key that holds something back for ten years.
+fn fill(address: &str, keys: usize) {
+    let mut stream = BufReader::new(TcpStream::connect(address).expect("the broker listens"));
+    stream.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    for first in (0..keys).step_by(BATCH) {
+        let batch = first..keys.min(first + BATCH);
+        let (sent, expected) = (batch.clone(), batch.len());
+        let commands = sent.map(|number| format!("CL.THROTTLE k{number} 0 1 315360000\r\n"));
+        let commands: String = commands.chain(["PING\r\n".to_owned()]).collect();
+        let mut writing = stream.get_ref().try_clone().expect("a socket");
+        let write = std::thread::spawn(move || writing.write_all(commands.as_bytes()));
+        let (mut answers, mut line) = (0, String::new());
+        while line != "+PONG\r\n" {
+            line.clear();
+            assert_ne!(stream.read_line(&mut line).expect("an answer"), 0, "it is cut off");
+            answers += usize::from(line.starts_with(['*', '-']));
+        }
+        assert_eq!(answers, expected);
+        write.join().expect("no panic").expect("the broker reads");
+    }
+}
+
+/// As many keys as the store has room for, from a caller without a key: other policies still take new subjects.
+#[test]
+fn a_flood_of_as_many_keys_as_the_store_holds_leaves_room() {
+    let config = |store: &str| format!("[store]\nkind = \"memory\"\n{store}{API}");
+    // A small store. Older versions do not know the setting, and hold a million.
+    let small = Folder::with(&config("keys_max = 2000\n"));
+    let (folder, keys) = match small.run("policies check tollgate.toml").code {
+        0 => (small, 2_000),
+        _ => (Folder::with(&config("")), 1_000_000),
+    };
+    let broker = Broker::start(&folder, "");
+    fill(broker.resp.as_deref().expect("it is on"), keys + BATCH);
+    for subject in ["alice", "bob"] {
+        let body = json!({ "policy": "api", "subject": subject });
+        let (status, answer) = post(&broker.url, "/v1/acquire", "", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+    }
 }
 
 #[test]

@@ -67,6 +67,16 @@ impl Assembled {
         ask(&Caller::of(&self.broker), policy, subject)
     }
 
+    /// Asks under `open` for `hot`, which is refused as contended; returns the body of the answer.
+    fn is_contended(&self) -> Value {
+        let ask = json!({ "policy": "open", "subject": "hot" });
+        let (status, retry_after, body) =
+            post_full(&self.broker.url, "/v1/acquire", "", &ask.to_string());
+        assert_eq!((status, &body["kind"]), (503, &"contended".into()), "{body}");
+        assert_eq!(retry_after.as_deref(), Some("1"), "{body}");
+        body
+    }
+
     /// Callers that ask until `work` is done: the answers about `hot` under `open` by `hot` callers, and those about a new
     /// subject each time under `closed` by two.
     fn crowd(&self, hot: usize, work: impl FnOnce()) -> (Answers, Answers) {
@@ -165,6 +175,15 @@ fn lines(log: &str, level: &str) -> usize {
 
 /// Sends `body` to `path` of the broker at `url`, with `key` if it is not empty; the status and the answer.
 pub(crate) fn post(url: &str, path: &str, key: &str, body: &str) -> (u16, Value) {
+    let (status, _, answer) = post_full(url, path, key, body);
+    (status, answer)
+}
+
+/// The same with the field `Retry-After` between them.
+fn post_full(url: &str, path: &str, key: &str, body: &str) -> (u16, Option<String>, Value) {
     let answer = Http::new().send(post_json(&format!("{url}{path}"), key, body));
-    (answer.status().as_u16(), serde_json::from_str(answer.body()).expect("JSON"))
+    let retry_after = answer.headers().get("retry-after");
+    let retry_after = retry_after.map(|value| value.to_str().expect("text").to_owned());
+    let body = serde_json::from_str(answer.body()).expect("JSON");
+    (answer.status().as_u16(), retry_after, body)
 }

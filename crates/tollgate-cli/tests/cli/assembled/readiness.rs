@@ -47,21 +47,50 @@ fn store(redis: &Redis) -> String {
 /// More commands than a second costs: readiness, and what a broker asks by itself.
 const COMMANDS_MAX: u64 = 10;
 
-#[test]
-fn readiness_asks_the_store_once_a_second() {
+/// Calls `ask` with a broker, which asks about its readiness 300 times, and counts the commands that Redis got.
+fn asks_once_a_second(ask: impl FnOnce(&Broker)) {
     let redis = Redis::start().expect("a server");
     let store = store(&redis);
     let folder = Folder::with(&format!("{store}{POLICY}"));
-    let broker = Broker::start(&folder, "");
+    let broker = Broker::start(&folder, "--grpc 127.0.0.1:0");
     let port = port(&store);
     let (before, since) = (commands(&port), SystemClock.now());
-    for _ in 0..300 {
-        assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
-    }
+    ask(&broker);
     let asked = commands(&port) - before;
     let took = SystemClock.now().since(since);
     let most = COMMANDS_MAX * (took.as_secs_ceil() + 1);
-    assert!(asked <= most, "300 calls of /readyz were {asked} commands in {took}");
+    assert!(asked <= most, "300 calls were {asked} commands in {took}");
+}
+
+#[test]
+fn readiness_asks_the_store_once_a_second() {
+    asks_once_a_second(|broker| {
+        for _ in 0..300 {
+            assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
+        }
+    });
+}
+
+/// Checks the health as often as it is told, and prints the answers.
+const CHECK: &str = r"
+import json, sys
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+health = health_pb2_grpc.HealthStub(grpc.insecure_channel(sys.argv[1]))
+answers = [health.Check(health_pb2.HealthCheckRequest(), timeout=30).status for _ in range(int(sys.argv[2]))]
+print(json.dumps(sorted(set(answers))))
+";
+
+/// The same over gRPC.
+#[test]
+fn the_health_over_grpc_asks_the_store_once_a_second() {
+    asks_once_a_second(|broker| {
+        let address = broker.grpc.as_ref().expect("it is on").trim_start_matches("http://");
+        let answers = python(CHECK, &[address, "300"]).expect("the script passes");
+        // SERVING
+        assert_eq!(answers.trim(), "[1]");
+    });
 }
 
 /// Without a key that may inspect, a broker with keys and one without say the same. The log has the reason.

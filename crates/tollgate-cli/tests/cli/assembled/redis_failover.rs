@@ -24,7 +24,7 @@ fn a_broker_leaves_a_demoted_primary_behind_one_address() {
     assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"));
 }
 
-/// While the address leads to a replica, the broker is not ready.
+/// While the address leads to a replica, nothing is admitted and the broker is not ready.
 #[test]
 fn a_broker_on_a_replica_is_not_ready() {
     let old = Redis::start().expect("a server");
@@ -36,6 +36,13 @@ fn a_broker_on_a_replica_is_not_ready() {
     // The answer of the store counts for a second.
     let is_refused = || get(&broker.url, "/readyz").starts_with("HTTP/1.1 503").then_some(());
     eventually(is_refused).expect("it is not ready");
+    let (status, body) = Caller::of(&broker).ask("api").expect("an answer");
+    assert_eq!((status, &body["kind"]), (503, &"unavailable".into()), "{body}");
+    let log = broker.end("-TERM").2;
+    assert!(
+        log.contains("the store failed; ") && log.contains("Point the url at the primary"),
+        "{log}"
+    );
 }
 
 /// The primary is found by Sentinel, again after a failover, and again after it was killed.

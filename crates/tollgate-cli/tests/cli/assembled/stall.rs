@@ -38,6 +38,7 @@ fn a_short_stall_is_over_soon_and_the_log_stays_short() {
     eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
     let log = assembled.log();
     assert!(log.contains("RateLimiterFallbackActivated"), "{log}");
+    assert!(log.contains("the store is available again"), "{log}");
     assert!(lines(&log, "ERROR") <= 4, "{failed} failures: {log}");
 }
 

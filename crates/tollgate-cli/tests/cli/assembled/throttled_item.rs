@@ -1,9 +1,9 @@
-//! DynamoDB throttles one item, or answers late about it.
+//! DynamoDB throttles one item or all of them, or answers late about one.
 
 use std::time::Duration;
 
-use tollgate_testkit::servers::DynamoDb;
 use tollgate_testkit::servers::dynamodb::Misbehaviour;
+use tollgate_testkit::servers::{DynamoDb, eventually};
 
 use super::{Assembled, lines, only};
 
@@ -33,8 +33,7 @@ fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
             assembled.admits_five(subject);
             assert_eq!(assembled.ready().0, 200);
             // Long enough for callers of the item to have been told.
-            let (status, body) = assembled.ask("open", "hot");
-            assert_eq!((status, &body["kind"]), (503, &"contended".into()), "{body}");
+            assembled.is_contended();
         }
     });
     assert!(only(&hot, &[(503, "contended")]), "{hot:?}");
@@ -55,8 +54,7 @@ fn a_late_item_is_the_trouble_of_its_subject_alone() {
     dynamodb.proxy().always_about(Some((HOT_KEY, Misbehaviour::Delay(LATE))));
     let (hot, others) = assembled.crowd(8, || {
         for subject in ["one", "two"] {
-            let (status, body) = assembled.ask("open", "hot");
-            assert_eq!((status, &body["kind"]), (503, &"contended".into()), "{body}");
+            assembled.is_contended();
             assembled.admits_five(subject);
         }
     });
@@ -64,4 +62,28 @@ fn a_late_item_is_the_trouble_of_its_subject_alone() {
     assert!(only(&others, &[(200, "")]), "{others:?}");
     let log = assembled.log();
     assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
+}
+
+/// When every item is throttled, the store has failed: each policy does what its `on_store_failure` says until a write goes
+/// through again.
+#[test]
+fn a_throttled_table_is_a_failure_of_the_store() {
+    let dynamodb = DynamoDb::start().expect("a server");
+    let assembled = start(&dynamodb);
+    assert_eq!(assembled.ask("closed", "alice").0, 200);
+    let throttled = Misbehaviour::Refuse("ThrottlingException".to_owned());
+    dynamodb.proxy().always(Some(("UpdateItem", throttled)));
+    let (status, body) = assembled.ask("closed", "alice");
+    assert_eq!((status, &body["kind"]), (503, &"unavailable".into()), "{body}");
+    let (status, body) = assembled.ask("open", "alice");
+    assert_eq!((status, &body["degraded"]), (200, &true.into()), "{body}");
+    eventually(|| (assembled.ready().0 == 503).then_some(())).expect("it is not ready");
+    dynamodb.proxy().always(None);
+    let served = || (assembled.ask("closed", "alice").0 == 200).then_some(());
+    eventually(served).expect("the store is asked again");
+    eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
+    assembled.admits_five("one");
+    let log = assembled.log();
+    assert!(log.contains("RateLimiterFallbackActivated"), "{log}");
+    assert!(log.contains("the store is available again"), "{log}");
 }

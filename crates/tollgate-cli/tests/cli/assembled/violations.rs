@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::post;
 use crate::clients::redis_cli;
 use crate::folder::Folder;
+use crate::grpc_clients;
 use crate::keys::new_key;
 use crate::running::Broker;
 
@@ -74,25 +75,37 @@ fn violate(server: &str, hint_max: u64, [ask, admin]: [&str; 2], keys: &str) {
 /// The cost beyond an estimate is charged up to a bound, on every protocol.
 #[test]
 fn a_settlement_leaves_a_bounded_debt() {
-    let (ask, asking) = new_key("ask", "--scope acquire");
+    // The client of gRPC reads the methods by reflection, which is to inspect.
+    let (ask, asking) = new_key("ask", "--scope acquire --scope inspect");
     let most = (1_u64 << 53) - 1;
     let bounds = [("", 10), ("[server]\nsettle_excess_max = 3\n", 3)];
-    for ((server, times), protocol) in
-        bounds.into_iter().flat_map(|bound| ["http", "resp"].map(|protocol| (bound, protocol)))
+    for ((server, times), protocol) in bounds
+        .into_iter()
+        .flat_map(|bound| ["http", "resp", "grpc"].map(|protocol| (bound, protocol)))
     {
         let config = format!("{server}[store]\nkind = \"memory\"\n{asking}\n{POLICY}");
-        let broker = Broker::start(&Folder::with(&config), "");
+        let broker = Broker::start(&Folder::with(&config), "--grpc 127.0.0.1:0");
         let given = permit(&broker.url, &ask);
-        if protocol == "http" {
-            let body = json!({ "permit": given, "actual": { "tokens": most } });
-            let (status, answer) = post(&broker.url, "/v1/settle", &ask, &body.to_string());
-            assert_eq!((status, &answer["changed"]), (200, &true.into()), "{answer}");
-        } else {
-            let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
-            redis_cli(port, &format!("-a {ask} TG.SETTLE {given} COST tokens {most}"));
+        let body = json!({ "permit": given, "actual": { "tokens": most } }).to_string();
+        match protocol {
+            "http" => {
+                let (status, answer) = post(&broker.url, "/v1/settle", &ask, &body);
+                assert_eq!((status, &answer["changed"]), (200, &true.into()), "{answer}");
+            }
+            "resp" => {
+                let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next());
+                let settle = format!("-a {ask} TG.SETTLE {given} COST tokens {most}");
+                redis_cli(port.expect("a port"), &settle);
+            }
+            _ => {
+                let answer = grpc_clients::call(&broker, &ask, &body, "tollgate.v1.Gate/Settle");
+                assert_eq!(answer["answer"]["changed"], true, "{answer}");
+            }
         }
         // So many times 100 tokens beyond the estimate, at 100 a minute.
         let waits = wait(&broker.url, &ask);
         assert!((1..=60 * times + 1).contains(&waits), "{protocol}: {waits} s");
+        let log = broker.end("-TERM").2;
+        assert!(log.contains(" WARN ") && log.contains("settle_excess_max"), "{protocol}: {log}");
     }
 }
