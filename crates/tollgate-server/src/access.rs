@@ -158,6 +158,11 @@ impl Session {
         Self { hash: None, certificate, found: Err(Refused::Missing), version: 0 }
     }
 
+    /// Returns the hash of the key, and the certificate.
+    pub(crate) fn credentials(&self) -> (Option<&KeyHash>, Option<&Certificate>) {
+        (self.hash.as_ref(), self.certificate.as_deref())
+    }
+
     /// Forgets the key.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.certificate.take());

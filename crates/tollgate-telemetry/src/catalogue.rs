@@ -115,7 +115,7 @@ metrics! {
     MENDED = "tollgate_entries_mended", Counter, POLICY, Some(("RateLimiterEntriesMended", POLICY)),
         "Entries from the future, written by a wrong clock, that were rewritten as used up";
     ADMINISTERED = "tollgate_administered", Counter, &["action", "key"], Some(("RateLimiterAdministered", &["action"])),
-        "What was done apart from asking, by the API key that did it: resets, overrides, closes, charges, reloads and failed authentications";
+        "What was done apart from asking, by the API key that did it: resets, overrides, closes, violations, charges, reloads and failed authentications";
     FALLBACK = "tollgate_fallback_activated", Counter, &[], Some(("RateLimiterFallbackActivated", &[])),
         "How often decisions began to be made without the store";
     FALLBACK_ACTIVE = "tollgate_fallback_active", Gauge, &[], Some(("RateLimiterFallbackActive", &[])),

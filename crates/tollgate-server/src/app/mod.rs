@@ -25,11 +25,11 @@ use tollgate::overrides::OverrideStore;
 use tollgate::policy::Policies;
 use tollgate::{Clock, Error, Gate, Queue, Timestamp};
 
-use crate::access::{Access, Caller};
+use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditOptions, Auditor};
 use crate::bounds::{REFUSED_EVERY, TRANSLATIONS_AT_ONCE};
 use crate::grpc::envoy::EnvoyMap;
-use crate::keys::{Keys, Refused, Scope, Scopes};
+use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::live_policies::LivePolicies;
 use crate::shutdown_clock::ShutdownClock;
 use crate::stats::Stats;
@@ -274,15 +274,27 @@ impl App {
         let by = caller.name();
         tracing::info!(policy, subject, key = by, "{what}");
         self.audit.record_action(Record::action(what, policy, subject, by, self.now()));
+        self.count_action(what, by);
+    }
+
+    /// Reports an action of the key called `by` to the observer.
+    pub(crate) fn count_action(&self, what: Outcome, by: &str) {
         self.incidents.observer.observe(&Event::Administered { action: what.name(), by });
     }
 
-    /// Reports a failed authentication to the observer, and at most every [`REFUSED_EVERY`] to the audit, so that it does
-    /// not displace other records.
+    /// Reports a failed authentication with the key of `hash`, or with the one that `certificate` names, to the observer, and
+    /// at most every [`REFUSED_EVERY`] to the audit, so that it does not displace other records.
     #[cold]
-    pub(crate) fn unauthenticated(&self) {
+    pub(crate) fn unauthenticated(
+        &self,
+        hash: Option<&KeyHash>,
+        certificate: Option<&Certificate>,
+    ) {
         let what = Outcome::Unauthenticated;
-        self.incidents.observer.observe(&Event::Administered { action: what.name(), by: "" });
+        // An expired key has a name, which it had from the start.
+        let expired = self.access.find(hash, certificate, Timestamp::EPOCH);
+        let by = expired.as_ref().map_or("", Caller::name);
+        self.count_action(what, by);
         let (now, last) = (self.now(), self.refused_at.load(Ordering::Relaxed));
         let is_due = last == 0 || REFUSED_EVERY.as_micros() <= now.as_micros().abs_diff(last);
         let swap = |last| {
@@ -290,7 +302,7 @@ impl App {
             self.refused_at.compare_exchange(last, new, order, order).is_ok()
         };
         if is_due && swap(last) {
-            self.audit.record_action(Record::action(what, "", "", "", now));
+            self.audit.record_action(Record::action(what, "", "", by, now));
         }
     }
 

@@ -26,7 +26,10 @@ impl App {
         key: Option<&str>,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Refused> {
-        self.identify(key, certificate).inspect_err(|_| self.unauthenticated())
+        let hash = self.hash(key);
+        self.access
+            .find(hash.as_ref(), certificate, self.now())
+            .inspect_err(|_| self.unauthenticated(hash.as_ref(), certificate))
     }
 
     /// As [`caller`](Self::caller) where a key is optional: nothing is counted.
@@ -35,9 +38,12 @@ impl App {
         key: Option<&str>,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Refused> {
-        // Without required keys nothing is hashed.
-        let hash = key.filter(|_| self.access.is_guarded()).map(KeyHash::from_key);
-        self.access.find(hash.as_ref(), certificate, self.now())
+        self.access.find(self.hash(key).as_ref(), certificate, self.now())
+    }
+
+    /// Returns the hash of `key`; `None` if no key is required.
+    fn hash(&self, key: Option<&str>) -> Option<KeyHash> {
+        key.filter(|_| self.access.is_guarded()).map(KeyHash::from_key)
     }
 
     pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
@@ -228,6 +234,7 @@ impl App {
             caller.name(),
             clock.now(),
         );
+        self.count_action(Outcome::Violated, caller.name());
         Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
     }
 

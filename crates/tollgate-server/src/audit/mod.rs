@@ -124,6 +124,9 @@ impl Auditor {
         by: &str,
         now: Timestamp,
     ) {
+        if self.options.recording == Recording::Nothing {
+            return;
+        }
         let unit_of = |policy: &Policy| {
             policy.limits().find(|known| known.name() == limit).map(|known| known.unit().into())
         };

@@ -24,7 +24,7 @@ use crate::shutdown::Broken;
 use crate::tls::Issued;
 use crate::upstream::upstream;
 
-fn map() -> EnvoyMap {
+pub(crate) fn map() -> EnvoyMap {
     let rule = |entries: [(&'static str, Option<&'static str>); 1], policy, key| {
         EnvoyRule::new("shop", entries, policy, key).unwrap()
     };
@@ -38,7 +38,7 @@ fn map() -> EnvoyMap {
     .collect()
 }
 
-fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
+pub(crate) fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
     let entries = vec![Entry { key: key.into(), value: value.into() }];
     RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
 }

@@ -1,6 +1,7 @@
 //! What proxies ask before they pass a request on, by hand.
 
 use serde_json::json;
+use tollgate_server::keys::{Key, KeyHash, Scopes};
 
 use crate::client::{Answer, Pending, Server};
 use crate::keys::guarded;
@@ -215,4 +216,24 @@ async fn traefik_is_answered() {
         assert_eq!(ask_of(&server, target, fields).await.status, status);
     }
     assert_eq!(used(&server, "192.0.2.7").await, [5, 0]);
+}
+
+/// A proxy with a key that is bound asks for the policies and subjects of that key only, and is not charged for others.
+#[tokio::test]
+async fn a_bound_key_is_refused_for_other_subjects() {
+    let bound = Key::new("team-a", KeyHash::from_key("bound"), Scopes::all());
+    let (policies, subjects) = (vec!["gemini".to_owned()], vec!["team-a/*".to_owned()]);
+    let all = Key::new("all", KeyHash::from_key("all"), Scopes::all());
+    let server = Server::guarded([Key { policies, subjects, ..bound }, all]).await;
+    for (policy, subject, status) in
+        [("gemini", "team-a/x", 200), ("gemini", "team-b/x", 403), ("trial", "team-a/x", 403)]
+    {
+        let target = format!("/v1/forward-auth?policy={policy}&subject_header=X-User");
+        let fields = format!("{CALLER}authorization: Bearer bound\r\nX-User: {subject}\r\n");
+        let answer = ask_of(&server, &target, &fields).await;
+        assert_eq!(answer.status, status, "{policy} {subject}: {}", answer.text);
+        let path = format!("/v1/standing?policy={policy}&subject={subject}");
+        let standing = server.send_as("Bearer all", "GET", &path, "").await.json();
+        assert_eq!(standing["limits"][0]["used"], u64::from(status == 200), "{standing}");
+    }
 }

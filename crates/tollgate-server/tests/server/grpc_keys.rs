@@ -8,11 +8,13 @@ use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use tollgate::Span;
 use tollgate_protocol::protobuf::DESCRIPTORS;
+use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollgate_protocol::protobuf::tollgate::v1::AcquireRequest;
 use tollgate_server::keys::{Key, KeyHash, Scopes};
 use tonic::{Code, Status};
 
 use crate::client::Server;
+use crate::envoy::{descriptor, map};
 use crate::grpc::channel;
 use crate::keys::guarded;
 
@@ -93,6 +95,35 @@ async fn a_bound_key_is_refused_for_other_subjects() {
         let status =
             call_with(&server, "tollgate.v1.Gate/Acquire", Some("Bearer bound"), &ask).await;
         assert_eq!(status.code(), code, "{status:?}");
+    }
+}
+
+/// A request of Envoy about any subject or policy that the key is not for is refused as a whole, and nothing is charged.
+#[tokio::test]
+async fn a_bound_key_is_refused_for_other_subjects_of_envoy() {
+    let bound = Key::new("team-a", KeyHash::from_key("bound"), Scopes::all());
+    let (policies, subjects) = (vec!["gemini".to_owned()], vec!["team-a/*".to_owned()]);
+    let all = Key::new("all", KeyHash::from_key("all"), Scopes::all());
+    let server = Server::guarded([Key { policies, subjects, ..bound }, all]).await;
+    server.app.replace_envoy(map());
+    let rows: [(&[_], Code); 4] = [
+        (&[("client", "team-a/x")], Code::Ok),
+        (&[("client", "team-b/x")], Code::PermissionDenied),
+        (&[("trial", "team-a/x")], Code::PermissionDenied),
+        (&[("client", "team-a/x"), ("client", "team-b/x")], Code::PermissionDenied),
+    ];
+    for (descriptors, code) in rows {
+        let descriptors = descriptors.iter().map(|(key, value)| descriptor(key, value)).collect();
+        let request = RateLimitRequest { domain: "shop".into(), descriptors, hits_addend: 1 };
+        let method = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let message = request.encode_to_vec();
+        let status = call_with(&server, method, Some("Bearer bound"), &message).await;
+        assert_eq!(status.code(), code, "{status:?}");
+    }
+    for (subject, used) in [("team-a/x", 1), ("team-b/x", 0)] {
+        let path = format!("/v1/standing?policy=gemini&subject={subject}");
+        let standing = server.send_as("Bearer all", "GET", &path, "").await.json();
+        assert_eq!(standing["limits"][0]["used"], used, "{subject}: {standing}");
     }
 }
 

@@ -8,6 +8,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -17,9 +18,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tollgate_protocol::protobuf::tollgate::v1::ResetRequest;
 use tollgate_server::bounds::{DRAIN_MAX, HANDSHAKE_WAIT_MAX};
+use tollgate_server::keys::{Key, KeyHash, Scope};
 use tollgate_server::{Tls, TlsFiles};
 use tollgate_testkit::servers::Authority;
+use tonic::{Code, Status};
 
 use crate::client::{Server, pass};
 
@@ -197,6 +201,54 @@ async fn http2(
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
     (sender, tokio::spawn(connection))
+}
+
+/// A certificate for the name of a key replaces that key over gRPC, in the audit too.
+#[tokio::test]
+async fn a_certificate_names_its_key_over_grpc() {
+    let [issued, named, other] = [Issued::new(), Issued::new(), Issued::new()];
+    named.authority.issue_for("workers", named.path()).unwrap();
+    let pem = format!("{}{}", named.authority.pem(), other.authority.pem());
+    std::fs::write(issued.path().join("clients.crt"), pem).unwrap();
+    let clients = Some(issued.path().join("clients.crt"));
+    let files = TlsFiles { client_authority: clients, ..issued.files() };
+    let server = Server::secured(Tls::open(files).unwrap()).await;
+    let scopes = [Scope::Acquire, Scope::Administer].into_iter().collect();
+    let key = Key::new("workers", KeyHash::from_key("secret"), scopes);
+    server.app.replace_keys(Some([key].into_iter().collect()));
+    let (policy, subject) = ("jobs".to_owned(), "p7".to_owned());
+    let reset = ResetRequest { policy, subject }.encode_to_vec();
+    let frame = [&[0, 0, 0, 0, u8::try_from(reset.len()).unwrap()], reset.as_slice()].concat();
+    for (me, method, code) in [
+        (&named, "Reset", Code::Ok),
+        (&named, "Standing", Code::PermissionDenied),
+        (&other, "Reset", Code::Unauthenticated),
+    ] {
+        let (mut sender, _) = http2(server.grpc, &issued.connector(Some(me), "h2")).await;
+        let request = Request::post(format!("https://localhost/tollgate.v1.Gate/{method}"))
+            .header("content-type", "application/grpc")
+            .body(Full::new(Bytes::from(frame.clone())))
+            .unwrap();
+        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+        // A call that is refused before its message is read has its status in the head.
+        let status = match Status::from_header_map(&head.headers) {
+            Some(status) => status,
+            None => {
+                let body = body.collect().await.unwrap();
+                Status::from_header_map(body.trailers().unwrap()).unwrap()
+            }
+        };
+        assert_eq!(status.code(), code, "{method}: {status:?}");
+    }
+    // Without keys every client that the authority vouches for may read.
+    server.app.replace_keys(None);
+    let mut stream = connect(server.address, &issued.connector(Some(&other), "")).await.unwrap();
+    let get =
+        "GET /v1/audit?outcome=reset HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(get.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains(r#""by":"workers""#), "{text}");
 }
 
 /// Makes a call of gRPC with an empty message; the body of its answer.

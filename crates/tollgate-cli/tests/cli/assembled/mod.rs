@@ -1,6 +1,8 @@
 //! The broker as it is shipped, with a fault of its store or its surroundings, or under attack: what callers, the operator
 //! and the log see. One file for each; docs/reliability.md lists the same.
 
+mod accountability;
+mod connection_age;
 mod credentials;
 mod drain;
 mod formats;

@@ -6,7 +6,7 @@ use super::introspection::VERSION;
 use super::{ConnectionRequest, Flow};
 use crate::access::Session;
 use crate::app::App;
-use crate::keys::Refused;
+use crate::keys::{KeyHash, Refused};
 
 /// Writes the error for a session that may not run the command `name`.
 pub(super) fn refuse(refused: Refused, name: &[u8], replies: &mut Replies) {
@@ -105,8 +105,10 @@ fn authenticate(app: &App, key: &[u8], session: &mut Session, replies: &mut Repl
         replies.error("ERR", "this server asks for no password; leave AUTH out");
         return false;
     }
-    let taken = session.authenticate(&String::from_utf8_lossy(key), app.access(), app.now());
-    let refused = match taken.inspect_err(|_| app.unauthenticated()) {
+    let key = String::from_utf8_lossy(key);
+    let taken = session.authenticate(&key, app.access(), app.now());
+    let count = |_: &Refused| app.unauthenticated(Some(&KeyHash::from_key(&key)), None);
+    let refused = match taken.inspect_err(count) {
         Ok(()) => return true,
         Err(expired @ Refused::Expired(_)) => expired.to_string(),
         Err(_) => "invalid username-password pair or user is disabled.".to_owned(),

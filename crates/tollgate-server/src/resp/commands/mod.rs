@@ -95,6 +95,10 @@ macro_rules! commands {
             let caller = match check(&service.app, access_to(name), session) {
                 Ok(caller) => caller,
                 Err(refused) => {
+                    if refused.status() == 401 {
+                        let (hash, certificate) = session.credentials();
+                        service.app.unauthenticated(hash, certificate);
+                    }
                     auth::refuse(refused, name, replies);
                     return Flow::Continue;
                 }
