@@ -259,23 +259,6 @@ fn answers_need_no_runtime() {
     assert!(!crate::child::block_on(admitted(&gate, &policy, "p")));
 }
 
-/// A folder of format 1 has no table of ids; its entries count on.
-#[tokio::test]
-async fn a_folder_from_before_the_table_of_ids_is_upgraded() {
-    let (folder, policy) = (TestFolder::new(), daily(10));
-    let gate = folder.open();
-    assert!(admitted(&gate, &policy, "u1").await);
-    gate.close().await.unwrap();
-    folder.database().execute_batch("DROP TABLE ids; PRAGMA user_version = 1").unwrap();
-    let gate = folder.open();
-    assert_eq!(used(&gate, &policy, "u1").await, 1);
-    let ask = Ask::new(&policy, "u1").id("order-7");
-    for _ in 0..2 {
-        assert!(gate.acquire(&ask).await.unwrap().is_admitted());
-    }
-    assert_eq!(used(&gate, &policy, "u1").await, 2);
-}
-
 /// Ids are rows of their own: thousands of one subject are recognised, also by the next process, and go when they expire.
 #[tokio::test]
 async fn thousands_of_ids_of_one_subject_are_recognised_and_expire() {

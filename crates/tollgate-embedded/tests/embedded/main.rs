@@ -12,6 +12,7 @@ mod damage;
 mod durability;
 mod expiry;
 mod failures;
+mod formats;
 mod locking;
 mod overrides;
 
