@@ -15,6 +15,7 @@ mod readiness;
 mod redis_data;
 mod redis_failover;
 mod revoked;
+mod sentinel;
 mod stall;
 mod throttled_item;
 mod upstream;
