@@ -1,9 +1,9 @@
-//! Two brokers on one Redis while they are replaced: one still writes the format that brokers of the version before read.
+//! Two brokers on one store while they are replaced: one still writes the format that brokers of the version before read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use tollgate_testkit::servers::Redis;
+use tollgate_testkit::servers::{DynamoDb, Redis};
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -12,10 +12,9 @@ use crate::strategies::Caller;
 const LIMIT: u64 = 60;
 
 /// A broker's folder, with a limit that two of them use up, and one that has a grid in the newer format.
-fn folder(redis: &Redis, format: &str) -> Folder {
-    let url = redis.url();
+fn folder(store: &str, format: &str) -> Folder {
     Folder::with(&format!(
-        "[store]\nkind = \"redis\"\nurl = \"{url}\"\n{format}\n\
+        "{store}{format}\n\
          [[policy]]\nname = \"hot\"\nlimits = [{{ name = \"burst\", unit = \"requests\", rule = \"token-bucket\", \
          capacity = {LIMIT}, refill = \"1/h\" }}]\n\
          [[policy]]\nname = \"llm\"\nlimits = [\n\
@@ -47,17 +46,20 @@ fn used(folder: &Folder, policy: &str) -> Vec<u64> {
     limits.iter().map(|limit| limit["used"].as_u64().expect("a number")).collect()
 }
 
-#[test]
-fn brokers_of_both_formats_keep_one_limit_and_settle_each_others_permits() {
-    let redis = Redis::start().expect("a server");
-    let folders = [folder(&redis, "format = 3"), folder(&redis, "")];
+/// Starts a broker that writes `format`, and then one that writes the newest format. `used_in_the_end` is what both say of
+/// `llm`.
+fn share(store: &str, kind: &str, format: u8, used_in_the_end: [u64; 2]) {
+    let folders = [folder(store, &format!("format = {format}")), folder(store, "")];
     let mut older = Broker::start(&folders[0], "");
+    assert!(older.printed().contains(&format!("the configured {kind} server, in format {format}")));
+    // Written before a broker of this version without the setting is there.
+    let first = permit(&Caller::of(&older), "first");
     let newer = Broker::start(&folders[1], "");
-    assert!(older.printed().contains("on the configured redis server, in format 3"));
     assert!(!newer.printed().contains("format"));
     let warning = older.error_line();
     let says = "remove it when every broker on this store is of this version";
-    assert!(warning.contains("[store] format = 3") && warning.contains(says), "{warning}");
+    let setting = format!("[store] format = {format}");
+    assert!(warning.contains(&setting) && warning.contains(says), "{warning}");
 
     let admitted = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -75,15 +77,31 @@ fn brokers_of_both_formats_keep_one_limit_and_settle_each_others_permits() {
     assert_eq!(admitted.into_inner(), LIMIT);
 
     let callers = [Caller::of(&older), Caller::of(&newer)];
+    assert!(first.starts_with("AQ"), "{first}");
+    assert_eq!(settle(&callers[1], &first), true);
     for (given, other, version) in [(0, 1, "AQ"), (1, 0, "Aw")] {
         let permit = permit(&callers[given], &format!("order-{given}"));
         assert!(permit.starts_with(version), "{permit}");
         assert_eq!(settle(&callers[other], &permit), true);
         assert_eq!(settle(&callers[given], &permit), false);
     }
-    // The first settle carried the window over to its grid, so only the second gave back. Commands read the same from either.
     for folder in &folders {
         assert_eq!(used(folder, "hot"), [LIMIT]);
-        assert_eq!(used(folder, "llm"), [5_000, 0]);
+        assert_eq!(used(folder, "llm"), used_in_the_end);
     }
+}
+
+/// The first settle carries the window over to its grid, and gives nothing back; the others do.
+#[test]
+fn brokers_of_both_formats_share_a_redis() {
+    let redis = Redis::start().expect("a server");
+    share(&redis.snippet(), "redis", 3, [6_000, 0]);
+}
+
+#[test]
+fn brokers_of_both_formats_share_a_table_of_dynamodb() {
+    let dynamodb = DynamoDb::start().expect("a server");
+    let store = dynamodb.snippet();
+    assert_eq!(folder(&store, "").run("dynamodb create-table").code, 0);
+    share(&store, "dynamodb", 1, [6_000, 0]);
 }
