@@ -89,7 +89,6 @@ impl PolicySpec {
 
     /// Returns the policy of this spec, or the first [`Fault`] from top to bottom with its path.
     #[doc(hidden)]
-    #[expect(clippy::missing_errors_doc, reason = "internal")]
     pub fn resolve(&self) -> Result<Policy, Fault> {
         if self.name.is_empty() {
             return Err(Fault::new("a policy needs name, as in name = \"api\""));

@@ -31,11 +31,11 @@ pub(super) struct Account {
 
 impl Account {
     /// An account of a degradation that began at `began`.
-    pub(super) fn new(policy: &Policy, settings: &FallbackOptions, began: Timestamp) -> Self {
-        let instances = settings.instances;
+    pub(super) fn new(policy: &Policy, options: &FallbackOptions, began: Timestamp) -> Self {
+        let instances = options.instances;
         let rules = rules_of(policy, instances);
         let enforced = rules.as_ref().unwrap_or(policy);
-        let entry = match starts_used(policy, settings) {
+        let entry = match starts_used(policy, options) {
             true => Entry::used_up(enforced, began),
             false => Entry::fresh(enforced, began),
         };
@@ -54,20 +54,15 @@ impl Account {
 
     /// Takes over other numbers; and where a new degradation began, all of the share counts as used again, if that is how
     /// it starts.
-    pub(super) fn refresh(
-        &mut self,
-        policy: &Policy,
-        settings: &FallbackOptions,
-        began: Timestamp,
-    ) {
-        let instances = settings.instances;
+    pub(super) fn refresh(&mut self, policy: &Policy, options: &FallbackOptions, began: Timestamp) {
+        let instances = options.instances;
         if self.policy != *policy {
             (self.policy, self.rules) = (policy.clone(), rules_of(policy, instances));
             self.owed.change_policy(policy, instances);
         }
         if self.began != began {
             self.began = began;
-            if starts_used(policy, settings) {
+            if starts_used(policy, options) {
                 self.entry.use_up(began);
             }
         }
@@ -83,13 +78,13 @@ impl Account {
 
     /// Whether nothing is lost if the account is: nothing is owed, no permit of it can be settled any more, and a new account
     /// would not admit what this one denies.
-    pub(super) fn is_over(&self, now: Timestamp, settings: &FallbackOptions) -> bool {
+    pub(super) fn is_over(&self, now: Timestamp, options: &FallbackOptions) -> bool {
         let settled_by = self.used_at + tollgate_core::bounds::PERMIT_TTL;
         !self.owes()
             && self.posting.is_none()
             && settled_by <= now
             && (self.policy.on_store_failure() != OnStoreFailure::Fallback
-                || starts_used(&self.policy, settings)
+                || starts_used(&self.policy, options)
                 || self.standing(now).iter().all(|limit| limit.used == 0))
     }
 
@@ -241,8 +236,8 @@ impl Account {
     }
 }
 
-fn starts_used(policy: &Policy, settings: &FallbackOptions) -> bool {
-    policy.on_store_failure() == OnStoreFailure::Fallback && settings.start == ShareStart::Used
+fn starts_used(policy: &Policy, options: &FallbackOptions) -> bool {
+    policy.on_store_failure() == OnStoreFailure::Fallback && options.start == ShareStart::Used
 }
 
 fn rules_of(policy: &Policy, instances: u64) -> Result<Policy, Error> {

@@ -52,7 +52,7 @@ impl<G: Gate> Shared<G> {
     ) -> Result<T, Error> {
         let clock = self.clock.as_ref();
         let mut state = self.state();
-        state.open_account(policy, subject, clock, &self.settings)?;
+        state.open_account(policy, subject, clock, &self.options)?;
         let now = state.now(clock);
         let answer = state.counted(&key_of(policy, subject), |account| here(account, now));
         drop(state);
@@ -72,7 +72,7 @@ impl<G: Gate> Shared<G> {
 
     /// Whether another call can be kept for the store.
     pub(super) fn has_room(&self) -> Result<(), Error> {
-        self.state().has_room(self.settings.kept_max)
+        self.state().has_room(self.options.kept_max)
     }
 
     pub(super) fn is_cut(&self) -> bool {

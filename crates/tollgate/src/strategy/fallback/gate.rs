@@ -80,7 +80,7 @@ impl<G: Gate> Fallback<G> {
         Ok(Outcome::Standings(match state.account(&key_of(policy, subject)) {
             Some(account) => account.standing(now),
             // Reading leaves no trace.
-            None => Account::new(policy, &self.0.settings, began).standing(now),
+            None => Account::new(policy, &self.0.options, began).standing(now),
         }))
     }
 }

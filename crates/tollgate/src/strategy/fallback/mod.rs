@@ -56,7 +56,7 @@ pub struct Fallback<G: Gate>(Arc<Shared<G>>);
 struct Shared<G> {
     gate: G,
     clock: Arc<dyn Clock>,
-    settings: FallbackOptions,
+    options: FallbackOptions,
     random: RandomSource,
     observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
@@ -70,19 +70,19 @@ impl<G: Gate> Fallback<G> {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there are no instances, or if the longest time between probes is the shorter.
-    pub fn new(gate: G, settings: FallbackOptions, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub fn new(gate: G, options: FallbackOptions, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
-        if settings.instances == 0 {
+        if options.instances == 0 {
             return invalid("instances 0 must be at least 1: the limits are divided by it");
         }
-        if settings.probe_max < settings.probe_min {
+        if options.probe_max < options.probe_min {
             return invalid("probe_max must be at least probe_min");
         }
         let (random, state) = (RandomSource::default(), Mutex::new(State::default()));
         let is_degraded = AtomicBool::new(false);
         let suspicion = Suspicion::default();
         let shared =
-            Shared { gate, clock, settings, random, observer: None, state, suspicion, is_degraded };
+            Shared { gate, clock, options, random, observer: None, state, suspicion, is_degraded };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -181,6 +181,6 @@ impl<G> Shared<G> {
     fn pause(&self, probes: u32) -> Span {
         let first = FIRST_PROBE.as_micros().saturating_mul(1 << probes.min(16));
         let first = self.random.between(Span::from_micros(first / 2), Span::from_micros(first));
-        first.min(self.random.between(self.settings.probe_min, self.settings.probe_max))
+        first.min(self.random.between(self.options.probe_min, self.options.probe_max))
     }
 }

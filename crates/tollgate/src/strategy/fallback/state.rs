@@ -125,18 +125,18 @@ impl State {
         policy: &Policy,
         subject: &str,
         clock: &dyn Clock,
-        settings: &FallbackOptions,
+        options: &FallbackOptions,
     ) -> Result<&mut Account, Error> {
         let key = key_of(policy, subject);
-        if settings.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
-            self.sweep(self.now(clock), settings);
-            if settings.subjects_max <= self.accounts.len() {
+        if options.subjects_max <= self.accounts.len() && !self.accounts.contains_key(&key) {
+            self.sweep(self.now(clock), options);
+            if options.subjects_max <= self.accounts.len() {
                 return Err(Error::new(
                     ErrorKind::Full,
                     format!(
                         "the store failed, and {} subjects were answered without it already, which is the most; \
                          raise subjects_max, or wait until the store is back",
-                        settings.subjects_max
+                        options.subjects_max
                     ),
                 ));
             }
@@ -144,15 +144,15 @@ impl State {
         let began = self.began.get_or_insert_with(|| Reading::take(clock)).wall;
         self.is_degraded = true;
         let account =
-            self.accounts.entry(key).or_insert_with(|| Account::new(policy, settings, began));
-        account.refresh(policy, settings, began);
+            self.accounts.entry(key).or_insert_with(|| Account::new(policy, options, began));
+        account.refresh(policy, options, began);
         Ok(account)
     }
 
-    fn sweep(&mut self, now: Timestamp, settings: &FallbackOptions) {
+    fn sweep(&mut self, now: Timestamp, options: &FallbackOptions) {
         if self.swept_at + SWEEP_EVERY <= now {
             self.swept_at = now;
-            self.accounts.retain(|_, account| !account.is_over(now, settings));
+            self.accounts.retain(|_, account| !account.is_over(now, options));
         }
     }
 

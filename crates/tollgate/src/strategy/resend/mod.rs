@@ -89,15 +89,15 @@ const PAUSES: Backoff = Backoff {
 pub struct Resend<G> {
     gate: G,
     clock: Arc<dyn Clock>,
-    attempts: ResendOptions,
+    options: ResendOptions,
     random: RandomSource,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl<G: Gate> Resend<G> {
-    /// Tries `gate` again as `attempts` says, timed by `clock`.
-    pub fn new(gate: G, attempts: ResendOptions, clock: Arc<dyn Clock>) -> Self {
-        Self { gate, clock, attempts, random: RandomSource::default(), observer: None }
+    /// Tries `gate` again as `options` configure, timed by `clock`.
+    pub fn new(gate: G, options: ResendOptions, clock: Arc<dyn Clock>) -> Self {
+        Self { gate, clock, options, random: RandomSource::default(), observer: None }
     }
 
     /// The same with another source of jitter and ids.
@@ -117,7 +117,7 @@ impl<G: Gate> Resend<G> {
     /// The deadline of a call, on the monotonic clock.
     fn deadline(&self) -> Span {
         let began = self.clock.monotonic().as_micros();
-        Span::from_micros(began.saturating_add(self.attempts.deadline.as_micros()))
+        Span::from_micros(began.saturating_add(self.options.deadline.as_micros()))
     }
 
     fn time_left(&self, deadline: Span) -> Span {
@@ -145,9 +145,9 @@ impl<G: Gate> Resend<G> {
                 ErrorKind::Throttled => throttled += 1,
                 _ => return Err(error),
             }
-            let spent = self.attempts.failed_max <= failed
-                || self.attempts.throttle_retries_max < throttled;
-            let pause = self.attempts.backoff.delay(failed + throttled - 1, self.random.draw());
+            let spent =
+                self.options.failed_max <= failed || self.options.throttle_retries_max < throttled;
+            let pause = self.options.backoff.delay(failed + throttled - 1, self.random.draw());
             if spent || self.time_left(deadline) <= pause {
                 return Err(error);
             }
@@ -163,7 +163,7 @@ impl<G: Gate> Resend<G> {
         deadline: Span,
     ) -> Result<Outcome, Error> {
         let (now, since) = self.clock.both();
-        let most = self.time_left(deadline).min(self.attempts.attempt_timeout);
+        let most = self.time_left(deadline).min(self.options.attempt_timeout);
         let answer = timeout_at(&*self.clock, now + most, self.gate.run(operation)).await;
         let took = self.clock.monotonic().as_micros().saturating_sub(since.as_micros());
         let took = Span::from_micros(took);
@@ -195,9 +195,9 @@ impl<G: Gate> Gate for Resend<G> {
             let deadline = self.deadline();
             match operation {
                 Operation::Acquire(ask) | Operation::Charge(ask)
-                    if ask.id_text().is_none() && !self.attempts.is_once() =>
+                    if ask.id_text().is_none() && !self.options.is_once() =>
                 {
-                    let named = ask.clone().id_for(self.random.id(), self.attempts.deadline);
+                    let named = ask.clone().id_for(self.random.id(), self.options.deadline);
                     let operation = match operation {
                         Operation::Acquire(_) => Operation::Acquire(&named),
                         _ => Operation::Charge(&named),
