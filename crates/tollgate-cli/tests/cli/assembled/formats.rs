@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use tollgate_testkit::servers::{DynamoDb, Redis};
+use tollgate_testkit::servers::{DynamoDb, Postgres, Redis};
 
 use crate::folder::Folder;
 use crate::running::Broker;
@@ -104,4 +104,25 @@ fn brokers_of_both_formats_share_a_table_of_dynamodb() {
     let store = dynamodb.snippet();
     assert_eq!(folder(&store, "").run("dynamodb create-table").code, 0);
     share(&store, "dynamodb", 1, [6_000, 0]);
+}
+
+/// The second broker upgrades the schema while the first one uses it.
+#[test]
+fn brokers_of_both_formats_share_a_schema_of_postgres() {
+    let postgres = Postgres::start().expect("a server");
+    let rows = "../tollgate-postgres/tests/postgres/version_3/rows.sql";
+    let rows = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(rows);
+    postgres.psql_file("postgres", "postgres", &rows).expect("a schema of version 3");
+    let store = postgres.snippet();
+    let psql = |sql: &str| postgres.psql("postgres", sql).expect("it runs");
+    // Overrides in a newer form may mean something else, so nothing is decided without them.
+    psql("UPDATE tollgate.overrides SET document = '{\"form\": 99, \"overrides\": []}'");
+    let ran = folder(&store, "format = 3").run("acquire hot alice");
+    assert!(
+        ran.code == 2 && ran.err.contains("have form 99 and this program reads up to"),
+        "{ran:?}"
+    );
+    psql("DELETE FROM tollgate.overrides");
+    share(&store, "postgres", 3, [6_000, 0]);
+    assert_eq!(psql("SELECT max(version) FROM tollgate.migrations"), "4");
 }
