@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::post;
 use crate::clients::redis_cli;
 use crate::folder::Folder;
-use crate::running::{Broker, get_with};
+use crate::running::{Broker, get, get_with};
 
 const BOUNDED: &str = r#"
 [[policy]]
@@ -99,6 +99,9 @@ fn a_flood_of_keys_leaves_room_for_other_policies() {
         assert!(detail.starts_with(kind) && detail.contains("subjects_max"), "{detail}");
         // A known subject is not refused.
         assert_eq!(ask(&broker, "bounded", 0).0, 200, "{kind}");
+        assert!(get(&broker.url, "/readyz").starts_with("HTTP/1.1 200"), "{kind}");
+        let log = broker.end("-TERM").2;
+        assert!(log.contains("could not answer") && log.contains("subjects_max"), "{log}");
     }
 }
 

@@ -41,5 +41,6 @@ fn a_locked_row_is_the_trouble_of_its_subject_alone() {
     let log = assembled.log();
     assert!(!log.contains("RateLimiterFallbackActivated"), "{log}");
     assert_eq!(lines(&log, "ERROR"), 0, "{log}");
+    assert!(log.contains("could not answer") && log.contains("contended"), "{log}");
     assert!((1..=3).contains(&lines(&log, "WARN")), "{log}");
 }
