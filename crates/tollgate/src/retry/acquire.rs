@@ -23,7 +23,7 @@ pub async fn acquire_with_backoff(
     clock: &dyn Clock,
 ) -> Result<Decision, Error> {
     let deadline = Some(deadline.since(clock.now()));
-    let retry = Retry { max_retries: u32::MAX, backoff: *backoff, deadline, budget: None };
+    let retry = Retry { deadline, ..Retry::unlimited(*backoff) };
     // A denial is worth another attempt, an error is not.
     let call = |_| async {
         match gate.acquire(ask).await {

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 pub use tollgate_core::Backoff;
-use tollgate_core::Span;
+use tollgate_core::{Span, Timestamp};
 
 use crate::clock::Clock;
 use crate::internal::edge;
@@ -91,6 +91,17 @@ pub struct RetryError<E> {
     pub stopped: Stopped,
 }
 
+/// The delay before a retry.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause<'a, E> {
+    /// How many calls were made.
+    pub attempts: u32,
+    /// When the next call is due.
+    pub until: Timestamp,
+    /// The error of the last call.
+    pub error: &'a E,
+}
+
 impl<E> fmt::Display for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.stopped {
@@ -110,6 +121,12 @@ impl<E: StdError + 'static> StdError for RetryError<E> {
 }
 
 impl Retry {
+    /// Returns retries without a bound: `classify` or the deadline ends them.
+    #[must_use]
+    pub const fn unlimited(backoff: Backoff) -> Self {
+        Self { max_retries: u32::MAX, backoff, deadline: None, budget: None }
+    }
+
     /// Runs `call` until it succeeds, fails for good, or may not be retried. `call` gets the number of the attempt,
     /// from 0; `classify` classifies an error. A wait is the longer of the backoff and what the other side asked
     /// for.
@@ -120,12 +137,12 @@ impl Retry {
         &self,
         clock: &dyn Clock,
         call: impl FnMut(u32) -> F,
-        judge: impl Fn(&E) -> ErrorClass,
+        classify: impl Fn(&E) -> ErrorClass,
     ) -> impl Future<Output = Result<T, RetryError<E>>>
     where
         F: Future<Output = Result<T, E>>,
     {
-        self.run_with(clock, edge::random, call, judge)
+        self.run_with(clock, edge::random, call, classify)
     }
 
     /// [`run`](Self::run) with jitter from `random`, for the simulation.
@@ -133,40 +150,78 @@ impl Retry {
         &self,
         clock: &dyn Clock,
         random: impl Fn() -> u32,
-        mut call: impl FnMut(u32) -> F,
+        call: impl FnMut(u32) -> F,
         classify: impl Fn(&E) -> ErrorClass,
     ) -> Result<T, RetryError<E>>
     where
         F: Future<Output = Result<T, E>>,
     {
+        let pause = |pause: Pause<'_, E>| clock.sleep_until(pause.until);
+        self.run_with_both(clock, random, call, classify, pause).await
+    }
+
+    /// Like [`run`](Self::run); before each retry, awaits the future that `pause` returns instead of sleeping. For
+    /// callers that report retries, or that end a delay early.
+    ///
+    /// # Errors
+    /// [`RetryError`] with the last error.
+    pub fn run_with_pause<T, E, F, P>(
+        &self,
+        clock: &dyn Clock,
+        call: impl FnMut(u32) -> F,
+        classify: impl Fn(&E) -> ErrorClass,
+        pause: impl FnMut(Pause<'_, E>) -> P,
+    ) -> impl Future<Output = Result<T, RetryError<E>>>
+    where
+        F: Future<Output = Result<T, E>>,
+        P: Future<Output = ()>,
+    {
+        self.run_with_both(clock, edge::random, call, classify, pause)
+    }
+
+    async fn run_with_both<T, E, F, P>(
+        &self,
+        clock: &dyn Clock,
+        random: impl Fn() -> u32,
+        mut call: impl FnMut(u32) -> F,
+        classify: impl Fn(&E) -> ErrorClass,
+        mut pause: impl FnMut(Pause<'_, E>) -> P,
+    ) -> Result<T, RetryError<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        P: Future<Output = ()>,
+    {
         let started = clock.now();
         if let Some(budget) = &self.budget {
             budget.deposit();
         }
-        let mut attempt = 0;
+        let mut attempts = 0;
         loop {
-            let last = match call(attempt).await {
+            let last = match call(attempts).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let stop = |stopped, last| Err(RetryError { last, attempts: attempt + 1, stopped });
+            let failed = attempts;
+            attempts = attempts.saturating_add(1);
+            let stop = |stopped, last| Err(RetryError { last, attempts, stopped });
             let hint = match classify(&last) {
                 ErrorClass::Fatal => return stop(Stopped::Fatal, last),
                 ErrorClass::Retryable => Span::ZERO,
                 ErrorClass::RetryableAfter(hint) => hint,
             };
-            if self.max_retries <= attempt {
+            if self.max_retries <= failed {
                 return stop(Stopped::Exhausted, last);
             }
-            let again = clock.now() + self.backoff.delay(attempt, random()).max(hint);
-            if self.deadline.is_some_and(|deadline| started + deadline < again) {
+            let until = clock.now() + self.backoff.delay(failed, random()).max(hint);
+            if self.deadline.is_some_and(|deadline| started + deadline < until) {
                 return stop(Stopped::DeadlineExceeded, last);
             }
             if self.budget.as_ref().is_some_and(|budget| !budget.withdraw()) {
                 return stop(Stopped::BudgetSpent, last);
             }
-            clock.sleep_until(again).await;
-            attempt += 1;
+            let delay = pause(Pause { attempts, until, error: &last });
+            drop(last);
+            delay.await;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tollgate::clock::ManualClock;
-use tollgate::retry::{Backoff, Budget, ErrorClass, Retry, RetryError, Stopped};
+use tollgate::retry::{Backoff, Budget, ErrorClass, Pause, Retry, RetryError, Stopped};
 use tollgate::{Clock, Span, Timestamp};
 
 /// A failure that knows whether it is worth another try.
@@ -25,7 +25,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-const fn judge(failure: &Failure) -> ErrorClass {
+const fn classify(failure: &Failure) -> ErrorClass {
     match failure {
         Failure::Throttled => ErrorClass::Retryable,
         Failure::ThrottledFor(span) => ErrorClass::RetryableAfter(*span),
@@ -54,7 +54,7 @@ fn run(retry: &Retry, failures: &[Failure]) -> Ran {
                 let failure = failures.get(attempt as usize).copied();
                 async move { failure.map_or(Ok(attempt), Err) }
             },
-            judge,
+            classify,
         );
         let mut work = std::pin::pin!(work);
         let answer = std::future::poll_fn(|context| {
@@ -161,4 +161,25 @@ fn the_budget_bounds_the_retries_of_all_calls_together() {
     assert_eq!(budget.left(), 0);
     let error = run(&retry.clone(), &[Failure::Throttled; 10]).answer.unwrap_err();
     assert_eq!(error.stopped, Stopped::BudgetSpent, "a clone shares the budget");
+}
+
+/// A pause that ends early retries at once, and each pause gets the error and the time of the next call.
+#[tokio::test]
+async fn a_pause_replaces_the_sleep_between_two_calls() {
+    let (clock, pauses) = (ManualClock::new(), std::cell::RefCell::new(Vec::new()));
+    let hint = Span::from_secs(90);
+    let failures = [Failure::ThrottledFor(hint), Failure::ThrottledFor(hint)];
+    let call = |attempt: u32| {
+        let failure = failures.get(attempt as usize).copied();
+        async move { failure.map_or(Ok(attempt), Err) }
+    };
+    let pause = |pause: Pause<'_, Failure>| {
+        pauses.borrow_mut().push((pause.attempts, pause.until, *pause.error));
+        std::future::ready(())
+    };
+    let answer =
+        Retry::unlimited(Backoff::QUOTA).run_with_pause(&clock, call, classify, pause).await;
+    assert_eq!(answer, Ok(2), "the clock did not move");
+    let until = clock.now() + hint;
+    assert_eq!(*pauses.borrow(), [(1, until, failures[0]), (2, until, failures[1])]);
 }
