@@ -5,9 +5,12 @@ use std::fmt;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use serde::Serialize;
 use serde_json::Value;
 use tollgate::Span;
 use tollgate_aws::{RETRY_AFTER_MAX, is_throttling};
+
+use crate::error::Error;
 
 /// Quotas that have room again when jobs end: concurrent jobs, and servers in all jobs.
 pub const JOB_QUOTAS: [&str; 2] = ["L-D88FAC3A", "L-05AFA8C6"];
@@ -23,18 +26,21 @@ pub const NO_CREDENTIALS: &str = "NoCredentials";
 
 const MISSING_CREDENTIALS: &str = "there are no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run it where a role provides them";
 
-/// One failed attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One failed attempt. Serializes as the error of a log line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// The name of the error, as in `ThrottlingException`.
     pub code: String,
     /// The message of the service.
     pub message: String,
     /// The HTTP status, if there was a response.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The `Retry-After` of the service.
+    /// The `Retry-After` of the service; serializes as seconds.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_seconds")]
     pub retry_after: Option<Span>,
     /// The quota that was reached, as in `L-D88FAC3A`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_code: Option<String>,
 }
 
@@ -46,6 +52,12 @@ impl Failure {
 
     fn without_response(code: &str, message: String) -> Self {
         Self { code: code.to_owned(), message, status: None, retry_after: None, quota_code: None }
+    }
+
+    /// Returns the last failure behind `error`, or the error itself as one.
+    pub(crate) fn from_error(error: &Error) -> Self {
+        let own = || Self::without_response(error.code(), error.to_string());
+        error.failure().cloned().unwrap_or_else(own)
     }
 
     pub(crate) fn from_sdk_error<E>(error: &SdkError<E, HttpResponse>) -> Self
@@ -143,6 +155,10 @@ impl fmt::Display for Failure {
             None => Ok(()),
         }
     }
+}
+
+fn as_seconds<S: serde::Serializer>(span: &Option<Span>, to: S) -> Result<S::Ok, S::Error> {
+    span.map(Span::as_secs_ceil).serialize(to)
 }
 
 /// Returns the messages of `error` and of its sources, each once.

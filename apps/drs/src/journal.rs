@@ -72,56 +72,13 @@ pub struct Entry {
     pub attempts: Option<u32>,
     /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<Failure>,
     /// How many jobs there are, where it is about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_jobs: Option<u64>,
     /// The job that was found, where one was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-}
-
-/// An error in a line.
-#[derive(Clone, Debug, Serialize)]
-pub struct Fault {
-    /// The name of the error.
-    pub code: String,
-    /// The message of the error.
-    pub message: String,
-    /// The status of HTTP, if there was an answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    /// How many seconds the service asked us to wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry_after: Option<u64>,
-    /// The quota that was reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub quota_code: Option<String>,
-}
-
-impl From<&Failure> for Fault {
-    fn from(failure: &Failure) -> Self {
-        Self {
-            code: failure.code.clone(),
-            message: failure.message.clone(),
-            status: failure.status,
-            retry_after: failure.retry_after.map(tollgate::Span::as_secs_ceil),
-            quota_code: failure.quota_code.clone(),
-        }
-    }
-}
-
-impl From<&Error> for Fault {
-    fn from(error: &Error) -> Self {
-        let said = error.failure().map(Self::from);
-        said.unwrap_or_else(|| Self {
-            code: error.code().to_owned(),
-            message: error.to_string(),
-            status: None,
-            retry_after: None,
-            quota_code: None,
-        })
-    }
 }
 
 impl Entry {
@@ -146,28 +103,28 @@ impl Entry {
             Event::Attempted { context, attempt, failure: Some(failure), .. } => {
                 let word =
                     if failure.is_rate_limit() { "rate_limit_error" } else { "attempt_failed" };
-                let error = Some(Fault::from(*failure));
+                let error = Some((*failure).clone());
                 Self { attempt: Some(*attempt), error, ..new(context, Severity::Warning, word) }
             }
             // The failed attempt has a line already.
             Event::Attempted { .. } | Event::Retrying { .. } => return None,
             Event::Exhausted(exhausted) => Self {
                 attempts: Some(exhausted.attempts),
-                error: Some(Fault::from(&exhausted.last)),
+                error: Some(exhausted.last.clone()),
                 ..new(&exhausted.context, Severity::Critical, "retry_exhausted")
             },
             Event::Called { context, error: None } => new(context, Severity::Info, "called"),
             // Exhausted retries have a line already.
             Event::Called { error: Some(Error::RetryExhausted(_)), .. } => return None,
             Event::Called { context, error: Some(error) } => Self {
-                error: Some(Fault::from(*error)),
+                error: Some(Failure::from_error(error)),
                 ..new(context, Severity::Error, "call_failed")
             },
             Event::LookedUp { context, job } => {
                 Self { job: job.map(str::to_owned), ..new(context, Severity::Warning, "looked_up") }
             }
             Event::FailedOpen { context, error } => Self {
-                error: Some(Fault::from(*error)),
+                error: Some(Failure::from_error(error)),
                 ..new(context, Severity::Error, "failed_open")
             },
             Event::Throttled { context, current_jobs, .. } => Self {
@@ -267,7 +224,7 @@ impl Monitor for Traced {
             ..
         } = entry;
         let error = error.map(|error| format!("{}: {}", error.code, error.message));
-        macro_rules! tell {
+        macro_rules! log {
             ($level:ident) => {
                 tracing::$level!(
                     event,
@@ -282,9 +239,9 @@ impl Monitor for Traced {
             };
         }
         match severity {
-            Severity::Info => tell!(debug),
-            Severity::Warning => tell!(warn),
-            Severity::Error | Severity::Critical => tell!(error),
+            Severity::Info => log!(debug),
+            Severity::Warning => log!(warn),
+            Severity::Error | Severity::Critical => log!(error),
         }
     }
 }

@@ -18,5 +18,5 @@ pub use client::{DrsClient, JobFilter, Recovery, Role};
 pub use error::{Ambiguous, Context, Error, Refused, RetryExhausted};
 pub use escalation::{Escalate, SnsEscalation};
 pub use failure::{CONNECTION_LOST, Failure, JOB_QUOTAS, NO_CREDENTIALS, TIMED_OUT};
-pub use retry::{RETRYABLE_ERRORS, RetryConfig};
+pub use retry::{RETRYABLE_ERRORS, RetryOptions};
 pub use throttle::{JobCapacityTimeout, JobThrottler, ThrottleStatus};

@@ -22,13 +22,13 @@ pub const RETRYABLE_ERRORS: [&str; 7] = [
 /// How often and how long a call is retried. The SDK's own retries are off, so that there is one layer.
 ///
 /// ```
-/// use tollgate_drs::RetryConfig;
+/// use tollgate_drs::RetryOptions;
 ///
-/// let twice = RetryConfig { max_retries: 1, ..RetryConfig::default() };
+/// let twice = RetryOptions { max_retries: 1, ..RetryOptions::default() };
 /// assert!(twice.retryable_errors.contains("ThrottlingException"));
 /// ```
 #[derive(Clone, Debug)]
-pub struct RetryConfig {
+pub struct RetryOptions {
     /// The most retries: at most `max_retries + 1` attempts are made (5).
     pub max_retries: u32,
     /// The delay before the first retry; it doubles with each (1 s).
@@ -47,7 +47,7 @@ pub struct RetryConfig {
     pub retryable_errors: BTreeSet<String>,
 }
 
-impl Default for RetryConfig {
+impl Default for RetryOptions {
     fn default() -> Self {
         let Backoff { base, max, jitter_low, jitter_high, clamp } = Backoff::CALL;
         Self {
@@ -63,7 +63,7 @@ impl Default for RetryConfig {
     }
 }
 
-impl RetryConfig {
+impl RetryOptions {
     /// Returns the delays.
     #[must_use]
     pub const fn backoff(&self) -> Backoff {
@@ -88,7 +88,7 @@ impl RetryConfig {
 
     /// Returns whether `failure` is retried. `Retry-After` is the minimum delay.
     #[must_use]
-    pub fn worth(&self, failure: &Failure) -> ErrorClass {
+    pub fn classify(&self, failure: &Failure) -> ErrorClass {
         let is_listed = self.retryable_errors.contains(&failure.code);
         let frees_itself = !failure.is_quota() || failure.is_full();
         match failure.retry_after {

@@ -27,7 +27,7 @@ impl Buckets {
 
     /// Returns the set that all clients of this process share by default.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn process_wide() -> Self {
         PROCESS.clone()
     }
 

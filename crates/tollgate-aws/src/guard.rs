@@ -77,7 +77,7 @@ impl SdkGuard {
             rates: Rates::default(),
             wait_max: WAIT_DEFAULT,
             gate: None,
-            buckets: Buckets::of_process(),
+            buckets: Buckets::process_wide(),
             clock: Arc::new(SystemClock),
         }
     }

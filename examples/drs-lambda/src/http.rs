@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tollgate_drs::Error;
-use tollgate_drs::throttle::Settings;
+use tollgate_drs::throttle::ThrottleOptions;
 
 /// A request, without the fields that are not used.
 #[derive(Clone, Debug, Deserialize)]
@@ -67,7 +67,7 @@ impl Response {
 }
 
 /// Returns the response for `error`.
-pub(crate) fn refusal(error: &Error, settings: &Settings) -> Response {
+pub(crate) fn refusal(error: &Error, settings: &ThrottleOptions) -> Response {
     let status = match error {
         Error::JobCapacityTimeout(timeout) => {
             let full = timeout.to_http_response();

@@ -11,7 +11,7 @@ use serde_json::json;
 use tollgate::Gate;
 use tollgate_drs::client::Builder;
 use tollgate_drs::journal::Severity;
-use tollgate_drs::throttle::{LOOK_BACK, Settings};
+use tollgate_drs::throttle::{LOOK_BACK, ThrottleOptions};
 use tollgate_drs::{Error, JobThrottler, Recovery};
 
 pub use http::{Context, Http, Request, Response};
@@ -43,7 +43,7 @@ impl Function {
     /// Those of [`Builder::connect`], and of settings that are out of bounds.
     pub async fn open(
         drs: Builder,
-        settings: Settings,
+        settings: ThrottleOptions,
         gate: Option<Arc<dyn Gate>>,
         (least, log): (Severity, impl Write + Send + 'static),
         metrics: impl Write + Send + 'static,

@@ -7,9 +7,10 @@ use drs_lambda::{Function, Request};
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use tollgate::internal::edge::environment;
 use tollgate::{Gate, Span};
-use tollgate_drs::client::Settings;
+use tollgate_drs::client::ClientOptions;
 use tollgate_drs::journal::Severity;
-use tollgate_drs::{DrsClient, RetryConfig, SnsEscalation, throttle};
+use tollgate_drs::throttle::ThrottleOptions;
+use tollgate_drs::{DrsClient, RetryOptions, SnsEscalation};
 use tollgate_dynamodb::{DynamoDb, Options};
 use tollgate_telemetry::sinks::aws::AwsOptions;
 
@@ -19,8 +20,8 @@ const DEADLINE: Span = Span::from_secs(10);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let region = environment("AWS_REGION").ok_or("AWS_REGION is not set; Lambda sets it")?;
-    let settings = Settings::from_environment()?;
-    let retry = RetryConfig { deadline: Some(DEADLINE), ..RetryConfig::default() };
+    let settings = ClientOptions::from_environment()?;
+    let retry = RetryOptions { deadline: Some(DEADLINE), ..RetryOptions::default() };
     let drs = DrsClient::builder(region).wait_max(DEADLINE).attempt_max(DEADLINE);
     let mut drs = settings.apply(drs, retry);
     if let Some(endpoint) = environment("DRS_ENDPOINT") {
@@ -38,7 +39,7 @@ async fn main() -> Result<(), Error> {
         None => None,
     };
     let level = settings.log_level.unwrap_or(Severity::Info);
-    let jobs = throttle::Settings::from_environment()?;
+    let jobs = ThrottleOptions::from_environment()?;
     let function = Function::open(drs, jobs, gate, (level, stdout()), stdout()).await?;
     let function = &function;
     run(service_fn(|event: LambdaEvent<Request>| async move {

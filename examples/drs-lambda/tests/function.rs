@@ -17,11 +17,11 @@ use tollgate::clock::SystemClock;
 use tollgate_aws::Buckets;
 use tollgate_drs::journal::Severity;
 use tollgate_drs::metrics::{METRICS, NAMESPACE};
-use tollgate_drs::throttle::Settings;
-use tollgate_drs::{DrsClient, RetryConfig};
+use tollgate_drs::throttle::ThrottleOptions;
+use tollgate_drs::{DrsClient, RetryOptions};
 use tollgate_testkit::fakes::drs::{FakeDrs, Fault, Server, Settings as Account};
 
-/// Lines that can be read while somebody writes them.
+/// A writer whose lines can be read concurrently.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -47,23 +47,23 @@ impl Shared {
     }
 }
 
-struct World {
+struct Harness {
     server: Server,
     function: Function,
     log: Shared,
     metrics: Shared,
 }
 
-impl World {
+impl Harness {
     async fn new(account: Account) -> Self {
         let fake = Arc::new(FakeDrs::new(Arc::new(SystemClock), account));
         let server = Server::start(fake, 0).await.unwrap();
         let tick = Span::from_millis(1);
-        let retry = RetryConfig { max_retries: 2, base_delay: tick, ..RetryConfig::default() };
+        let retry = RetryOptions { max_retries: 2, base_delay: tick, ..RetryOptions::default() };
         let drs =
             DrsClient::builder("eu-central-1").account("123456789012").buckets(Buckets::new());
         let drs = drs.keys("test", "test").endpoint(server.endpoint()).retry(retry);
-        let settings = Settings { timeout: Span::ZERO, ..Settings::default() };
+        let settings = ThrottleOptions { timeout: Span::ZERO, ..ThrottleOptions::default() };
         let (log, metrics) = (Shared::default(), Shared::default());
         let function =
             Function::open(drs, settings, None, (Severity::Info, log.clone()), metrics.clone());
@@ -103,29 +103,32 @@ fn account() -> Account {
 
 #[tokio::test]
 async fn r001_11_a_recovery_is_started_once_and_a_full_account_is_429() {
-    let world = World::new(account()).await;
+    let harness = Harness::new(account()).await;
     let wanted =
         json!({ "servers": [FakeDrs::server_id(0)], "drill": true, "requestId": "night-7" });
-    let (status, started) = world.ask("POST", "/recoveries", &wanted).await;
+    let (status, started) = harness.ask("POST", "/recoveries", &wanted).await;
     assert_eq!(status, 202, "{started}");
-    assert_eq!(world.ask("POST", "/recoveries", &wanted).await, (200, started));
-    assert_eq!(world.fake().jobs_started(), 1);
-    world.fake().start_foreign_jobs(17);
+    assert_eq!(harness.ask("POST", "/recoveries", &wanted).await, (200, started));
+    assert_eq!(harness.fake().jobs_started(), 1);
+    harness.fake().start_foreign_jobs(17);
     let wanted = json!({ "servers": [FakeDrs::server_id(1)] });
-    let (answer, told) = world.answer("POST", "/recoveries", &wanted.to_string()).await;
+    let (answer, answer_body) = harness.answer("POST", "/recoveries", &wanted.to_string()).await;
     assert_eq!((answer.status_code, &*answer.headers["retry-after"]), (429, "30"));
     let expected = [json!("JOB_CAPACITY_TIMEOUT"), json!(18), json!(20)];
-    assert_eq!(["error", "currentJobs", "maxJobs"].map(|name| told[name].clone()), expected);
-    assert!(told["waitTime"].is_u64(), "{told}");
-    assert!(told["message"].as_str().unwrap().ends_with("Current jobs: 18/20"), "{told}");
-    let (status, capacity) = world.ask("GET", "/capacity", &Value::Null).await;
+    assert_eq!(["error", "currentJobs", "maxJobs"].map(|name| answer_body[name].clone()), expected);
+    assert!(answer_body["waitTime"].is_u64(), "{answer_body}");
+    assert!(
+        answer_body["message"].as_str().unwrap().ends_with("Current jobs: 18/20"),
+        "{answer_body}"
+    );
+    let (status, capacity) = harness.ask("GET", "/capacity", &Value::Null).await;
     assert_eq!((status, &capacity["availableSlots"]), (200, &json!(2)));
-    assert_eq!(world.fake().jobs_started(), 18);
+    assert_eq!(harness.fake().jobs_started(), 18);
 }
 
 #[tokio::test]
 async fn mistakes_are_named_and_start_nothing() {
-    let world = World::new(account()).await;
+    let harness = Harness::new(account()).await;
     let server = FakeDrs::server_id(0);
     let cases = [
         ("GET", "/", json!(null), 404, "use GET /capacity or POST /recoveries"),
@@ -142,24 +145,28 @@ async fn mistakes_are_named_and_start_nothing() {
         ),
     ];
     for (method, path, body, expected, text) in cases {
-        let (status, told) = world.ask(method, path, &body).await;
-        assert_eq!(status, expected, "{told}");
-        assert!(told["message"].as_str().unwrap().contains(text), "{told}");
+        let (status, answer_body) = harness.ask(method, path, &body).await;
+        assert_eq!(status, expected, "{answer_body}");
+        assert!(answer_body["message"].as_str().unwrap().contains(text), "{answer_body}");
     }
-    assert_eq!(world.fake().jobs_started(), 0);
+    assert_eq!(harness.fake().jobs_started(), 0);
 }
 
 /// R001.10, R001.12: throttling is counted and logged before the answer, and the names are those of the alarms.
 #[tokio::test]
 async fn r001_10_r001_12_what_happened_is_written_before_the_answer() {
-    let world = World::new(account()).await;
-    world.fake().inject(None, 3, Fault::Throttled);
-    let (status, told) = world.ask("GET", "/capacity", &Value::Null).await;
-    assert_eq!((status, &told["error"]), (503, &json!("ThrottlingException")), "{told}");
-    let events: Vec<Value> = world.log.taken().iter().map(|line| line["event"].clone()).collect();
+    let harness = Harness::new(account()).await;
+    harness.fake().inject(None, 3, Fault::Throttled);
+    let (status, answer_body) = harness.ask("GET", "/capacity", &Value::Null).await;
+    assert_eq!(
+        (status, &answer_body["error"]),
+        (503, &json!("ThrottlingException")),
+        "{answer_body}"
+    );
+    let events: Vec<Value> = harness.log.taken().iter().map(|line| line["event"].clone()).collect();
     let refused = "rate_limit_error";
     assert_eq!(events, [refused, refused, refused, "retry_exhausted"]);
-    let metrics = world.metrics.taken();
+    let metrics = harness.metrics.taken();
     // Alarms match dimensions exactly, so what they look at comes without any.
     let sum = |name: &str| -> f64 {
         let alone = metrics.iter().filter(|line| {
@@ -172,11 +179,11 @@ async fn r001_10_r001_12_what_happened_is_written_before_the_answer() {
         (sum("RateLimitErrors"), sum("RetryExhausted"), sum("RetryAttempts")),
         (3.0, 1.0, 2.0)
     );
-    world.ask("GET", "/capacity", &Value::Null).await;
-    let text = Value::from(world.metrics.taken()).to_string();
+    harness.ask("GET", "/capacity", &Value::Null).await;
+    let text = Value::from(harness.metrics.taken()).to_string();
     assert!(
         text.contains("APICallCount") && !text.contains("RateLimitErrors"),
-        "each is told once: {text}"
+        "each is logged once: {text}"
     );
 }
 
@@ -199,7 +206,7 @@ fn r001_10_the_template_has_alarms_on_metrics_that_exist() {
     {
         assert_eq!(values(&format!("{variable}:")).len(), 1, "{variable}");
     }
-    // The function may do what its settings make it do, and whoever runs `tollgate drs` what that does.
+    // The policies allow the calls of the function with these settings, and those of `tollgate drs`.
     for action in
         ["sns:Publish", "sts:AssumeRole", "cloudwatch:PutMetricData", "drs:GetLaunchConfiguration"]
     {

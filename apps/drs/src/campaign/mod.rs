@@ -16,7 +16,7 @@ use crate::client::{Recovery, SERVERS_PER_JOB_MAX};
 use crate::error::Error;
 
 pub use other_callers::CAMPAIGN_TAG;
-pub use runner::{CONFLICTS_MAX, Keep, Runner, Waiting};
+pub use runner::{CONFLICTS_MAX, Runner, SaveCampaign, Waiting};
 
 /// The most servers of one campaign: the quota of source servers of an account, five times over.
 pub const SERVERS_MAX: usize = 20_000;

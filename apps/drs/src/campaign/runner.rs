@@ -25,7 +25,7 @@ pub struct Runner {
 }
 
 /// Persists a campaign, so that it can continue after a crash; also gets the reason why no wave is started.
-pub type Keep<'a> = dyn FnMut(&Campaign, Option<&Waiting>) -> Result<(), Error> + Send + 'a;
+pub type SaveCampaign<'a> = dyn FnMut(&Campaign, Option<&Waiting>) -> Result<(), Error> + Send + 'a;
 
 /// Why no wave is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,17 +113,21 @@ impl Runner {
         Self { throttler, poll, conflicts: BTreeMap::new(), others: OtherCallers::default() }
     }
 
-    /// Runs `campaign` to its end. `keep` is called before each request and after each poll; an interrupted campaign continues
+    /// Runs `campaign` to its end. `save` is called before each request and after each poll; an interrupted campaign continues
     /// from its last argument.
     ///
     /// # Errors
-    /// Those of every call, if they concern more than one wave, and those of `keep`.
-    pub async fn run(&mut self, campaign: &mut Campaign, keep: &mut Keep<'_>) -> Result<(), Error> {
+    /// Those of every call, if they concern more than one wave, and those of `save`.
+    pub async fn run(
+        &mut self,
+        campaign: &mut Campaign,
+        save: &mut SaveCampaign<'_>,
+    ) -> Result<(), Error> {
         campaign.since.get_or_insert(self.client().clock().now().as_micros());
         loop {
             self.poll(campaign).await?;
-            let waiting = self.start_waves(campaign, keep).await?;
-            keep(campaign, waiting.as_ref())?;
+            let waiting = self.start_waves(campaign, save).await?;
+            save(campaign, waiting.as_ref())?;
             if campaign.is_over() {
                 return Ok(());
             }
@@ -161,7 +165,7 @@ impl Runner {
     async fn start_waves(
         &mut self,
         campaign: &mut Campaign,
-        keep: &mut Keep<'_>,
+        save: &mut SaveCampaign<'_>,
     ) -> Result<Option<Waiting>, Error> {
         if !campaign.waves.iter().any(|wave| is_open(&wave.stage)) {
             return Ok(None);
@@ -203,12 +207,12 @@ impl Runner {
             }
             let before = wave.stage.clone();
             campaign.waves[number].starting(self.client().clock().now());
-            keep(campaign, None)?;
+            save(campaign, None)?;
             match self.throttler.start_recovery(&campaign.recovery(number)).await {
                 Ok(job) => {
                     account.add(&job, size);
                     campaign.waves[number].stage = Stage::Running { job: job.job_id().to_owned() };
-                    keep(campaign, None)?;
+                    save(campaign, None)?;
                 }
                 Err(Error::JobCapacityTimeout(full)) => {
                     campaign.waves[number].stage = before;

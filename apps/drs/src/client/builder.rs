@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::escalation::Escalate;
 use crate::journal::Traced;
 use crate::monitor::Monitor;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 use tollgate_aws::{Buckets, ServiceBuckets};
 use tollgate_aws::{Rate, Rates};
 use tollgate_aws::{WAIT_DEFAULT, WAIT_MAX, https};
@@ -41,7 +41,7 @@ pub struct Builder {
     rates: Rates,
     gate: Option<Arc<dyn Gate>>,
     buckets: Buckets,
-    retry: RetryConfig,
+    retry: RetryOptions,
     wait_max: Span,
     attempt_max: Span,
     clock: Arc<dyn Clock>,
@@ -62,8 +62,8 @@ impl Builder {
             http: None,
             rates: Rates::default(),
             gate: None,
-            buckets: Buckets::of_process(),
-            retry: RetryConfig::default(),
+            buckets: Buckets::process_wide(),
+            retry: RetryOptions::default(),
             wait_max: WAIT_DEFAULT,
             attempt_max: ATTEMPT_DEFAULT,
             clock: Arc::new(SystemClock),
@@ -145,7 +145,7 @@ impl Builder {
 
     /// Sets the retries.
     #[must_use]
-    pub fn retry(mut self, retry: RetryConfig) -> Self {
+    pub fn retry(mut self, retry: RetryOptions) -> Self {
         self.retry = retry;
         self
     }

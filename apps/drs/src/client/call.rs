@@ -6,15 +6,14 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use tollgate::Span;
-use tollgate::retry::{ErrorClass, RetryError, Stopped};
+use tollgate::retry::{ErrorClass, Pause, RetryError, Stopped};
 
-use super::retry_clock::RetryClock;
 use super::{DrsClient, Inner};
 use crate::error::{Context, Error, Refused, RetryExhausted};
 use crate::escalation::{self, Escalation};
 use crate::failure::Failure;
 use crate::monitor::Event;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 
 /// Why an attempt failed.
 #[derive(Clone, Debug)]
@@ -40,7 +39,7 @@ impl DrsClient {
         self.0.monitor.observe(event);
     }
 
-    pub(crate) fn retry(&self) -> &RetryConfig {
+    pub(crate) fn retry(&self) -> &RetryOptions {
         &self.0.retry
     }
 
@@ -79,7 +78,7 @@ impl DrsClient {
     pub(super) async fn call<T, F>(
         &self,
         context: &Context,
-        retry: &RetryConfig,
+        retry: &RetryOptions,
         attempt: impl Fn(u32) -> F,
     ) -> Result<T, Error>
     where
@@ -92,24 +91,25 @@ impl DrsClient {
     pub(super) async fn run<T, F>(
         &self,
         context: &Context,
-        retry: &RetryConfig,
+        retry: &RetryOptions,
         attempt: impl Fn(u32) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, AttemptError>>,
     {
-        let judge = |trouble: &AttemptError| match trouble {
-            AttemptError::Failed(failure) => retry.worth(failure),
+        let classify = |error: &AttemptError| match error {
+            AttemptError::Failed(failure) => retry.classify(failure),
             AttemptError::Stop(_) => ErrorClass::Fatal,
         };
-        let clock = RetryClock::new(self, context);
-        let judge = |trouble: &AttemptError| {
-            if let AttemptError::Failed(failure) = trouble {
-                clock.failed(failure);
+        let clock = self.clock();
+        let pause = |pause: Pause<'_, AttemptError>| {
+            let Pause { attempts: attempt, until: at, error } = pause;
+            if let AttemptError::Failed(failure) = error {
+                self.observe(&Event::Retrying { context, attempt, at, failure });
             }
-            judge(trouble)
+            clock.sleep_until(at)
         };
-        let answer = retry.retry().run(&clock, attempt, judge).await;
+        let answer = retry.retry().run_with_pause(&**clock, attempt, classify, pause).await;
         answer.map_err(|error| call_error(context, error))
     }
 

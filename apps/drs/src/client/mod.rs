@@ -3,11 +3,10 @@
 
 mod builder;
 mod call;
+mod options;
 mod pages;
 mod recovery;
-mod retry_clock;
 mod role;
-mod settings;
 
 use std::sync::Arc;
 
@@ -23,18 +22,18 @@ use tollgate::{Clock, Span, Timestamp};
 use crate::error::Error;
 use crate::escalation::Escalate;
 use crate::monitor::Monitor;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 use tollgate_aws::Bucket;
 use tollgate_aws::ServiceBuckets;
 
 pub use builder::{ATTEMPT_DEFAULT, Builder};
+pub use options::{
+    BASE_DELAY_VARIABLE, BURST_VARIABLE, ClientOptions, EXTERNAL_ID_VARIABLE, LOG_LEVEL_VARIABLE,
+    MAX_DELAY_VARIABLE, MAX_RETRIES_VARIABLE, RATE_VARIABLE, ROLE_VARIABLE, VARIABLES,
+};
 pub use pages::{Items, Pages};
 pub use recovery::{LOOKUP_MARGIN, REQUEST_TAG, Recovery};
 pub use role::Role;
-pub use settings::{
-    BASE_DELAY_VARIABLE, BURST_VARIABLE, EXTERNAL_ID_VARIABLE, LOG_LEVEL_VARIABLE,
-    MAX_DELAY_VARIABLE, MAX_RETRIES_VARIABLE, RATE_VARIABLE, ROLE_VARIABLE, Settings, VARIABLES,
-};
 
 /// The most servers of one job, by quota. The interface takes 200.
 pub const SERVERS_PER_JOB_MAX: usize = 100;
@@ -67,7 +66,7 @@ pub(crate) struct Inner {
     buckets: ServiceBuckets,
     account: Arc<str>,
     region: Arc<str>,
-    retry: RetryConfig,
+    retry: RetryOptions,
     wait_max: Span,
     attempt_max: Span,
     clock: Arc<dyn Clock>,

@@ -15,7 +15,7 @@ use super::{DrsClient, JobFilter, SERVERS_PER_JOB_MAX, TERMINATE_MAX};
 use crate::error::{Ambiguous, Context, Error};
 use crate::failure::Failure;
 use crate::monitor::Event;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 
 /// The tag by which jobs are found again.
 pub const REQUEST_TAG: &str = "rl-request-id";
@@ -111,7 +111,7 @@ impl DrsClient {
     pub(crate) async fn start(
         &self,
         recovery: &Recovery,
-        retry: &RetryConfig,
+        retry: &RetryOptions,
     ) -> Result<Job, Error> {
         recovery.check()?;
         let context = self.context("StartRecovery");
@@ -211,7 +211,7 @@ impl DrsClient {
     async fn once<S, L>(
         &self,
         context: &Context,
-        retry: &RetryConfig,
+        retry: &RetryOptions,
         request_id: Option<&str>,
         send: impl Fn(u32) -> S,
         look: impl Fn() -> L,

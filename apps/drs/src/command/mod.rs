@@ -30,8 +30,9 @@ use args::DrsCommand;
 use retry_notices::RetryNotices;
 use telemetry::Telemetry;
 
-use crate::client::Settings;
-use crate::{DrsClient, JobThrottler, throttle};
+use crate::client::ClientOptions;
+use crate::throttle::ThrottleOptions;
+use crate::{DrsClient, JobThrottler};
 
 /// The most ids of one request.
 const IDS_MAX: usize = 200;
@@ -92,7 +93,7 @@ async fn shared(config: &Config) -> Result<Opened, Failure> {
 
 async fn session(
     flags: &DrsArgs,
-    settings: &Settings,
+    settings: &ClientOptions,
     gate: Option<Arc<dyn Gate>>,
     telemetry: &Telemetry,
     format: OutputFormat,
@@ -114,7 +115,7 @@ async fn session(
         builder = builder.gate(gate);
     }
     let client = telemetry.attach(builder).connect().await?;
-    let throttler = JobThrottler::new(client.clone(), throttle::Settings::from_environment()?)?;
+    let throttler = JobThrottler::new(client.clone(), ThrottleOptions::from_environment()?)?;
     let throttler = match &gate {
         Some(gate) => throttler.slots(Arc::clone(gate)),
         None => throttler,
@@ -124,7 +125,7 @@ async fn session(
 }
 
 /// Formats the flags that select the same account and region.
-fn account_flags(flags: &DrsArgs, settings: &Settings, region: &str) -> String {
+fn account_flags(flags: &DrsArgs, settings: &ClientOptions, region: &str) -> String {
     let mut text = format!("--region {region}");
     let named = [
         ("endpoint", &flags.endpoint),

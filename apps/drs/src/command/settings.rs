@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::RetryConfig;
-use crate::client::Settings;
+use crate::RetryOptions;
+use crate::client::ClientOptions;
 use tollgate::Span;
 use tollgate::internal::edge::environment;
 
@@ -15,10 +15,10 @@ use tollgate_terminal::Failure;
 const LOG_VARIABLE: &str = "DRS_LOG";
 
 /// Reads the environment variables; flags take precedence.
-pub(super) fn read(flags: &DrsArgs) -> Result<Settings, Failure> {
-    let set = Settings::from_environment()?;
+pub(super) fn read(flags: &DrsArgs) -> Result<ClientOptions, Failure> {
+    let set = ClientOptions::from_environment()?;
     let level = flags.log_level.as_deref().map(str::parse).transpose();
-    let settings = Settings {
+    let settings = ClientOptions {
         rate: flags.rate.or(set.rate),
         burst: flags.burst.or(set.burst),
         max_retries: flags.max_retries.or(set.max_retries),
@@ -44,8 +44,8 @@ pub(super) fn log(flags: &DrsArgs) -> Option<PathBuf> {
 
 /// Returns the default retries. A recovery retries for `--outage` while the service does not respond; other commands a few
 /// times.
-pub(super) fn retry(command: &DrsCommand) -> Result<RetryConfig, Failure> {
-    let DrsCommand::Recover(wanted) = command else { return Ok(RetryConfig::default()) };
+pub(super) fn retry(command: &DrsCommand) -> Result<RetryOptions, Failure> {
+    let DrsCommand::Recover(wanted) = command else { return Ok(RetryOptions::default()) };
     let outage: Span = wanted.outage.parse().map_err(tollgate::Error::from)?;
-    Ok(RetryConfig { max_retries: u32::MAX, deadline: Some(outage), ..RetryConfig::default() })
+    Ok(RetryOptions { max_retries: u32::MAX, deadline: Some(outage), ..RetryOptions::default() })
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::client::{Builder, Settings};
+use crate::client::{Builder, ClientOptions};
 use crate::journal::{Journal, Severity};
 use crate::metrics::{Metrics, NAMESPACE};
 use crate::monitor::Monitor;
@@ -38,7 +38,7 @@ impl Telemetry {
     /// Starts the sinks that `config`, `settings` and `log` name.
     pub(super) async fn start(
         config: &TelemetryConfig,
-        settings: &Settings,
+        settings: &ClientOptions,
         log: Option<&Path>,
     ) -> Result<Self, Failure> {
         let mut telemetry = Self::default();
@@ -118,7 +118,7 @@ fn open(path: &Path) -> io::Result<Box<dyn Write + Send>> {
 /// Connects to the topic of the flag or the variable, or to that of `[telemetry.sns]`.
 async fn escalation(
     config: &TelemetryConfig,
-    settings: &Settings,
+    settings: &ClientOptions,
 ) -> Result<Option<Arc<dyn Escalate>>, Failure> {
     let configured = config.sns.as_ref();
     let place = configured.map_or_else(AwsOptions::default, |sns| sns.place.clone());

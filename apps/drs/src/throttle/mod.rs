@@ -6,7 +6,7 @@
 //! in the number of slots, or its job is in the count, and in the order of slots the threshold is never exceeded.
 
 mod job_slot;
-mod settings;
+mod options;
 mod status;
 
 use std::sync::{Arc, LazyLock};
@@ -19,10 +19,10 @@ use crate::client::{DrsClient, JobFilter, Recovery};
 use crate::error::{Context, Error};
 use crate::failure::JOB_QUOTAS;
 use crate::monitor::Event;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 
 pub use job_slot::JobSlot;
-pub use settings::{MAX_JOBS, Settings, VARIABLES};
+pub use options::{MAX_JOBS, ThrottleOptions, VARIABLES};
 pub use status::{HttpResponse, JobCapacityTimeout, ThrottleStatus};
 
 /// The age of jobs that are counted. A job that runs longer is not.
@@ -37,10 +37,10 @@ static PROCESS: LazyLock<Arc<dyn Gate>> = LazyLock::new(|| Arc::new(Memory::new(
 ///
 /// ```no_run
 /// # async fn recover(drs: tollgate_drs::DrsClient) -> Result<(), tollgate_drs::Error> {
-/// use tollgate_drs::throttle::{JobThrottler, Settings};
+/// use tollgate_drs::throttle::{JobThrottler, ThrottleOptions};
 /// use tollgate_drs::Recovery;
 ///
-/// let throttler = JobThrottler::new(drs, Settings::from_environment()?)?;
+/// let throttler = JobThrottler::new(drs, ThrottleOptions::from_environment()?)?;
 /// let job = throttler.start_recovery(&Recovery::new(["s-00000000000000001"])).await?;
 /// println!("{}", job.job_id());
 /// # Ok(()) }
@@ -48,7 +48,7 @@ static PROCESS: LazyLock<Arc<dyn Gate>> = LazyLock::new(|| Arc::new(Memory::new(
 #[derive(Clone, Debug)]
 pub struct JobThrottler {
     client: DrsClient,
-    settings: Settings,
+    settings: ThrottleOptions,
     slots: Arc<dyn Gate>,
     policy: Policy,
     subject: Arc<str>,
@@ -74,7 +74,7 @@ impl JobThrottler {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a setting is out of bounds.
-    pub fn new(client: DrsClient, settings: Settings) -> Result<Self, Error> {
+    pub fn new(client: DrsClient, settings: ThrottleOptions) -> Result<Self, Error> {
         settings.check()?;
         let rule = Concurrency::new(settings.threshold, settings.slot_ttl);
         let policy = Policy::new("aws.drs.jobs", [Limit::new(JOBS, JOBS, rule)]);
@@ -100,7 +100,7 @@ impl JobThrottler {
 
     /// Returns the settings.
     #[must_use]
-    pub const fn settings(&self) -> &Settings {
+    pub const fn settings(&self) -> &ThrottleOptions {
         &self.settings
     }
 
@@ -136,7 +136,7 @@ impl JobThrottler {
         let context = self.client.context("StartRecovery");
         let began = self.client.clock().now();
         // A full quota has room again when a job ends, not in seconds, so the wait is here and not in the retries.
-        let mut retry: RetryConfig = self.client.retry().clone();
+        let mut retry: RetryOptions = self.client.retry().clone();
         retry.retryable_errors.remove("ServiceQuotaExceededException");
         loop {
             let slot = self.wait(&context, began).await?;
@@ -177,7 +177,7 @@ impl JobThrottler {
     /// Sleeps for the polling interval, at most until the timeout.
     async fn pause(&self, context: &Context, began: Timestamp, full: Full) -> Result<(), Error> {
         let Full { current_jobs, starting, quota } = full;
-        let Settings { timeout, poll_interval, max_jobs, .. } = self.settings;
+        let ThrottleOptions { timeout, poll_interval, max_jobs, .. } = self.settings;
         let clock = self.client.clock();
         let waited = clock.now().since(began);
         if timeout <= waited {

@@ -1,4 +1,4 @@
-//! Who is told when retries are exhausted: SNS at an emulator, and that nobody can fail a call by not listening.
+//! Escalations when retries are exhausted: SNS at an emulator, and that a failing notification fails no call.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use tollgate_drs::{Context, Escalate, Failure, JobFilter, RetryExhausted, SnsEsc
 use tollgate_testkit::fakes::drs::{Fault, Settings};
 use tollgate_testkit::servers::Ministack;
 
-use crate::world::{ACCOUNT, World, config};
+use crate::harness::{ACCOUNT, Harness, config};
 
 async fn deliver(State(to): State<mpsc::UnboundedSender<Json>>, body: String) {
     drop(to.send(serde_json::from_str(&body).unwrap()));
@@ -37,24 +37,24 @@ async fn topic(client: &aws_sdk_sns::Client) -> (String, mpsc::UnboundedReceiver
     (topic, delivered)
 }
 
-/// What is told about a call that failed in all its attempts.
-fn escalation(world: &World) -> Escalation {
-    let told = Arc::new(Told::default());
-    exhaust(world, Arc::clone(&told) as _);
-    told.0.lock().unwrap()[0].clone()
+/// Returns the escalation of a call that failed in all its attempts.
+fn escalation(harness: &Harness) -> Escalation {
+    let escalations = Arc::new(RecordedEscalations::default());
+    exhaust(harness, Arc::clone(&escalations) as _);
+    escalations.0.lock().unwrap()[0].clone()
 }
 
-fn exhaust(world: &World, escalate: Arc<dyn Escalate>) {
-    let client = world.client(|builder| builder.escalate(escalate));
-    world.fake.inject(None, 6, Fault::Throttled);
-    let error = world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
+fn exhaust(harness: &Harness, escalate: Arc<dyn Escalate>) {
+    let client = harness.client(|builder| builder.escalate(escalate));
+    harness.fake.inject(None, 6, Fault::Throttled);
+    let error = harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
     assert!(matches!(error, tollgate_drs::Error::RetryExhausted(_)), "{error:?}");
 }
 
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<Escalation>>);
+struct RecordedEscalations(Mutex<Vec<Escalation>>);
 
-impl Escalate for Told {
+impl Escalate for RecordedEscalations {
     fn escalate<'a>(&'a self, about: &'a Escalation) -> BoxFuture<'a, Result<(), Error>> {
         self.0.lock().unwrap().push(about.clone());
         Box::pin(async { Ok(()) })
@@ -62,15 +62,16 @@ impl Escalate for Told {
 }
 
 #[tokio::test]
-async fn r001_13_people_are_told_by_sns_what_to_do() {
+async fn r001_13_an_sns_escalation_says_what_to_do() {
     let emulator = Ministack::start().unwrap();
     let settings = aws_sdk_sns::config::Builder::from(&config())
         .endpoint_url(emulator.endpoint())
         .http_client(https());
     let client = aws_sdk_sns::Client::from_conf(settings.build());
     let (topic, mut delivered) = topic(&client).await;
-    let about =
-        tokio::task::spawn_blocking(|| escalation(&World::new(Settings::default()))).await.unwrap();
+    let about = tokio::task::spawn_blocking(|| escalation(&Harness::new(Settings::default())))
+        .await
+        .unwrap();
     SnsEscalation::new(client, topic).escalate(&about).await.unwrap();
     let message = delivered.recv().await.unwrap();
     assert_eq!(message["Subject"], "DRS Rate Limit Escalation - eu-central-1 - DescribeJobs");
@@ -124,7 +125,7 @@ impl Escalate for Deaf {
         if self.hangs {
             return Box::pin(std::future::pending());
         }
-        Box::pin(async { Err(Error::new(tollgate::ErrorKind::Unavailable, "nobody is there")) })
+        Box::pin(async { Err(Error::new(tollgate::ErrorKind::Unavailable, "connection refused")) })
     }
 }
 
@@ -132,10 +133,10 @@ impl Escalate for Deaf {
 #[test]
 fn r001_13_failure_to_notify_never_fails_the_call() {
     for hangs in [false, true] {
-        let world = World::new(Settings::default());
-        exhaust(&world, Arc::new(Deaf { hangs }));
-        let last = world.fake.arrivals().all().last().unwrap().at;
-        let waited = world.clock.now().since(last);
+        let harness = Harness::new(Settings::default());
+        exhaust(&harness, Arc::new(Deaf { hangs }));
+        let last = harness.fake.arrivals().all().last().unwrap().at;
+        let waited = harness.clock.now().since(last);
         assert_eq!(waited, if hangs { NOTIFY_MAX } else { Span::ZERO });
     }
 }

@@ -1,4 +1,4 @@
-//! The guard around clients of the SDK that know nothing of it.
+//! The guard around unmodified SDK clients.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tollgate_aws::{Buckets, Key, Rate, SdkGuard, https, operation_name};
 use tollgate_testkit::fakes::drs::{Fault, Settings};
 use tollgate_testkit::servers::{DynamoDb, Ministack};
 
-use crate::world::{ACCOUNT, REGION, World, config, in_process};
+use crate::harness::{ACCOUNT, Harness, REGION, config, in_process};
 
 /// The SDK's own waits, on the clock of the test.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl AsyncSleep for Sleeps {
     fn sleep(&self, duration: Duration) -> Sleep {
         let span = Span::from_micros(u64::try_from(duration.as_micros()).unwrap());
         let mut sleep = Mutex::new(self.0.sleep_until(self.0.now() + span));
-        // The SDK wants a future that could be shared between threads, though nobody does.
+        // The SDK wants a future that is `Sync`, though it is not shared.
         Sleep::new(std::future::poll_fn(move |context| {
             sleep.get_mut().unwrap().as_mut().poll(context)
         }))
@@ -36,12 +36,12 @@ impl AsyncSleep for Sleeps {
 }
 
 /// An unmodified client of the SDK, retries and all, behind a guard.
-fn guarded(world: &World, rate: Rate) -> aws_sdk_drs::Client {
+fn guarded(harness: &Harness, rate: Rate) -> aws_sdk_drs::Client {
     let guard = SdkGuard::new("drs", ACCOUNT, REGION).rate(rate);
-    let guard = guard.buckets(world.buckets.clone()).clock(Arc::new(world.clock.clone()));
-    let http = guard.around(in_process(&world.fake)).unwrap();
+    let guard = guard.buckets(harness.buckets.clone()).clock(Arc::new(harness.clock.clone()));
+    let http = guard.around(in_process(&harness.fake)).unwrap();
     let settings = aws_sdk_drs::config::Builder::from(&config()).http_client(http);
-    let settings = settings.sleep_impl(SharedAsyncSleep::new(Sleeps(world.clock.clone())));
+    let settings = settings.sleep_impl(SharedAsyncSleep::new(Sleeps(harness.clock.clone())));
     aws_sdk_drs::Client::from_conf(settings.build())
 }
 
@@ -54,13 +54,13 @@ proptest! {
     fn r001_7_every_attempt_of_an_unmodified_client_takes_a_token(
         per_second in 1_u64..20, burst in 1_u64..5, servers in 0_usize..30, failures in 0_u32..3
     ) {
-        let world = World::new(Settings { servers, page_max: 3, ..Settings::default() });
-        let client = guarded(&world, Rate::new(TokenBucket::per_second(per_second).burst(burst)));
-        world.fake.inject(None, failures, Fault::Broken);
+        let harness = Harness::new(Settings { servers, page_max: 3, ..Settings::default() });
+        let client = guarded(&harness, Rate::new(TokenBucket::per_second(per_second).burst(burst)));
+        harness.fake.inject(None, failures, Fault::Broken);
         let pages = client.describe_source_servers().into_paginator().items().send();
-        let found = world.run(pages.collect::<Result<Vec<_>, _>>()).unwrap();
+        let found = harness.run(pages.collect::<Result<Vec<_>, _>>()).unwrap();
         prop_assert_eq!(found.len(), servers);
-        let arrivals = world.fake.arrivals();
+        let arrivals = harness.fake.arrivals();
         prop_assert_eq!(arrivals.all().len(), servers.div_ceil(3).max(1) + failures as usize);
         prop_assert_eq!(arrivals.over(per_second, burst, Span::ZERO), None);
     }
@@ -69,23 +69,23 @@ proptest! {
 /// Without the guard the same client is caught by the same check.
 #[test]
 fn r001_7_the_same_client_without_a_guard_is_caught() {
-    let world = World::new(Settings { servers: 90, page_max: 3, ..Settings::default() });
+    let harness = Harness::new(Settings { servers: 90, page_max: 3, ..Settings::default() });
     let settings =
-        aws_sdk_drs::config::Builder::from(&config()).http_client(in_process(&world.fake));
+        aws_sdk_drs::config::Builder::from(&config()).http_client(in_process(&harness.fake));
     let client = aws_sdk_drs::Client::from_conf(settings.build());
     let pages = client.describe_source_servers().into_paginator().items().send();
-    world.run(pages.collect::<Result<Vec<_>, _>>()).unwrap();
-    assert!(world.fake.arrivals().over(10, 20, Span::ZERO).is_some());
+    harness.run(pages.collect::<Result<Vec<_>, _>>()).unwrap();
+    assert!(harness.fake.arrivals().over(10, 20, Span::ZERO).is_some());
 }
 
 /// A refusal of the service lowers the rate and closes the bucket for as long as it said.
 #[test]
 fn a_guard_gives_way_when_the_service_refuses() {
-    let world = World::new(Settings { retry_after: Span::from_secs(7), ..Settings::default() });
-    let client = guarded(&world, Rate::default());
-    world.fake.inject(None, 1, Fault::Throttled);
-    world.run(client.describe_jobs().send()).unwrap();
-    let arrivals = world.fake.arrivals();
+    let harness = Harness::new(Settings { retry_after: Span::from_secs(7), ..Settings::default() });
+    let client = guarded(&harness, Rate::default());
+    harness.fake.inject(None, 1, Fault::Throttled);
+    harness.run(client.describe_jobs().send()).unwrap();
+    let arrivals = harness.fake.arrivals();
     let [first, second] = arrivals.all() else { panic!("{arrivals:?}") };
     assert_eq!(
         second.at.since(first.at),
@@ -93,8 +93,8 @@ fn a_guard_gives_way_when_the_service_refuses() {
         "the SDK would have come back sooner"
     );
     let key = Key { account: ACCOUNT.into(), region: REGION.into(), class: "drs".into() };
-    let clock: Arc<dyn Clock> = Arc::new(world.clock.clone());
-    let bucket = world.buckets.open(key, Rate::default(), None, &clock).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(harness.clock.clone());
+    let bucket = harness.buckets.open(key, Rate::default(), None, &clock).unwrap();
     assert_eq!(bucket.percent(), 55, "halved, and raised by the success after it");
 }
 
@@ -160,10 +160,10 @@ fn a_refusal_is_recognised_by_its_body_too() {
     for (body, percent, code) in
         [(throttled, 50, "ThrottlingException"), (missing, 100, "ResourceNotFoundException")]
     {
-        let world = World::new(Settings::default());
-        let clock: Arc<dyn Clock> = Arc::new(world.clock.clone());
+        let harness = Harness::new(Settings::default());
+        let clock: Arc<dyn Clock> = Arc::new(harness.clock.clone());
         let guard = SdkGuard::new("dynamodb", ACCOUNT, REGION)
-            .buckets(world.buckets.clone())
+            .buckets(harness.buckets.clone())
             .clock(Arc::clone(&clock));
         let inner: SharedHttpClient =
             http_client_fn(move |_, _| SharedHttpConnector::new(Says(400, body)));
@@ -172,12 +172,12 @@ fn a_refusal_is_recognised_by_its_body_too() {
         let settings =
             settings.retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled());
         let client = aws_sdk_dynamodb::Client::from_conf(settings.build());
-        let error = world.run(client.list_tables().send()).unwrap_err();
+        let error = harness.run(client.list_tables().send()).unwrap_err();
         let name = aws_sdk_dynamodb::error::ProvideErrorMetadata::code(&error);
         assert_eq!(name, Some(code));
         let key = Key { account: ACCOUNT.into(), region: REGION.into(), class: "dynamodb".into() };
         assert_eq!(
-            world.buckets.open(key, Rate::default(), None, &clock).unwrap().percent(),
+            harness.buckets.open(key, Rate::default(), None, &clock).unwrap().percent(),
             percent
         );
     }

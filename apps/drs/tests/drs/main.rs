@@ -1,4 +1,4 @@
-//! What tollgate-aws promises, on a clock that is moved by hand and a service that fails on command.
+//! The client of Elastic Disaster Recovery, on a manual clock and a fake service with injected failures.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,16 +6,16 @@
     reason = "a helper of a test fails by panicking"
 )]
 
-mod bucket;
 mod campaign;
-mod drs;
+mod campaign_resume;
+mod client;
 mod escalation;
 mod guard;
-mod others;
-mod race;
-mod resumed;
+mod harness;
+mod job_slots;
+mod metrics_and_log;
+mod other_callers;
+mod rate;
 mod retries;
 mod role;
 mod throttle;
-mod told;
-mod world;

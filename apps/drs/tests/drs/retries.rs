@@ -1,12 +1,12 @@
-//! Properties 1 to 4 of R001: what is tried again, after how long, how often, and what is said in the end.
+//! Properties 1 to 4 of R001: which errors are retried, the delays, the number of attempts, and the final error.
 
 use proptest::prelude::*;
 use tollgate::Span;
 use tollgate::retry::Stopped;
-use tollgate_drs::{Error, Failure, JobFilter, RETRYABLE_ERRORS, RetryConfig};
+use tollgate_drs::{Error, Failure, JobFilter, RETRYABLE_ERRORS, RetryOptions};
 use tollgate_testkit::fakes::drs::{Fault, Settings};
 
-use crate::world::{ACCOUNT, REGION, World};
+use crate::harness::{ACCOUNT, Harness, REGION};
 
 /// The errors of R001's list as the service sends them.
 const RETRYABLE: [Fault; 5] = [
@@ -25,27 +25,27 @@ const FATAL: [Fault; 5] = [
     Fault::Quota("L-E28BE5E0"),
 ];
 
-/// What came of listing jobs while `faults` happen, first to last.
-struct Ran {
+/// The result of listing jobs while `faults` happen, first to last.
+struct RetryRun {
     answer: Result<usize, Error>,
     calls: usize,
     waits: Vec<Span>,
 }
 
-fn run(retry: RetryConfig, faults: &[Fault]) -> Ran {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder.retry(retry));
-    faults.iter().for_each(|fault| world.fake.inject(None, 1, fault.clone()));
+fn run(retry: RetryOptions, faults: &[Fault]) -> RetryRun {
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder.retry(retry));
+    faults.iter().for_each(|fault| harness.fake.inject(None, 1, fault.clone()));
     let answer =
-        world.run(client.describe_jobs(&JobFilter::default()).all()).map(|jobs| jobs.len());
-    let arrivals = world.fake.arrivals();
+        harness.run(client.describe_jobs(&JobFilter::default()).all()).map(|jobs| jobs.len());
+    let arrivals = harness.fake.arrivals();
     let times: Vec<_> = arrivals.all().iter().map(|arrival| arrival.at).collect();
     let waits = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
-    Ran { answer, calls: arrivals.all().len(), waits }
+    RetryRun { answer, calls: arrivals.all().len(), waits }
 }
 
 /// The least and the most that `retry` waits after failure number `number`.
-fn bounds(retry: &RetryConfig, number: usize) -> (u64, u64) {
+fn bounds(retry: &RetryOptions, number: usize) -> (u64, u64) {
     let doubled = retry.base_delay.as_micros() << number;
     let plain = doubled.min(retry.max_delay.as_micros());
     let (low, high) = retry.jitter_range;
@@ -60,13 +60,13 @@ prop_compose! {
         max in 1_u64..90_000,
         low in 0_u64..1_000,
         width in 1_u64..1_500,
-    ) -> RetryConfig {
-        RetryConfig {
+    ) -> RetryOptions {
+        RetryOptions {
             max_retries,
             base_delay: Span::from_millis(base),
             max_delay: Span::from_millis(max),
             jitter_range: (low, low + width),
-            ..RetryConfig::default()
+            ..RetryOptions::default()
         }
     }
 }
@@ -80,7 +80,7 @@ proptest! {
         faults in prop::collection::vec(prop::sample::select(&RETRYABLE[..]), 0..8),
         max_retries in 0_u32..7,
     ) {
-        let ran = run(RetryConfig { max_retries, ..RetryConfig::default() }, &faults);
+        let ran = run(RetryOptions { max_retries, ..RetryOptions::default() }, &faults);
         let (failing, most) = (faults.len(), max_retries as usize);
         prop_assert_eq!(ran.calls, failing.min(most) + 1);
         prop_assert_eq!(ran.answer.is_ok(), failing <= most, "{:?}", ran.answer);
@@ -93,7 +93,7 @@ proptest! {
         fatal in prop::sample::select(&FATAL[..]),
     ) {
         let faults: Vec<Fault> = before.iter().cloned().chain([fatal]).collect();
-        let ran = run(RetryConfig::default(), &faults);
+        let ran = run(RetryOptions::default(), &faults);
         prop_assert_eq!(ran.calls, faults.len());
         prop_assert!(matches!(ran.answer, Err(Error::Refused(_))), "{:?}", ran.answer);
     }
@@ -113,11 +113,11 @@ proptest! {
     /// Property 2 with `Retry-After`: it is the least to wait.
     #[test]
     fn r001_2_retry_after_is_the_least_to_wait(seconds in 1_u64..50, retry in configured()) {
-        let world = World::new(Settings { retry_after: Span::from_secs(seconds), ..Settings::default() });
-        let client = world.client(|builder| builder.wait_max(Span::from_mins(1)).retry(RetryConfig { max_retries: 1, ..retry }));
-        world.fake.inject(None, 1, Fault::Throttled);
-        prop_assert!(world.run(client.describe_jobs(&JobFilter::default()).all()).is_ok());
-        let arrivals = world.fake.arrivals();
+        let harness = Harness::new(Settings { retry_after: Span::from_secs(seconds), ..Settings::default() });
+        let client = harness.client(|builder| builder.wait_max(Span::from_mins(1)).retry(RetryOptions { max_retries: 1, ..retry }));
+        harness.fake.inject(None, 1, Fault::Throttled);
+        prop_assert!(harness.run(client.describe_jobs(&JobFilter::default()).all()).is_ok());
+        let arrivals = harness.fake.arrivals();
         let [first, second] = arrivals.all() else { panic!("{arrivals:?}") };
         prop_assert!(Span::from_secs(seconds) <= second.at.since(first.at));
     }
@@ -132,7 +132,7 @@ proptest! {
         prop_assert!(took <= most);
     }
 
-    /// Property 4: exhaustion is typed, with the last error, the number of attempts and who called what.
+    /// Property 4: exhaustion is typed, with the last error, the number of attempts and the identity of the call.
     #[test]
     fn r001_4_exhaustion_tells_the_last_error_the_attempts_and_the_call(
         max_retries in 0_u32..6,
@@ -140,7 +140,7 @@ proptest! {
     ) {
         let mut faults = vec![Fault::Broken; max_retries as usize];
         faults.push(last.clone());
-        let ran = run(RetryConfig { max_retries, ..RetryConfig::default() }, &faults);
+        let ran = run(RetryOptions { max_retries, ..RetryOptions::default() }, &faults);
         let Err(error @ Error::RetryExhausted(_)) = &ran.answer else { panic!("{:?}", ran.answer) };
         let Error::RetryExhausted(exhausted) = error else { unreachable!() };
         prop_assert_eq!((exhausted.attempts, exhausted.stopped), (max_retries + 1, Stopped::Exhausted));
@@ -164,23 +164,24 @@ proptest! {
 #[test]
 fn r001_2_two_calls_do_not_wait_alike() {
     let fault = Fault::Refused(503, "ServiceUnavailable");
-    let [one, other] = [(); 2].map(|()| run(RetryConfig::default(), &vec![fault.clone(); 5]).waits);
+    let [one, other] =
+        [(); 2].map(|()| run(RetryOptions::default(), &vec![fault.clone(); 5]).waits);
     assert_ne!(one, other);
 }
 
 #[test]
 fn a_clamped_wait_stays_within_its_maximum_and_a_deadline_ends_everything() {
     let jitter_range = (1_400, 1_500);
-    let retry = RetryConfig {
+    let retry = RetryOptions {
         clamp: true,
         max_delay: Span::from_secs(2),
         jitter_range,
-        ..RetryConfig::default()
+        ..RetryOptions::default()
     };
     let ran = run(retry.clone(), &vec![Fault::Refused(503, "ServiceUnavailable"); 5]);
     assert!(ran.waits.iter().all(|wait| *wait <= Span::from_secs(2)), "{:?}", ran.waits);
     let ran =
-        run(RetryConfig { deadline: Some(Span::from_secs(3)), ..retry }, &vec![Fault::Broken; 9]);
+        run(RetryOptions { deadline: Some(Span::from_secs(3)), ..retry }, &vec![Fault::Broken; 9]);
     let Err(Error::RetryExhausted(exhausted)) = ran.answer else { panic!("{:?}", ran.answer) };
     assert_eq!(exhausted.stopped, Stopped::DeadlineExceeded);
 }
@@ -189,7 +190,7 @@ fn a_clamped_wait_stays_within_its_maximum_and_a_deadline_ends_everything() {
 #[test]
 fn a_failure_tells_what_the_service_said() {
     let failure = |fault: Fault| match run(
-        RetryConfig { max_retries: 0, ..RetryConfig::default() },
+        RetryOptions { max_retries: 0, ..RetryOptions::default() },
         &[fault],
     )
     .answer

@@ -1,4 +1,4 @@
-//! Cross-account calls: a role assumed at an STS that somebody else wrote (R001.7).
+//! Cross-account calls: a role assumed at a third-party emulator of STS (R001.7).
 
 use std::sync::{Arc, Mutex};
 
@@ -16,9 +16,9 @@ use tollgate_drs::{DrsClient, Role};
 use tollgate_testkit::fakes::drs::{FakeDrs, Server, Settings};
 use tollgate_testkit::servers::Ministack;
 
-use crate::world::{REGION, config};
+use crate::harness::{REGION, config};
 
-/// Remembers what is sent: the body, and the two headers that tell who sends it.
+/// Records each request: its body, and the two headers that identify the caller.
 #[derive(Clone, Debug)]
 struct Heard<I> {
     inner: I,

@@ -1,4 +1,4 @@
-//! Jobs within their quota: properties 10 and 11 of R001, the last place, a full quota, and failing open.
+//! Jobs within their quota: properties 10 and 11 of R001, the last slot, a full quota, and failing open.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use proptest::prelude::*;
 use serde_json::json;
 use tollgate::{Clock as _, Gate, Span};
 use tollgate_conformance::faulty::{Faulty, Trouble};
-use tollgate_drs::throttle::{Settings, VARIABLES};
+use tollgate_drs::throttle::{ThrottleOptions, VARIABLES};
 use tollgate_drs::{Error, JobThrottler, Recovery};
 use tollgate_testkit::fakes::drs::{self, FakeDrs, Fault};
 
-use crate::bucket::join_all;
-use crate::world::World;
+use crate::harness::Harness;
+use crate::rate::join_all;
 
-fn world() -> World {
-    World::new(drs::Settings { servers: 100, ..drs::Settings::default() })
+fn harness() -> Harness {
+    Harness::new(drs::Settings { servers: 100, ..drs::Settings::default() })
 }
 
-fn throttler(world: &World, settings: Settings, slots: &Arc<dyn Gate>) -> JobThrottler {
-    let client = world.client(|builder| builder);
+fn throttler(harness: &Harness, settings: ThrottleOptions, slots: &Arc<dyn Gate>) -> JobThrottler {
+    let client = harness.client(|builder| builder);
     JobThrottler::new(client, settings).unwrap().slots(Arc::clone(slots))
 }
 
@@ -35,18 +35,18 @@ proptest! {
     fn r001_11_a_job_waits_until_there_is_room(
         jobs in 0_usize..20, threshold in 1_u64..20, poll in 10_u64..60, ends_after in 0_u64..300
     ) {
-        let world = world();
-        world.fake.start_foreign_jobs(jobs);
-        let settings = Settings { threshold, poll_interval: Span::from_secs(poll), ..Settings::default() };
-        let throttler = throttler(&world, settings, &world.slots());
-        let began = world.clock.now();
+        let harness = harness();
+        harness.fake.start_foreign_jobs(jobs);
+        let settings = ThrottleOptions { threshold, poll_interval: Span::from_secs(poll), ..ThrottleOptions::default() };
+        let throttler = throttler(&harness, settings, &harness.slots());
+        let began = harness.clock.now();
         let ending = async {
-            world.clock.sleep_until(began + Span::from_secs(ends_after)).await;
-            world.fake.end_foreign_jobs(20);
+            harness.clock.sleep_until(began + Span::from_secs(ends_after)).await;
+            harness.fake.end_foreign_jobs(20);
         };
-        let (place, ()) = world.run(async { tokio::join!(throttler.wait_for_capacity(), ending) });
+        let (place, ()) = harness.run(async { tokio::join!(throttler.wait_for_capacity(), ending) });
         let place = place.unwrap();
-        let looks = world.fake.arrivals().count("DescribeJobs") as u64;
+        let looks = harness.fake.arrivals().count("DescribeJobs") as u64;
         if (jobs as u64) < threshold {
             prop_assert_eq!((place.waited(), looks), (Span::ZERO, 1));
             prop_assert_eq!(place.status().unwrap().current_jobs, jobs as u64);
@@ -63,20 +63,20 @@ proptest! {
 
     /// Property 11: without room in time it is an error with the number of jobs and the wait, not a second late.
     #[test]
-    fn r001_11_waiting_in_vain_is_told_with_the_jobs_and_the_wait(
+    fn r001_11_a_capacity_timeout_reports_the_jobs_and_the_wait(
         threshold in 1_u64..20, more in 0_u64..3, poll in 10_u64..200, timeout in 0_u64..900
     ) {
-        let world = world();
+        let harness = harness();
         let jobs = (threshold + more).min(20);
-        world.fake.start_foreign_jobs(usize::try_from(jobs).unwrap());
+        harness.fake.start_foreign_jobs(usize::try_from(jobs).unwrap());
         let (poll_interval, timeout) = (Span::from_secs(poll), Span::from_secs(timeout));
-        let settings = Settings { threshold, poll_interval, timeout, ..Settings::default() };
-        let began = world.clock.now();
-        let error = world.run(throttler(&world, settings, &world.slots()).wait_for_capacity()).unwrap_err();
-        let Error::JobCapacityTimeout(told) = &error else { panic!("{error:?}") };
-        prop_assert_eq!((told.current_jobs, told.max_jobs, told.waited), (jobs, 20, timeout));
-        prop_assert_eq!(world.clock.now().since(began), timeout, "a sleep never passes the timeout");
-        let answer = told.to_http_response();
+        let settings = ThrottleOptions { threshold, poll_interval, timeout, ..ThrottleOptions::default() };
+        let began = harness.clock.now();
+        let error = harness.run(throttler(&harness, settings, &harness.slots()).wait_for_capacity()).unwrap_err();
+        let Error::JobCapacityTimeout(timeout_error) = &error else { panic!("{error:?}") };
+        prop_assert_eq!((timeout_error.current_jobs, timeout_error.max_jobs, timeout_error.waited), (jobs, 20, timeout));
+        prop_assert_eq!(harness.clock.now().since(began), timeout, "a sleep never passes the timeout");
+        let answer = timeout_error.to_http_response();
         prop_assert_eq!(answer.status, 429);
         prop_assert_eq!(&answer.body["error"], "JOB_CAPACITY_TIMEOUT");
         prop_assert_eq!(&answer.body["currentJobs"], &json!(jobs));
@@ -88,26 +88,29 @@ proptest! {
     fn r001_11_orchestrators_that_race_stay_within_the_threshold(
         foreign in 10_usize..18, racing in 2_usize..6, slow in prop::collection::vec(0_u64..3, 8)
     ) {
-        let world = world();
-        world.fake.start_foreign_jobs(foreign);
-        let started = race(&world, racing, &slow, &world.slots());
+        let harness = harness();
+        harness.fake.start_foreign_jobs(foreign);
+        let started = race(&harness, racing, &slow, &harness.slots());
         prop_assert_eq!(started, racing.min(18 - foreign));
-        prop_assert!(world.fake.active_jobs() <= 18);
+        prop_assert!(harness.fake.active_jobs() <= 18);
     }
 }
 
-/// Lets `racing` orchestrators start a job each while answers take as long as `slow` says, and tells how many did. Those
-/// who find no room give up after a few looks.
-fn race(world: &World, racing: usize, slow: &[u64], slots: &Arc<dyn Gate>) -> usize {
+/// Lets `racing` orchestrators start a job each while answers take as long as `slow` says. Returns how many
+/// did; the others give up after a few polls.
+fn race(harness: &Harness, racing: usize, slow: &[u64], slots: &Arc<dyn Gate>) -> usize {
     for seconds in slow {
-        world.fake.inject(Some("DescribeJobs"), 1, Fault::Slow(Span::from_secs(*seconds)));
-        world.fake.inject(Some("StartRecovery"), 1, Fault::Slow(Span::from_secs(*seconds)));
+        harness.fake.inject(Some("DescribeJobs"), 1, Fault::Slow(Span::from_secs(*seconds)));
+        harness.fake.inject(Some("StartRecovery"), 1, Fault::Slow(Span::from_secs(*seconds)));
     }
     let (poll_interval, timeout) = (Span::from_secs(4), Span::from_secs(24));
-    let before = world.fake.jobs_started();
+    let before = harness.fake.jobs_started();
     let work = (0..racing).map(|number| {
-        let throttler =
-            throttler(world, Settings { poll_interval, timeout, ..Settings::default() }, slots);
+        let throttler = throttler(
+            harness,
+            ThrottleOptions { poll_interval, timeout, ..ThrottleOptions::default() },
+            slots,
+        );
         async move {
             match throttler.start_recovery(&recovery(number)).await {
                 Ok(_) | Err(Error::JobCapacityTimeout(_)) => {}
@@ -116,106 +119,110 @@ fn race(world: &World, racing: usize, slow: &[u64], slots: &Arc<dyn Gate>) -> us
         }
     });
     let work: Vec<_> = work.collect();
-    world.run(join_all(work));
-    world.fake.jobs_started() - before
+    harness.run(join_all(work));
+    harness.fake.jobs_started() - before
 }
 
 /// The race must be able to be lost: orchestrators that do not share slots both take the last place.
 #[test]
 fn r001_11_without_shared_slots_the_race_is_lost() {
-    let world = world();
-    world.fake.start_foreign_jobs(17);
-    world.fake.inject(Some("DescribeJobs"), 2, Fault::Slow(Span::from_secs(1)));
+    let harness = harness();
+    harness.fake.start_foreign_jobs(17);
+    harness.fake.inject(Some("DescribeJobs"), 2, Fault::Slow(Span::from_secs(1)));
     let work = [0, 1].map(|number| {
-        let throttler = throttler(&world, Settings::default(), &world.slots());
+        let throttler = throttler(&harness, ThrottleOptions::default(), &harness.slots());
         async move { drop(throttler.start_recovery(&recovery(number)).await.unwrap()) }
     });
-    world.run(join_all(work));
-    assert_eq!(world.fake.jobs_started(), 19, "both saw 17");
+    harness.run(join_all(work));
+    assert_eq!(harness.fake.jobs_started(), 19, "both saw 17");
 }
 
 /// The last place goes to one; the other waits, and gets it when the job has ended.
 #[test]
 fn r001_11_who_loses_the_race_waits_and_goes_next() {
-    let world = world();
-    world.fake.start_foreign_jobs(17);
-    world.fake.inject(Some("DescribeJobs"), 2, Fault::Slow(Span::from_secs(1)));
-    let (slots, began) = (world.slots(), world.clock.now());
+    let harness = harness();
+    harness.fake.start_foreign_jobs(17);
+    harness.fake.inject(Some("DescribeJobs"), 2, Fault::Slow(Span::from_secs(1)));
+    let (slots, began) = (harness.slots(), harness.clock.now());
     let ended = std::sync::Mutex::new(Vec::new());
     let work = [0, 1].map(|number| {
-        let throttler = throttler(&world, Settings::default(), &slots);
-        let (ended, clock) = (&ended, &world.clock);
+        let throttler = throttler(&harness, ThrottleOptions::default(), &slots);
+        let (ended, clock) = (&ended, &harness.clock);
         async move {
             throttler.start_recovery(&recovery(number)).await.unwrap();
             ended.lock().unwrap().push((number, clock.now().since(began).as_secs_ceil()));
         }
     });
-    world.run(join_all(work));
+    harness.run(join_all(work));
     // A job takes 35 s, and the other one looks every 30 s.
     assert_eq!(ended.into_inner().unwrap(), [(0, 1), (1, 61)]);
-    assert_eq!(world.seen.count("job_throttled"), 2);
+    assert_eq!(harness.seen.count("job_throttled"), 2);
 }
 
 /// Conflict 21: 402 with a quota of jobs means full, whatever was counted; it is waited for, not retried in seconds.
 #[test]
 fn r001_11_a_full_quota_is_waited_for() {
-    let world = world();
-    let throttler = throttler(&world, Settings::default(), &world.slots());
-    world.fake.inject(Some("StartRecovery"), 2, Fault::Quota("L-05AFA8C6"));
-    let began = world.clock.now();
-    world.run(throttler.start_recovery(&recovery(0))).unwrap();
-    assert_eq!(world.clock.now().since(began), Span::from_secs(60));
-    assert_eq!(world.fake.arrivals().count("StartRecovery"), 3);
-    world.fake.inject(Some("StartRecovery"), 100, Fault::Quota("L-D88FAC3A"));
-    let error = world.run(throttler.start_recovery(&recovery(1))).unwrap_err();
-    let Error::JobCapacityTimeout(told) = error else { panic!("{error:?}") };
-    assert_eq!((told.current_jobs, told.waited), (0, Span::from_secs(600)), "what was counted");
+    let harness = harness();
+    let throttler = throttler(&harness, ThrottleOptions::default(), &harness.slots());
+    harness.fake.inject(Some("StartRecovery"), 2, Fault::Quota("L-05AFA8C6"));
+    let began = harness.clock.now();
+    harness.run(throttler.start_recovery(&recovery(0))).unwrap();
+    assert_eq!(harness.clock.now().since(began), Span::from_secs(60));
+    assert_eq!(harness.fake.arrivals().count("StartRecovery"), 3);
+    harness.fake.inject(Some("StartRecovery"), 100, Fault::Quota("L-D88FAC3A"));
+    let error = harness.run(throttler.start_recovery(&recovery(1))).unwrap_err();
+    let Error::JobCapacityTimeout(timeout_error) = error else { panic!("{error:?}") };
+    assert_eq!(
+        (timeout_error.current_jobs, timeout_error.waited),
+        (0, Span::from_secs(600)),
+        "what was counted"
+    );
 }
 
 /// Another quota frees itself never: an error at once.
 #[test]
 fn r001_11_another_quota_fails_at_once() {
-    let world = world();
-    let throttler = throttler(&world, Settings::default(), &world.slots());
-    world.fake.inject(Some("StartRecovery"), 1, Fault::Quota("L-B827C881"));
+    let harness = harness();
+    let throttler = throttler(&harness, ThrottleOptions::default(), &harness.slots());
+    harness.fake.inject(Some("StartRecovery"), 1, Fault::Quota("L-B827C881"));
     let (began, error) =
-        (world.clock.now(), world.run(throttler.start_recovery(&recovery(0))).unwrap_err());
-    assert_eq!((error.code(), world.clock.now()), ("ServiceQuotaExceededException", began));
+        (harness.clock.now(), harness.run(throttler.start_recovery(&recovery(0))).unwrap_err());
+    assert_eq!((error.code(), harness.clock.now()), ("ServiceQuotaExceededException", began));
 }
 
 /// A throttle that cannot count lets a recovery through, and says so.
 #[test]
 fn r001_11_what_cannot_be_counted_fails_open_and_is_logged() {
-    let world = world();
-    world.fake.start_foreign_jobs(18);
-    let throttler = throttler(&world, Settings::default(), &world.slots());
-    world.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
-    let place = world.run(throttler.wait_for_capacity()).unwrap();
-    assert_eq!((place.status(), world.seen.count("failed_open")), (None, 1));
+    let harness = harness();
+    harness.fake.start_foreign_jobs(18);
+    let throttler = throttler(&harness, ThrottleOptions::default(), &harness.slots());
+    harness.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
+    let place = harness.run(throttler.wait_for_capacity()).unwrap();
+    assert_eq!((place.status(), harness.seen.count("failed_open")), (None, 1));
     drop(place);
-    let error = world.run(async {
-        world.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
+    let error = harness.run(async {
+        harness.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
         throttler.check_capacity().await.unwrap_err()
     });
     assert_eq!(error.code(), "AccessDeniedException", "a mere check says what is wrong");
-    let broken = Arc::new(Faulty::new(world.slots()));
+    let broken = Arc::new(Faulty::new(harness.slots()));
     broken.always(Trouble::Down);
-    world.fake.end_foreign_jobs(18);
+    harness.fake.end_foreign_jobs(18);
     let throttler = throttler.slots(broken);
-    world.run(throttler.start_recovery(&recovery(0))).unwrap();
-    assert_eq!(world.seen.count("failed_open"), 2);
+    harness.run(throttler.start_recovery(&recovery(0))).unwrap();
+    assert_eq!(harness.seen.count("failed_open"), 2);
 }
 
-/// A check tells how it stands without waiting, and slots never go below zero.
+/// A check returns the status without waiting, and slots are never negative.
 #[test]
 fn r001_11_a_check_tells_how_it_stands() {
     for (jobs, throttling, full) in
         [(0_usize, false, false), (17, false, false), (18, true, false), (20, true, true)]
     {
-        let world = world();
-        world.fake.start_foreign_jobs(jobs);
-        let status = world
-            .run(throttler(&world, Settings::default(), &world.slots()).check_capacity())
+        let harness = harness();
+        harness.fake.start_foreign_jobs(jobs);
+        let status = harness
+            .run(throttler(&harness, ThrottleOptions::default(), &harness.slots()).check_capacity())
             .unwrap();
         let expected = json!({
             "currentJobs": jobs, "maxJobs": 20, "availableSlots": 20 - jobs,
@@ -223,27 +230,31 @@ fn r001_11_a_check_tells_how_it_stands() {
         });
         assert_eq!(status.to_json(), expected);
     }
-    let world = world();
-    world.fake.start_foreign_jobs(25);
-    let status =
-        world.run(throttler(&world, Settings::default(), &world.slots()).check_capacity()).unwrap();
+    let harness = harness();
+    harness.fake.start_foreign_jobs(25);
+    let status = harness
+        .run(throttler(&harness, ThrottleOptions::default(), &harness.slots()).check_capacity())
+        .unwrap();
     assert_eq!(status.available_slots, 0);
 }
 
 /// A place that is dropped is given back; one whose job does not show stays taken until it expires.
 #[test]
 fn r001_11_places_are_given_back_or_expire() {
-    let world = world();
-    let settings = Settings { threshold: 1, timeout: Span::ZERO, ..Settings::default() };
-    let throttler = throttler(&world, settings, &world.slots());
-    let wait = || world.run(throttler.wait_for_capacity());
+    let harness = harness();
+    let settings =
+        ThrottleOptions { threshold: 1, timeout: Span::ZERO, ..ThrottleOptions::default() };
+    let throttler = throttler(&harness, settings, &harness.slots());
+    let wait = || harness.run(throttler.wait_for_capacity());
     let place = wait().unwrap();
-    let Err(Error::JobCapacityTimeout(told)) = wait() else { panic!("there was one place") };
-    assert_eq!((told.current_jobs, told.starting), (0, 1));
+    let Err(Error::JobCapacityTimeout(timeout_error)) = wait() else {
+        panic!("there was one slot")
+    };
+    assert_eq!((timeout_error.current_jobs, timeout_error.starting), (0, 1));
     drop(place);
     wait().unwrap().keep();
     assert!(wait().is_err());
-    world.clock.advance(Span::from_mins(15));
+    harness.clock.advance(Span::from_mins(15));
     assert!(wait().is_ok());
 }
 
@@ -254,15 +265,16 @@ fn r001_11_the_environment_sets_the_throttle() {
             let place = VARIABLES.iter().position(|variable| *variable == name)?;
             Some(values[place].to_owned()).filter(|value| !value.is_empty())
         };
-        Settings::from_variables(variable)
+        ThrottleOptions::from_variables(variable)
     };
     assert_eq!(VARIABLES, ["JOB_THROTTLE_THRESHOLD", "JOB_POLL_INTERVAL", "JOB_THROTTLE_TIMEOUT"]);
-    let Settings { threshold, max_jobs, poll_interval, timeout, .. } = set(["", "", ""]).unwrap();
+    let ThrottleOptions { threshold, max_jobs, poll_interval, timeout, .. } =
+        set(["", "", ""]).unwrap();
     assert_eq!(
         (threshold, max_jobs, poll_interval, timeout),
         (18, 20, Span::from_secs(30), Span::from_secs(600))
     );
-    let Settings { threshold, poll_interval, timeout, .. } = set(["15", "5", "60"]).unwrap();
+    let ThrottleOptions { threshold, poll_interval, timeout, .. } = set(["15", "5", "60"]).unwrap();
     assert_eq!((threshold, poll_interval, timeout), (15, Span::from_secs(5), Span::from_secs(60)));
     for (wrong, name) in [
         (["x", "", ""], VARIABLES[0]),

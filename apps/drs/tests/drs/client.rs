@@ -1,4 +1,4 @@
-//! The client: properties 7 of R001 and R001.9, and that nothing is started or ended twice.
+//! The client: property 7 of R001, R001.9, and that no job is started or ended twice.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use tollgate::clock::SystemClock;
 use tollgate::{Clock as _, Span, TokenBucket};
 use tollgate_aws::{Buckets, Rate};
-use tollgate_drs::{DrsClient, Error, JobFilter, Recovery, RetryConfig};
+use tollgate_drs::{DrsClient, Error, JobFilter, Recovery, RetryOptions};
 use tollgate_testkit::fakes::drs::{FakeDrs, Fault, OPERATIONS, Server, Settings};
 
-use crate::world::{REGION, World};
+use crate::harness::{Harness, REGION};
 
 /// Calls operation number `operation`; what comes of it does not matter.
 async fn call(client: &DrsClient, operation: usize, server: usize) {
@@ -50,14 +50,14 @@ proptest! {
         calls in prop::collection::vec((0_usize..OPERATIONS.len(), 0_usize..10), 1..12),
         faults in faults(),
     ) {
-        let world = World::new(Settings { page_max: 3, ..Settings::default() });
+        let harness = Harness::new(Settings { page_max: 3, ..Settings::default() });
         let rate = Rate::new(TokenBucket::per_second(per_second).burst(burst));
-        let client = world.client(|builder| builder.rate(rate));
-        faults.iter().for_each(|fault| world.fake.inject(None, 1, fault.clone()));
+        let client = harness.client(|builder| builder.rate(rate));
+        faults.iter().for_each(|fault| harness.fake.inject(None, 1, fault.clone()));
         for (operation, server) in &calls {
-            world.run(call(&client, *operation, *server));
+            harness.run(call(&client, *operation, *server));
         }
-        let arrivals = world.fake.arrivals();
+        let arrivals = harness.fake.arrivals();
         prop_assert_eq!(arrivals.over(per_second, burst, Span::ZERO), None);
         for (operation, _) in calls {
             prop_assert!(0 < arrivals.count(OPERATIONS[operation]), "{} was not called", OPERATIONS[operation]);
@@ -69,23 +69,23 @@ proptest! {
     fn r001_9_each_page_takes_a_token_and_is_retried_by_itself(
         servers in 0_usize..40, page_max in 1_usize..10, failures in prop::collection::vec(0_u32..3, 0..10)
     ) {
-        let world = World::new(Settings { servers, page_max, ..Settings::default() });
+        let harness = Harness::new(Settings { servers, page_max, ..Settings::default() });
         let rate = Rate::new(TokenBucket::per_second(5).burst(1)).fixed();
-        let client = world.client(|builder| builder.rate(rate));
+        let client = harness.client(|builder| builder.rate(rate));
         let pages = servers.div_ceil(page_max).max(1);
         let mut listing = client.describe_source_servers(&[]);
         let (mut found, mut sent) = (Vec::new(), 0);
         for page in 0..pages {
             let failing = failures.get(page).copied().unwrap_or(0);
             if 0 < failing {
-                world.fake.inject(None, failing, Fault::Refused(503, "ServiceUnavailable"));
+                harness.fake.inject(None, failing, Fault::Refused(503, "ServiceUnavailable"));
             }
             sent += failing as usize + 1;
-            found.extend(world.run(listing.next_page()).expect("a page").unwrap());
-            prop_assert_eq!(world.fake.arrivals().count("DescribeSourceServers"), sent);
+            found.extend(harness.run(listing.next_page()).expect("a page").unwrap());
+            prop_assert_eq!(harness.fake.arrivals().count("DescribeSourceServers"), sent);
         }
-        prop_assert!(world.run(listing.next_page()).is_none());
-        prop_assert_eq!(world.fake.arrivals().over(5, 1, Span::ZERO), None);
+        prop_assert!(harness.run(listing.next_page()).is_none());
+        prop_assert_eq!(harness.fake.arrivals().over(5, 1, Span::ZERO), None);
         let ids: Vec<_> = found.iter().map(|server| server.source_server_id.clone().unwrap()).collect();
         let expected: Vec<_> = (0..servers).map(FakeDrs::server_id).collect();
         prop_assert_eq!(ids, expected);
@@ -94,46 +94,46 @@ proptest! {
     /// However answers are lost, one job is started, and the caller learns which.
     #[test]
     fn a_recovery_is_started_once_however_answers_are_lost(lost in prop::collection::vec(0_usize..5, 0..5)) {
-        let world = World::new(Settings::default());
-        let client = world.client(|builder| builder);
+        let harness = Harness::new(Settings::default());
+        let client = harness.client(|builder| builder);
         for number in &lost {
             let fault = [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter, Fault::Silent, Fault::Garbled][*number].clone();
-            world.fake.inject(Some("StartRecovery"), 1, fault);
+            harness.fake.inject(Some("StartRecovery"), 1, fault);
         }
-        let job = world.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
-        prop_assert_eq!(world.fake.jobs_started(), 1);
+        let job = harness.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
+        prop_assert_eq!(harness.fake.jobs_started(), 1);
         prop_assert_eq!(job.participating_servers()[0].source_server_id().unwrap(), FakeDrs::server_id(0));
         // It is sent again only as long as nothing was carried out.
         let in_vain = lost.iter().take_while(|number| **number == 3).count();
-        prop_assert_eq!(world.fake.arrivals().count("StartRecovery"), in_vain + 1);
+        prop_assert_eq!(harness.fake.arrivals().count("StartRecovery"), in_vain + 1);
     }
 }
 
 /// The proof must be able to fail: a client with a bucket that never binds is caught.
 #[test]
 fn r001_7_a_client_without_a_limit_is_caught() {
-    let world = World::new(Settings { servers: 60, page_max: 3, ..Settings::default() });
+    let harness = Harness::new(Settings { servers: 60, page_max: 3, ..Settings::default() });
     let rate = Rate::new(TokenBucket::per_second(1_000_000)).fixed();
-    let client = world.client(|builder| builder.rate(rate));
-    world.run(client.describe_source_servers(&[]).all()).unwrap();
-    assert!(world.fake.arrivals().over(10, 10, Span::ZERO).is_some());
+    let client = harness.client(|builder| builder.rate(rate));
+    harness.run(client.describe_source_servers(&[]).all()).unwrap();
+    assert!(harness.fake.arrivals().over(10, 10, Span::ZERO).is_some());
 }
 
-/// Nobody is throttled by a service that has the very rate that the client keeps to.
+/// A service whose rate equals the client's throttles no call.
 #[test]
-fn r001_7_who_keeps_to_the_rate_is_not_throttled() {
-    let world = World::new(Settings {
+fn r001_7_a_client_within_the_rate_is_not_throttled() {
+    let harness = Harness::new(Settings {
         servers: 300,
         page_max: 3,
         rate: Some((10, 20)),
         ..Settings::default()
     });
-    let client = world.client(|builder| builder);
-    let began = world.clock.now();
-    assert_eq!(world.run(client.describe_source_servers(&[]).all()).unwrap().len(), 300);
-    assert_eq!(world.seen.count("rate_limit_error"), 0);
+    let client = harness.client(|builder| builder);
+    let began = harness.clock.now();
+    assert_eq!(harness.run(client.describe_source_servers(&[]).all()).unwrap().len(), 300);
+    assert_eq!(harness.seen.count("rate_limit_error"), 0);
     assert_eq!(
-        world.clock.now().since(began),
+        harness.clock.now().since(began),
         Span::from_secs(8),
         "100 pages: 20 at once, then ten a second"
     );
@@ -141,103 +141,109 @@ fn r001_7_who_keeps_to_the_rate_is_not_throttled() {
 
 #[test]
 fn an_operation_can_have_a_rate_of_its_own() {
-    let world = World::new(Settings::default());
+    let harness = Harness::new(Settings::default());
     let slow = Rate::new(TokenBucket::per_minute(1)).fixed();
-    let client = world.client(|builder| {
+    let client = harness.client(|builder| {
         builder.rate_for("DescribeRecoveryInstances", slow).wait_max(Span::from_secs(1))
     });
-    let list = || world.run(client.describe_recovery_instances(&[], &[]).all());
+    let list = || harness.run(client.describe_recovery_instances(&[], &[]).all());
     assert!(list().is_ok());
     let error = list().unwrap_err();
     let Error::RateLimitTimeout(timeout) = error else { panic!("{error:?}") };
     assert_eq!(&*timeout.class, "drs.DescribeRecoveryInstances");
-    assert!(world.run(client.describe_jobs(&JobFilter::default()).all()).is_ok());
+    assert!(harness.run(client.describe_jobs(&JobFilter::default()).all()).is_ok());
 }
 
 /// The stream gives the same items, fetches no page before it is needed, and ends with the first error.
 #[test]
 fn items_are_a_stream_that_fetches_as_it_is_read() {
-    let world = World::new(Settings { servers: 5, page_max: 2, ..Settings::default() });
-    let client = world
-        .client(|builder| builder.retry(RetryConfig { max_retries: 0, ..RetryConfig::default() }));
+    let harness = Harness::new(Settings { servers: 5, page_max: 2, ..Settings::default() });
+    let client = harness.client(|builder| {
+        builder.retry(RetryOptions { max_retries: 0, ..RetryOptions::default() })
+    });
     let mut items = client.describe_source_servers(&[]).items();
-    assert_eq!(world.fake.arrivals().all().len(), 0);
+    assert_eq!(harness.fake.arrivals().all().len(), 0);
     for (number, pages) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
-        let item = world.run(items.next_item()).unwrap().unwrap();
+        let item = harness.run(items.next_item()).unwrap().unwrap();
         assert_eq!(item.source_server_id(), Some(FakeDrs::server_id(number).as_str()));
-        assert_eq!(world.fake.arrivals().all().len(), pages);
+        assert_eq!(harness.fake.arrivals().all().len(), pages);
     }
-    world.fake.inject(None, 1, Fault::Broken);
-    assert!(world.run(items.next_item()).unwrap().is_err());
-    assert!(world.run(items.next_item()).is_none());
+    harness.fake.inject(None, 1, Fault::Broken);
+    assert!(harness.run(items.next_item()).unwrap().is_err());
+    assert!(harness.run(items.next_item()).is_none());
 }
 
 /// A slow answer that comes within the bound is an answer.
 #[test]
 fn a_slow_answer_is_waited_for_within_the_bound() {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder.attempt_max(Span::from_secs(10)));
-    world.fake.inject(None, 1, Fault::Slow(Span::from_secs(9)));
-    world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
-    assert_eq!(world.fake.arrivals().all().len(), 1);
-    world.fake.inject(None, 1, Fault::Slow(Span::from_secs(11)));
-    world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
-    assert_eq!(world.fake.arrivals().all().len(), 3, "given up after ten seconds, and tried again");
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder.attempt_max(Span::from_secs(10)));
+    harness.fake.inject(None, 1, Fault::Slow(Span::from_secs(9)));
+    harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
+    assert_eq!(harness.fake.arrivals().all().len(), 1);
+    harness.fake.inject(None, 1, Fault::Slow(Span::from_secs(11)));
+    harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
+    assert_eq!(
+        harness.fake.arrivals().all().len(),
+        3,
+        "given up after ten seconds, and tried again"
+    );
 }
 
 /// Where the jobs cannot be looked through, nothing is sent again, and the caller gets the tag to look for.
 #[test]
 fn without_a_look_nothing_is_sent_again() {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder);
-    world.fake.inject(Some("StartRecovery"), 1, Fault::SilentAfter);
-    world.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder);
+    harness.fake.inject(Some("StartRecovery"), 1, Fault::SilentAfter);
+    harness.fake.inject(Some("DescribeJobs"), 1, Fault::Refused(403, "AccessDeniedException"));
     let recovery = Recovery::new([FakeDrs::server_id(0)]).request_id("plan-7-wave-1");
-    let error = world.run(client.start_recovery(&recovery)).unwrap_err();
+    let error = harness.run(client.start_recovery(&recovery)).unwrap_err();
     let Error::Ambiguous(ambiguous) = &error else { panic!("{error:?}") };
     assert_eq!(ambiguous.request_id.as_deref(), Some("plan-7-wave-1"));
-    assert_eq!(world.fake.arrivals().count("StartRecovery"), 1);
-    let since = world.clock.now();
-    let found = world.run(client.find_recovery("plan-7-wave-1", since)).unwrap();
+    assert_eq!(harness.fake.arrivals().count("StartRecovery"), 1);
+    let since = harness.clock.now();
+    let found = harness.run(client.find_recovery("plan-7-wave-1", since)).unwrap();
     assert!(found.is_some(), "it can be found later by its tag");
-    assert!(world.run(client.find_recovery("plan-7-wave-2", since)).unwrap().is_none());
+    assert!(harness.run(client.find_recovery("plan-7-wave-2", since)).unwrap().is_none());
 }
 
-/// The answer to the last attempt is lost, and there is no further one: a look tells that the job was started.
+/// The answer to the last attempt is lost, and there is no further one: a lookup finds that the job was started.
 #[test]
 fn a_job_that_the_last_attempt_started_is_found() {
-    let world = World::new(Settings::default());
-    let client = world
-        .client(|builder| builder.retry(RetryConfig { max_retries: 0, ..RetryConfig::default() }));
-    world.fake.inject(Some("StartRecovery"), 1, Fault::CutAfter);
-    let job = world.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
-    assert_eq!((job.job_id(), world.fake.jobs_started()), ("drsjob-00000000000000001", 1));
-    assert_eq!((world.seen.count("retry_exhausted"), world.seen.count("looked_up")), (0, 1));
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| {
+        builder.retry(RetryOptions { max_retries: 0, ..RetryOptions::default() })
+    });
+    harness.fake.inject(Some("StartRecovery"), 1, Fault::CutAfter);
+    let job = harness.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
+    assert_eq!((job.job_id(), harness.fake.jobs_started()), ("drsjob-00000000000000001", 1));
+    assert_eq!((harness.seen.count("retry_exhausted"), harness.seen.count("looked_up")), (0, 1));
 }
 
 /// The answer is lost and the list is behind, so it is sent again: the server is busy, and another look finds the job.
 #[test]
 fn a_conflict_after_a_lost_answer_leads_to_another_look() {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder);
-    world.fake.inject(Some("StartRecovery"), 1, Fault::SilentAfter);
-    world.fake.inject(Some("DescribeJobs"), 1, Fault::Behind);
-    let job = world.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
-    assert_eq!((job.job_id(), world.fake.jobs_started()), ("drsjob-00000000000000001", 1));
-    assert_eq!(world.fake.arrivals().count("StartRecovery"), 2);
-    assert_eq!(world.seen.count("looked_up"), 2);
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder);
+    harness.fake.inject(Some("StartRecovery"), 1, Fault::SilentAfter);
+    harness.fake.inject(Some("DescribeJobs"), 1, Fault::Behind);
+    let job = harness.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(0)]))).unwrap();
+    assert_eq!((job.job_id(), harness.fake.jobs_started()), ("drsjob-00000000000000001", 1));
+    assert_eq!(harness.fake.arrivals().count("StartRecovery"), 2);
+    assert_eq!(harness.seen.count("looked_up"), 2);
 }
 
-/// A server that somebody else recovers is a conflict at once; nothing is looked up.
+/// A server that another caller recovers is a conflict at once, without a lookup.
 #[test]
 fn a_busy_server_is_a_conflict() {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder);
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder);
     let recovery = Recovery::new([FakeDrs::server_id(0)]);
-    world.run(client.start_recovery(&recovery)).unwrap();
-    let error = world.run(client.start_recovery(&recovery)).unwrap_err();
+    harness.run(client.start_recovery(&recovery)).unwrap();
+    let error = harness.run(client.start_recovery(&recovery)).unwrap_err();
     assert_eq!(
-        (error.code(), world.fake.arrivals().count("DescribeJobs")),
+        (error.code(), harness.fake.arrivals().count("DescribeJobs")),
         ("ConflictException", 0)
     );
     assert!(matches!(error, Error::Refused(_)));
@@ -247,17 +253,20 @@ fn a_busy_server_is_a_conflict() {
 #[test]
 fn instances_are_terminated_once_however_answers_are_lost() {
     for fault in [Fault::SilentAfter, Fault::CutAfter, Fault::BrokenAfter, Fault::Garbled] {
-        let world = World::new(Settings::default());
-        let client = world.client(|builder| builder);
-        world.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(3)]))).unwrap();
-        world.clock.advance(Span::from_mins(1));
-        let instances = world.run(client.describe_recovery_instances(&[], &[]).all()).unwrap();
+        let harness = Harness::new(Settings::default());
+        let client = harness.client(|builder| builder);
+        harness.run(client.start_recovery(&Recovery::new([FakeDrs::server_id(3)]))).unwrap();
+        harness.clock.advance(Span::from_mins(1));
+        let instances = harness.run(client.describe_recovery_instances(&[], &[]).all()).unwrap();
         let ids = [instances[0].recovery_instance_id().unwrap().to_owned()];
-        world.fake.inject(Some("TerminateRecoveryInstances"), 1, fault);
-        let job = world.run(client.terminate_recovery_instances(&ids)).unwrap();
+        harness.fake.inject(Some("TerminateRecoveryInstances"), 1, fault);
+        let job = harness.run(client.terminate_recovery_instances(&ids)).unwrap();
         assert_eq!(job.r#type.unwrap().as_str(), "TERMINATE");
         assert_eq!(
-            (world.fake.jobs_started(), world.fake.arrivals().count("TerminateRecoveryInstances")),
+            (
+                harness.fake.jobs_started(),
+                harness.fake.arrivals().count("TerminateRecoveryInstances")
+            ),
             (2, 1)
         );
     }
@@ -265,17 +274,18 @@ fn instances_are_terminated_once_however_answers_are_lost() {
 
 #[test]
 fn wrong_input_is_refused_before_anything_is_called() {
-    let world = World::new(Settings::default());
-    let client = world.client(|builder| builder);
+    let harness = Harness::new(Settings::default());
+    let client = harness.client(|builder| builder);
     let many: Vec<String> = (0..201).map(FakeDrs::server_id).collect();
     for servers in [&many[..0], &many[..101]] {
-        let error = world.run(client.start_recovery(&Recovery::new(servers.to_vec()))).unwrap_err();
+        let error =
+            harness.run(client.start_recovery(&Recovery::new(servers.to_vec()))).unwrap_err();
         assert!(error.to_string().contains("1 to 100 servers"), "{error}");
     }
-    let error = world.run(client.terminate_recovery_instances(&many)).unwrap_err();
+    let error = harness.run(client.terminate_recovery_instances(&many)).unwrap_err();
     assert!(error.to_string().contains("1 to 200 instances"), "{error}");
-    assert!(world.run(world.builder("").connect()).is_err());
-    assert_eq!(world.fake.arrivals().all().len(), 0);
+    assert!(harness.run(harness.builder("").connect()).is_err());
+    assert_eq!(harness.fake.arrivals().all().len(), 0);
 }
 
 /// The same over sockets, on the machine's clock: a connection that ends is a lost answer, an error of the service is looked
@@ -286,7 +296,7 @@ async fn a_recovery_is_started_once_over_http() {
     let fake = Arc::new(FakeDrs::new(Arc::new(SystemClock), settings));
     let server = Server::start(Arc::clone(&fake), 0).await.unwrap();
     // Short pauses: a real service is waited for here, and nothing else.
-    let retry = RetryConfig { base_delay: Span::from_millis(1), ..RetryConfig::default() };
+    let retry = RetryOptions { base_delay: Span::from_millis(1), ..RetryOptions::default() };
     let client =
         DrsClient::builder(REGION).endpoint(server.endpoint()).keys("test", "test").retry(retry);
     let client = client.buckets(Buckets::new()).connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! A campaign that dies at any request, and goes on from what was kept: one job for each wave, whatever happened.
+//! A campaign that crashes at any request and resumes from its saved state: exactly one job for each wave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,35 +11,35 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use tollgate_drs::campaign::{Campaign, Stage, Waiting};
 use tollgate_testkit::fakes::drs::Fault;
 
-use crate::campaign::{planned, runner, world};
-use crate::world::{World, in_process};
+use crate::campaign::{harness, planned, runner};
+use crate::harness::{Harness, in_process};
 
 /// Servers in three waves, of which one is small.
 const SERVERS: usize = 230;
 const WAVES: usize = 3;
 
-/// Whether the request at which somebody dies is carried out.
+/// Whether the service executes the request at which the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
+enum LastRequest {
     CarriedOut,
     Lost,
 }
 
-/// How many requests somebody makes before dying, and whether that came.
+/// The number of requests before the crash, and whether it happened.
 #[derive(Debug)]
-struct Life {
+struct CrashPoint {
     left: AtomicUsize,
-    last: Last,
+    last: LastRequest,
     is_over: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Mortal {
+struct CrashingConnector {
     inner: SharedHttpConnector,
-    life: Arc<Life>,
+    life: Arc<CrashPoint>,
 }
 
-impl HttpConnector for Mortal {
+impl HttpConnector for CrashingConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let life = Arc::clone(&self.life);
         if life.left.fetch_sub(1, SeqCst) != 1 {
@@ -47,7 +47,7 @@ impl HttpConnector for Mortal {
         }
         let inner = self.inner.clone();
         HttpConnectorFuture::new(async move {
-            if life.last == Last::CarriedOut {
+            if life.last == LastRequest::CarriedOut {
                 drop(inner.call(request).await);
             }
             life.is_over.store(true, SeqCst);
@@ -56,31 +56,31 @@ impl HttpConnector for Mortal {
     }
 }
 
-fn mortal(world: &World, life: &Arc<Life>) -> SharedHttpClient {
-    let (inner, life) = (in_process(&world.fake), Arc::clone(life));
+fn crashing_client(harness: &Harness, life: &Arc<CrashPoint>) -> SharedHttpClient {
+    let (inner, life) = (in_process(&harness.fake), Arc::clone(life));
     http_client_fn(move |settings, components| {
         let inner = inner.http_connector(settings, components);
-        SharedHttpConnector::new(Mortal { inner, life: Arc::clone(&life) })
+        SharedHttpConnector::new(CrashingConnector { inner, life: Arc::clone(&life) })
     })
 }
 
-/// Whoever keeps campaigns: what is kept of one, or nothing where it stays as it was.
+/// Returns the campaign to save; `None` keeps the saved one.
 type Keeper = fn(&Campaign) -> Option<Campaign>;
 
-/// Dies at request `number`, goes on from what `keeper` kept while so many lists of jobs are `behind`, and ends; whether it
-/// died, and how many jobs there were.
-fn die_at(number: usize, last: Last, keeper: Keeper, behind: u32) -> (bool, usize) {
-    let world = world(SERVERS);
-    let life = Arc::new(Life { left: number.into(), last, is_over: false.into() });
-    let client = world.client(|builder| builder.http_client(mortal(&world, &life)));
+/// Crashes at request `number`, resumes from what `keeper` saved while the first `behind` lists of jobs are outdated, and
+/// completes. Returns whether it crashed, and the number of jobs.
+fn die_at(number: usize, last: LastRequest, keeper: Keeper, behind: u32) -> (bool, usize) {
+    let harness = harness(SERVERS);
+    let life = Arc::new(CrashPoint { left: number.into(), last, is_over: false.into() });
+    let client = harness.client(|builder| builder.http_client(crashing_client(&harness, &life)));
     let mut kept = planned(0..SERVERS);
     let mut campaign = kept.clone();
-    world.run(async {
+    harness.run(async {
         let mut keep = |campaign: &Campaign, _: Option<&Waiting>| {
             kept = keeper(campaign).unwrap_or_else(|| kept.clone());
             Ok(())
         };
-        let mut first = runner(&world, client);
+        let mut first = runner(&harness, client);
         let death = std::future::poll_fn(|_| match life.is_over.load(SeqCst) {
             true => std::task::Poll::Ready(()),
             false => std::task::Poll::Pending,
@@ -93,18 +93,18 @@ fn die_at(number: usize, last: Last, keeper: Keeper, behind: u32) -> (bool, usiz
     });
     // What is kept is bytes.
     let mut kept: Campaign = serde_json::from_slice(&serde_json::to_vec(&kept).unwrap()).unwrap();
-    world.fake.inject(Some("DescribeJobs"), behind, Fault::Behind);
-    let client = world.client(|builder| builder);
-    world.run(runner(&world, client).run(&mut kept, &mut |_, _| Ok(()))).unwrap();
+    harness.fake.inject(Some("DescribeJobs"), behind, Fault::Behind);
+    let client = harness.client(|builder| builder);
+    harness.run(runner(&harness, client).run(&mut kept, &mut |_, _| Ok(()))).unwrap();
     assert!(kept.is_over());
     assert_eq!(kept.tally().launched, SERVERS, "{number} {last:?}");
-    (life.is_over.load(SeqCst), world.fake.jobs_started())
+    (life.is_over.load(SeqCst), harness.fake.jobs_started())
 }
 
 /// Dies at every request in turn; those after which there was another number of jobs than of waves.
-fn sweep(keeper: Keeper) -> Vec<(usize, Last, usize)> {
+fn sweep(keeper: Keeper) -> Vec<(usize, LastRequest, usize)> {
     let mut wrong = Vec::new();
-    for last in [Last::CarriedOut, Last::Lost] {
+    for last in [LastRequest::CarriedOut, LastRequest::Lost] {
         let mut number = 1;
         loop {
             let (died, jobs) = die_at(number, last, keeper, 0);
@@ -131,7 +131,7 @@ fn who_dies_at_any_request_goes_on_and_starts_each_job_once() {
 fn who_goes_on_with_lists_that_are_behind_starts_each_job_once_too() {
     let whole: Keeper = |campaign| Some(campaign.clone());
     for number in 1.. {
-        let (died, jobs) = die_at(number, Last::CarriedOut, whole, 3);
+        let (died, jobs) = die_at(number, LastRequest::CarriedOut, whole, 3);
         assert_eq!(jobs, WAVES, "{number}");
         if !died {
             break;
@@ -139,7 +139,7 @@ fn who_goes_on_with_lists_that_are_behind_starts_each_job_once_too() {
     }
 }
 
-/// Who does not keep that something is about to be sent finds the job by its tag all the same.
+/// A runner that did not save the pending start finds the job by its tag.
 #[test]
 fn who_forgets_to_keep_before_sending_starts_each_job_once() {
     let forgetful: Keeper = |campaign| {
@@ -150,7 +150,7 @@ fn who_forgets_to_keep_before_sending_starts_each_job_once() {
     assert_eq!(sweep(forgetful), []);
 }
 
-/// The sweep must be able to fail: under another id the jobs of the first life are those of somebody else's campaign, and
+/// The sweep must be able to fail: under another id the jobs of the first life are those of another campaign, and
 /// a recovery that is no drill does not count for it.
 #[test]
 fn who_forgets_the_id_of_the_campaign_is_caught() {

@@ -1,4 +1,4 @@
-//! Properties 5, 6 and 8 of R001: the bucket, its threads, and buckets of other regions; and how it gives way.
+//! Properties 5, 6 and 8 of R001: the bucket, its threads, buckets of other regions, and the reaction to throttling.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tollgate_conformance::faulty::{Faulty, Trouble};
 use tollgate_drs::{Error, JobFilter};
 use tollgate_testkit::fakes::drs::{Fault, Settings};
 
-use crate::world::World;
+use crate::harness::Harness;
 
 fn key() -> Key {
     Key { account: "1".into(), region: "r".into(), class: "drs".into() }
 }
 
-fn bucket(rate: Rate) -> (World, Arc<Bucket>) {
-    let world = World::new(Settings::default());
-    let bucket = Bucket::new(key(), rate, None, Arc::new(world.clock.clone())).unwrap();
-    (world, Arc::new(bucket))
+fn bucket(rate: Rate) -> (Harness, Arc<Bucket>) {
+    let harness = Harness::new(Settings::default());
+    let bucket = Bucket::new(key(), rate, None, Arc::new(harness.clock.clone())).unwrap();
+    (harness, Arc::new(bucket))
 }
 
 fn got_one(taken: &Result<(), tollgate_aws::Error>) -> bool {
@@ -56,27 +56,27 @@ proptest! {
     fn r001_5_tokens_stay_in_bounds_are_consumed_and_come_back(
         capacity in 1_u64..30, per_second in 1_u64..30, steps in steps()
     ) {
-        let (world, bucket) = bucket(Rate::new(TokenBucket::per_second(per_second).burst(capacity)).fixed());
+        let (harness, bucket) = bucket(Rate::new(TokenBucket::per_second(per_second).burst(capacity)).fixed());
         let whole = 1_000_000_u64;
-        let (mut tokens, mut at) = (capacity * whole, world.clock.now());
+        let (mut tokens, mut at) = (capacity * whole, harness.clock.now());
         for step in steps {
-            let before = world.clock.now();
+            let before = harness.clock.now();
             let taken = match step {
                 Step::Advance(millis) => {
-                    world.clock.advance(Span::from_millis(millis));
+                    harness.clock.advance(Span::from_millis(millis));
                     false
                 }
                 Step::Take(millis) => {
                     let there = (tokens + before.since(at).as_micros() * per_second).min(capacity * whole);
                     let wait = whole.saturating_sub(there).div_ceil(per_second);
-                    let taken = got_one(&world.run(bucket.take(Span::from_millis(millis))));
+                    let taken = got_one(&harness.run(bucket.take(Span::from_millis(millis))));
                     prop_assert_eq!(taken, wait <= millis * 1_000);
-                    let waited = world.clock.now().since(before).as_micros();
-                    prop_assert_eq!(waited, if taken { wait } else { 0 }, "nobody waits longer than needed, or in vain");
+                    let waited = harness.clock.now().since(before).as_micros();
+                    prop_assert_eq!(waited, if taken { wait } else { 0 }, "no wait is longer than needed, or without a token at its end");
                     taken
                 }
             };
-            let now = world.clock.now();
+            let now = harness.clock.now();
             tokens = (tokens + now.since(at).as_micros() * per_second).min(capacity * whole);
             at = now;
             if taken {
@@ -100,7 +100,7 @@ proptest! {
                 scope.spawn(|| {
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                     for _ in 0..each {
-                        // The clock stands, so only those who meet at the turn wait, and that ends.
+                        // The clock does not move, so only concurrent callers wait for each other, and that ends.
                         let took = runtime.block_on(bucket.take(Span::from_millis(1)));
                         taken.fetch_add(u64::from(got_one(&took)), Ordering::Relaxed);
                     }
@@ -115,22 +115,22 @@ proptest! {
     /// R001.8, property 8: what one region or account takes, another does not miss; two clients of one region share.
     #[test]
     fn r001_8_regions_and_accounts_have_buckets_of_their_own(burst in 1_u64..5, other_account in any::<bool>()) {
-        let world = World::new(Settings::default());
+        let harness = Harness::new(Settings::default());
         let rate = Rate::new(TokenBucket::per_second(10).burst(burst));
-        let here = world.client(|builder| builder.rate(rate));
-        let twin = world.client(|builder| builder.rate(rate));
+        let here = harness.client(|builder| builder.rate(rate));
+        let twin = harness.client(|builder| builder.rate(rate));
         let (region, account) = if other_account { ("eu-central-1", "210987654321") } else { ("us-east-1", "123456789012") };
-        let there = world.run(world.builder(region).account(account).rate(rate).connect()).unwrap();
-        let began = world.clock.now();
+        let there = harness.run(harness.builder(region).account(account).rate(rate).connect()).unwrap();
+        let began = harness.clock.now();
         let list = |client: &tollgate_drs::DrsClient| {
-            world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
+            harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
         };
-        // Whoever waits has run out.
+        // A caller waits only when the bucket is empty.
         (0..burst).for_each(|number| list(if number % 2 == 0 { &here } else { &twin }));
         (0..burst).for_each(|_| list(&there));
-        prop_assert_eq!(world.clock.now(), began);
+        prop_assert_eq!(harness.clock.now(), began);
         list(&twin);
-        prop_assert!(began < world.clock.now());
+        prop_assert!(began < harness.clock.now());
     }
 }
 
@@ -147,7 +147,7 @@ fn a_line_is_served_in_order_at_the_rate() {
 }
 
 fn a_line_of_a_thousand(rate: Rate, served_after: impl Fn(u64) -> Span) {
-    let (World { clock, .. }, bucket) = bucket(rate);
+    let (Harness { clock, .. }, bucket) = bucket(rate);
     let began = clock.now();
     let served = std::sync::Mutex::new(Vec::new());
     let mut line = pin!(join_all((0..1_000).map(|number| {
@@ -168,55 +168,55 @@ fn a_line_of_a_thousand(rate: Rate, served_after: impl Fn(u64) -> Span) {
 }
 
 #[test]
-fn what_gets_no_token_in_time_is_told_at_once_and_does_not_go_out() {
-    let world = World::new(Settings::default());
+fn a_call_without_a_token_in_time_fails_at_once_and_is_not_sent() {
+    let harness = Harness::new(Settings::default());
     let rate = Rate::new(TokenBucket::per_minute(1));
-    let client = world.client(|builder| builder.rate(rate).wait_max(Span::from_secs(30)));
-    world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
-    let before = world.clock.now();
-    let error = world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
+    let client = harness.client(|builder| builder.rate(rate).wait_max(Span::from_secs(30)));
+    harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
+    let before = harness.clock.now();
+    let error = harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
     let Error::RateLimitTimeout(timeout) = &error else { panic!("{error:?}") };
     assert_eq!((&*timeout.class, timeout.wait_max), ("drs", Span::from_secs(30)));
-    assert_eq!((world.clock.now(), world.fake.arrivals().all().len()), (before, 1));
+    assert_eq!((harness.clock.now(), harness.fake.arrivals().all().len()), (before, 1));
     assert!(error.to_string().contains("did not go out"), "{error}");
 }
 
 /// Conflict 27: a refusal lowers the rate, success raises it again, both within bounds.
 #[test]
 fn a_refusal_halves_the_rate_down_to_the_floor_and_success_raises_it_again() {
-    let (world, bucket) = bucket(Rate::default());
+    let (harness, bucket) = bucket(Rate::default());
     let second = Span::from_secs(1);
     let throttled = || {
-        world.run(bucket.throttled(None));
+        harness.run(bucket.throttled(None));
         bucket.percent()
     };
     assert_eq!((throttled(), throttled()), (50, 50), "calls that were under way say nothing new");
     let falling = [(); 3].map(|()| {
-        world.clock.advance(second);
+        harness.clock.advance(second);
         throttled()
     });
     assert_eq!(falling, [25, 12, 10]);
     bucket.succeeded();
     assert_eq!(bucket.percent(), 10, "not right after it fell");
     let rising = [(); 20].map(|()| {
-        world.clock.advance(second);
+        harness.clock.advance(second);
         bucket.succeeded();
         bucket.percent()
     });
     assert_eq!((rising[0], rising[1], rising[17], rising[19]), (15, 20, 100, 100));
 }
 
-/// A rate that fell holds for those who wait already, and a closed bucket opens when the service said.
+/// A reduced rate applies to pending waits too, and a closed bucket opens at the time that the service gave.
 #[test]
 fn who_waits_already_goes_by_the_new_rate() {
-    let (world, bucket) = bucket(Rate::new(TokenBucket::per_second(10).burst(1)));
-    world.run(bucket.take(Span::ZERO)).unwrap();
-    let began = world.clock.now();
-    world.run(bucket.throttled(Some(Span::from_secs(3))));
-    world.run(bucket.take(Span::from_secs(30))).unwrap();
-    assert_eq!(world.clock.now().since(began), Span::from_secs(3));
-    world.run(bucket.take(Span::from_secs(30))).unwrap();
-    assert_eq!(world.clock.now().since(began), Span::from_millis(3_200), "five per second now");
+    let (harness, bucket) = bucket(Rate::new(TokenBucket::per_second(10).burst(1)));
+    harness.run(bucket.take(Span::ZERO)).unwrap();
+    let began = harness.clock.now();
+    harness.run(bucket.throttled(Some(Span::from_secs(3))));
+    harness.run(bucket.take(Span::from_secs(30))).unwrap();
+    assert_eq!(harness.clock.now().since(began), Span::from_secs(3));
+    harness.run(bucket.take(Span::from_secs(30))).unwrap();
+    assert_eq!(harness.clock.now().since(began), Span::from_millis(3_200), "five per second now");
 }
 
 #[test]
@@ -236,11 +236,11 @@ fn a_second_configuration_of_one_bucket_is_refused() {
 /// A gate that other processes share is asked for every attempt, and a gate that cannot decide lets nothing out.
 #[test]
 fn every_attempt_takes_a_token_of_the_shared_gate_too() {
-    let world = World::new(Settings::default());
-    let gate = world.slots();
-    let client = world.client(|builder| builder.gate(Arc::clone(&gate)));
-    world.fake.inject(None, 2, Fault::Refused(503, "ServiceUnavailable"));
-    world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
+    let harness = Harness::new(Settings::default());
+    let gate = harness.slots();
+    let client = harness.client(|builder| builder.gate(Arc::clone(&gate)));
+    harness.fake.inject(None, 2, Fault::Refused(503, "ServiceUnavailable"));
+    harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
     let policy = tollgate::Policy::new(
         "aws.drs",
         [tollgate::Limit::new("rate", "requests", Rate::default().bucket)],
@@ -249,19 +249,19 @@ fn every_attempt_takes_a_token_of_the_shared_gate_too() {
     let subject = "123456789012/eu-central-1";
     let charge = |amount: u64| {
         let ask = tollgate::Ask::new(&policy, subject).cost("requests", amount);
-        world.run(gate.charge(&ask)).unwrap();
+        harness.run(gate.charge(&ask)).unwrap();
     };
     // Another process takes more than there is for the next minute.
     charge(20 + 600);
-    let error = world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
+    let error = harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
     assert!(matches!(error, Error::RateLimitTimeout(_)), "{error:?}");
-    assert_eq!(world.fake.arrivals().all().len(), 3);
-    let broken = Arc::new(Faulty::new(world.slots()));
+    assert_eq!(harness.fake.arrivals().all().len(), 3);
+    let broken = Arc::new(Faulty::new(harness.slots()));
     broken.always(Trouble::Down);
-    let client = world.run(world.builder("us-east-1").gate(broken).connect()).unwrap();
-    let error = world.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
+    let client = harness.run(harness.builder("us-east-1").gate(broken).connect()).unwrap();
+    let error = harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
     assert!(matches!(error, Error::Gate(_)), "{error:?}");
-    assert_eq!(world.fake.arrivals().all().len(), 3, "an error never admits");
+    assert_eq!(harness.fake.arrivals().all().len(), 3, "an error never admits");
 }
 
 /// Waits for all of `work`, side by side.

@@ -15,7 +15,7 @@ pub const VARIABLES: [&str; 3] =
 
 /// The threshold, the polling interval and the timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ThrottleOptions {
     /// From this many jobs on, a new one waits (18).
     pub threshold: u64,
     /// The quota ([`MAX_JOBS`]).
@@ -28,7 +28,7 @@ pub struct Settings {
     pub slot_ttl: Span,
 }
 
-impl Default for Settings {
+impl Default for ThrottleOptions {
     fn default() -> Self {
         Self {
             threshold: 18,
@@ -40,7 +40,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ThrottleOptions {
     /// Reads [`VARIABLES`], with defaults.
     ///
     /// # Errors

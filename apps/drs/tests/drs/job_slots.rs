@@ -1,4 +1,4 @@
-//! Two processes and one place: slots in DynamoDB, jobs at the fake over HTTP.
+//! Two processes and one free slot: slots in DynamoDB, jobs at the fake over HTTP.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::internal::edge::environment;
 use tollgate::{Clock as _, Gate, Span};
-use tollgate_drs::throttle::Settings;
+use tollgate_drs::throttle::ThrottleOptions;
 use tollgate_drs::{DrsClient, Error, JobThrottler, Recovery};
 use tollgate_dynamodb::{ATTEMPT_TIMEOUT_MAX, DynamoDb, Options, create_table};
 use tollgate_testkit::fakes::drs::{self, FakeDrs, Fault, Server};
 use tollgate_testkit::servers;
 
-use crate::world::REGION;
+use crate::harness::REGION;
 
 const DRS: &str = "TOLLGATE_TEST_DRS";
 const SLOTS: &str = "TOLLGATE_TEST_SLOTS";
@@ -29,7 +29,12 @@ fn options(endpoint: &str) -> Options {
 
 fn start(drs: &str, slots: Option<&str>, server: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "race::run_as_an_orchestrator", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        "job_slots::run_as_an_orchestrator",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     command.env_clear().env(DRS, drs).env(SERVER, server.to_string());
     if let Some(slots) = slots {
         command.env(SLOTS, slots);
@@ -51,7 +56,7 @@ fn run_as_an_orchestrator() {
             .connect()
             .await
             .unwrap();
-        let settings = Settings { timeout: Span::ZERO, ..Settings::default() };
+        let settings = ThrottleOptions { timeout: Span::ZERO, ..ThrottleOptions::default() };
         let mut throttler = JobThrottler::new(client, settings).unwrap();
         if let Some(slots) = environment(SLOTS) {
             let gate: Arc<dyn Gate> = Arc::new(DynamoDb::open(options(&slots)).await.unwrap());
@@ -62,8 +67,8 @@ fn run_as_an_orchestrator() {
             .await
         {
             Ok(_) => println!("said started"),
-            Err(Error::JobCapacityTimeout(told)) => {
-                println!("said full {} {}", told.current_jobs, told.starting);
+            Err(Error::JobCapacityTimeout(timeout_error)) => {
+                println!("said full {} {}", timeout_error.current_jobs, timeout_error.starting);
             }
             Err(other) => println!("said {other}"),
         }

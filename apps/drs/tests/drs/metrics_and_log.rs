@@ -1,4 +1,4 @@
-//! What is counted and logged: properties 9 and 12 of R001, and CloudWatch at an emulator.
+//! Metrics and the log: properties 9 and 12 of R001, and CloudWatch at an emulator.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tollgate::{Span, Timestamp};
 use tollgate_drs::journal::{Journal, LINES_MAX, Severity};
 use tollgate_drs::metrics::{Metrics, NAMESPACE};
 use tollgate_drs::monitor::{Event, Monitor};
-use tollgate_drs::{JobFilter, RetryConfig};
+use tollgate_drs::{JobFilter, RetryOptions};
 use tollgate_telemetry::sinks::aws::{AwsOptions, Keys};
 use tollgate_telemetry::sinks::cloudwatch::CloudWatch;
 use tollgate_telemetry::{Telemetry, Value, dimension};
@@ -19,7 +19,7 @@ use tollgate_testkit::fakes::drs::{Fault, Settings};
 use tollgate_testkit::servers::Ministack;
 
 use crate::escalation::context;
-use crate::world::{ACCOUNT, REGION, World};
+use crate::harness::{ACCOUNT, Harness, REGION};
 
 /// How a call of the script fails before it succeeds or gives up.
 const FAULTS: [(Fault, &str, bool); 4] = [
@@ -33,12 +33,12 @@ const FAULTS: [(Fault, &str, bool); 4] = [
 const MAX_RETRIES: usize = 3;
 
 /// Calls that fail as `script` says, one list of faults for each call.
-fn play(world: &World, script: &[Vec<usize>], monitor: Arc<dyn Monitor>) {
-    let retry = RetryConfig { max_retries: 3, ..RetryConfig::default() };
-    let client = world.client(|builder| builder.retry(retry).monitor(monitor));
+fn play(harness: &Harness, script: &[Vec<usize>], monitor: Arc<dyn Monitor>) {
+    let retry = RetryOptions { max_retries: 3, ..RetryOptions::default() };
+    let client = harness.client(|builder| builder.retry(retry).monitor(monitor));
     for faults in script {
-        faults.iter().for_each(|fault| world.fake.inject(None, 1, FAULTS[*fault].0.clone()));
-        drop(world.run(client.describe_jobs(&JobFilter::default()).all()));
+        faults.iter().for_each(|fault| harness.fake.inject(None, 1, FAULTS[*fault].0.clone()));
+        drop(harness.run(client.describe_jobs(&JobFilter::default()).all()));
     }
 }
 
@@ -52,9 +52,9 @@ proptest! {
     /// Property 9: each rate limit error, retry, exhaustion and call is counted once under its name and dimensions.
     #[test]
     fn r001_10_every_event_is_counted_under_its_name_and_dimensions(script in scripts()) {
-        let world = World::new(Settings::default());
+        let harness = Harness::new(Settings::default());
         let metrics = Arc::new(Metrics::new());
-        play(&world, &script, Arc::clone(&metrics) as _);
+        play(&harness, &script, Arc::clone(&metrics) as _);
         let mut expected: BTreeMap<(String, Vec<String>), u64> = BTreeMap::new();
         let mut expect = |name: &str, labels: &[&str]| {
             *expected.entry((name.to_owned(), labels.iter().map(|label| (*label).to_owned()).collect())).or_default() += 1;
@@ -95,10 +95,10 @@ proptest! {
     /// severity, and an id that is the same for one call and for no other.
     #[test]
     fn r001_12_every_failure_is_a_line_of_json_with_everything(script in scripts()) {
-        let world = World::new(Settings::default());
+        let harness = Harness::new(Settings::default());
         let kept = Kept::default();
-        let journal = Arc::new(Journal::new(Severity::Warning, Arc::new(world.clock.clone()), kept.clone()).unwrap());
-        play(&world, &script, Arc::clone(&journal) as _);
+        let journal = Arc::new(Journal::new(Severity::Warning, Arc::new(harness.clock.clone()), kept.clone()).unwrap());
+        play(&harness, &script, Arc::clone(&journal) as _);
         journal.close();
         let lines = kept.lines();
         let mut expected = Vec::new();
@@ -154,7 +154,7 @@ impl Write for Kept {
     }
 }
 
-/// A writer that nobody reads holds up no call: what does not fit is dropped and counted.
+/// A blocked writer delays no call: entries that do not fit are dropped and counted.
 #[test]
 fn r001_12_a_log_that_nobody_reads_holds_up_no_call() {
     struct Stuck(std::sync::mpsc::Receiver<()>);
@@ -189,7 +189,7 @@ async fn r001_10_cloudwatch_gets_the_four_metrics_with_their_dimensions() {
     let metrics = Arc::new(Metrics::new());
     let script = [vec![0, 1], vec![2, 2, 2, 2], vec![]];
     let counted = Arc::clone(&metrics);
-    tokio::task::spawn_blocking(move || play(&World::new(Settings::default()), &script, counted))
+    tokio::task::spawn_blocking(move || play(&Harness::new(Settings::default()), &script, counted))
         .await
         .unwrap();
     let keys = Keys { id: "test".to_owned(), secret: "test".to_owned() };

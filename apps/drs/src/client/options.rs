@@ -1,4 +1,4 @@
-//! What a deployment sets from outside: rate, retries, role, alerts and log level, by environment variables.
+//! The options of a client from environment variables: rate, retries, role, alerts and log level.
 
 use tollgate::internal::edge;
 use tollgate::{Span, TokenBucket};
@@ -7,7 +7,7 @@ use super::{Builder, Role};
 use crate::error::Error;
 use crate::escalation::{TOPIC_VARIABLE, check_topic};
 use crate::journal::Severity;
-use crate::retry::RetryConfig;
+use crate::retry::RetryOptions;
 use tollgate_aws::Rate;
 
 /// Calls per second.
@@ -27,7 +27,7 @@ pub const EXTERNAL_ID_VARIABLE: &str = "DRS_EXTERNAL_ID";
 /// The least severity that is logged: `info`, `warning`, `error` or `critical`.
 pub const LOG_LEVEL_VARIABLE: &str = "DRS_LOG_LEVEL";
 
-/// Every variable that [`Settings::from_environment`] reads.
+/// Every variable that [`ClientOptions::from_environment`] reads.
 pub const VARIABLES: [&str; 9] = [
     TOPIC_VARIABLE,
     RATE_VARIABLE,
@@ -40,9 +40,9 @@ pub const VARIABLES: [&str; 9] = [
     LOG_LEVEL_VARIABLE,
 ];
 
-/// Settings of a client. `None` means the default of [`Builder`].
+/// The options of a client. `None` means the default of [`Builder`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ClientOptions {
     /// Calls per second (10).
     pub rate: Option<u64>,
     /// Calls at once (20).
@@ -63,7 +63,7 @@ pub struct Settings {
     pub log_level: Option<Severity>,
 }
 
-impl Settings {
+impl ClientOptions {
     /// Reads [`VARIABLES`]. An empty variable counts as unset.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Settings {
 
     /// Applies the settings to `retry`.
     #[must_use]
-    pub fn retry(&self, mut retry: RetryConfig) -> RetryConfig {
+    pub fn retry(&self, mut retry: RetryOptions) -> RetryOptions {
         retry.max_retries = self.max_retries.unwrap_or(retry.max_retries);
         retry.base_delay = self.base_delay.unwrap_or(retry.base_delay);
         retry.max_delay = self.max_delay.unwrap_or(retry.max_delay);
@@ -149,7 +149,7 @@ impl Settings {
 
     /// Applies rate, retries and role to `builder`; retries that are not set are those of `retry`.
     #[must_use]
-    pub fn apply(&self, builder: Builder, retry: RetryConfig) -> Builder {
+    pub fn apply(&self, builder: Builder, retry: RetryOptions) -> Builder {
         let builder = builder.rate(self.rate()).retry(self.retry(retry));
         let Some(arn) = &self.role else { return builder };
         let role = Role::new(arn);

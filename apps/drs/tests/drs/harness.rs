@@ -1,4 +1,4 @@
-//! The fake service without a network, a clock that goes to the next alarm, and a monitor that remembers.
+//! The test harness: the fake service in process, a clock that jumps to the next timer, and a recording monitor.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -28,14 +28,14 @@ pub(crate) const ACCOUNT: &str = "123456789012";
 
 /// One account of the fake service, and everything a client of it needs.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct Harness {
     pub(crate) clock: ManualClock,
     pub(crate) fake: Arc<FakeDrs>,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<RecordedLog>,
     pub(crate) buckets: Buckets,
 }
 
-impl World {
+impl Harness {
     pub(crate) fn new(settings: Settings) -> Self {
         let clock = ManualClock::new();
         let fake = Arc::new(FakeDrs::new(Arc::new(clock.clone()), settings));
@@ -56,7 +56,7 @@ impl World {
         self.run(set(self.builder(REGION)).connect()).expect("the settings are in bounds")
     }
 
-    /// Slots in memory on the world's clock.
+    /// Slots in memory on the harness's clock.
     pub(crate) fn slots(&self) -> Arc<dyn Gate> {
         Arc::new(Memory::with(Arc::new(self.clock.clone()), 100))
     }
@@ -136,11 +136,11 @@ fn response(answer: Response) -> HttpResponse {
     response
 }
 
-/// Remembers what a log would say.
+/// Records the entries of the log.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Vec<Entry>>);
+pub(crate) struct RecordedLog(Mutex<Vec<Entry>>);
 
-impl Seen {
+impl RecordedLog {
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.0.lock().unwrap().clone()
     }
@@ -150,7 +150,7 @@ impl Seen {
     }
 }
 
-impl Monitor for Seen {
+impl Monitor for RecordedLog {
     fn observe(&self, event: &Event<'_>) {
         let entry = Entry::from_event(event, tollgate::Timestamp::EPOCH);
         self.0.lock().unwrap().extend(entry);
