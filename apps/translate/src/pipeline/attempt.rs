@@ -8,8 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tollgate::internal::edge;
-use tollgate::retry::Backoff;
+use tollgate::retry::{Backoff, ErrorClass, Retry};
 use tollgate::{ErrorKind as GateErrorKind, Guard, Span, Timestamp};
 use tollgate_telemetry::{CallOutcome, TranslationMeters};
 
@@ -17,7 +16,7 @@ use super::Engine;
 use super::prepared::{Budget, ChunkRequest, PreparedDocument};
 use super::streak::UselessAnswer;
 use super::throttle::Admission;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::job::{CallUsage, ChunkPart, ChunkUpdate, Claim};
 use crate::plan::Micros;
 use crate::provider::{Completion, ProviderError, ProviderErrorKind as Kind};
@@ -26,8 +25,8 @@ use crate::provider::{Completion, ProviderError, ProviderErrorKind as Kind};
 pub(super) const BACKOFF: Backoff =
     Backoff { base: Span::from_secs(2), max: Span::from_secs(60), ..Backoff::CALL.clamped() };
 
-/// How often an update is sent to the store before the run fails.
-const UPDATES_MAX: u32 = 5;
+/// How often a failed update is sent to the store again before the run fails.
+const UPDATE_RETRIES_MAX: u32 = 4;
 
 /// The consequence of an attempt for the job.
 #[derive(Debug)]
@@ -48,6 +47,16 @@ pub(super) enum AttemptOutcome {
     OverBudget(OverBudget),
     /// The job is paused until a time, or until an operator resumes it.
     Pause(Option<Timestamp>, String),
+}
+
+/// The outcome of waiting for a permit.
+#[derive(Debug)]
+enum Acquired {
+    Permit(Guard),
+    /// No permit ever, for a reason: the cost exceeds the limit.
+    Never(String),
+    /// No permit; the attempt ends with this outcome.
+    Nothing(AttemptOutcome),
 }
 
 /// A call that exceeds the budget of its job.
@@ -104,9 +113,15 @@ impl Attempt {
                 cost = self.prepared.limit_output(&mut request.request, tokens, left);
             }
         }
-        let guard = match self.acquire(tokens).await? {
-            Ok(guard) => guard,
-            Err(outcome) => return Ok(outcome),
+        let guard = match self.acquire(tokens).await {
+            Acquired::Permit(guard) => guard,
+            Acquired::Never(why) => {
+                return self.split(why, drafts, CallUsage::default()).await;
+            }
+            Acquired::Nothing(outcome) => {
+                self.update(ChunkUpdate::Returned).await?;
+                return Ok(outcome);
+            }
         };
         let sent = ChunkUpdate::Sent { cost, most: budget.map(|budget| budget.most) };
         if self.engine.store.update(&self.claim, &sent).await? {
@@ -123,20 +138,15 @@ impl Attempt {
 
     /// Stores an update. A store that fails for a moment must not cost a paid answer, so it is retried.
     pub(super) async fn update(&self, update: ChunkUpdate) -> Result<AttemptOutcome> {
-        let mut tries = 0;
-        let is_stored = loop {
-            let error = match self.engine.store.update(&self.claim, &update).await {
-                Ok(is_stored) => break is_stored,
-                Err(error) => error,
-            };
-            tries += 1;
-            // A store that reports an outage has waited already.
-            if UPDATES_MAX <= tries || error.kind() == ErrorKind::Unavailable {
-                return Err(error);
-            }
-            let wait = BACKOFF.delay(tries - 1, edge::random());
-            self.engine.clock.sleep_until(self.now() + wait).await;
+        let retry = Retry { max_retries: UPDATE_RETRIES_MAX, ..Retry::unlimited(BACKOFF) };
+        // A store that reports an outage has waited already.
+        let classify = |error: &Error| match error.kind() {
+            ErrorKind::Unavailable => ErrorClass::Fatal,
+            _ => ErrorClass::Retryable,
         };
+        let store = |_| self.engine.store.update(&self.claim, &update);
+        let stored = retry.run(&*self.engine.clock, store, classify).await;
+        let is_stored = stored.map_err(|error| error.last)?;
         if let Some(meters) = self.engine.meters()
             && is_stored
         {
@@ -161,34 +171,25 @@ impl Attempt {
         self.engine.clock.now()
     }
 
-    /// Waits for a permit; the inner error is the outcome of the attempt without one.
-    async fn acquire(&self, tokens: u64) -> Result<Result<Guard, AttemptOutcome>> {
+    /// Waits for a permit, unless the attempt must stop.
+    async fn acquire(&self, tokens: u64) -> Acquired {
         let acquired = tokio::select! {
             biased;
-            () = self.halt.cancelled() => None,
-            acquired = self.engine.throttle.acquire(tokens, self.engine.options.quota_wait) => {
-                Some(acquired)
-            }
+            () = self.halt.cancelled() => return Acquired::Nothing(AttemptOutcome::Continue),
+            acquired = self.engine.throttle.acquire(tokens, self.engine.options.quota_wait) => acquired,
         };
-        let outcome = match acquired {
-            None => AttemptOutcome::Continue,
-            Some(Ok(Admission::Admitted(guard))) => return Ok(Ok(guard)),
-            Some(Ok(Admission::Never(why))) => {
-                return Ok(Err(self.split(why, &self.claim.drafts, CallUsage::default()).await?));
-            }
-            Some(Ok(Admission::NotBefore(at, why))) => AttemptOutcome::QuotaExhausted(at, why),
-            Some(Ok(Admission::Unavailable(why))) => AttemptOutcome::GateUnavailable(why),
-            Some(Err(error))
-                if error.is_unavailable() || error.kind() == GateErrorKind::Contended =>
-            {
+        Acquired::Nothing(match acquired {
+            Ok(Admission::Admitted(guard)) => return Acquired::Permit(guard),
+            Ok(Admission::Never(why)) => return Acquired::Never(why),
+            Ok(Admission::NotBefore(at, why)) => AttemptOutcome::QuotaExhausted(at, why),
+            Ok(Admission::Unavailable(why)) => AttemptOutcome::GateUnavailable(why),
+            Err(error) if error.is_unavailable() || error.kind() == GateErrorKind::Contended => {
                 AttemptOutcome::GateUnavailable(error.to_string())
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 AttemptOutcome::Pause(None, format!("the quota cannot be asked: {error}"))
             }
-        };
-        self.update(ChunkUpdate::Returned).await?;
-        Ok(Err(outcome))
+        })
     }
 
     async fn send(

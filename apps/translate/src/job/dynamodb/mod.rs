@@ -24,7 +24,7 @@ use tollgate_telemetry::sinks::aws::AwsOptions;
 
 use chunk::Chunk;
 use item::{Change, Item, Key, integer, number, optional, string, text};
-use table::{PIECE_BYTES_MAX, Table, TransactionOutcome, join_blob, pause, unusable};
+use table::{CONTENDED, PIECE_BYTES_MAX, Table, TransactionOutcome, join_blob, retry, unusable};
 
 /// The longest settings of a job: an item takes 400 KB, and has other attributes besides.
 pub const SETTINGS_BYTES_MAX: usize = 300_000;
@@ -137,15 +137,8 @@ impl DynamoDbJobs {
             let texts = self.put_texts(body, &part.drafts).await?;
             items.push(chunk::part_item(body, part, texts.as_deref()));
         }
-        for attempt in 0.. {
-            let updates = vec![(key.clone(), change.clone())];
-            match self.table.transact(updates, items.clone()).await? {
-                TransactionOutcome::Done => return Ok(true),
-                TransactionOutcome::Refused(_) => break,
-                TransactionOutcome::Conflict => pause(attempt).await,
-            }
-        }
-        Ok(false)
+        let outcome = self.table.transact(vec![(key.clone(), change)], items).await?;
+        Ok(matches!(outcome, TransactionOutcome::Done))
     }
 
     /// Sends a chunk if the budget suffices. Two workers must not both reserve the last of it: each reservation increments a turn,
@@ -158,14 +151,14 @@ impl DynamoDbJobs {
         change: Change,
     ) -> Result<bool> {
         let purse = Key::new(format!("purse#{body}"), "purse");
-        for attempt in 0.. {
+        let reserve = |_| async {
             let turn = self.table.get(&purse).await?.map_or(0, |item| number(&item, "turn"));
             let chunks = self.chunk_items(body).await?;
             // A reservation whose response was lost may be its own.
             let reserved = |chunk: &Chunk| if chunk.run == claim.run { 0 } else { chunk.expected };
             let all: u64 = chunks.iter().map(|chunk| chunk.cost + reserved(chunk)).sum();
             if most < all.saturating_add(cost) {
-                break;
+                return Ok(false);
             }
             let next = Change::default()
                 .set("turn", integer(turn + 1))
@@ -177,14 +170,13 @@ impl DynamoDbJobs {
             let updates =
                 vec![(purse.clone(), next), (chunk::key(body, claim.run), change.clone())];
             match self.table.transact(updates, Vec::new()).await? {
-                TransactionOutcome::Done => return Ok(true),
-                TransactionOutcome::Refused(refused) if refused.contains(&1) => break,
-                TransactionOutcome::Refused(_) | TransactionOutcome::Conflict => {
-                    pause(attempt.min(4)).await;
-                }
+                TransactionOutcome::Done => Ok(true),
+                TransactionOutcome::Refused(refused) if refused.contains(&1) => Ok(false),
+                // The turn is outdated.
+                TransactionOutcome::Refused(_) => Err(None),
             }
-        }
-        Ok(false)
+        };
+        retry(u32::MAX, CONTENDED, reserve).await
     }
 }
 

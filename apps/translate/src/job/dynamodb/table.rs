@@ -4,6 +4,7 @@
 //! the number of its pieces, so that a missing piece is detected.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use crate::{Error, ErrorKind, Result};
 use aws_sdk_dynamodb::Client;
@@ -18,10 +19,9 @@ use aws_sdk_dynamodb::types::{
     ReturnValue, ReturnValuesOnConditionCheckFailure, ScalarAttributeType, TableStatus,
     TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
 };
+use tollgate::Span;
 use tollgate::clock::SystemClock;
-use tollgate::internal::edge;
-use tollgate::retry::Backoff;
-use tollgate::{Clock as _, Span};
+use tollgate::retry::{Backoff, ErrorClass, Retry};
 use tollgate_telemetry::sinks::aws::AwsOptions;
 
 use super::item::{Change, Expressions, Item, Key, TOKEN, integer, number, string, text, unique};
@@ -53,6 +53,9 @@ pub(super) const PIECE_BYTES_MAX: usize = 350_000;
 /// The most items of one transaction.
 const TRANSACTION_MAX: usize = 100;
 
+/// The text of the error after the last retry of a transaction.
+pub(super) const CONTENDED: &str = "too many concurrent requests";
+
 const BYTES: &str = "bytes";
 
 /// How a transaction ended.
@@ -60,8 +63,6 @@ pub(super) enum TransactionOutcome {
     Done,
     /// Nothing was changed: the conditions at these indices did not hold.
     Refused(Vec<usize>),
-    /// Nothing was changed, because of a concurrent request.
-    Conflict,
 }
 
 /// A table of jobs.
@@ -155,16 +156,15 @@ impl Table {
                 )));
             }
         }
-        for attempt in 0..POLLS_MAX {
+        let poll = |_| async {
             let described = self.client.describe_table().table_name(&self.name).send().await;
-            let described = described.map_err(|error| self.failed(&error))?;
+            let described = described.map_err(|error| Some(self.failed(&error)))?;
             let status = described.table().and_then(|table| table.table_status());
-            if status == Some(&TableStatus::Active) {
-                return self.enable_ttl().await;
-            }
-            pause(attempt).await;
-        }
-        Err(unusable(format!("the table {:?} is not ready yet; try again", self.name)))
+            (status == Some(&TableStatus::Active)).then_some(()).ok_or(None)
+        };
+        let not_ready = format!("the table {:?} is not ready yet; try again", self.name);
+        retry(POLLS_MAX, &not_ready, poll).await?;
+        self.enable_ttl().await
     }
 
     async fn enable_ttl(&self) -> Result<()> {
@@ -202,22 +202,20 @@ impl Table {
         };
         let requests: Result<Vec<_>, _> = items.map(request).collect();
         let requests = requests.map_err(unusable)?;
+        let throttled = format!("the table {:?} is throttled", self.name);
         for batch in requests.chunks(BATCH_MAX) {
-            let mut left = batch.to_vec();
-            let mut attempt = 0;
-            while !left.is_empty() {
-                if POLLS_MAX < attempt {
-                    return Err(unusable(format!("the table {:?} is throttled", self.name)));
-                }
-                if 0 < attempt {
-                    pause(attempt).await;
-                }
-                let sent = self.client.batch_write_item().request_items(&self.name, left);
-                let sent = sent.send().await.map_err(|error| self.failed(&error))?;
+            let left = Mutex::new(batch.to_vec());
+            let unsent =
+                || std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+            let send = |_| async {
+                let sent = self.client.batch_write_item().request_items(&self.name, unsent());
+                let sent = sent.send().await.map_err(|error| Some(self.failed(&error)))?;
                 let rest = sent.unprocessed_items.and_then(|mut all| all.remove(&self.name));
-                left = rest.unwrap_or_default();
-                attempt += 1;
-            }
+                let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return Ok(()) };
+                *left.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+                Err(None)
+            };
+            retry(POLLS_MAX, &throttled, send).await?;
         }
         Ok(())
     }
@@ -293,7 +291,8 @@ impl Table {
         }
     }
 
-    /// Writes all of `updates` and `items`, or nothing. The SDK gives each transaction an idempotency token.
+    /// Writes all of `updates` and `items`, or nothing, and retries while it conflicts with concurrent requests. The SDK gives each
+    /// transaction an idempotency token.
     pub(super) async fn transact(
         &self,
         updates: Vec<(Key, Change)>,
@@ -322,15 +321,23 @@ impl Table {
         let writes = updates.into_iter().map(update).chain(items.into_iter().map(put));
         let writes: Result<Vec<_>, BuildError> = writes.collect();
         let writes = writes.map_err(unusable)?;
+        retry(u32::MAX, CONTENDED, |_| self.transact_once(writes.clone())).await
+    }
+
+    /// Fails without an error on a conflict.
+    async fn transact_once(
+        &self,
+        writes: Vec<TransactWriteItem>,
+    ) -> Result<TransactionOutcome, Option<Error>> {
         let sent = self.client.transact_write_items().set_transact_items(Some(writes));
         let Err(error) = sent.send().await else { return Ok(TransactionOutcome::Done) };
         if error.code() == Some("TransactionInProgressException") {
-            return Ok(TransactionOutcome::Conflict);
+            return Err(None);
         }
         let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
             error.as_service_error()
         else {
-            return Err(self.failed(&error));
+            return Err(Some(self.failed(&error)));
         };
         let (mut refused, mut is_conflict) = (Vec::new(), false);
         for (index, reason) in cancelled.cancellation_reasons().iter().enumerate() {
@@ -344,8 +351,8 @@ impl Table {
         }
         match is_conflict {
             _ if !refused.is_empty() => Ok(TransactionOutcome::Refused(refused)),
-            true => Ok(TransactionOutcome::Conflict),
-            false => Err(self.failed(&error)),
+            true => Err(None),
+            false => Err(Some(self.failed(&error))),
         }
     }
 
@@ -427,10 +434,20 @@ pub(super) fn join_blob<'a>(
     }
 }
 
-/// Waits before the retry after `attempt`.
-pub(super) async fn pause(attempt: u32) {
-    let wait = BACKOFF.delay(attempt, edge::random());
-    SystemClock.sleep_until(SystemClock.now() + wait).await;
+/// Runs `call` until it succeeds or fails with an error. A failure without one is retried, at most `max_retries` times; then
+/// `exhausted` says why it failed.
+pub(super) async fn retry<T, F: Future<Output = Result<T, Option<Error>>>>(
+    max_retries: u32,
+    exhausted: &str,
+    call: impl FnMut(u32) -> F,
+) -> Result<T> {
+    let classify = |error: &Option<Error>| match error {
+        Some(_) => ErrorClass::Fatal,
+        None => ErrorClass::Retryable,
+    };
+    let retry = Retry { max_retries, ..Retry::unlimited(BACKOFF) };
+    let result = retry.run(&SystemClock, call, classify).await;
+    result.map_err(|stopped| stopped.last.unwrap_or_else(|| unusable(exhausted)))
 }
 
 pub(super) fn unusable(text: impl fmt::Display) -> Error {
