@@ -11,17 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{
-    Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params,
-};
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql, Transaction, TransactionBehavior, params, params_from_iter};
 use tokio::sync::oneshot;
 use tollgate::{Span, Timestamp};
 
-use super::sql::{self, CHUNK, JOB, Update, Value, integer, natural};
-use super::{
-    ChunkRecord, ChunkUpdate, Claim, ClaimOutcome, Counts, Drafts, Job, JobGuard, JobState,
-    JobStore, NewJob, SegmentRange, no_such_job, parse_texts,
-};
+use super::sql::{self, Row, SqlStore, Update, Value, integer};
+use super::{ChunkUpdate, Claim, ClaimOutcome, JobGuard, JobState, NewJob, no_such_job};
 use crate::error::{Error, Result};
 
 const FILE: &str = "jobs.sqlite";
@@ -73,36 +69,6 @@ enum Database {
     Memory(Box<Mutex<Connection>>),
 }
 
-/// The error of a statement: from the database, or about a stored value.
-#[derive(Debug)]
-enum Fault {
-    Sql(rusqlite::Error),
-    Stored(Error),
-}
-
-impl Fault {
-    fn at(self, path: &Path) -> Error {
-        match self {
-            Self::Sql(error) => unusable(path)(error),
-            Self::Stored(error) => error,
-        }
-    }
-}
-
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::Stored(error)
-    }
-}
-
-type SqlResult<T> = std::result::Result<T, Fault>;
-
 /// The lock file of a job; none for jobs in memory.
 #[derive(Debug)]
 struct Lock(#[expect(dead_code, reason = "locked until it is dropped")] Option<File>);
@@ -127,7 +93,7 @@ impl EmbeddedJobs {
         let lock =
             open_private(&folder.join(OPEN_LOCK)).and_then(|file| file.lock().map(|()| file));
         let _lock = lock.map_err(unusable(&path))?;
-        prepare(&connection).map_err(|fault| fault.at(&path))?;
+        prepare(&connection, &path)?;
         let (commands, queue) = mpsc::channel::<Command>();
         // The thread ends with the last sender.
         let work = move || queue.into_iter().for_each(|command| command(&mut connection));
@@ -143,13 +109,13 @@ impl EmbeddedJobs {
     pub fn in_memory() -> Result<Self> {
         let memory = Path::new("memory");
         let connection = Connection::open_in_memory().map_err(unusable(memory))?;
-        prepare(&connection).map_err(|fault| fault.at(memory))?;
+        prepare(&connection, memory)?;
         Ok(Self { database: Database::Memory(Box::new(Mutex::new(connection))), folder: None })
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Connection) -> SqlResult<T> + Send + 'static,
+        command: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let result = match &self.database {
             Database::Memory(connection) => {
@@ -164,7 +130,7 @@ impl EmbeddedJobs {
                 result.await.map_err(|_| ended())?
             }
         };
-        result.map_err(|fault| fault.at(self.folder.as_deref().unwrap_or(Path::new("memory"))))
+        result.map_err(unusable(self.folder.as_deref().unwrap_or(Path::new("memory"))))
     }
 
     fn lock_path(&self, id: &str) -> Option<PathBuf> {
@@ -173,9 +139,13 @@ impl EmbeddedJobs {
 }
 
 #[async_trait]
-impl JobStore for EmbeddedJobs {
+impl SqlStore for EmbeddedJobs {
+    async fn query(&self, sql: &str, values: Vec<Value>) -> Result<Vec<Row>> {
+        let sql = sql.to_owned();
+        self.run(move |connection| query(connection, &sql, &values)).await
+    }
+
     async fn create(&self, job: &NewJob, now: Timestamp) -> Result<bool> {
-        job.check()?;
         let job = job.clone();
         self.run(move |connection| {
             let transaction = begin(connection)?;
@@ -194,64 +164,12 @@ impl JobStore for EmbeddedJobs {
         .await
     }
 
-    async fn job(&self, id: &str) -> Result<Option<Job>> {
-        let id = id.to_owned();
-        self.run(move |connection| find_job(connection, &id)).await
-    }
-
-    async fn jobs(&self) -> Result<Vec<Job>> {
-        self.run(|connection| {
-            let sql = format!("SELECT {JOB} FROM jobs ORDER BY created_at DESC, id");
-            let mut statement = connection.prepare_cached(&sql)?;
-            statement.query_and_then([], parse_job)?.collect()
-        })
-        .await
-    }
-
-    async fn document(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let id = id.to_owned();
-        self.run(move |connection| {
-            let sql = "SELECT document FROM jobs WHERE id = ?1";
-            Ok(connection.query_row(sql, [id], |row| row.get(0)).optional()?)
-        })
-        .await
-    }
-
-    async fn set_state(&self, id: &str, state: &JobState, now: Timestamp) -> Result<bool> {
-        let (id, state) = (id.to_owned(), state.clone());
-        self.run(move |connection| {
-            let (resume_at, why) = state.pause();
-            let resume_at = resume_at.map(|at| integer(at.as_micros()));
-            let now = integer(now.as_micros());
-            let values = params![id, state.word(), resume_at, why, now, state.is_over()];
-            Ok(0 < connection
-                .execute(&sqlite(&format!("UPDATE jobs {}", sql::SET_STATE)), values)?)
-        })
-        .await
-    }
-
-    async fn set_settings(&self, id: &str, settings: &str) -> Result<()> {
-        let values = [id.to_owned(), settings.to_owned()];
-        self.run(move |connection| {
-            connection.execute("UPDATE jobs SET settings = ?2 WHERE id = ?1", values)?;
-            Ok(())
-        })
-        .await
-    }
-
     /// Takes back the chunks of a process that is gone. Its pending calls count as paid, since their outcome is unknown.
     async fn lock(&self, id: &str) -> Result<Box<dyn JobGuard>> {
         let file = self.lock_path(id).map(|path| take_lock(&path, id)).transpose()?;
-        let id = id.to_owned();
-        self.run(move |connection| {
-            connection.execute(
-                "UPDATE chunks SET state = 'pending', cost = cost + expected, expected = 0
-                 WHERE job = ?1 AND state IN ('reserved', 'sent')",
-                [id],
-            )?;
-            Ok(())
-        })
-        .await?;
+        let sql = "UPDATE chunks SET state = 'pending', cost = cost + expected, expected = 0
+             WHERE job = ?1 AND state IN ('reserved', 'sent')";
+        self.query(sql, vec![id.into()]).await?;
         Ok(Box::new(Lock(file)))
     }
 
@@ -265,8 +183,21 @@ impl JobStore for EmbeddedJobs {
     }
 
     async fn claim(&self, id: &str, _worker: &str, now: Timestamp) -> Result<ClaimOutcome> {
-        let id = id.to_owned();
-        self.run(move |connection| claim(connection, id, now)).await
+        let values = [Value::from(id), now.into()];
+        let [job, chunk, sums] = self.run(move |connection| claim(connection, &values)).await?;
+        let state = job.first().ok_or_else(|| no_such_job(id))?.job_state(0)?;
+        if !matches!(state, JobState::Planned | JobState::Running) {
+            return Ok(ClaimOutcome::Halted(state));
+        }
+        let Some(sums) = sums.first() else { return Ok(ClaimOutcome::Nothing) };
+        if let Some(row) = chunk.first()
+            && let Some(claim) = row.claim(0, id, sums.sum(0), sums.sum(1))?
+        {
+            return Ok(ClaimOutcome::Chunk(claim));
+        }
+        // Only this process works on the job, so it knows when one of its own chunks is finished.
+        let end_of_work = (0 < sums.sum(3)).then_some(Timestamp::MAX.as_micros());
+        Ok(ClaimOutcome::later(sums.number(2).or(end_of_work)))
     }
 
     async fn renew(&self, _claim: &Claim, _now: Timestamp) -> Result<()> {
@@ -278,129 +209,81 @@ impl JobStore for EmbeddedJobs {
         self.run(move |connection| update_chunk(connection, &claim, &update)).await
     }
 
-    async fn counts(&self, id: &str) -> Result<Counts> {
-        let id = id.to_owned();
-        self.run(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT state, count(*), sum(calls), sum(input), sum(output), sum(cost + expected) FROM chunks
-                 WHERE job = ?1 GROUP BY state",
-            )?;
-            let mut counts = Counts::default();
-            let mut rows = statement.query([id])?;
-            while let Some(row) = rows.next()? {
-                let number = |column: usize| row.get::<_, i64>(column).map(natural);
-                counts.add(row.get::<_, String>(0)?.parse()?, number(1)?);
-                counts.calls += number(2)?;
-                counts.input_tokens += number(3)?;
-                counts.output_tokens += number(4)?;
-                counts.cost += number(5)?;
-            }
-            Ok(counts)
-        })
-        .await
-    }
-
-    async fn chunks(&self, id: &str) -> Result<Vec<ChunkRecord>> {
-        let id = id.to_owned();
-        self.run(move |connection| {
-            let sql = format!(
-                "SELECT {CHUNK} FROM chunks WHERE job = ?1 AND state <> 'split' ORDER BY first"
-            );
-            let mut statement = connection.prepare_cached(&sql)?;
-            let parse = |row: &Row<'_>| {
-                let run = SegmentRange { first: row.get(0)?, end: row.get(1)? };
-                let texts: Option<String> = row.get(3)?;
-                let drafts = Drafts::from_json(texts.as_deref(), run.len())?;
-                let (state, due) = (row.get::<_, String>(2)?.parse()?, natural(row.get(6)?));
-                Ok(ChunkRecord::new(run, state, Some(drafts), row.get(4)?, row.get(5)?, due))
-            };
-            statement.query_and_then([id], parse)?.collect()
-        })
-        .await
-    }
-
     async fn retry_failed(&self, id: &str) -> Result<u64> {
-        let id = id.to_owned();
+        let values = [Value::from(id)];
         self.run(move |connection| {
             let transaction = begin(connection)?;
-            let sql = sqlite(&format!("UPDATE chunks {}", sql::RETRY));
-            let changed = transaction.execute(&sql, [&id])?;
-            if 0 < changed {
-                transaction.execute(&sqlite(&format!("UPDATE jobs {}", sql::REOPEN)), [&id])?;
+            let failed = query(&transaction, sql::RETRY, &values)?;
+            if !failed.is_empty() {
+                query(&transaction, sql::REOPEN, &values)?;
             }
             transaction.commit()?;
-            Ok(changed as u64)
-        })
-        .await
-    }
-
-    async fn cached(&self, hash: &[u8; 32]) -> Result<Option<Vec<String>>> {
-        let hash = *hash;
-        self.run(move |connection| {
-            let mut statement =
-                connection.prepare_cached("SELECT texts FROM cache WHERE hash = ?1")?;
-            let found = statement.query_row([hash.as_slice()], |row| row.get(0)).optional()?;
-            Ok(found.map(|texts: String| parse_texts(&texts)).transpose()?)
-        })
-        .await
-    }
-
-    async fn cache(&self, hash: &[u8; 32], texts: &[String], now: Timestamp) -> Result<()> {
-        let (hash, texts) = (*hash, serde_json::Value::from(texts).to_string());
-        self.run(move |connection| {
-            let sql = "INSERT OR REPLACE INTO cache (hash, texts, at) VALUES (?1, ?2, ?3)";
-            let values = params![hash.as_slice(), texts, integer(now.as_micros())];
-            connection.prepare_cached(sql)?.execute(values)?;
-            Ok(())
+            Ok(failed.len() as u64)
         })
         .await
     }
 }
 
-fn claim(connection: &mut Connection, job: String, now: Timestamp) -> SqlResult<ClaimOutcome> {
-    let transaction = begin(connection)?;
-    match find_job(&transaction, &job)?.ok_or_else(|| no_such_job(&job))?.state {
-        JobState::Planned | JobState::Running => {}
-        halted => return Ok(ClaimOutcome::Halted(halted)),
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Integer(number) => number.to_sql(),
+            Self::Text(text) => text.to_sql(),
+            Self::Bytes(bytes) => bytes.to_sql(),
+        }
     }
-    let found = transaction
-        .prepare_cached(
-            "UPDATE chunks SET state = 'reserved', fence = fence + 1 WHERE rowid = (
-                 SELECT rowid FROM chunks WHERE job = ?1 AND state IN ('pending', 'again') AND due <= ?2
-                 ORDER BY faults, first LIMIT 1
-             ) RETURNING first, last, calls, faults, passing, fence, texts",
-        )?
-        .query_row(params![job, integer(now.as_micros())], |row| {
-            let run = SegmentRange { first: row.get(0)?, end: row.get(1)? };
-            let (fence, texts): (i64, Option<String>) = (row.get(5)?, row.get(6)?);
-            Ok((run, row.get(2)?, row.get(3)?, row.get(4)?, natural(fence), texts))
+}
+
+impl FromSql for Value {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Ok(match value {
+            ValueRef::Integer(number) => Self::Integer(Some(number)),
+            ValueRef::Blob(bytes) => Self::Bytes(bytes.to_vec()),
+            other => Self::Text(FromSql::column_result(other)?),
         })
-        .optional()?;
-    let sql = "SELECT coalesce(sum(cost), 0), coalesce(sum(expected), 0), min(due) FILTER (WHERE state = 'again'),
+    }
+}
+
+/// Runs a statement that is written for PostgreSQL or for SQLite.
+fn query(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+    let sql = sql.replace("@.translate_", "").replace("::bigint", "").replace('$', "?");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let columns = statement.column_count();
+    let rows = statement.query_map(params_from_iter(values), |row| {
+        let values: rusqlite::Result<_> = (0..columns).map(|column| row.get(column)).collect();
+        values.map(Row)
+    })?;
+    rows.collect()
+}
+
+/// Claims the next chunk of the job in `values` that is due at the time in `values`. Returns the state of the job, the chunk, and
+/// the cost, the reserved cost, the next retry and the number of claimed chunks of the job.
+fn claim(connection: &mut Connection, values: &[Value; 2]) -> rusqlite::Result<[Vec<Row>; 3]> {
+    let transaction = begin(connection)?;
+    let job = "SELECT state, resume_at, why FROM jobs WHERE id = ?1";
+    let chunk = "UPDATE chunks SET state = 'reserved', fence = fence + 1 WHERE rowid = (
+             SELECT rowid FROM chunks WHERE job = ?1 AND state IN ('pending', 'again') AND due <= ?2
+               AND (SELECT state FROM jobs WHERE id = ?1) IN ('planned', 'running')
+             ORDER BY faults, first LIMIT 1
+         ) RETURNING first, last, calls, faults, passing, fence, texts";
+    let sums = "SELECT coalesce(sum(cost), 0), coalesce(sum(expected), 0), min(due) FILTER (WHERE state = 'again'),
              count(*) FILTER (WHERE state IN ('reserved', 'sent')) FROM chunks WHERE job = ?1";
-    let (spent, under_way, due, working): (i64, i64, Option<i64>, u32) =
-        transaction.query_row(sql, [&job], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })?;
-    let Some((run, calls, faults, transient, fence, texts)) = found else {
-        // Only this process works on the job, so it knows when one of its own chunks is finished.
-        let end_of_work = (0 < working).then_some(Timestamp::MAX.as_micros());
-        return Ok(ClaimOutcome::later(due.map(natural).or(end_of_work)));
-    };
+    let id = &values[..1];
+    let rows = [
+        query(&transaction, job, id)?,
+        query(&transaction, chunk, values)?,
+        query(&transaction, sums, id)?,
+    ];
     transaction.commit()?;
-    let (spent, under_way) = (natural(spent), natural(under_way));
-    let drafts = Drafts::from_json(texts.as_deref(), run.len())?;
-    let claim = Claim { job, run, calls, faults, transient, fence, spent, under_way, drafts };
-    Ok(ClaimOutcome::Chunk(claim))
+    Ok(rows)
 }
 
 fn update_chunk(
     connection: &mut Connection,
     claim: &Claim,
     update: &ChunkUpdate,
-) -> SqlResult<bool> {
+) -> rusqlite::Result<bool> {
     let transaction = begin(connection)?;
-    let Claim { job, run, .. } = claim;
     let Update { set, condition, values } = sql::update(claim, update);
     let budget = match update {
         ChunkUpdate::Sent { most: Some(most), .. } => format!(
@@ -409,28 +292,23 @@ fn update_chunk(
         ),
         _ => String::new(),
     };
-    let sql = sqlite(&format!(
-        "UPDATE chunks SET {set} WHERE job = $1 AND first = $2 AND last = $3 AND {condition} {budget}"
-    ));
-    let fence = integer(claim.fence);
-    let mut all: Vec<&dyn ToSql> = vec![job, &run.first, &run.end, &fence];
-    all.extend(values.iter().map(|value| match value {
-        Value::Integer(number) => number as &dyn ToSql,
-        Value::Text(text) => text,
-    }));
-    let changed = transaction.execute(&sql, all.as_slice())?;
+    let sql = format!(
+        "UPDATE chunks SET {set} WHERE job = $1 AND first = $2 AND last = $3 AND {condition} {budget} RETURNING first"
+    );
+    let is_changed = !query(&transaction, &sql, &values)?.is_empty();
     if let ChunkUpdate::Split { parts, .. } = update
-        && 0 < changed
+        && is_changed
     {
         let sql = "INSERT INTO chunks (job, first, last, state, texts, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         for part in parts {
             let (state, texts) = (part.state().word(), part.drafts.to_json());
-            let values = params![job, part.run.first, part.run.end, state, texts, part.failed];
+            let values =
+                params![claim.job, part.run.first, part.run.end, state, texts, part.failed];
             transaction.execute(sql, values)?;
         }
     }
     transaction.commit()?;
-    Ok(0 < changed)
+    Ok(is_changed)
 }
 
 /// Begins a transaction that is the only writer from its start.
@@ -438,54 +316,28 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-/// Translates shared SQL for SQLite.
-fn sqlite(sql: &str) -> String {
-    sql.replace("::bigint", "").replace('$', "?")
-}
-
-fn find_job(connection: &Connection, id: &str) -> SqlResult<Option<Job>> {
-    let sql = format!("SELECT {JOB} FROM jobs WHERE id = ?1");
-    let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_and_then([id], parse_job)?.next().transpose()
-}
-
-fn parse_job(row: &Row<'_>) -> SqlResult<Job> {
-    let micros = |column: usize| row.get::<_, Option<i64>>(column).map(|it| it.map(natural));
-    let time = |column: usize| micros(column).map(|it| it.map(Timestamp::from_micros));
-    let state: String = row.get(2)?;
-    Ok(Job {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        state: JobState::parse(&state, micros(3)?, row.get(4)?)?,
-        settings: row.get(5)?,
-        created_at: time(6)?.unwrap_or_default(),
-        started_at: time(7)?,
-        ended_at: time(8)?,
-    })
-}
-
 /// Creates the tables, or refuses a file that is not ours.
-fn prepare(connection: &Connection) -> SqlResult<()> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0));
+fn prepare(connection: &Connection, path: &Path) -> Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(unusable(path))?;
+    let number =
+        |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0)).map_err(unusable(path));
     let application = number("PRAGMA application_id")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     if application != APPLICATION_ID && (application, tables) != (0, 0) {
-        return Err(Error::invalid("it is a database of another program; move it away").into());
+        return Err(Error::invalid("it is a database of another program; move it away"));
     }
     let version = number("PRAGMA user_version")?;
     if VERSION < version {
         return Err(Error::invalid(format!(
             "it is of version {version}, and this program knows {VERSION}; use a newer program"
-        ))
-        .into());
+        )));
     }
     // A journal that a power cut could shorten would have chunks paid twice.
-    connection.execute_batch(&format!(
+    let sql = format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA application_id = {APPLICATION_ID};
          PRAGMA user_version = {VERSION}; {TABLES}"
-    ))?;
-    Ok(())
+    );
+    connection.execute_batch(&sql).map_err(unusable(path))
 }
 
 /// Opens a file that only its owner may read, since it contains whole documents.

@@ -14,8 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate::clock::SystemClock;
-use tollgate::internal::edge;
-use tollgate::retry::Backoff;
+use tollgate::retry::{Backoff, ErrorClass, Pause, Retry};
 use tollgate::{Clock, Span};
 use tollgate_transport::tls::ClientTls;
 
@@ -25,8 +24,12 @@ use crate::job::outage::{MAX_WAIT_DEFAULT, OutageMonitor};
 /// The timeout of connecting and of a statement.
 const TIMEOUT: Span = Span::from_secs(30);
 
-const BACKOFF: Backoff =
-    Backoff { base: Span::from_millis(100), max: Span::from_secs(5), ..Backoff::CALL.clamped() };
+/// The retries of a statement. The [`OutageMonitor`] ends them.
+const RETRY: Retry = Retry::unlimited(Backoff {
+    base: Span::from_millis(100),
+    max: Span::from_secs(5),
+    ..Backoff::CALL.clamped()
+});
 
 pub(super) struct Connection {
     config: Config,
@@ -88,47 +91,55 @@ impl Connection {
         waits: bool,
         statement: impl Fn(Arc<Client>) -> F,
     ) -> Result<T> {
-        let (began, mut max_wait) = (self.clock.now(), self.outages.max_wait());
-        let mut tries = 0;
-        loop {
+        let began = self.clock.now();
+        let deadline = |max_wait: &watch::Receiver<Span>| began + *max_wait.borrow();
+        let call = |_| async {
             let attempt = async { statement(self.client().await?).await.map_err(|e| classify(&e)) };
-            let result = tokio::select! {
+            tokio::select! {
                 biased;
                 result = attempt => result,
-                timeout = self.timeout(&mut max_wait) => {
+                timeout = self.timeout() => {
                     *self.current() = None;
                     Err(Fault::Transient(format!("no response within {timeout}")))
                 }
-            };
-            let error = match result {
-                Ok(result) => {
-                    self.outages.end();
-                    return Ok(result);
-                }
-                Err(Fault::Permanent(error)) => return Err(Error::store(unusable(&error))),
-                Err(Fault::Transient(error)) => error,
-            };
-            let (most, waited) = (*max_wait.borrow_and_update(), self.clock.now().since(began));
-            if !waits || most <= waited {
-                return Err(Error::unavailable(unusable(&error)));
             }
+        };
+        let classify = |fault: &Fault| match fault {
+            Fault::Transient(_)
+                if waits && self.clock.now() < deadline(&self.outages.max_wait()) =>
+            {
+                ErrorClass::Retryable
+            }
+            _ => ErrorClass::Fatal,
+        };
+        let pause = |pause: Pause<'_, Fault>| {
             // An idle connection that broke is replaced at once, and is no outage.
-            if 0 < tries {
-                self.outages.begin(began, &error);
+            if 1 < pause.attempts
+                && let Fault::Transient(error) = pause.error
+            {
+                self.outages.begin(began, error);
             }
-            let left = Span::from_micros(most.as_micros().saturating_sub(waited.as_micros()));
-            let delay = BACKOFF.delay(tries, edge::random()).min(left);
-            tries += 1;
-            tokio::select! {
-                () = self.clock.sleep_until(self.clock.now() + delay) => {}
-                _ = max_wait.changed() => {}
+            let mut max_wait = self.outages.max_wait();
+            let delay = self.clock.sleep_until(pause.until.min(deadline(&max_wait)));
+            async move {
+                tokio::select! {
+                    () = delay => {}
+                    _ = max_wait.changed() => {}
+                }
             }
-        }
+        };
+        let result = RETRY.run_with_pause(&*self.clock, call, classify, pause).await;
+        let result = result.map_err(|error| match error.last {
+            Fault::Transient(error) => Error::unavailable(unusable(&error)),
+            Fault::Permanent(error) => Error::store(unusable(&error)),
+        })?;
+        self.outages.end();
+        Ok(result)
     }
 
     /// Resolves when a response takes too long, and returns the timeout.
-    async fn timeout(&self, max_wait: &mut watch::Receiver<Span>) -> Span {
-        let began = self.clock.now();
+    async fn timeout(&self) -> Span {
+        let (began, mut max_wait) = (self.clock.now(), self.outages.max_wait());
         loop {
             let short = Some(*max_wait.borrow_and_update()).filter(|most| *most < MAX_WAIT_DEFAULT);
             let timeout = short.unwrap_or(TIMEOUT);
@@ -150,10 +161,6 @@ impl Connection {
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>> {
         self.run(true, async |client| client.query(sql, values).await).await
-    }
-
-    pub(super) async fn execute(&self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<u64> {
-        self.run(true, async |client| client.execute(sql, values).await).await
     }
 }
 
