@@ -59,6 +59,12 @@ struct Tracked {
     reported: Option<Outage>,
 }
 
+/// An outage that began or ended.
+enum OutageChange {
+    Began(Outage),
+    Ended(Outage),
+}
+
 impl Tracked {
     const fn new(away: watch::Receiver<Option<Outage>>) -> Self {
         Self { away, reported: None }
@@ -75,13 +81,13 @@ impl Tracked {
         self.away.borrow().clone()
     }
 
-    /// Returns the outage that began (`Ok`) or ended (`Err`) since the last call.
-    fn news(&mut self) -> Option<Result<Outage, Outage>> {
+    /// Returns what changed since the last call.
+    fn news(&mut self) -> Option<OutageChange> {
         let (now, before) = (self.now(), self.reported.take());
         self.reported.clone_from(&now);
         match (before, now) {
-            (before, Some(now)) if before.as_ref() != Some(&now) => Some(Ok(now)),
-            (Some(before), None) => Some(Err(before)),
+            (before, Some(now)) if before.as_ref() != Some(&now) => Some(OutageChange::Began(now)),
+            (Some(before), None) => Some(OutageChange::Ended(before)),
             _ => None,
         }
     }
@@ -112,15 +118,15 @@ impl Outages {
     pub(super) fn news(&mut self, policy: Option<&Policy>, now: Timestamp) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(self.store.news().map(|news| match news {
-            Ok(away) => store_line(&away, policy),
-            Err(away) => format!(
+            OutageChange::Began(away) => store_line(&away, policy),
+            OutageChange::Ended(away) => format!(
                 "the store of the quota is available after {}, with what was spent without it",
                 now.since(away.since).humanize()
             ),
         }));
         lines.extend(self.jobs.news().map(|news| match news {
-            Ok(away) => jobs_line(&away),
-            Err(away) => {
+            OutageChange::Began(away) => jobs_line(&away),
+            OutageChange::Ended(away) => {
                 format!("the job store is available after {}", now.since(away.since).humanize())
             }
         }));

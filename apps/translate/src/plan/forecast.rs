@@ -21,7 +21,23 @@ pub(crate) const TOKENS: &str = "tokens";
 
 /// The forecast of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Forecast {
+pub(super) enum Forecast {
+    Feasible(Schedule),
+    TooLarge(TooLarge),
+}
+
+impl Forecast {
+    pub(super) fn schedule(self) -> Option<Schedule> {
+        match self {
+            Self::Feasible(schedule) => Some(schedule),
+            Self::TooLarge(_) => None,
+        }
+    }
+}
+
+/// The course of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Schedule {
     pub(super) ends_at: Timestamp,
     /// The waits for each limit, in the order of the policy, and for a free worker.
     pub(super) waited: Vec<Span>,
@@ -51,14 +67,14 @@ pub(super) fn forecast(
     policy: &Policy,
     pool: WorkerPool,
     now: Timestamp,
-) -> Result<Result<Forecast, TooLarge>, Error> {
+) -> Result<Forecast, Error> {
     let invalid = |error: tollgate_core::Error| Error::invalid(error.to_string());
     let counts_tokens = policy.units().any(|unit| unit == TOKENS);
     let zone = day_zone(policy);
     let mut entry = Entry::fresh(policy, now);
     let mut free: BinaryHeap<Reverse<Timestamp>> =
         (0..pool.workers).map(|_| Reverse(now)).collect();
-    let mut done = Forecast {
+    let mut schedule = Schedule {
         ends_at: now,
         waited: vec![Span::ZERO; policy.limits().len()],
         waited_for_worker: Span::ZERO,
@@ -68,7 +84,7 @@ pub(super) fn forecast(
     let mut at = now;
     for request in requests {
         let Reverse(worker) = free.pop().unwrap_or(Reverse(now));
-        done.waited_for_worker = done.waited_for_worker.plus(worker.since(at));
+        schedule.waited_for_worker = schedule.waited_for_worker.plus(worker.since(at));
         at = at.max(worker);
         let mut ask = Ask::new(policy, "plan");
         if counts_tokens {
@@ -80,19 +96,20 @@ pub(super) fn forecast(
                 Verdict::Admitted(_) | Verdict::Repeated(_) => break,
             };
             let Wait::Until(until) = refusal.wait else {
-                return Ok(Err(TooLarge { limit: refusal.limit, tokens: request.input }));
+                let too_large = TooLarge { limit: refusal.limit, tokens: request.input };
+                return Ok(Forecast::TooLarge(too_large));
             };
-            let waited = &mut done.waited[refusal.limit];
+            let waited = &mut schedule.waited[refusal.limit];
             *waited = waited.plus(until.since(at));
             at = until;
         }
         days.extend(zone.as_ref().and_then(|zone| date(zone, at)));
         let end = at + pool.latency;
-        done.ends_at = done.ends_at.max(end);
+        schedule.ends_at = schedule.ends_at.max(end);
         free.push(Reverse(end));
     }
-    done.days = zone.map(|_| days.len() as u64);
-    Ok(Ok(done))
+    schedule.days = zone.map(|_| days.len() as u64);
+    Ok(Forecast::Feasible(schedule))
 }
 
 fn date(zone: &TimeZone, at: Timestamp) -> Option<jiff::civil::Date> {

@@ -21,7 +21,7 @@ use crate::document::Document;
 use crate::error::Error;
 use crate::estimate::Calibration;
 use crate::prompt::{Estimate, Task};
-use forecast::{Forecast, WorkerPool, forecast, without_slots};
+use forecast::{Forecast, Schedule, WorkerPool, forecast, without_slots};
 
 /// The maximum number of workers of a job.
 pub const WORKERS_MAX: usize = 1_000;
@@ -151,8 +151,13 @@ impl Plan {
         let total = Estimate { input: input_tokens, output: output_tokens };
         let (policy, workers) = without_slots(&conditions.policy, conditions.workers)?;
         let pool = WorkerPool { workers, latency: conditions.latency };
-        let outcome = forecast(&estimates, &policy, pool, conditions.now)?;
-        let ends_at = outcome.as_ref().ok().map(|done| done.ends_at);
+        let forecast = forecast(&estimates, &policy, pool, conditions.now)?;
+        let (binding, too_large) = match &forecast {
+            Forecast::Feasible(schedule) => (binding(schedule, &policy, workers), None),
+            Forecast::TooLarge(request) => (limit_binding(&policy, request.limit), Some(*request)),
+        };
+        let schedule = forecast.schedule();
+        let ends_at = schedule.as_ref().map(|schedule| schedule.ends_at);
         let mut plan = Self {
             model: conditions.model.clone(),
             segments: document.len(),
@@ -162,14 +167,11 @@ impl Plan {
             input_tokens,
             output_tokens,
             cost_micros: conditions.price.map(|price| price.cost(total)),
-            binding: match &outcome {
-                Ok(done) => binding(done, &policy, workers),
-                Err(too_large) => limit_binding(&policy, too_large.limit),
-            },
+            binding,
             starts_at: conditions.now,
             ends_at,
             takes_seconds: ends_at.map(|end| end.since(conditions.now).as_secs_ceil()),
-            days: outcome.as_ref().ok().and_then(|done| done.days),
+            days: schedule.and_then(|schedule| schedule.days),
             feasible: true,
             warnings: Vec::new(),
         };
@@ -182,7 +184,7 @@ impl Plan {
             policy: &policy,
             pool,
         };
-        plan.warnings = advisor.warnings(&plan, outcome.as_ref().err().copied())?;
+        plan.warnings = advisor.warnings(&plan, too_large)?;
         plan.feasible = plan.warnings.iter().all(|warning| !warning.breaks_a_wish);
         Ok(plan)
     }
@@ -199,20 +201,20 @@ fn estimates(
 }
 
 /// Returns the limit with the longest waits, or the workers.
-fn binding(done: &Forecast, policy: &Policy, workers: usize) -> Binding {
+fn binding(done: &Schedule, policy: &Policy, workers: usize) -> Binding {
     let longest =
-        done.waited.iter().enumerate().max_by_key(|(place, span)| (**span, usize::MAX - place));
+        done.waited.iter().enumerate().max_by_key(|(index, span)| (**span, usize::MAX - index));
     match longest {
-        Some((place, span)) if !span.is_zero() && done.waited_for_worker <= *span => {
-            limit_binding(policy, place)
+        Some((index, span)) if !span.is_zero() && done.waited_for_worker <= *span => {
+            limit_binding(policy, index)
         }
         _ if !done.waited_for_worker.is_zero() => Binding::Workers { workers },
         _ => Binding::Nothing,
     }
 }
 
-fn limit_binding(policy: &Policy, place: usize) -> Binding {
-    policy.limits().nth(place).map_or(Binding::Nothing, |limit| Binding::Limit {
+fn limit_binding(policy: &Policy, index: usize) -> Binding {
+    policy.limits().nth(index).map_or(Binding::Nothing, |limit| Binding::Limit {
         name: limit.name().to_owned(),
         unit: limit.unit().to_owned(),
         limit: limit.rule().limit(),

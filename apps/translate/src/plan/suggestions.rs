@@ -7,7 +7,7 @@ use serde::Serialize;
 use tollgate_core::{Policy, Span};
 
 use super::fit::{counts_days, requests_per_day, size_for_a_day};
-use super::forecast::{Forecast, TOKENS, TooLarge, WorkerPool, forecast, with_limits};
+use super::forecast::{Forecast, Schedule, TOKENS, TooLarge, WorkerPool, forecast, with_limits};
 use super::text::grouped;
 use super::{Conditions, Micros, Plan, Prices, WORKERS_MAX, estimates};
 use crate::chunk::{CHUNK_TOKENS_MIN, cut};
@@ -38,7 +38,7 @@ pub struct Warning {
 struct Trial {
     size: u64,
     requests: usize,
-    outcome: Forecast,
+    schedule: Schedule,
 }
 
 /// Searches for suggestions.
@@ -72,9 +72,9 @@ impl Advisor<'_> {
     }
 
     fn never_fits(&self, plan: &Plan, too_large: TooLarge) -> Result<Warning, Error> {
-        let TooLarge { limit: place, tokens } = too_large;
-        let most = self.policy.effective().nth(place).unwrap_or(0);
-        let name = self.limit_name(place);
+        let TooLarge { limit: index, tokens } = too_large;
+        let most = self.policy.effective().nth(index).unwrap_or(0);
+        let name = self.limit_name(index);
         let mut suggestions = Vec::new();
         let (mut size, mut largest) = (plan.chunk_tokens, tokens);
         for _ in 0..ROUNDS_MAX {
@@ -84,25 +84,27 @@ impl Advisor<'_> {
                 break;
             }
             match self.with_chunks_of(size)? {
-                Ok(_) => {
+                (_, Forecast::Feasible(_)) => {
                     suggestions
                         .push(format!("chunks of {} tokens (--chunk-tokens)", grouped(size)));
                     break;
                 }
-                Err(still) => largest = still.tokens,
+                (_, Forecast::TooLarge(still)) => largest = still.tokens,
             }
         }
         let limits = self.limits();
         let works = |number: u64| {
             let mut numbers = limits.clone();
-            numbers[place] = number;
-            let outcome = self.with_settings(&numbers, self.pool.workers)?;
-            Ok(outcome
-                .is_some_and(|outcome| outcome.err().is_none_or(|other| other.limit != place)))
+            numbers[index] = number;
+            Ok(match self.with_settings(&numbers, self.pool.workers)? {
+                Some(Forecast::TooLarge(other)) => other.limit != index,
+                Some(Forecast::Feasible(_)) => true,
+                None => false,
+            })
         };
         let all = self.estimates.iter().map(|estimate| estimate.input).max().unwrap_or(tokens);
         let high = all.saturating_mul(HELD_BACK_MAX);
-        let needed = smallest(limits[place], high, works)?;
+        let needed = smallest(limits[index], high, works)?;
         suggestions.push(format!("a limit {name} of {needed}"));
         Ok(Warning {
             text: format!(
@@ -129,8 +131,8 @@ impl Advisor<'_> {
                     own => own,
                 })
                 .collect();
-            let outcome = self.with_settings(&numbers, self.pool.workers)?;
-            Ok(outcome.and_then(Result::ok).is_some_and(|done| done.days == Some(1)))
+            let forecast = self.with_settings(&numbers, self.pool.workers)?;
+            Ok(forecast.and_then(Forecast::schedule).is_some_and(|done| done.days == Some(1)))
         };
         let needed = smallest(daily, plan.requests.saturating_mul(HELD_BACK_MAX), in_a_day)?;
         // The rest of the day may be too short for any tier.
@@ -149,7 +151,7 @@ impl Advisor<'_> {
     }
 
     fn in_words(&self, trial: &Trial) -> String {
-        let days = match trial.outcome.days {
+        let days = match trial.schedule.days {
             Some(1) => ", on one day".to_owned(),
             Some(days) => format!(", on {days} days"),
             None => String::new(),
@@ -158,7 +160,7 @@ impl Advisor<'_> {
             "larger chunks (--fit-rpd): {} of up to {} tokens, done in {}{days}",
             grouped(trial.requests as u64),
             grouped(trial.size),
-            trial.outcome.ends_at.since(self.conditions.now).humanize()
+            trial.schedule.ends_at.since(self.conditions.now).humanize()
         )
     }
 
@@ -177,7 +179,7 @@ impl Advisor<'_> {
             super::text::pace(&plan.binding)
         );
         let is_in_time =
-            |trial: &&Trial| trial.outcome.ends_at.since(self.conditions.now) <= within;
+            |trial: &&Trial| trial.schedule.ends_at.since(self.conditions.now) <= within;
         let larger = larger.filter(is_in_time).map(|trial| self.in_words(trial));
         let suggestions = larger.into_iter().chain(self.settings_for(within)?).collect();
         Ok(Some(Warning { text, suggestions, breaks_a_wish: true }))
@@ -222,19 +224,21 @@ impl Advisor<'_> {
         }
         let size = size_for_a_day(self.document, self.task, self.policy);
         let Some(size) = size.filter(|size| *size != plan.chunk_tokens) else { return Ok(None) };
-        let trial = self.with_chunks_of(size)?.ok();
+        let (requests, forecast) = self.with_chunks_of(size)?;
+        let trial = forecast.schedule().map(|schedule| Trial { size, requests, schedule });
         Ok(trial.filter(|trial| {
-            trial.outcome.days < plan.days || Some(trial.outcome.ends_at) < plan.ends_at
+            trial.schedule.days < plan.days || Some(trial.schedule.ends_at) < plan.ends_at
         }))
     }
 
-    fn with_chunks_of(&self, size: u64) -> Result<Result<Trial, TooLarge>, Error> {
+    /// Returns the number of requests and the forecast with chunks of another size.
+    fn with_chunks_of(&self, size: u64) -> Result<(usize, Forecast), Error> {
         let mut document = self.document.clone();
         let chunks = cut(&mut document, size)?;
         let model = &self.conditions.model;
         let estimates = estimates(self.task, &document, &chunks, model, self.calibration);
-        let outcome = forecast(&estimates, self.policy, self.pool, self.conditions.now)?;
-        Ok(outcome.map(|outcome| Trial { size, requests: chunks.len(), outcome }))
+        let forecast = forecast(&estimates, self.policy, self.pool, self.conditions.now)?;
+        Ok((chunks.len(), forecast))
     }
 
     /// Returns the smallest settings that together end the job `within` the time.
@@ -256,13 +260,13 @@ impl Advisor<'_> {
                 .collect();
         let everyone = self.estimates.len().clamp(1, WORKERS_MAX);
         let mut needed = limits.clone();
-        for (place, limit) in limits.iter().enumerate() {
+        for (index, limit) in limits.iter().enumerate() {
             let works = |number: u64| {
                 let mut numbers = ample.clone();
-                numbers[place] = number;
+                numbers[index] = number;
                 self.ends_within(within, &numbers, everyone)
             };
-            needed[place] = smallest(*limit, ample[place], works)?;
+            needed[index] = smallest(*limit, ample[index], works)?;
         }
         let works = |workers: u64| {
             self.ends_within(within, &ample, usize::try_from(workers).unwrap_or(WORKERS_MAX))
@@ -276,8 +280,8 @@ impl Advisor<'_> {
             if self.ends_within(within, &needed, usize::try_from(workers).unwrap_or(WORKERS_MAX))? {
                 return Ok(self.named(&limits, &needed, workers));
             }
-            for (place, number) in needed.iter_mut().enumerate() {
-                *number = more(*number, limits[place], ample[place]);
+            for (index, number) in needed.iter_mut().enumerate() {
+                *number = more(*number, limits[index], ample[index]);
             }
             workers = more(workers, self.pool.workers as u64, everyone as u64);
         }
@@ -288,7 +292,7 @@ impl Advisor<'_> {
     fn named(&self, limits: &[u64], needed: &[u64], workers: u64) -> Vec<String> {
         let changed = limits.iter().zip(needed).enumerate().filter(|(_, (old, new))| old != new);
         let mut settings: Vec<String> = changed
-            .map(|(place, (_, number))| format!("a limit {} of {number}", self.limit_name(place)))
+            .map(|(index, (_, number))| format!("a limit {} of {number}", self.limit_name(index)))
             .collect();
         if workers != self.pool.workers as u64 {
             settings.push(format!("{workers} workers"));
@@ -301,16 +305,12 @@ impl Advisor<'_> {
     }
 
     fn ends_within(&self, within: Span, limits: &[u64], workers: usize) -> Result<bool, Error> {
-        let outcome = self.with_settings(limits, workers)?.and_then(Result::ok);
-        Ok(outcome.is_some_and(|done| done.ends_at.since(self.conditions.now) <= within))
+        let schedule = self.with_settings(limits, workers)?.and_then(Forecast::schedule);
+        Ok(schedule.is_some_and(|done| done.ends_at.since(self.conditions.now) <= within))
     }
 
     /// Returns the forecast with other numbers; `None` if they make no valid policy.
-    fn with_settings(
-        &self,
-        limits: &[u64],
-        workers: usize,
-    ) -> Result<Option<Result<Forecast, TooLarge>>, Error> {
+    fn with_settings(&self, limits: &[u64], workers: usize) -> Result<Option<Forecast>, Error> {
         let Ok(policy) = with_limits(self.policy, limits) else { return Ok(None) };
         let pool = WorkerPool { workers, ..self.pool };
         forecast(self.estimates, &policy, pool, self.conditions.now).map(Some)
@@ -324,8 +324,8 @@ impl Advisor<'_> {
         self.estimates.iter().map(|estimate| estimate.input).sum()
     }
 
-    fn limit_name(&self, place: usize) -> String {
-        self.policy.limits().nth(place).map_or_else(String::new, |limit| limit.name().to_owned())
+    fn limit_name(&self, index: usize) -> String {
+        self.policy.limits().nth(index).map_or_else(String::new, |limit| limit.name().to_owned())
     }
 }
 
