@@ -55,10 +55,10 @@ impl FromStr for CacheKey {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let digit = |place: usize| text.get(2 * place..2 * place + 2);
+        let digit = |index: usize| text.get(2 * index..2 * index + 2);
         let mut bytes = [0; 32];
-        for (place, byte) in bytes.iter_mut().enumerate() {
-            let parsed = digit(place).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let parsed = digit(index).and_then(|digits| u8::from_str_radix(digits, 16).ok());
             *byte = parsed.filter(|_| text.len() == 64).ok_or_else(|| {
                 Error::invalid(format!(
                     "{text:?} is not a cache key, which has 64 hexadecimal digits"

@@ -148,14 +148,14 @@ pub fn fitting_size(document: &Document, requests: u64, most: u64) -> Option<u64
     while low < high {
         let step = (high - low).div_ceil(SIZES_AT_ONCE);
         let sizes: Vec<u64> = (1..SIZES_AT_ONCE)
-            .map(|place| low + place * step - 1)
+            .map(|index| low + index * step - 1)
             .take_while(|size| *size < high)
             .collect();
         let needed = needed(document, &sizes);
         let fitting = sizes.iter().zip(&needed).position(|(_, needed)| *needed <= requests);
-        let place = fitting.unwrap_or(sizes.len());
-        high = sizes.get(place).copied().unwrap_or(high);
-        low = place.checked_sub(1).map_or(low, |below| sizes[below] + 1);
+        let index = fitting.unwrap_or(sizes.len());
+        high = sizes.get(index).copied().unwrap_or(high);
+        low = index.checked_sub(1).map_or(low, |below| sizes[below] + 1);
     }
     Some(high)
 }
@@ -185,18 +185,20 @@ fn needed(document: &Document, sizes: &[u64]) -> Vec<u64> {
 fn end_of(text: &str, quarters: u64) -> &str {
     let mut left = quarters;
     let mut from = text.len();
-    for (place, c) in text.char_indices().rev() {
-        match left.checked_sub(estimate::quarters(&text[place..place + c.len_utf8()])) {
+    for (offset, c) in text.char_indices().rev() {
+        match left.checked_sub(estimate::quarters(&text[offset..offset + c.len_utf8()])) {
             Some(rest) => left = rest,
             None => break,
         }
-        from = place;
+        from = offset;
     }
     if from == 0 {
         return text;
     }
-    let sentence =
-        text.split_sentence_bound_indices().map(|(place, _)| place).find(|place| from <= *place);
-    let word = || text[from..].find(char::is_whitespace).map(|place| from + place);
+    let sentence = text
+        .split_sentence_bound_indices()
+        .map(|(offset, _)| offset)
+        .find(|offset| from <= *offset);
+    let word = || text[from..].find(char::is_whitespace).map(|offset| from + offset);
     &text[sentence.or_else(word).unwrap_or(from)..]
 }

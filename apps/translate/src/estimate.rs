@@ -55,8 +55,8 @@ pub(crate) fn quarters(text: &str) -> u64 {
 /// Subtracts the tokens of `text` from `quarters`. Returns the rest, or the position of the first byte that does not fit.
 pub(crate) fn reach(text: &str, quarters: u64) -> Result<u64, usize> {
     let mut left = quarters;
-    for (place, byte) in text.bytes().enumerate() {
-        left = left.checked_sub(u64::from(QUARTERS[byte as usize])).ok_or(place)?;
+    for (offset, byte) in text.bytes().enumerate() {
+        left = left.checked_sub(u64::from(QUARTERS[byte as usize])).ok_or(offset)?;
     }
     Ok(left)
 }

@@ -48,10 +48,10 @@ impl Glossary {
         let mut places = std::collections::HashMap::new();
         for (place, term) in terms {
             let term = term.trimmed();
-            let blame = |text: String| Error::invalid(format!("glossary, {place}: {text}"));
+            let wrong = |text: String| Error::invalid(format!("glossary, {place}: {text}"));
             if term.source.is_empty() || term.target.is_empty() {
                 let side = if term.source.is_empty() { "source" } else { "target" };
-                return Err(blame(format!(
+                return Err(wrong(format!(
                     "the {side} is empty; give the term and its translation"
                 )));
             }
@@ -60,14 +60,14 @@ impl Glossary {
                 Some(other) => {
                     let other: &Term = &glossary.terms[*other];
                     if other.target != term.target {
-                        return Err(blame(format!(
+                        return Err(wrong(format!(
                             "{:?} is translated as {:?}, and before as {:?}; keep one of them",
                             term.source, term.target, other.target
                         )));
                     }
                 }
                 None if glossary.terms.len() == TERMS_MAX => {
-                    return Err(blame(format!(
+                    return Err(wrong(format!(
                         "there are more than {TERMS_MAX} terms; leave out what is rare"
                     )));
                 }

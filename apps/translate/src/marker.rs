@@ -23,7 +23,7 @@ pub(crate) fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
             rest = &rest[length..];
             return Some(Part::Marker(number));
         }
-        let (text, after) = rest.split_at(sign.map_or(rest.len(), |(place, ..)| place));
+        let (text, after) = rest.split_at(sign.map_or(rest.len(), |(offset, ..)| offset));
         rest = after;
         Some(Part::Text(text))
     })
@@ -37,23 +37,23 @@ pub fn numbered(text: &str) -> Vec<(usize, &str)> {
     let mut open: Option<usize> = None;
     loop {
         let head = next(rest, "⟦#");
-        let end = head.map_or(rest.len(), |(place, ..)| place);
+        let end = head.map_or(rest.len(), |(offset, ..)| offset);
         if let Some(number) = open {
             found.push((number, rest[..end].trim()));
         }
-        let Some((place, number, length)) = head else { return found };
+        let Some((offset, number, length)) = head else { return found };
         open = Some(number);
-        rest = &rest[place + length..];
+        rest = &rest[offset + length..];
     }
 }
 
 /// Finds the next marker that begins with `opening`: position, number and length.
 fn next(text: &str, opening: &str) -> Option<(usize, usize, usize)> {
-    text.match_indices(opening).find_map(|(place, _)| {
-        let inner = &text[place + opening.len()..];
+    text.match_indices(opening).find_map(|(offset, _)| {
+        let inner = &text[offset + opening.len()..];
         let digits = inner.bytes().take_while(u8::is_ascii_digit).count();
         let number = inner[..digits].parse().ok()?;
         let length = opening.len() + digits + '⟧'.len_utf8();
-        inner[digits..].starts_with('⟧').then_some((place, number, length))
+        inner[digits..].starts_with('⟧').then_some((offset, number, length))
     })
 }

@@ -109,8 +109,8 @@ impl Task {
             );
         }
         prompt.push_str("Translate these segments:\n");
-        for (place, segment) in segments.iter().enumerate() {
-            let _ = writeln!(prompt, "⟦#{}⟧ {}", place + 1, segment.text());
+        for (index, segment) in segments.iter().enumerate() {
+            let _ = writeln!(prompt, "⟦#{}⟧ {}", index + 1, segment.text());
         }
         let heads = segments.len() as u64 * estimate::tokens("⟦#99⟧ \n");
         let texts: u64 = segments.iter().map(Segment::tokens).sum();

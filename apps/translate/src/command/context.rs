@@ -21,7 +21,7 @@ use super::outages::{Outages, StoreWatch};
 use super::reopening_gate::ReopeningGate;
 use super::{Environment, invalid};
 use crate::job::{DynamoDbJobs, EmbeddedJobs, Job, JobStore, OutageMonitor, PostgresJobs};
-use crate::pipeline::{ExhaustedLimit, JobSettings, Options, Pipeline, Route, Throttle};
+use crate::pipeline::{ExhaustedLimit, JobOptions, Options, Pipeline, Route, Throttle};
 use crate::provider::gemini::{self, Gemini};
 use crate::provider::openai::{self, OpenAi};
 use crate::provider::{ApiKey, Endpoint, Http, Provider, TIMEOUT_DEFAULT, Transport};
@@ -148,13 +148,13 @@ impl<'a> Context<'a> {
 
     /// Returns the upstream of a job: by the flags, or else as the job was created.
     pub(super) fn upstream_for(&self, job: &Job) -> Result<Arc<Upstream>, Failure> {
-        self.upstream(JobSettings::from_job(job)?.route)
+        self.upstream(JobOptions::from_job(job)?.route)
     }
 
     /// Like [`upstream_for`](Self::upstream_for) for jobs of other users: sends the key only to the provider itself, or to the URL of the
     /// flags.
     pub(super) fn trusted_upstream(&self, job: &Job) -> Result<Arc<Upstream>, Failure> {
-        let route = JobSettings::from_job(job)?.route;
+        let route = JobOptions::from_job(job)?.route;
         match (&route.url, &self.args.provider_url) {
             (Some(url), None) => Err(invalid(format!(
                 "the job names {url}, and the key goes only where this process was told to send it; if it may go there, \

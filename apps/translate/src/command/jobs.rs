@@ -12,7 +12,7 @@ use super::config::JobsConfig;
 use super::{context, invalid, report};
 use crate::Layout;
 use crate::job::{ChunkRecord, Job, JobState, JobStore};
-use crate::pipeline::{JobSettings, Output};
+use crate::pipeline::{JobOptions, Output};
 use crate::plan::Micros;
 
 /// The state of an unfinished job without a process.
@@ -49,7 +49,7 @@ pub(super) async fn state(store: &dyn JobStore, job: &Job) -> Result<&'static st
 /// Returns a job as JSON.
 pub(super) async fn row(store: &dyn JobStore, job: &Job) -> Result<Value, Failure> {
     let counts = store.counts(&job.id).await?;
-    let settings = JobSettings::from_job(job)?;
+    let settings = JobOptions::from_job(job)?;
     let state = state(store, job).await?;
     let (resume_at, why) = job.state.pause();
     Ok(json!({

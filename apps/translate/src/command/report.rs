@@ -14,7 +14,7 @@ use tollgate_terminal::{EXIT_DENIED, Failure, confirm};
 
 use super::{invalid, jobs, screen};
 use crate::job::JobStore;
-use crate::pipeline::{self, JobSettings, Output, RunOutcome};
+use crate::pipeline::{self, JobOptions, Output, RunOutcome};
 use crate::plan::{Micros, Plan};
 use crate::{FAILED_MARK, Layout};
 
@@ -47,10 +47,10 @@ impl<'a> JobReport<'a> {
         plan: Option<&'a Plan>,
     ) -> Result<Self, Failure> {
         let job = jobs::find(&**jobs, id).await?;
-        let settings = JobSettings::from_job(&job)?;
+        let settings = JobOptions::from_job(&job)?;
         let file = named.map(Path::to_owned).or_else(|| settings.output.clone().map(PathBuf::from));
         let file = file.ok_or_else(|| invalid("this job names no file; give one with --output"))?;
-        let ended = RunOutcome::of_ended(&job.state);
+        let ended = RunOutcome::from_ended_state(&job.state);
         // A file that was named once may have been edited since the job ended.
         let keeps = named.is_none() && (ended.is_some() || !settings.overwrites);
         let own = match &ended {
@@ -77,7 +77,7 @@ impl<'a> JobReport<'a> {
     /// Asks on the terminal whether to continue up to a cost of `to`. Does not ask about a hard budget.
     pub(super) async fn confirm_raise(&self, to: Micros) -> Result<bool, Failure> {
         let job = jobs::find(&**self.jobs, self.id).await?;
-        if self.format != OutputFormat::Text || JobSettings::from_job(&job)?.max_cost.is_some() {
+        if self.format != OutputFormat::Text || JobOptions::from_job(&job)?.max_cost.is_some() {
             return Ok(false);
         }
         let spent = Micros(self.jobs.counts(self.id).await?.cost);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::chunk::CHUNK_TOKENS;
 use crate::job::{Job, JobState, JobStore, NewJob};
-use crate::pipeline::{JobSettings, JobSpec, Output, PARALLEL_DEFAULT, Route};
+use crate::pipeline::{JobOptions, JobSpec, Output, PARALLEL_DEFAULT, Route};
 use crate::plan::{Micros, Prices};
 use crate::{ErrorKind as Kind, Glossary, Language, Layout, Task, Term};
 use base64::Engine as _;
@@ -127,7 +127,7 @@ impl TranslationService {
         let is_new = store.create(job, self.clock.now()).await?;
         let Some(stored) = store.job(&job.id).await? else { return Ok(None) };
         let is_same = is_new
-            || JobSettings::is_same_work(job, &stored)?
+            || JobOptions::is_same_work(job, &stored)?
                 && store.document(&job.id).await?.as_ref() == Some(&job.document);
         if is_same { describe(store, &stored).await.map(Some) } else { Ok(None) }
     }
@@ -147,7 +147,7 @@ impl TranslationService {
         let (store, id) = (Arc::clone(self.store().await?), id.to_owned());
         let write = async move {
             let layout = match store.job(&id).await? {
-                Some(job) => JobSettings::from_job(&job)?.layout,
+                Some(job) => JobOptions::from_job(&job)?.layout,
                 None => Layout::default(),
             };
             Output::assemble(&*store, &id, layout).await
@@ -278,7 +278,7 @@ fn document(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Fai
 
 async fn describe(store: &dyn JobStore, job: &Job) -> Result<Translation, crate::Error> {
     let counts = store.counts(&job.id).await?;
-    let settings = JobSettings::from_job(job)?;
+    let settings = JobOptions::from_job(job)?;
     let (resume_at, why) = job.state.pause();
     Ok(Translation {
         id: job.id.clone(),

@@ -55,8 +55,8 @@ impl FromStr for Chapters {
 
 impl fmt::Display for Chapters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, (first, last)) in self.0.iter().enumerate() {
-            f.write_str(if place == 0 { "" } else { "," })?;
+        for (index, (first, last)) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
             match *last {
                 usize::MAX => write!(f, "{first}-")?,
                 last if last == *first => write!(f, "{first}")?,

@@ -12,18 +12,18 @@ const TAG_BYTES_MAX: usize = 128;
 /// The handling of an invalid cue.
 pub(super) const KEPT: &str = "the cue is kept as it is";
 
-/// Reports `text` at `place` instead of `right`.
-pub(super) fn unexpected(place: usize, text: &str, right: &str) -> Mistake {
+/// Reports `text` at `offset` instead of `right`.
+pub(super) fn unexpected(offset: usize, text: &str, right: &str) -> Mistake {
     let text: String = text.chars().take(40).collect();
-    Mistake { place, problem: format!("expected {right}, found {text:?}"), done: KEPT }
+    Mistake { offset, problem: format!("expected {right}, found {text:?}"), done: KEPT }
 }
 
 /// Returns the end of the window of about `bytes` bytes from `start`: after an empty line, which ends a cue.
 pub(super) fn window_end(source: &str, start: usize, bytes: usize) -> usize {
-    let Some(place) = next_line(source, start.saturating_add(bytes)) else {
+    let Some(offset) = next_line(source, start.saturating_add(bytes)) else {
         return source.len();
     };
-    let mut lines = lines(source, place);
+    let mut lines = lines(source, offset);
     let is_empty = |(first, end): &(usize, usize)| source[*first..*end].trim().is_empty();
     let found = lines.by_ref().find(is_empty).and_then(|_| lines.next());
     found.map_or(source.len(), |(next, _)| next)
@@ -64,17 +64,17 @@ pub(super) fn are_times(text: &str) -> bool {
 fn tags(source: &str, from: usize, until: usize) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::new();
     let mut open: Vec<(&str, usize)> = Vec::new();
-    let mut place = from;
-    while let Some(found) = source[place..until].find('<') {
-        let start = place + found;
+    let mut offset = from;
+    while let Some(found) = source[offset..until].find('<') {
+        let start = offset + found;
         let Some(length) = tag(&source[start..until]) else {
-            place = start + 1;
+            offset = start + 1;
             continue;
         };
-        place = start + length;
-        let inner = &source[start + 1..place - 1];
+        offset = start + length;
+        let inner = &source[start + 1..offset - 1];
         let name = inner.trim_start_matches('/').split([' ', '.', '\t']).next().unwrap_or_default();
-        let mut mark = Mark::new(start, place, Role::Alone);
+        let mut mark = Mark::new(start, offset, Role::Alone);
         if !inner.starts_with('/') {
             open.push((name, marks.len()));
         } else if let Some((_, first)) =

@@ -41,10 +41,10 @@ pub(super) fn at_start(text: &str) -> Option<(usize, Option<char>)> {
 pub(super) fn decoded(text: &str) -> Cow<'_, str> {
     let mut decoded = String::new();
     let mut from = 0;
-    for (place, length, character) in worded(text) {
-        decoded.push_str(&text[from..place]);
+    for (offset, length, character) in worded(text) {
+        decoded.push_str(&text[from..offset]);
         decoded.push(character);
-        from = place + length;
+        from = offset + length;
     }
     if from == 0 {
         return Cow::Borrowed(text);
@@ -56,21 +56,21 @@ pub(super) fn decoded(text: &str) -> Cow<'_, str> {
 /// Encodes `text`: characters that `source` has as references get that spelling; `escape` encodes the rest.
 pub(super) fn encoded(text: &str, source: &str, mut escape: impl FnMut(&str) -> String) -> String {
     let mut spellings: Vec<(char, &str)> = worded(source)
-        .map(|(place, length, character)| (character, &source[place..place + length]))
+        .map(|(offset, length, character)| (character, &source[offset..offset + length]))
         .collect();
     spellings.sort_by_key(|(character, _)| *character);
     spellings.dedup_by_key(|(character, _)| *character);
     let spelling = |character: char| {
         let found = spellings.binary_search_by_key(&character, |(other, _)| *other);
-        found.ok().map(|place| spellings[place].1)
+        found.ok().map(|index| spellings[index].1)
     };
     let mut written = String::with_capacity(text.len() + text.len() / 8);
     let mut from = 0;
-    for (place, character) in text.char_indices() {
+    for (offset, character) in text.char_indices() {
         if let Some(spelling) = spelling(character) {
-            written.push_str(&escape(&text[from..place]));
+            written.push_str(&escape(&text[from..offset]));
             written.push_str(spelling);
-            from = place + character.len_utf8();
+            from = offset + character.len_utf8();
         }
     }
     written.push_str(&escape(&text[from..]));
@@ -79,8 +79,8 @@ pub(super) fn encoded(text: &str, source: &str, mut escape: impl FnMut(&str) -> 
 
 /// Returns the references to letters and punctuation: position, length, character.
 fn worded(text: &str) -> impl Iterator<Item = (usize, usize, char)> {
-    text.match_indices('&').filter_map(|(place, _)| {
-        let (length, character) = at_start(&text[place..])?;
-        Some((place, length, character?))
+    text.match_indices('&').filter_map(|(offset, _)| {
+        let (length, character) = at_start(&text[offset..])?;
+        Some((offset, length, character?))
     })
 }

@@ -20,10 +20,10 @@ const SPAN_BYTES_MAX: usize = 512;
 const TRIGGERS: [bool; 256] = {
     let mut triggers = [false; 256];
     let bytes = b"\n:@{%$w[&\xe2";
-    let mut place = 0;
-    while place < bytes.len() {
-        triggers[bytes[place] as usize] = true;
-        place += 1;
+    let mut offset = 0;
+    while offset < bytes.len() {
+        triggers[bytes[offset] as usize] = true;
+        offset += 1;
     }
     triggers
 };
@@ -32,80 +32,82 @@ const TRIGGERS: [bool; 256] = {
 pub(crate) fn scan(source: &str, start: usize, end: usize, marks: &mut Vec<Mark>) {
     let bytes = source.as_bytes();
     let mut from = start;
-    let mut place = start;
-    while place < end {
-        if !TRIGGERS[bytes[place] as usize] {
-            place += 1;
+    let mut offset = start;
+    while offset < end {
+        if !TRIGGERS[bytes[offset] as usize] {
+            offset += 1;
             continue;
         }
-        let found = if bytes[place] == b'\n' {
-            Some((line_break(&source[..end], from, place), Role::Break))
+        let found = if bytes[offset] == b'\n' {
+            Some((line_break(&source[..end], from, offset), Role::Break))
         } else {
-            found(&source[..end], from, place).map(|range| (range, Role::Alone))
+            found(&source[..end], from, offset).map(|range| (range, Role::Alone))
         };
         match found {
             Some(((first, last), role)) => {
                 marks.push(Mark::new(first, last, role));
                 from = last;
-                place = last;
+                offset = last;
             }
-            None => place += 1,
+            None => offset += 1,
         }
     }
 }
 
-/// Returns the line break at `place` with the space around it.
-fn line_break(text: &str, from: usize, place: usize) -> (usize, usize) {
-    let first = from + text[from..place].trim_end().len();
-    (first, text.len() - text[place..].trim_start().len())
+/// Returns the line break at `offset` with the space around it.
+fn line_break(text: &str, from: usize, offset: usize) -> (usize, usize) {
+    let first = from + text[from..offset].trim_end().len();
+    (first, text.len() - text[offset..].trim_start().len())
 }
 
-/// Parses the construct at `place` of `text`, which may begin earlier, but not before `from`.
-fn found(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
-    let rest = &text[place..];
+/// Parses the construct at `offset` of `text`, which may begin earlier, but not before `from`.
+fn found(text: &str, from: usize, offset: usize) -> Option<(usize, usize)> {
+    let rest = &text[offset..];
     match rest.as_bytes()[0] {
         b':' if rest.starts_with("://") => {
             let scheme =
-                back(text, from, place, |c| c.is_ascii_alphanumeric() || "+.-".contains(c));
-            let end = url_end(text, place + 3);
-            (scheme < place && place + 3 < end).then_some((scheme, end))
+                back(text, from, offset, |c| c.is_ascii_alphanumeric() || "+.-".contains(c));
+            let end = url_end(text, offset + 3);
+            (scheme < offset && offset + 3 < end).then_some((scheme, end))
         }
-        b':' => colons(text, from, place),
-        b'w' if rest.starts_with("www.") && !text[from..place].ends_with(char::is_alphanumeric) => {
-            let end = url_end(text, place + 4);
-            (place + 4 < end).then_some((place, end))
+        b':' => colons(text, from, offset),
+        b'w' if rest.starts_with("www.")
+            && !text[from..offset].ends_with(char::is_alphanumeric) =>
+        {
+            let end = url_end(text, offset + 4);
+            (offset + 4 < end).then_some((offset, end))
         }
         b'@' => {
             let name =
-                back(text, from, place, |c| c.is_ascii_alphanumeric() || "._%+-".contains(c));
-            let end = url_end(text, place + 1);
-            let host = &text[place + 1..end];
+                back(text, from, offset, |c| c.is_ascii_alphanumeric() || "._%+-".contains(c));
+            let end = url_end(text, offset + 1);
+            let host = &text[offset + 1..end];
             let is_host = host.contains('.')
                 && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
-            (name < place && is_host).then_some((name, end))
+            (name < offset && is_host).then_some((name, end))
         }
-        b'{' => template(rest).or_else(|| braces(rest)).map(|length| (place, place + length)),
-        b'[' => wiki_link(rest).map(|length| (place, place + length)),
+        b'{' => template(rest).or_else(|| braces(rest)).map(|length| (offset, offset + length)),
+        b'[' => wiki_link(rest).map(|length| (offset, offset + length)),
         b'&' => match entity::at_start(rest)? {
-            (length, None) => Some((place, place + length)),
+            (length, None) => Some((offset, offset + length)),
             // Part of a word.
             (_, Some(_)) => None,
         },
         b'$' if rest.starts_with("${") => {
-            braces(&rest[1..]).map(|length| (place, place + 1 + length))
+            braces(&rest[1..]).map(|length| (offset, offset + 1 + length))
         }
-        b'$' => formula(text, from, place).map(|length| (place, place + length)),
-        b'%' if !text[from..place].ends_with(|c: char| c.is_ascii_digit()) => {
-            format_directive(rest).map(|length| (place, place + length))
+        b'$' => formula(text, from, offset).map(|length| (offset, offset + length)),
+        b'%' if !text[from..offset].ends_with(|c: char| c.is_ascii_digit()) => {
+            format_directive(rest).map(|length| (offset, offset + length))
         }
-        0xe2 if rest.starts_with(['⟦', '⟧']) => Some((place, place + '⟦'.len_utf8())),
+        0xe2 if rest.starts_with(['⟦', '⟧']) => Some((offset, offset + '⟦'.len_utf8())),
         _ => None,
     }
 }
 
-/// Returns the start of the characters before `place` that match `is_part`.
-fn back(text: &str, from: usize, place: usize, is_part: impl Fn(char) -> bool) -> usize {
-    from + text[from..place].trim_end_matches(is_part).len()
+/// Returns the start of the characters before `offset` that match `is_part`.
+fn back(text: &str, from: usize, offset: usize, is_part: impl Fn(char) -> bool) -> usize {
+    from + text[from..offset].trim_end_matches(is_part).len()
 }
 
 fn url_end(text: &str, from: usize) -> usize {
@@ -127,13 +129,13 @@ fn url_end(text: &str, from: usize) -> usize {
 }
 
 /// Parses three or more colons, or an emoji name, as in `:smile:`.
-fn colons(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
-    let rest = &text[place..];
+fn colons(text: &str, from: usize, offset: usize) -> Option<(usize, usize)> {
+    let rest = &text[offset..];
     let colons = rest.bytes().take_while(|byte| *byte == b':').count();
     if 3 <= colons {
-        return Some((place, place + colons));
+        return Some((offset, offset + colons));
     }
-    if text[from..place].ends_with(|c: char| c.is_alphanumeric() || c == ':') {
+    if text[from..offset].ends_with(|c: char| c.is_alphanumeric() || c == ':') {
         return None;
     }
     let is_part =
@@ -145,7 +147,7 @@ fn colons(text: &str, from: usize, place: usize) -> Option<(usize, usize)> {
         name.contains(|c: char| c.is_ascii_lowercase()) || matches!(name, "+1" | "-1" | "100");
     let end = length + 2;
     let ends = !rest.get(end..)?.starts_with(|c: char| c.is_alphanumeric() || c == ':');
-    (is_name && window[length] == b':' && ends).then_some((place, place + end))
+    (is_name && window[length] == b':' && ends).then_some((offset, offset + end))
 }
 
 /// Returns the length of `{{ name }}`, `{% tag %}` or `{# remark #}` at the start of `text`, without empty lines.
@@ -180,9 +182,9 @@ fn enclosed(text: &str, close: &str, most: usize) -> Option<usize> {
     (!between.into_iter().any(is_empty)).then_some(length + 4)
 }
 
-/// Returns the length of the formula at `place` of `text`.
-fn formula(text: &str, from: usize, place: usize) -> Option<usize> {
-    let (before, rest) = (&text[from..place], &text[place..]);
+/// Returns the length of the formula at `offset` of `text`.
+fn formula(text: &str, from: usize, offset: usize) -> Option<usize> {
+    let (before, rest) = (&text[from..offset], &text[offset..]);
     if before.ends_with(['\\', '$']) {
         return None;
     }
@@ -234,15 +236,15 @@ fn braces(text: &str) -> Option<usize> {
 /// Returns the length of `%s`, `%1$d`, `%(name)s`, `%.2f` or `%@` at the start of `text`.
 fn format_directive(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    let mut place = 1;
-    if bytes.get(place) == Some(&b'(') {
+    let mut offset = 1;
+    if bytes.get(offset) == Some(&b'(') {
         let window = &bytes[..bytes.len().min(PLACEHOLDER_BYTES_MAX)];
-        place = window.iter().position(|byte| *byte == b')')? + 1;
+        offset = window.iter().position(|byte| *byte == b')')? + 1;
     }
-    while bytes.get(place).is_some_and(|byte| byte.is_ascii_digit() || b"$-+#.".contains(byte)) {
-        place += 1;
+    while bytes.get(offset).is_some_and(|byte| byte.is_ascii_digit() || b"$-+#.".contains(byte)) {
+        offset += 1;
     }
-    let ends = bytes.get(place + 1).is_none_or(|byte| !byte.is_ascii_alphanumeric());
-    (bytes.get(place).is_some_and(|byte| b"sdiufxXcgeE@".contains(byte)) && ends)
-        .then_some(place + 1)
+    let ends = bytes.get(offset + 1).is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    (bytes.get(offset).is_some_and(|byte| b"sdiufxXcgeE@".contains(byte)) && ends)
+        .then_some(offset + 1)
 }

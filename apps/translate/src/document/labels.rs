@@ -60,11 +60,11 @@ fn xml_changes(text: &str, page: Page, language: &Language) -> Vec<Change> {
     let mut said = page != Page::Package;
     let mut inside = false;
     let mut was_right_to_left = false;
-    let place = |position: u64| ahead + usize::try_from(position).unwrap_or(text.len());
+    let offset = |position: u64| ahead + usize::try_from(position).unwrap_or(text.len());
     loop {
-        let start = place(reader.buffer_position());
+        let start = offset(reader.buffer_position());
         let event = reader.read_event();
-        let end = place(reader.buffer_position());
+        let end = offset(reader.buffer_position());
         match event {
             Ok(Event::Start(tag)) => {
                 let name = tag.local_name();

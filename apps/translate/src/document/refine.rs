@@ -13,17 +13,17 @@ const STRETCH_BYTES: usize = 4_096;
 
 /// Splits every segment of more than `most` tokens, where possible.
 pub(super) fn refine(source: &str, table: Table, most: u64) -> Table {
-    let fits = |place: usize| {
-        table.cuts[place].kind == Kind::Attribute || table.tokens(source, place) <= most
+    let fits = |index: usize| {
+        table.cuts[index].kind == Kind::Attribute || table.tokens(source, index) <= most
     };
-    let Some(first) = (0..table.cuts.len()).find(|place| !fits(*place)) else { return table };
+    let Some(first) = (0..table.cuts.len()).find(|index| !fits(*index)) else { return table };
     let mut refined = Table::default();
     refined.marks.reserve_exact(table.marks.len());
-    for (place, cut) in table.cuts.iter().enumerate() {
-        if place < first || fits(place) {
-            push(&mut refined, *cut, table.marks_of(place));
+    for (index, cut) in table.cuts.iter().enumerate() {
+        if index < first || fits(index) {
+            push(&mut refined, *cut, table.marks_of(index));
         } else {
-            split(&mut refined, source, *cut, table.marks_of(place), most);
+            split(&mut refined, source, *cut, table.marks_of(index), most);
         }
     }
     refined.shrink();
@@ -81,27 +81,27 @@ fn split_point(
         from += 1;
     }
     let stretch = &source[from..limit];
-    let free = |place: usize| {
-        let inside = marks.partition_point(|mark| mark.end as usize <= place);
+    let free = |offset: usize| {
+        let inside = marks.partition_point(|mark| mark.end as usize <= offset);
         let in_mark = marks
             .get(inside)
-            .is_some_and(|mark| (mark.start as usize) < place && mark.role != Role::Break);
-        !in_mark && !named.iter().any(|(first, last)| *first < place && place < *last)
+            .is_some_and(|mark| (mark.start as usize) < offset && mark.role != Role::Break);
+        !in_mark && !named.iter().any(|(first, last)| *first < offset && offset < *last)
     };
     let sentence = || {
-        let bounds = stretch.split_sentence_bound_indices().map(|(place, _)| from + place);
-        bounds.filter(|place| start < *place && free(*place)).last()
+        let bounds = stretch.split_sentence_bound_indices().map(|(offset, _)| from + offset);
+        bounds.filter(|offset| start < *offset && free(*offset)).last()
     };
     let space = || {
         let spaces = stretch.char_indices().rev().filter(|(_, c)| c.is_whitespace());
         spaces
-            .map(|(place, c)| from + place + c.len_utf8())
-            .find(|place| start < *place && free(*place))
+            .map(|(offset, c)| from + offset + c.len_utf8())
+            .find(|offset| start < *offset && free(*offset))
     };
     // A sentence longer than the limit is split between words; without spaces, at its end.
     let cut = sentence().or_else(space).or_else(|| {
         let rest = source[limit..end].split_sentence_bound_indices();
-        rest.map(|(place, _)| limit + place).find(|place| limit < *place && free(*place))
+        rest.map(|(offset, _)| limit + offset).find(|offset| limit < *offset && free(*offset))
     })?;
     let until = start + source[start..cut].trim_end().len();
     let next = end - source[cut..end].trim_start().len();
@@ -116,7 +116,7 @@ fn reach(source: &str, start: usize, end: usize, marks: &[Mark], most: u64) -> u
         let until = mark.map_or(end, |mark| mark.start as usize);
         match estimate::reach(&source[from..until], left) {
             Ok(rest) => left = rest,
-            Err(place) => return from + place,
+            Err(offset) => return from + offset,
         }
         let Some(mark) = mark else { return end };
         let Some(rest) = left.checked_sub(mark.quarters()) else {

@@ -47,14 +47,14 @@ impl Segment<'_> {
         let mut open: Vec<(u32, usize, usize)> = Vec::new();
         let mut written = String::with_capacity(text.len() + text.len() / 8);
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        for (place, line) in lines.enumerate() {
-            match (place, breaks.get(place.saturating_sub(1)).or(breaks.last())) {
+        for (index, line) in lines.enumerate() {
+            match (index, breaks.get(index.saturating_sub(1)).or(breaks.last())) {
                 (0, _) => {}
                 (_, Some(mark)) => written.push_str(&source(mark)),
                 (_, None) => written.push(' '),
             }
-            let begins_line = place == 0 || !breaks.is_empty();
-            let of_source = own.lines().nth(place).unwrap_or_default();
+            let begins_line = index == 0 || !breaks.is_empty();
+            let of_source = own.lines().nth(index).unwrap_or_default();
             let mut guard =
                 block_start(line).filter(|_| begins_line && !begin_alike(line, of_source));
             for part in marker::parts(line) {
@@ -63,11 +63,11 @@ impl Segment<'_> {
                         written.push_str(&self.escaped(text, &own, guard));
                     }
                     marker::Part::Marker(number) => {
-                        let place = number.wrapping_sub(1);
-                        let Some(mark) = shown.get(place).filter(|_| !used[place]) else {
+                        let index = number.wrapping_sub(1);
+                        let Some(mark) = shown.get(index).filter(|_| !used[index]) else {
                             return Err(self.wrong_marker(number));
                         };
-                        used[place] = true;
+                        used[index] = true;
                         let begun = open.iter().find(|(pair, ..)| *pair == mark.pair);
                         match (mark.role, begun) {
                             (Role::CloseNamed, Some((_, first, from))) => {
@@ -91,7 +91,7 @@ impl Segment<'_> {
             }
         }
         match used.iter().position(|used| !used) {
-            Some(place) => Err(self.wrong_marker(place + 1)),
+            Some(index) => Err(self.wrong_marker(index + 1)),
             None => Ok(Cow::Owned(written)),
         }
     }
@@ -150,8 +150,8 @@ fn escape(text: &str, is_special: impl Fn(char) -> bool) -> String {
 /// Escapes characters that can begin markup, unless the text of the source has them as well, harmless or escaped.
 fn escape_markdown(text: &str, own: &str, guard: Option<usize>) -> String {
     let mut written = text.to_owned();
-    if let Some(place) = guard {
-        written.insert(place, '\\');
+    if let Some(offset) = guard {
+        written.insert(offset, '\\');
     }
     escape(&written, |c| "*_`[]<|~".contains(c) && !own.contains(c))
 }

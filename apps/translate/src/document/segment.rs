@@ -15,7 +15,7 @@ pub struct Segment<'a> {
     number: usize,
     /// The table of its window, and its index there.
     table: Arc<Table>,
-    place: usize,
+    index: usize,
 }
 
 /// A marker of a segment: ⟦`number`⟧.
@@ -32,9 +32,9 @@ impl<'a> Segment<'a> {
         document: &'a Document,
         number: usize,
         table: Arc<Table>,
-        place: usize,
+        index: usize,
     ) -> Self {
-        Self { document, number, table, place }
+        Self { document, number, table, index }
     }
 
     /// Returns its number in the document, from 0.
@@ -85,15 +85,15 @@ impl<'a> Segment<'a> {
     /// Estimates the tokens of [`text`](Self::text), without allocating it.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.table.tokens(&self.document.source, self.place)
+        self.table.tokens(&self.document.source, self.index)
     }
 
     pub(super) fn cut(&self) -> Cut {
-        self.table.cuts[self.place]
+        self.table.cuts[self.index]
     }
 
     pub(super) fn marks(&self) -> &[Mark] {
-        self.table.marks_of(self.place)
+        self.table.marks_of(self.index)
     }
 
     /// Returns the marks that are shown as markers.
@@ -104,7 +104,7 @@ impl<'a> Segment<'a> {
     fn show(&self, marker: impl Fn(usize, &mut String)) -> String {
         let mut shown = String::with_capacity(self.source().len());
         let mut number = 0;
-        for (text, mark) in self.table.pieces(&self.document.source, self.place) {
+        for (text, mark) in self.table.pieces(&self.document.source, self.index) {
             shown.push_str(&self.decoded(text));
             match mark.map(|mark| mark.role) {
                 None => {}

@@ -119,7 +119,7 @@ pub(super) fn read(
             Part::Flaw(what) => {
                 if let Some(what) = what {
                     let problem = format!("the page ends inside {what}");
-                    wrong(Mistake { place: seen, problem, done: KEPT });
+                    wrong(Mistake { offset: seen, problem, done: KEPT });
                 }
                 continue;
             }
@@ -177,7 +177,7 @@ pub(super) fn read(
     }
     if let Some(Verbatim { name, start, .. }) = verbatim {
         let problem = format!("<{name}> is not closed");
-        wrong(Mistake { place: start, problem, done: KEPT });
+        wrong(Mistake { offset: start, problem, done: KEPT });
         run.finish(start, table);
     } else {
         run.finish(seen, table);

@@ -41,7 +41,7 @@ fn text_lines<'b>(
         },
         [number] if is_number(text(number)) => {
             let problem = format!("the cue {} has no times", text(number));
-            Err(Mistake { place: number.0, problem, done: cues::KEPT })
+            Err(Mistake { offset: number.0, problem, done: cues::KEPT })
         }
         [first, ..] => {
             Err(cues::unexpected(first.0, text(first), "the number of a cue, such as 12"))

@@ -87,22 +87,22 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Returns the marks of the segment at `place`.
-    pub(crate) fn marks_of(&self, place: usize) -> &[Mark] {
-        let first = self.cuts[place].marks as usize;
-        let end = self.cuts.get(place + 1).map_or(self.marks.len(), |next| next.marks as usize);
+    /// Returns the marks of the segment at `index`.
+    pub(crate) fn marks_of(&self, index: usize) -> &[Mark] {
+        let first = self.cuts[index].marks as usize;
+        let end = self.cuts.get(index + 1).map_or(self.marks.len(), |next| next.marks as usize);
         &self.marks[first..end]
     }
 
-    /// Returns the texts of the segment at `place`, each with the mark after it.
+    /// Returns the texts of the segment at `index`, each with the mark after it.
     pub(crate) fn pieces<'a>(
         &'a self,
         source: &'a str,
-        place: usize,
+        index: usize,
     ) -> impl Iterator<Item = (&'a str, Option<&'a Mark>)> {
-        let cut = self.cuts[place];
+        let cut = self.cuts[index];
         let mut from = cut.start as usize;
-        let marks = self.marks_of(place).iter().map(Some).chain([None]);
+        let marks = self.marks_of(index).iter().map(Some).chain([None]);
         marks.map(move |mark| {
             let end = mark.map_or(cut.end, |mark| mark.start);
             let text = &source[from..end as usize];
@@ -111,10 +111,10 @@ impl Table {
         })
     }
 
-    /// Estimates the tokens of the segment at `place`, without allocating its text.
-    pub(crate) fn tokens(&self, source: &str, place: usize) -> u64 {
+    /// Estimates the tokens of the segment at `index`, without allocating its text.
+    pub(crate) fn tokens(&self, source: &str, index: usize) -> u64 {
         let quarters = self
-            .pieces(source, place)
+            .pieces(source, index)
             .map(|(text, mark)| estimate::quarters(text) + mark.map_or(0, Mark::quarters));
         quarters.sum::<u64>().div_ceil(4)
     }

@@ -13,20 +13,20 @@ const WRAPPED_BYTES_MAX: usize = 200;
 /// Returns the end of the window of about `bytes` bytes from `start`, and whether it is inside a block with a paragraph on each line;
 /// `inside` says so of its start.
 pub(super) fn find_window(source: &str, start: usize, bytes: usize, inside: bool) -> (usize, bool) {
-    let Some(place) = next_line(source, start.saturating_add(bytes)) else {
+    let Some(offset) = next_line(source, start.saturating_add(bytes)) else {
         return (source.len(), false);
     };
-    let mut above = source[start..place].rsplit('\n').skip(1);
+    let mut above = source[start..offset].rsplit('\n').skip(1);
     let decisive = above.find(|line| is_empty(line) || is_long(line));
     if decisive.map_or(inside, |line| !is_empty(line)) {
-        return (place, true);
+        return (offset, true);
     }
-    for (first, end) in lines(source, place) {
+    for (first, end) in lines(source, offset) {
         let line = &source[first..end];
         if is_empty(line) {
             return (first, false);
         } else if is_long(line) {
-            return (place, true);
+            return (offset, true);
         }
     }
     (source.len(), false)
@@ -61,9 +61,9 @@ pub(super) fn lines(source: &str, start: usize) -> impl Iterator<Item = (usize, 
 }
 
 /// Returns the start of the next line, if there is one.
-pub(super) fn next_line(source: &str, place: usize) -> Option<usize> {
-    let rest = source.as_bytes().get(place..)?;
-    let next = place + rest.iter().position(|byte| *byte == b'\n')? + 1;
+pub(super) fn next_line(source: &str, offset: usize) -> Option<usize> {
+    let rest = source.as_bytes().get(offset..)?;
+    let next = offset + rest.iter().position(|byte| *byte == b'\n')? + 1;
     (next < source.len()).then_some(next)
 }
 

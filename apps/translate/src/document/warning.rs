@@ -25,7 +25,7 @@ impl fmt::Display for Warning {
 
 /// A problem at a position of the source.
 pub(super) struct Mistake {
-    pub(super) place: usize,
+    pub(super) offset: usize,
     pub(super) problem: String,
     /// How it is handled.
     pub(super) done: &'static str,
@@ -34,21 +34,21 @@ pub(super) struct Mistake {
 /// Computes the lines of ascending positions.
 pub(super) struct Lines<'a> {
     source: &'a str,
-    place: usize,
+    offset: usize,
     line: usize,
 }
 
 impl<'a> Lines<'a> {
     pub(super) const fn new(source: &'a str) -> Self {
-        Self { source, place: 0, line: 1 }
+        Self { source, offset: 0, line: 1 }
     }
 
-    /// Returns the line of `place`, counted from 1.
-    pub(super) fn at(&mut self, place: usize) -> usize {
-        let place = place.clamp(self.place, self.source.len());
-        let between = &self.source.as_bytes()[self.place..place];
+    /// Returns the line of `offset`, counted from 1.
+    pub(super) fn at(&mut self, offset: usize) -> usize {
+        let offset = offset.clamp(self.offset, self.source.len());
+        let between = &self.source.as_bytes()[self.offset..offset];
         self.line += between.iter().filter(|byte| **byte == b'\n').count();
-        self.place = place;
+        self.offset = offset;
         self.line
     }
 }

@@ -43,7 +43,7 @@ enum WindowKind {
 
 fn not_parsed(source: &str, start: usize, bytes: usize) -> Error {
     let line =
-        |place: usize| 1 + source.as_bytes()[..place].iter().filter(|b| **b == b'\n').count();
+        |offset: usize| 1 + source.as_bytes()[..offset].iter().filter(|b| **b == b'\n').count();
     let (first, last) = (line(start), line(source.len().min(start.saturating_add(bytes))));
     Error::document(format!(
         "the Markdown parser fails between the lines {first} and {last}; rewrite unusual syntax there, or give the \
@@ -77,8 +77,8 @@ impl TableCache {
     fn get(&self, window: usize, build: impl FnOnce() -> Table) -> Arc<Table> {
         let locked = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = |tables: &mut VecDeque<Held>| {
-            let place = tables.iter().position(|(other, _)| *other == window)?;
-            let cached = tables.remove(place)?;
+            let index = tables.iter().position(|(other, _)| *other == window)?;
+            let cached = tables.remove(index)?;
             let table = Arc::clone(&cached.1);
             tables.push_back(cached);
             Some(table)
@@ -108,8 +108,8 @@ impl Document {
             self.archive.iter().flat_map(super::epub::Archive::page_ends).collect();
         let mut pages = pages.into_iter();
         let (mut warnings, mut lines) = (Vec::new(), Lines::new(source));
-        let mut wrong = |Mistake { place, problem, done }: Mistake| {
-            let problem = format!("line {}: {problem}", lines.at(place));
+        let mut wrong = |Mistake { offset, problem, done }: Mistake| {
+            let problem = format!("line {}: {problem}", lines.at(offset));
             warnings.push(Warning::new(problem, done));
         };
         let mut start = 0;
@@ -181,7 +181,7 @@ impl Document {
         self.most = Some(most);
         self.tables = TableCache::default();
         let firsts = self.numbered(|table| {
-            (0..table.cuts.len()).for_each(|place| each(table.tokens(&self.source, place)));
+            (0..table.cuts.len()).for_each(|index| each(table.tokens(&self.source, index)));
         });
         self.windows.firsts = OnceLock::from(firsts);
     }

@@ -136,7 +136,7 @@ impl Document {
 
     /// Returns the separator of the source of a segment and its translation.
     fn separator(&self, start: usize, kind: Kind) -> Cow<'static, str> {
-        let line = self.source[..start].rfind('\n').map_or(0, |place| place + 1);
+        let line = self.source[..start].rfind('\n').map_or(0, |offset| offset + 1);
         let newline = if self.source[..line].ends_with("\r\n") { "\r\n" } else { "\n" };
         match (self.format, kind) {
             (_, Kind::Line | Kind::Attribute) => " / ".into(),

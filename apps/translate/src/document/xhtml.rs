@@ -56,7 +56,7 @@ impl Page {
 /// A syntax error of a page.
 #[derive(Debug)]
 pub(super) struct IllFormed {
-    pub(super) place: usize,
+    pub(super) offset: usize,
     pub(super) why: String,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn read(
         let first = start + position(reader.buffer_position());
         let event = reader
             .read_event()
-            .map_err(|error| IllFormed { place: first, why: error.to_string() })?;
+            .map_err(|error| IllFormed { offset: first, why: error.to_string() })?;
         let end = start + position(reader.buffer_position());
         depth = match event {
             Event::Start(_) => depth + 1,

@@ -82,26 +82,26 @@ impl Drafts {
     #[must_use]
     pub fn open(&self) -> Vec<u32> {
         let is_open = |draft: &Option<Draft>| !draft.as_ref().is_some_and(|draft| draft.is_settled);
-        (0..).zip(&self.0).filter(|(_, draft)| is_open(draft)).map(|(place, _)| place).collect()
+        (0..).zip(&self.0).filter(|(_, draft)| is_open(draft)).map(|(index, _)| index).collect()
     }
 
     /// Returns the draft at an index.
     #[must_use]
-    pub fn at(&self, place: u32) -> Option<&Draft> {
-        self.0.get(place as usize)?.as_ref()
+    pub fn at(&self, index: u32) -> Option<&Draft> {
+        self.0.get(index as usize)?.as_ref()
     }
 
     /// Sets the draft at an index.
-    pub fn put(&mut self, place: u32, draft: Draft) {
-        if let Some(there) = self.0.get_mut(place as usize) {
+    pub fn put(&mut self, index: u32, draft: Draft) {
+        if let Some(there) = self.0.get_mut(index as usize) {
             *there = Some(draft);
         }
     }
 
     /// Returns the drafts of some of the segments.
     #[must_use]
-    pub fn part(&self, places: Range<u32>) -> Self {
-        let part = self.0.get(places.start as usize..places.end as usize);
+    pub fn part(&self, indices: Range<u32>) -> Self {
+        let part = self.0.get(indices.start as usize..indices.end as usize);
         Self(part.unwrap_or_default().to_vec())
     }
 
@@ -109,10 +109,10 @@ impl Drafts {
     #[must_use]
     pub fn whole(self) -> Option<Texts> {
         let mut whole = Texts::default();
-        for (place, draft) in (0..).zip(self.0) {
+        for (index, draft) in (0..).zip(self.0) {
             let Draft { text, warning, .. } = draft.filter(|draft| draft.is_settled)?;
             whole.texts.push(text);
-            whole.warnings.extend(warning.map(|warning| (place, warning)));
+            whole.warnings.extend(warning.map(|warning| (index, warning)));
         }
         Some(whole)
     }

@@ -11,7 +11,7 @@ use crate::error::Result;
 /// The exclusive right of one process to work on a job, released on drop.
 pub trait JobGuard: Debug + Send + Sync {}
 
-/// The guard of a shared store, which excludes nobody: claims expire instead.
+/// The guard of a shared store, which does not exclude other processes: claims expire instead.
 impl JobGuard for () {}
 
 /// Stores jobs. Each change is durable when its future resolves.

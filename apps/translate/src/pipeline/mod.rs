@@ -30,7 +30,7 @@ use crate::provider::Provider;
 
 pub use output::{Failure, Output};
 pub use run::{ChunkOutcome, Progress, RunOutcome};
-pub use settings::{Amendment, JobSettings, JobSpec, Route};
+pub use settings::{Amendment, JobOptions, JobSpec, Route};
 pub use throttle::{ExhaustedLimit, Throttle};
 pub use worker::work;
 

@@ -71,12 +71,12 @@ impl Output {
             };
             match chunk.state {
                 ChunkState::Done if chunk.texts.len() == run.len() as usize => {
-                    let places = texts.iter_mut().skip(run.first as usize);
-                    places.zip(chunk.texts).for_each(|(place, text)| *place = Some(text));
+                    let indices = texts.iter_mut().skip(run.first as usize);
+                    indices.zip(chunk.texts).for_each(|(index, text)| *index = Some(text));
                     // Older versions stored one warning for the whole chunk.
                     warnings.extend(chunk.reason.map(|reason| failure(run, Some(reason))));
-                    warnings.extend(chunk.warnings.into_iter().map(|(place, warning)| {
-                        let first = run.first + place;
+                    warnings.extend(chunk.warnings.into_iter().map(|(index, warning)| {
+                        let first = run.first + index;
                         failure(SegmentRange { first, end: first + 1 }, Some(warning))
                     }));
                 }

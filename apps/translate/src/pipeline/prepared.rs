@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::settings::{JobSettings, JobSpec};
+use super::settings::{JobOptions, JobSpec};
 use super::settle::settled;
 use crate::cache::CacheKey;
 use crate::chunk;
@@ -24,7 +24,7 @@ pub(super) struct PreparedDocument {
     /// The chunks before any was split.
     pub(super) chunks: Vec<SegmentRange>,
     task: Task,
-    pub(super) settings: JobSettings,
+    pub(super) settings: JobOptions,
 }
 
 /// A request for the open segments of a chunk.
@@ -42,7 +42,7 @@ pub(super) struct ChunkRequest {
 
 impl PreparedDocument {
     pub(super) fn new(spec: &JobSpec) -> Result<Self> {
-        let settings = JobSettings::new(spec);
+        let settings = JobOptions::new(spec);
         settings.check()?;
         let mut prepared = Self::cut(spec.document.clone(), settings)?;
         prepared.settings.digest = prepared.digest();
@@ -57,7 +57,7 @@ impl PreparedDocument {
     }
 
     fn open(job: &Job, document: Vec<u8>) -> Result<Self> {
-        let prepared = Self::cut(document, JobSettings::from_job(job)?)?;
+        let prepared = Self::cut(document, JobOptions::from_job(job)?)?;
         if prepared.digest() != prepared.settings.digest {
             return Err(Error::store(format!(
                 "the job {:?} was created by another version of this program, which cuts the document differently; \
@@ -68,14 +68,14 @@ impl PreparedDocument {
         Ok(prepared)
     }
 
-    fn cut(document: Vec<u8>, settings: JobSettings) -> Result<Self> {
+    fn cut(document: Vec<u8>, settings: JobOptions) -> Result<Self> {
         let mut document = Document::read(document, settings.format)?;
         if let Some(chapters) = &settings.chapters {
             document.choose(chapters)?;
         }
         let chunks = chunk::cut(&mut document, settings.chunk_tokens)?;
-        let number = |place: usize| {
-            u32::try_from(place)
+        let number = |index: usize| {
+            u32::try_from(index)
                 .map_err(|_| Error::document("the document has too many segments; cut it in parts"))
         };
         let chunks = chunks
@@ -118,10 +118,10 @@ impl PreparedDocument {
         segments.map(|segment| segment.plain().unicode_words().count() as u64).sum()
     }
 
-    fn segments(&self, run: SegmentRange, places: &[u32]) -> Vec<Segment<'_>> {
+    fn segments(&self, run: SegmentRange, indices: &[u32]) -> Vec<Segment<'_>> {
         let all = self.document.segments_in(run.first as usize..run.end as usize);
-        let is_wanted = |place: u32| places.binary_search(&place).is_ok();
-        (0..).zip(all).filter(|(place, _)| is_wanted(*place)).map(|(_, segment)| segment).collect()
+        let is_wanted = |index: u32| indices.binary_search(&index).is_ok();
+        (0..).zip(all).filter(|(index, _)| is_wanted(*index)).map(|(_, segment)| segment).collect()
     }
 
     /// Returns the request for the segments of `run` at the indices `open`.
@@ -160,15 +160,15 @@ impl PreparedDocument {
 
     /// Checks the cached answer for the whole of `run`; `None` if it is not good any more.
     pub(super) fn check_cached(&self, run: SegmentRange, texts: Vec<String>) -> Option<Drafts> {
-        let places: Vec<u32> = (0..run.len()).collect();
-        if texts.len() != places.len() {
+        let indices: Vec<u32> = (0..run.len()).collect();
+        if texts.len() != indices.len() {
             return None;
         }
         let texts = texts.into_iter().map(Ok).collect();
-        let checked = verify::assess(&self.task, &self.segments(run, &places), texts);
+        let checked = verify::assess(&self.task, &self.segments(run, &indices), texts);
         let mut drafts = Drafts::none(run.len());
-        for (place, finding) in (0..).zip(checked.findings) {
-            drafts.put(place, settled(finding)?);
+        for (index, finding) in (0..).zip(checked.findings) {
+            drafts.put(index, settled(finding)?);
         }
         Some(drafts)
     }
@@ -186,9 +186,9 @@ impl PreparedDocument {
             }
             some => some[some.len() / 2],
         };
-        let part = |places: std::ops::Range<u32>| ChunkPart {
-            run: SegmentRange { first: run.first + places.start, end: run.first + places.end },
-            drafts: drafts.part(places),
+        let part = |indices: std::ops::Range<u32>| ChunkPart {
+            run: SegmentRange { first: run.first + indices.start, end: run.first + indices.end },
+            drafts: drafts.part(indices),
             failed: None,
         };
         Some(vec![part(0..at), part(at..run.len())])
@@ -212,7 +212,7 @@ impl PreparedDocument {
 
     /// Returns the budget of the job.
     pub(super) fn budget(&self) -> Option<Budget> {
-        let JobSettings { max_cost, ask_above, .. } = &self.settings;
+        let JobOptions { max_cost, ask_above, .. } = &self.settings;
         let budget = |is_hard| move |Micros(most): Micros| Budget { most, is_hard };
         max_cost.map(budget(true)).or_else(|| ask_above.map(budget(false)))
     }

@@ -51,7 +51,7 @@ pub enum RunOutcome {
 impl RunOutcome {
     /// Returns the outcome of a job that has ended.
     #[must_use]
-    pub const fn of_ended(state: &JobState) -> Option<Self> {
+    pub const fn from_ended_state(state: &JobState) -> Option<Self> {
         match state {
             JobState::Completed => Some(Self::Completed),
             JobState::CompletedWithErrors => Some(Self::CompletedWithErrors),
@@ -80,7 +80,7 @@ impl RunOutcome {
     fn halted(state: JobState) -> Self {
         match state {
             JobState::Paused { resume_at, why } => Self::paused(resume_at, why),
-            state => Self::of_ended(&state).unwrap_or(Self::Stopped),
+            state => Self::from_ended_state(&state).unwrap_or(Self::Stopped),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Pipeline {
     /// If there is no such job, another process of this machine works on it, or the store fails.
     pub async fn run(&self, id: &str, stop: &CancellationToken) -> Result<RunOutcome> {
         let state = self.0.job(id).await?.state;
-        if let Some(ended) = RunOutcome::of_ended(&state) {
+        if let Some(ended) = RunOutcome::from_ended_state(&state) {
             return Ok(ended);
         }
         let _guard = self.0.store.lock(id).await?;

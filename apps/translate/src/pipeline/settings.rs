@@ -76,7 +76,7 @@ impl JobSpec {
 
 /// The stored part of a [`JobSpec`], without the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobSettings {
+pub struct JobOptions {
     /// The format of the document.
     pub format: Format,
     /// The chapters to translate; `None` for all.
@@ -119,7 +119,7 @@ pub struct JobSettings {
     pub digest: String,
 }
 
-impl JobSettings {
+impl JobOptions {
     /// Returns the settings of `spec`, without the digest.
     pub(super) fn new(spec: &JobSpec) -> Self {
         let task = &spec.task;
@@ -247,7 +247,7 @@ impl Pipeline {
                 job.state
             )));
         }
-        let mut settings = JobSettings::from_job(&job)?;
+        let mut settings = JobOptions::from_job(&job)?;
         if let Some((model, price)) = &amendment.model {
             settings.model.clone_from(model);
             settings.price = *price;

@@ -22,8 +22,8 @@ pub(super) fn settle(mut drafts: Drafts, open: &[u32], checked: Checked) -> Sett
         return Settled { drafts, count: 0, fault: checked.fault };
     }
     let (mut count, mut bad, mut doubt) = (0, None, None);
-    for (place, finding) in open.iter().zip(checked.findings) {
-        let before = drafts.at(*place).cloned();
+    for (index, finding) in open.iter().zip(checked.findings) {
+        let before = drafts.at(*index).cloned();
         let draft = match (finding, before) {
             (Finding::Good { text, warning }, _) => {
                 Draft { text, warning: warning.map(|it| it.without_segment()), is_settled: true }
@@ -40,16 +40,16 @@ pub(super) fn settle(mut drafts: Drafts, open: &[u32], checked: Checked) -> Sett
             }
         };
         count += usize::from(draft.is_settled);
-        drafts.put(*place, draft);
+        drafts.put(*index, draft);
     }
     Settled { drafts, count, fault: bad.or(doubt) }
 }
 
 /// Settles every text of `checked`, with a warning where it is doubtful; a segment without a text stays open.
 pub(super) fn accept(mut drafts: Drafts, open: &[u32], checked: Checked) -> Drafts {
-    for (place, finding) in open.iter().zip(checked.findings) {
+    for (index, finding) in open.iter().zip(checked.findings) {
         if let Some(draft) = settled(finding) {
-            drafts.put(*place, draft);
+            drafts.put(*index, draft);
         }
     }
     drafts
@@ -69,15 +69,15 @@ pub(super) fn settled(finding: Finding) -> Option<Draft> {
 /// Splits `run` into parts, so that only its open segments are given up.
 pub(super) fn give_up(run: SegmentRange, drafts: &Drafts, reason: &str) -> Vec<ChunkPart> {
     let open = drafts.open();
-    let is_open = |place: u32| open.binary_search(&place).is_ok();
+    let is_open = |index: u32| open.binary_search(&index).is_ok();
     let mut parts: Vec<ChunkPart> = Vec::new();
-    for place in 0..run.len() {
-        let end = run.first + place + 1;
-        let failed = is_open(place).then(|| reason.to_owned());
+    for index in 0..run.len() {
+        let end = run.first + index + 1;
+        let failed = is_open(index).then(|| reason.to_owned());
         match parts.last_mut() {
             Some(last) if last.failed == failed => last.run.end = end,
             _ => {
-                let run = SegmentRange { first: run.first + place, end };
+                let run = SegmentRange { first: run.first + index, end };
                 parts.push(ChunkPart { run, drafts: Drafts::default(), failed });
             }
         }

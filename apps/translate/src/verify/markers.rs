@@ -4,11 +4,11 @@ use super::{Fault, MarkerFault};
 use crate::document::Segment;
 use crate::marker::{self, Part};
 
-/// Checks the markers of `text`, the translation of `segment`, number `place` of its chunk.
-pub(super) fn check(place: usize, segment: &Segment<'_>, text: &str) -> Result<(), Fault> {
+/// Checks the markers of `text`, the translation of `segment`, number `index` of its chunk.
+pub(super) fn check(index: usize, segment: &Segment<'_>, text: &str) -> Result<(), Fault> {
     let markers = segment.markers();
     let fault =
-        |marker: usize, what: MarkerFault| Err(Fault::Marker { segment: place, marker, what });
+        |marker: usize, what: MarkerFault| Err(Fault::Marker { segment: index, marker, what });
     let mut seen = vec![false; markers.len()];
     let mut open: Vec<usize> = Vec::new();
     for part in marker::parts(text) {

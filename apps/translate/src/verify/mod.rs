@@ -108,7 +108,7 @@ pub(crate) fn assess(
     let mut checked = Checked { findings: Vec::new(), fault: None, translated: 0 };
     let (mut sources, mut translations) = (String::new(), String::new());
     let mut untranslated = 0;
-    for (place, (segment, text)) in segments.iter().zip(texts).enumerate() {
+    for (index, (segment, text)) in segments.iter().zip(texts).enumerate() {
         let (source, plain) = (segment.plain(), text.as_ref().map(|text| markers::without(text)));
         let is_changed =
             plain.as_ref().is_ok_and(|plain| !unchanged::has_same_words(&source, plain));
@@ -119,7 +119,7 @@ pub(crate) fn assess(
             translations.extend([plain.as_str(), "\n"]);
         }
         let finding = match text {
-            Ok(text) => one(task, place + 1, segment, &source, text),
+            Ok(text) => one(task, index + 1, segment, &source, text),
             Err(fault) => Finding::Bad(fault),
         };
         match &finding {
@@ -141,9 +141,9 @@ pub(crate) fn assess(
     checked
 }
 
-/// Checks the text of one segment, number `place` of the answer.
-fn one(task: &Task, place: usize, segment: &Segment<'_>, source: &str, text: String) -> Finding {
-    if let Err(fault) = markers::check(place, segment, &text) {
+/// Checks the text of one segment, number `index` of the answer.
+fn one(task: &Task, index: usize, segment: &Segment<'_>, source: &str, text: String) -> Finding {
+    if let Err(fault) = markers::check(index, segment, &text) {
         return Finding::Bad(fault);
     }
     let plain = markers::without(&text);
@@ -151,20 +151,20 @@ fn one(task: &Task, place: usize, segment: &Segment<'_>, source: &str, text: Str
     if !is_same && unchanged::has_same_words(source, &plain) {
         return match unchanged::may_stay(task, source) {
             true => Finding::Good { text, warning: None },
-            false => Finding::Doubtful { text, fault: Fault::Untranslated { segment: place } },
+            false => Finding::Doubtful { text, fault: Fault::Untranslated { segment: index } },
         };
     }
     if let Some((characters, expected)) = text::wrong_length(task, source, &plain) {
-        return Finding::Bad(Fault::Length { segment: place, characters, expected });
+        return Finding::Bad(Fault::Length { segment: index, characters, expected });
     }
     if !is_same && let Some(found) = language::segment_language(task, source, &plain) {
         let expected = task.to.clone();
-        return Finding::Bad(Fault::Language { segment: Some(place), expected, found });
+        return Finding::Bad(Fault::Language { segment: Some(index), expected, found });
     }
     match text::lost_number(source, &plain) {
         None => Finding::Good { text, warning: None },
         Some(text::Lost { number, is_sure }) => {
-            let fault = Fault::Number { segment: place, number };
+            let fault = Fault::Number { segment: index, number };
             match is_sure {
                 true => Finding::Doubtful { text, fault },
                 false => Finding::Good { text, warning: Some(fault) },

@@ -132,7 +132,7 @@ impl Archive {
         let Err(flaw) = xhtml::read(source, window.clone(), entry.page, &mut table) else {
             return Ok(());
         };
-        let line = source[window.start..flaw.place].matches('\n').count() + 1;
+        let line = source[window.start..flaw.offset].matches('\n').count() + 1;
         let problem = format!("{}, line {line}: {}", entry.name, flaw.why);
         let (page, done) = match entry.page {
             Page::Package => {

@@ -23,7 +23,7 @@ impl<'a> Blocks<'a> {
 
     pub(super) fn take(&mut self, event: &Event<'_>, range: &Range<usize>) {
         if self.depth == 0 {
-            let line = self.source[..range.start].rfind(ENDS).map_or(0, |place| place + 1);
+            let line = self.source[..range.start].rfind(ENDS).map_or(0, |offset| offset + 1);
             if self.start < line && self.is_apart(line, event) {
                 self.last = Some(line);
             }
@@ -47,14 +47,14 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Returns the end of the line at `place`.
-pub(super) fn line_end(source: &str, place: usize) -> usize {
-    let Some(rest) = source.as_bytes().get(place..) else { return source.len() };
+/// Returns the end of the line at `offset`.
+pub(super) fn line_end(source: &str, offset: usize) -> usize {
+    let Some(rest) = source.as_bytes().get(offset..) else { return source.len() };
     let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
         return source.len();
     };
     let pair = rest[end..].starts_with(b"\r\n");
-    place + end + if pair { 2 } else { 1 }
+    offset + end + if pair { 2 } else { 1 }
 }
 
 /// Returns the length of the front matter of `text`, or 0: lines between `---` and `---` or `...`, or `+++` and `+++`.

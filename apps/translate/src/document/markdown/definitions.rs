@@ -43,8 +43,8 @@ impl Definitions {
 
     /// Returns the ranges of the titles in `window`.
     pub(super) fn titles_in(&self, window: Range<usize>) -> &[(u32, u32)] {
-        let place = |end: usize| self.titles.partition_point(|title| (title.0 as usize) < end);
-        &self.titles[place(window.start)..place(window.end)]
+        let offset = |end: usize| self.titles.partition_point(|title| (title.0 as usize) < end);
+        &self.titles[offset(window.start)..offset(window.end)]
     }
 
     /// Sorts the definitions for lookup.
@@ -71,8 +71,8 @@ impl Definitions {
             return written;
         }
         let mut seen = HashSet::new();
-        for (place, _) in text.match_indices("[^") {
-            let Some(raw) = label(&text[place + 2..]) else { continue };
+        for (offset, _) in text.match_indices("[^") {
+            let Some(raw) = label(&text[offset + 2..]) else { continue };
             // In a cell of a table, the bar of a label is escaped.
             for raw in [raw.to_owned(), raw.replace("\\|", "|")] {
                 let words: Vec<&str> = raw.split_ascii_whitespace().collect();
@@ -92,13 +92,13 @@ impl Definitions {
 /// Returns the label at the start of `text`, up to its bracket on the same line.
 fn label(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
-    let mut place = 0;
+    let mut offset = 0;
     loop {
-        match bytes.get(place)? {
-            b']' => return Some(&text[..place]),
+        match bytes.get(offset)? {
+            b']' => return Some(&text[..offset]),
             b'[' | b'\n' | b'\r' => return None,
-            b'\\' if bytes.get(place + 1).is_some_and(u8::is_ascii_punctuation) => place += 2,
-            _ => place += 1,
+            b'\\' if bytes.get(offset + 1).is_some_and(u8::is_ascii_punctuation) => offset += 2,
+            _ => offset += 1,
         }
     }
 }

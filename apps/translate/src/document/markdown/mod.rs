@@ -67,7 +67,7 @@ pub(super) fn find_window(
             bytes = bytes.saturating_mul(4);
             continue;
         };
-        let is_own = |(place, _): &&(usize, u64)| *place < end;
+        let is_own = |(offset, _): &&(usize, u64)| *offset < end;
         definitions.notes.extend(notes.iter().filter(is_own).map(|(_, label)| label));
         // A definition of another window may have been found here.
         let mut foreign = false;

@@ -87,28 +87,28 @@ impl<'a> Run<'a> {
         self.seen(range.end);
     }
 
-    fn seen(&mut self, place: usize) {
-        self.bounds = self.bounds.map(|(start, _)| (start, place));
+    fn seen(&mut self, offset: usize) {
+        self.bounds = self.bounds.map(|(start, _)| (start, offset));
     }
 
-    /// Continues at `place`: text before it without an event is markup.
-    fn reach(&mut self, place: usize) {
+    /// Continues at `offset`: text before it without an event is markup.
+    fn reach(&mut self, offset: usize) {
         let Some((_, seen)) = self.bounds else {
-            self.bounds = Some((place, place));
+            self.bounds = Some((offset, offset));
             return;
         };
-        if place <= seen {
+        if offset <= seen {
             return;
         }
-        let between = &self.source[seen..place];
+        let between = &self.source[seen..offset];
         if self.last_grows(seen) {
             let last = self.marks.len() - 1;
-            self.marks[last].end = at(place);
+            self.marks[last].end = at(offset);
         } else if between != "\\" && !between.trim().is_empty() {
             // An escaping backslash is part of the text, like white space.
-            self.marks.push(Mark::new(seen, place, Role::Alone));
+            self.marks.push(Mark::new(seen, offset, Role::Alone));
         }
-        self.seen(place);
+        self.seen(offset);
     }
 
     /// Returns whether the last mark continues: the opening delimiter of an element, or the prefix of a continued line.
@@ -191,12 +191,12 @@ pub(super) fn title(source: &str, range: Range<usize>) -> Option<Range<usize>> {
         _ => return None,
     };
     let end = text.len() - 1;
-    let is_escaped = |place: usize| {
-        let before = &text[..place];
+    let is_escaped = |offset: usize| {
+        let before = &text[..offset];
         (before.len() - before.trim_end_matches('\\').len()) % 2 == 1
     };
-    let mut found = text[..end].rmatch_indices(open).map(|(place, _)| place);
-    let start = found.find(|place| !is_escaped(*place))? + 1;
+    let mut found = text[..end].rmatch_indices(open).map(|(offset, _)| offset);
+    let start = found.find(|offset| !is_escaped(*offset))? + 1;
     // A title of several lines may contain block quote markers.
     let is_one_line = !text[start..end].contains(['\n', '\r']);
     is_one_line.then_some(range.start + start..range.start + end)

@@ -49,17 +49,17 @@ fn hidden(text: &str) -> Option<Vec<u8>> {
         }
     }
     let mut hidden = 0;
-    for (place, _) in text.match_indices(['{', '$']) {
-        if place < hidden || text[..place].ends_with('\\') {
+    for (offset, _) in text.match_indices(['{', '$']) {
+        if offset < hidden || text[..offset].ends_with('\\') {
             continue;
         }
-        let rest = &text[place..];
+        let rest = &text[offset..];
         let Some(length) = inline::template(rest).or_else(|| inline::display(rest)) else {
             continue;
         };
         if !rest[..length].contains('`') && !rest[..length].contains("~~~") {
-            bytes[place..place + length].fill(b'x');
-            hidden = place + length;
+            bytes[offset..offset + length].fill(b'x');
+            hidden = offset + length;
         }
     }
     Some(bytes)
