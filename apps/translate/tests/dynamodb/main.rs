@@ -6,14 +6,14 @@
     reason = "a helper of a test fails by panicking"
 )]
 
-#[path = "../translate/promises.rs"]
-mod promises;
+#[path = "../translate/job_store_suite.rs"]
+mod job_store_suite;
 
 use std::sync::Arc;
 
-use promises::{
-    LEASE, at, claimed, done, futures, gives_up_silent_workers, job, keeps_drafts,
-    keeps_its_promises, never_reserves_too_much, never_shares_a_chunk, run,
+use job_store_suite::{
+    LEASE, at, claimed, conforms, done, futures, gives_up_silent_workers, job, keeps_drafts,
+    never_reserves_too_much, never_shares_a_chunk, run,
 };
 use tollgate_dynamodb::{Options, create_table};
 use tollgate_telemetry::sinks::aws::{AwsOptions, Keys};
@@ -56,7 +56,7 @@ async fn r003_11_jobs_in_dynamodb_keep_their_promises() {
         for opened in opened.await {
             opened.unwrap();
         }
-        keeps_its_promises(&open(&server).await).await;
+        conforms(&open(&server).await).await;
     }
 }
 

@@ -21,7 +21,7 @@ fn r003_1_chunks_have_3500_tokens_and_250_of_context() {
         let context = chunk.context(&document, CONTEXT_TOKENS);
         let tokens = estimate::tokens(&context);
         assert!((200..=250).contains(&tokens), "{tokens}");
-        // It is source, it stands just before, and it begins with a sentence.
+        // It is source text, directly precedes the chunk, and begins with a sentence.
         let before: Vec<String> =
             (0..chunk.segments.start).map(|number| document.segment(number).plain()).collect();
         let before = before.join("\n");

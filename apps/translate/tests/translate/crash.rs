@@ -10,8 +10,8 @@ use tollgate_translate::Layout;
 use tollgate_translate::job::{ChunkState, EmbeddedJobs, JobStore as _};
 use tollgate_translate::pipeline::RunOutcome;
 
-use crate::bench::{chunks_of, expected, spec};
-use crate::child::{JOB, Place, pipeline, start};
+use crate::child_process::{JOB, StoreLocation, pipeline, start};
+use crate::harness::{chunks_of, expected, spec};
 
 /// The sweep kills at every step up to here, and then at every third.
 const EVERY_STEP_UP_TO: u64 = 24;
@@ -40,7 +40,7 @@ async fn r003_5_r003_10_killed_at_any_step_a_job_is_finished_and_nothing_is_paid
         let open = || Arc::new(EmbeddedJobs::open(folder.path()).unwrap());
         pipeline(&served.url(), open()).submit(&spec(JOB, &text, size)).await.unwrap();
         let mut child =
-            start(&served.url(), &Place::Folder(folder.path().to_owned()), Some(die_at));
+            start(&served.url(), &StoreLocation::Folder(folder.path().to_owned()), Some(die_at));
         let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
 
         let store = open();

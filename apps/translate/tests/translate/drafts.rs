@@ -1,9 +1,9 @@
-//! What is settled of a chunk stays settled.
+//! Settled segments of a chunk stay settled.
 
 use tollgate_testkit::servers::Postgres;
 use tollgate_translate::job::{EmbeddedJobs, PostgresJobs};
 
-use crate::promises::keeps_drafts;
+use crate::job_store_suite::keeps_drafts;
 
 #[tokio::test]
 async fn r003_5_what_is_settled_of_a_chunk_stays_settled_in_memory() {

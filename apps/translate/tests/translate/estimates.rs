@@ -1,4 +1,4 @@
-//! Estimates by script, and what reports of the provider change about them.
+//! Token estimates by script, and their calibration by reports of the provider.
 
 use proptest::prelude::{prop_assert, proptest};
 use tollgate_translate::{Calibration, Chunk, Format, estimate};

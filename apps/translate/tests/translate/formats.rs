@@ -1,4 +1,4 @@
-//! What each format takes for text, and what it keeps out of reach.
+//! The text of each format, and the markup that stays untouched.
 
 use tollgate_translate::{Document, ErrorKind, Filling, Format, Layout};
 

@@ -1,20 +1,20 @@
-//! Every store of jobs keeps the same promises.
+//! The conformance suite on every job store.
 
 use std::sync::Arc;
 
 use tollgate_testkit::servers::Postgres;
 use tollgate_translate::job::{ChunkUpdate, EmbeddedJobs, JobStore, PostgresJobs};
 
-use crate::promises::{
-    LEASE, at, claimed, futures, gives_up_silent_workers, job, keeps_its_promises,
-    never_reserves_too_much, never_shares_a_chunk, run,
+use crate::job_store_suite::{
+    LEASE, at, claimed, conforms, futures, gives_up_silent_workers, job, never_reserves_too_much,
+    never_shares_a_chunk, run,
 };
 
 #[tokio::test]
 async fn r003_5_jobs_in_memory_and_in_a_folder_keep_their_promises() {
-    keeps_its_promises(&EmbeddedJobs::in_memory().unwrap()).await;
+    conforms(&EmbeddedJobs::in_memory().unwrap()).await;
     let folder = tempfile::tempdir().unwrap();
-    keeps_its_promises(&EmbeddedJobs::open(folder.path()).unwrap()).await;
+    conforms(&EmbeddedJobs::open(folder.path()).unwrap()).await;
     // Opened again, it is all there.
     let again = EmbeddedJobs::open(folder.path()).unwrap();
     assert_eq!(again.jobs().await.unwrap().len(), 2);
@@ -37,7 +37,11 @@ async fn r003_5_one_process_at_a_time_works_on_a_job_in_a_folder_and_takes_back_
     assert!(!other.is_active("a", at(0)).await.unwrap());
     let _hold = other.lock("a").await.unwrap();
     let claim = claimed(other.claim("a", "v", at(1)).await.unwrap());
-    assert_eq!((claim.calls, claim.spent), (1, 9), "a call whose end nobody saw counts as paid");
+    assert_eq!(
+        (claim.calls, claim.spent),
+        (1, 9),
+        "a call whose outcome is unknown counts as paid"
+    );
 }
 
 #[test]
@@ -71,7 +75,7 @@ async fn r003_11_jobs_in_postgres_keep_their_promises() {
     let server = Postgres::start().unwrap();
     let url = server.url(&server.database().unwrap());
     let store = PostgresJobs::open(&url, "tollgate").await.unwrap().by_callers_clock();
-    keeps_its_promises(&store).await;
+    conforms(&store).await;
     // Made again, by many at once, the tables are found.
     let opened = futures(8, || {
         let url = url.clone();

@@ -1,31 +1,31 @@
 //! Translation: documents, chunks, prompts, checks and plans need no network and no clock; jobs run on a fake provider.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod bench;
-mod books;
-mod child;
+mod budget;
+mod child_process;
 mod chunks;
 mod crash;
-mod daily;
+mod daily_quota;
 mod drafts;
+mod epub;
 mod estimates;
 mod formats;
-mod handbook;
+mod harness;
+mod human_translation;
+mod job_store_suite;
 mod job_stores;
-mod lost;
 mod markup;
-mod money;
-mod outages;
 mod pauses;
+mod pipeline;
 mod plans;
-mod promises;
+mod postgres_outages;
 mod prompts;
 mod providers;
 mod quota;
+mod quota_store_outages;
 mod round_trip;
-mod running;
 mod scripts;
-mod useless;
+mod useless_answers;
 mod verification;
 mod windows;
 mod workers;
@@ -56,7 +56,7 @@ fn language(tag: &str) -> Language {
 
 /// Letters turned by thirteen places outside of markers: a "translation" that shows every letter it was given, and is
 /// undone by itself.
-fn turned(text: &str) -> String {
+fn rot13(text: &str) -> String {
     let turn = |c: char, first: u8| char::from(first + (c as u8 - first + 13) % 26);
     let one = |c: char| match c {
         'a'..='z' => turn(c, b'a'),

@@ -4,7 +4,7 @@ use proptest::prelude::{Strategy, prop_assert_eq, proptest};
 use proptest::sample::select;
 use tollgate_translate::{Document, Filling, Format, Layout};
 
-use crate::{language, read, texts, turned, written};
+use crate::{language, read, rot13, texts, written};
 
 fn upper(source: &str, format: Format) -> String {
     let bytes = written(&read(source, format), Layout::Translation, str::to_uppercase);
@@ -83,8 +83,8 @@ fn hostile_pages_are_read_as_browsers_do() {
     for (source, found, warning) in rows {
         let document = read(source, Format::Html);
         assert_eq!(texts(&document), found, "{source}");
-        let told: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
-        assert_eq!(told.join("\n"), warning, "{source}");
+        let warnings: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.join("\n"), warning, "{source}");
         assert_eq!(
             Document::read_strict(source.into(), Format::Html).is_err(),
             !warning.is_empty()
@@ -164,9 +164,9 @@ fn a_bad_cue_is_kept_and_named_and_the_others_are_translated() {
     for (format, source, problem) in rows {
         let document = read(source, format);
         assert_eq!(texts(&document), ["Good"]);
-        let told: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
-        assert!(told[0].starts_with(problem), "{told:?}");
-        assert!(told[told.len() - 1].ends_with("the cue is kept as it is"), "{told:?}");
+        let warnings: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
+        assert!(warnings[0].starts_with(problem), "{warnings:?}");
+        assert!(warnings[warnings.len() - 1].ends_with("the cue is kept as it is"), "{warnings:?}");
         assert_eq!(upper(source, format), source.replace("Good", "GOOD"));
         let error = Document::read_strict(source.into(), format).unwrap_err();
         assert!(error.to_string().starts_with(problem), "{error}");
@@ -316,8 +316,8 @@ proptest! {
     fn r003_5_html_round_trips(source in soup()) {
         let document = read(&source, Format::Html);
         prop_assert_eq!(written(&document, Layout::Translation, str::to_owned), source.as_bytes());
-        let again = Document::read(written(&document, Layout::Translation, turned), Format::Html).unwrap();
-        let all: Vec<String> = texts(&document).iter().map(|text| turned(text)).collect();
+        let again = Document::read(written(&document, Layout::Translation, rot13), Format::Html).unwrap();
+        let all: Vec<String> = texts(&document).iter().map(|text| rot13(text)).collect();
         // An ampersand or an angle bracket of the text is written as a reference, which is a marker.
         if !source.contains("&") && !source.contains(['<', '>']) {
             prop_assert_eq!(texts(&again), all);

@@ -1,4 +1,4 @@
-//! R003.6: what a plan says, against the table of which numbers are feasible on which tier.
+//! R003.6: plans, against the table of numbers that are feasible on each tier.
 
 use tollgate_core::{
     CalendarWindow, Headroom, Limit, Period, Policy, RollingWindow, Rule, Span, Timestamp,

@@ -15,7 +15,7 @@ use tollgate_translate::provider::{
     Request, TIMEOUT_DEFAULT, Transport,
 };
 
-use crate::bench::MODEL;
+use crate::harness::MODEL;
 
 async fn served(fault: Option<Fault>) -> (FakeGemini, Served) {
     let troubles = fault.map(|fault| Trouble::new(fault, When::Every(1))).into_iter().collect();
@@ -119,10 +119,10 @@ async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
     assert!(error.text.contains(url.trim_start_matches("http://")), "{error}");
 }
 
-/// What surely never arrived is told from what may have: a TLS handshake that fails, and a connection that ends after the
+/// Requests that certainly never arrived are distinguished from those that may have: a TLS handshake that fails, and a connection that ends after the
 /// request was read.
 #[tokio::test]
-async fn r003_4_a_connection_that_never_was_is_told_from_one_that_broke() {
+async fn r003_4_a_failed_connect_is_distinguished_from_a_broken_connection() {
     for (scheme, wanted) in [("https", Kind::Unreachable), ("http", Kind::Unanswered)] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
@@ -155,7 +155,7 @@ impl Transport for Elsewhere {
 }
 
 #[tokio::test]
-async fn another_service_is_told_from_a_provider_that_gives_no_answer() {
+async fn another_service_is_distinguished_from_an_unresponsive_provider() {
     for (body, is_elsewhere) in
         [("{\"status\":\"ok\"}", true), ("{\"candidates\":[],\"choices\":[]}", false)]
     {
@@ -184,7 +184,7 @@ async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
     let settings = Settings { latency: Span::from_hours(1), ..Settings::default() };
     let fake = FakeGemini::new(clock.clone(), settings);
     let transport =
-        Arc::new(crate::bench::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
+        Arc::new(crate::harness::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
     let key = ApiKey::new("k").unwrap();
     let gemini =
         Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();

@@ -13,7 +13,7 @@ use tollgate_translate::Layout;
 use tollgate_translate::pipeline::{Options, RunOutcome};
 use tollgate_translate::provider::{Post, ProviderError, Reply, Transport};
 
-use crate::bench::{Bench, Direct, chunks_of, expected, policy, prose, spec};
+use crate::harness::{Direct, Harness, chunks_of, expected, policy, prose, spec};
 
 /// How long a call may take to reach the provider in these tests.
 const DELAY: Span = Span::from_secs(2);
@@ -34,8 +34,8 @@ fn ten_troubled_jobs(
     let run = |world: World| async move {
         let latency = Span::from_secs(10);
         let settings = Settings { quota, latency, troubles, ..Settings::default() };
-        let bench = Bench::with(Arc::new(world.clock()), settings, policy, delay);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::with(Arc::new(world.clock()), settings, policy, delay);
+        let pipeline = harness.pipeline(10);
         let mut jobs = Vec::new();
         let (text, size) = chunks_of(12);
         for number in 0..10 {
@@ -54,7 +54,7 @@ fn ten_troubled_jobs(
         for job in jobs {
             job.await.unwrap();
         }
-        bench.fake.tally()
+        harness.fake.tally()
     };
     let (tally, world) = World::run(seed, run).unwrap();
     (tally, world.elapsed())
@@ -95,8 +95,8 @@ fn r003_3_the_free_tier_binds_in_all_three_limits_and_none_is_broken() {
     let run = |world: World| async move {
         let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
         let policy = policy(quota, DELAY);
-        let bench = Bench::with(Arc::new(world.clock()), settings, policy, DELAY);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::with(Arc::new(world.clock()), settings, policy, DELAY);
+        let pipeline = harness.pipeline(10);
         let (text, size) = chunks_of(20);
         let large = prose(400);
         for (id, text, size) in [("small", text, size), ("large", large, 2_000)] {
@@ -108,7 +108,7 @@ fn r003_3_the_free_tier_binds_in_all_three_limits_and_none_is_broken() {
             let output = pipeline.output(id, Layout::Translation).await.unwrap();
             assert_eq!(output.bytes, expected(&text, size));
         }
-        bench.fake.tally()
+        harness.fake.tally()
     };
     let (tally, world) = World::run(1, run).unwrap();
     assert!(tally.violations.is_empty(), "{tally:?}");
@@ -133,15 +133,15 @@ fn r003_3_a_rolling_day_needs_a_rolling_policy() {
         let policy = Policy::new("gemini", [limit]).unwrap();
         let run = |world: World| async move {
             let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
-            let bench = Bench::with(Arc::new(world.clock()), settings, policy, Span::ZERO);
-            let pipeline = bench.pipeline(10);
+            let harness = Harness::with(Arc::new(world.clock()), settings, policy, Span::ZERO);
+            let pipeline = harness.pipeline(10);
             let (text, size) = chunks_of(24);
             pipeline.submit(&spec("book", &text, size)).await.unwrap();
             assert_eq!(
                 pipeline.run("book", &CancellationToken::new()).await.unwrap(),
                 RunOutcome::Completed
             );
-            bench.fake.tally()
+            harness.fake.tally()
         };
         World::run(1, run).unwrap().0
     };
@@ -161,10 +161,10 @@ fn r003_3_a_provider_that_counts_more_than_the_estimate_is_learnt_and_kept() {
             let settings = Settings { tokens_percent: 400, latency, ..Settings::default() };
             let policy = policy(quota, DELAY);
             let clock = Arc::new(world.clock());
-            let bench = Bench::with(clock, settings.clone(), policy, Span::ZERO);
+            let harness = Harness::with(clock, settings.clone(), policy, Span::ZERO);
             let (text, size) = chunks_of(40);
             if warm {
-                let first = bench.pipeline(1);
+                let first = harness.pipeline(1);
                 first.submit(&spec("first", &prose(5), size)).await.unwrap();
                 assert_eq!(
                     first.run("first", &CancellationToken::new()).await.unwrap(),
@@ -172,8 +172,8 @@ fn r003_3_a_provider_that_counts_more_than_the_estimate_is_learnt_and_kept() {
                 );
                 world.sleep(Span::from_mins(2)).await;
             }
-            bench.fake.set(Settings { quota, ..settings });
-            let pipeline = bench.pipeline(10);
+            harness.fake.set(Settings { quota, ..settings });
+            let pipeline = harness.pipeline(10);
             pipeline.submit(&spec("book", &text, size)).await.unwrap();
             assert_eq!(
                 pipeline.run("book", &CancellationToken::new()).await.unwrap(),
@@ -181,7 +181,7 @@ fn r003_3_a_provider_that_counts_more_than_the_estimate_is_learnt_and_kept() {
             );
             let output = pipeline.output("book", Layout::Translation).await.unwrap();
             assert_eq!(output.bytes, expected(&text, size));
-            bench.fake.tally().violations.values().sum::<u64>()
+            harness.fake.tally().violations.values().sum::<u64>()
         };
         World::run(1, run).unwrap().0
     };
@@ -208,12 +208,12 @@ fn r003_4_after_a_429_of_the_minute_nobody_calls_before_its_retry_delay() {
     let run = |world: World| async move {
         let troubles = vec![Trouble::new(Fault::MinuteQuota, When::Call(3))];
         let settings = Settings { troubles, latency: Span::from_secs(1), ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let (fake, clock) = (bench.fake.clone(), Arc::clone(&bench.clock));
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let (fake, clock) = (harness.fake.clone(), Arc::clone(&harness.clock));
         let direct = Direct { fake, clock, delay: Span::ZERO };
         let timed = Arc::new(Timed(direct, Mutex::default()));
         let options = Options { parallel: 3, ..Options::default() };
-        let pipeline = bench.pipeline_over(timed.clone(), options);
+        let pipeline = harness.pipeline_over(timed.clone(), options);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
@@ -245,15 +245,16 @@ fn r003_7_a_bucket_or_a_window_without_a_margin_is_found_out() {
 fn elapsed(chunks: usize, parallel: usize, quota: Quota, margin: Span) -> Span {
     let run = |world: World| async move {
         let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
-        let bench = Bench::with(Arc::new(world.clock()), settings, policy(quota, margin), margin);
-        let pipeline = bench.pipeline(parallel);
+        let harness =
+            Harness::with(Arc::new(world.clock()), settings, policy(quota, margin), margin);
+        let pipeline = harness.pipeline(parallel);
         let (text, size) = chunks_of(chunks);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        let tally = bench.fake.tally();
+        let tally = harness.fake.tally();
         assert!(tally.violations.is_empty(), "{tally:?}");
         assert_eq!(tally.calls, chunks as u64);
     };
@@ -293,14 +294,14 @@ fn r003_6_under_a_quota_of_tokens_a_job_takes_at_most_5_percent_more_than_it_dem
         let margin = Span::from_secs(1);
         let settings = Settings { quota, latency: Span::from_secs(3), ..Settings::default() };
         let clock = Arc::new(world.clock());
-        let bench = Bench::with(clock, settings, policy(quota, margin), margin);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::with(clock, settings, policy(quota, margin), margin);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        bench.fake.tally()
+        harness.fake.tally()
     };
     let (tally, world) = World::run(1, run).unwrap();
     assert!(tally.violations.is_empty(), "{tally:?}");

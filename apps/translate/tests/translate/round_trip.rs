@@ -7,7 +7,7 @@ use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
 use tollgate_translate::{Document, Format, Layout};
 
-use crate::{texts, turned, written};
+use crate::{rot13, texts, written};
 
 fn lines(pieces: Vec<&'static str>, most: usize) -> impl Strategy<Value = String> {
     proptest::collection::vec(select(pieces), 0..most).prop_map(|pieces| pieces.concat())
@@ -153,9 +153,9 @@ fn same_text_same_bytes(source: &str, format: Format) -> Document {
     document
 }
 
-fn turns_there_and_back(source: &str, format: Format) {
+fn round_trips(source: &str, format: Format) {
     let document = same_text_same_bytes(source, format);
-    let there = written(&document, Layout::Translation, turned);
+    let there = written(&document, Layout::Translation, rot13);
     let again = Document::read(there, format).unwrap();
     // A link by its own words gets the name of its target, and may stand alone then.
     let has_named = source.contains("]:");
@@ -165,9 +165,9 @@ fn turns_there_and_back(source: &str, format: Format) {
             false => texts(document),
         }
     };
-    let all: Vec<String> = shown(&document).iter().map(|text| turned(text)).collect();
+    let all: Vec<String> = shown(&document).iter().map(|text| rot13(text)).collect();
     assert_eq!(shown(&again), all);
-    let back = written(&again, Layout::Translation, turned);
+    let back = written(&again, Layout::Translation, rot13);
     if has_named {
         assert_eq!(shown(&Document::read(back, format).unwrap()), shown(&document));
     } else {
@@ -178,17 +178,17 @@ fn turns_there_and_back(source: &str, format: Format) {
 proptest! {
     #[test]
     fn r003_5_text_round_trips(source in text()) {
-        turns_there_and_back(&source, Format::Text);
+        round_trips(&source, Format::Text);
     }
 
     #[test]
     fn r003_5_subtitles_round_trip(source in subtitles()) {
-        turns_there_and_back(&source, Format::Srt);
+        round_trips(&source, Format::Srt);
     }
 
     #[test]
     fn r003_5_markdown_round_trips(source in markdown()) {
-        turns_there_and_back(&source, Format::Markdown);
+        round_trips(&source, Format::Markdown);
     }
 
     /// Whatever was read, its segments are in order, apart, and have the markers that their text shows.
@@ -212,10 +212,10 @@ proptest! {
 
 /// A page with everything that Markdown has goes there and back.
 #[test]
-fn r003_5_a_rich_page_of_markdown_turns_there_and_back() {
+fn r003_5_a_rich_page_of_markdown_round_trips() {
     let source = "---\na: b\n---\n# Title *with* stress\n\nPlain [link](u \"t\") and `code`,\nnext **line** here.\n\n\
         > quote one\n> quote two\n\n- item\n  goes on\n- [x] done\n\n1. a\n   - b\n\n     deep text\n\n\
         | H1 | H2 |\n|----|----|\n| c1 *x* | c2 |\n\nfoot[^n] <kbd>Ctrl</kbd> ~~gone~~\n\n[^n]: note text\n    more\n\n\
         ```\ncode\n```\n\nSetext\n------\n\nend\\\nhard  \nbreak\n";
-    turns_there_and_back(source, Format::Markdown);
+    round_trips(source, Format::Markdown);
 }

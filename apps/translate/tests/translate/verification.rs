@@ -1,4 +1,4 @@
-//! What checks find in answers, and what the ladder does about it.
+//! The checks of answers, and the next step after each finding.
 
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 use tollgate_translate::verify::{

@@ -5,12 +5,12 @@ use tollgate_translate::chunk::cut;
 use tollgate_translate::{Chunk, Document, Filling, Format, Layout, Marker};
 
 use crate::round_trip::{markdown, subtitles, text};
-use crate::{prose, texts, turned};
+use crate::{prose, rot13, texts};
 
-/// Everything that can be seen of a document: its segments, and where they stand in it.
-type Seen = (Vec<(String, String, Vec<Marker>)>, Vec<u8>);
+/// The content of a document: its segments, and its bytes.
+type Content = (Vec<(String, String, Vec<Marker>)>, Vec<u8>);
 
-fn seen(document: &Document) -> Seen {
+fn seen(document: &Document) -> Content {
     let segments = document.segments();
     let segments: Vec<_> = segments
         .map(|segment| (segment.text(), segment.source().to_owned(), segment.markers()))
@@ -22,7 +22,12 @@ fn seen(document: &Document) -> Seen {
 }
 
 /// What is seen of `source` before and after it is cut.
-fn seen_in(source: &str, format: Format, window: usize, size: u64) -> (Seen, Vec<Chunk>, Seen) {
+fn seen_in(
+    source: &str,
+    format: Format,
+    window: usize,
+    size: u64,
+) -> (Content, Vec<Chunk>, Content) {
     let mut document = Document::read_in_windows(source.into(), format, window).unwrap();
     let before = seen(&document);
     let chunks = cut(&mut document, size).unwrap();
@@ -97,7 +102,7 @@ proptest! {
     }
 }
 
-/// What stands next to each other here would be seen otherwise, were a window to begin between it.
+/// Adjacent text that would be parsed differently if a window began between it.
 #[test]
 fn a_window_of_markdown_begins_where_nothing_changes() {
     let sources = [
@@ -146,9 +151,9 @@ fn links_and_footnotes_are_defined_for_all_windows() {
     }
 }
 
-/// The window in which a mistake is found does not change the line that is told.
+/// The line number of a warning does not depend on the window.
 #[test]
-fn mistakes_in_subtitles_are_told_by_their_line() {
+fn mistakes_in_subtitles_are_reported_with_their_line() {
     let cue = "1\n00:00:01,000 --> 00:00:02,000\nWords.\n\n";
     for (wrong, line) in [("What?\n\n", 41), ("7\n\n", 41), ("7\nWhat?\n\n", 42)] {
         let source = cue.repeat(10) + wrong + cue;
@@ -156,15 +161,15 @@ fn mistakes_in_subtitles_are_told_by_their_line() {
             let document =
                 Document::read_in_windows(source.clone().into(), Format::Srt, window).unwrap();
             let [warning] = document.warnings() else { panic!("{:?}", document.warnings()) };
-            let told = warning.to_string();
-            assert!(told.starts_with(&format!("line {line}: ")), "{told}");
-            assert!(told.ends_with("; the cue is kept as it is"), "{told}");
+            let warnings = warning.to_string();
+            assert!(warnings.starts_with(&format!("line {line}: ")), "{warnings}");
+            assert!(warnings.ends_with("; the cue is kept as it is"), "{warnings}");
             assert_eq!(texts(&document), ["Words."; 11]);
         }
     }
 }
 
-/// Front matter stands at the start. Text between rules is text.
+/// Front matter is at the start. Text between rules is text.
 #[test]
 fn text_between_rules_is_translated() {
     let source = "---\ntitle: kept\n---\n\nFirst.\n\n---\nSecond.\n\nThird.\n\n---\nFourth.\n\n+++\nFifth.\n+++\n";
@@ -186,7 +191,7 @@ fn text_between_rules_is_translated() {
     }
 }
 
-/// The windows of a real size: a long document is written back as it was, and with each letter turned twice.
+/// The windows of a real size: a long document is written back as it was, and with rot13 applied twice.
 #[test]
 fn long_documents_of_many_windows_turn_there_and_back() {
     let page = format!("# Title\n\n{}\n\n- [item][i]\n- other\n\n", prose(90).trim());
@@ -198,15 +203,15 @@ fn long_documents_of_many_windows_turn_there_and_back() {
         (cue.repeat(6_000), Format::Srt),
     ] {
         let document = Document::read(source.clone().into(), format).unwrap();
-        let there = crate::written(&document, Layout::Translation, turned);
+        let there = crate::written(&document, Layout::Translation, rot13);
         let again = Document::read(there, format).unwrap();
         assert_eq!(again.len(), document.len());
-        let back = crate::written(&again, Layout::Translation, turned);
+        let back = crate::written(&again, Layout::Translation, rot13);
         assert!(back == source.as_bytes(), "{format} comes back");
     }
 }
 
-/// The parser of Markdown panics on this; whoever works on many documents must survive one.
+/// The parser of Markdown panics on this; a worker on many documents must survive one.
 #[test]
 fn what_the_parser_of_markdown_cannot_read_is_an_error() {
     let source = "# Title\n\n1. [x] \\\n   -";

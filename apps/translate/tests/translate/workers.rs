@@ -10,8 +10,8 @@ use tollgate_translate::Layout;
 use tollgate_translate::job::{EmbeddedJobs, JobState, JobStore as _, PostgresJobs};
 use tollgate_translate::pipeline::{ChunkOutcome, RunOutcome};
 
-use crate::bench::{Bench, chunks_of, expected, spec};
-use crate::child::{JOB, PARALLEL, Place, pipeline, start};
+use crate::child_process::{JOB, PARALLEL, StoreLocation, pipeline, start};
+use crate::harness::{Harness, chunks_of, expected, spec};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finishes_it() {
@@ -26,11 +26,11 @@ async fn r003_11_two_workers_share_a_job_and_when_one_is_killed_the_other_finish
     let pipeline = pipeline(&served.url(), store.clone());
     pipeline.submit(&spec(JOB, &text, size)).await.unwrap();
 
-    let place = Place::Database(url);
+    let place = StoreLocation::Database(url);
     // In the middle of its work, with calls at the provider.
     let mut mortal = start(&served.url(), &place, Some(40));
     let mut other = start(&served.url(), &place, None);
-    // Nobody is answered before both have their calls at the provider, so that neither does the work of both.
+    // The provider answers once both workers have calls pending, so that neither does the work of both.
     let mortal = eventually(|| {
         let tally = fake.tally();
         if tally.calls - tally.translated == 2 * PARALLEL as u64 {
@@ -80,7 +80,8 @@ async fn r003_11_a_map_that_calls_a_function_for_each_chunk_finishes_the_job() {
         expected(&text, size)
     );
     assert_eq!(fake.tally().calls, 9);
-    let alone = crate::child::pipeline(&served.url(), Arc::new(EmbeddedJobs::in_memory().unwrap()));
+    let alone =
+        crate::child_process::pipeline(&served.url(), Arc::new(EmbeddedJobs::in_memory().unwrap()));
     assert!(alone.run_chunk(JOB).await.unwrap_err().to_string().contains("shared"));
 }
 
@@ -118,19 +119,19 @@ fn r003_11_a_function_keeps_its_chunk_for_as_long_as_its_call_takes() {
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let (lease, latency) = (Span::from_secs(30), Span::from_secs(150));
     let settings = Settings { latency, ..Settings::default() };
-    let mut bench = Bench::new(Arc::new(clock.clone()), settings);
+    let mut harness = Harness::new(Arc::new(clock.clone()), settings);
     let url = server.url(&database);
     let store = runtime
         .block_on(PostgresJobs::open(&url, "tollgate"))
         .unwrap()
         .with_lease(lease)
         .by_callers_clock();
-    bench.store = Arc::new(store);
-    let [mine, other] = [bench.pipeline(1), bench.pipeline(1)];
+    harness.store = Arc::new(store);
+    let [mine, other] = [harness.pipeline(1), harness.pipeline(1)];
     let (text, size) = chunks_of(1);
     runtime.block_on(mine.submit(&spec(JOB, &text, size))).unwrap();
     let worked = runtime.spawn(async move { mine.run_chunk(JOB).await });
-    eventually(|| (bench.fake.tally().calls == 1).then_some(())).unwrap();
+    eventually(|| (harness.fake.tally().calls == 1).then_some(())).unwrap();
     let asked = "SELECT lease_until FROM tollgate.translate_chunks";
     for _ in 1..15 {
         clock.advance(Span::from_secs(10));
@@ -145,5 +146,5 @@ fn r003_11_a_function_keeps_its_chunk_for_as_long_as_its_call_takes() {
         runtime.block_on(other.run_chunk(JOB)).unwrap(),
         ChunkOutcome::Ended(RunOutcome::Completed)
     );
-    assert_eq!(bench.fake.tally().calls, 1);
+    assert_eq!(harness.fake.tally().calls, 1);
 }

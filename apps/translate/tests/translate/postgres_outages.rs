@@ -1,4 +1,4 @@
-//! Jobs in a PostgreSQL that hangs up, restarts, or does not answer.
+//! Jobs in PostgreSQL through disconnects, restarts and an unresponsive server.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tollgate_translate::job::{ClaimOutcome, JobStore as _, PostgresJobs};
 use tollgate_translate::pipeline::RunOutcome;
 use tollgate_translate::{ErrorKind, Layout};
 
-use crate::bench::{chunks_of, expected, spec};
-use crate::child::{JOB, pipeline, pipeline_of};
+use crate::child_process::{JOB, pipeline, pipeline_of};
+use crate::harness::{chunks_of, expected, spec};
 
 const HANG_UP: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate-translate'";
 
@@ -118,7 +118,7 @@ fn a_database_that_does_not_answer_is_an_error_and_the_next_statement_is_answere
     assert_eq!(runtime.block_on(store.jobs()).unwrap(), []);
 }
 
-/// R003.5: a call waits for a database that is away as long as it is told, and says so meanwhile.
+/// R003.5: a call waits for an unavailable database up to the maximum wait, and reports the outage.
 #[test]
 fn r003_5_a_database_that_is_away_for_minutes_is_waited_for() {
     let mut server = Postgres::start().unwrap();

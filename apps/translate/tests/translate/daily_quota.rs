@@ -11,7 +11,7 @@ use tollgate_translate::Layout;
 use tollgate_translate::job::JobState;
 use tollgate_translate::pipeline::{Options, RunOutcome};
 
-use crate::bench::{Bench, chunks_of, expected, spec};
+use crate::harness::{Harness, chunks_of, expected, spec};
 
 #[test]
 fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
@@ -19,8 +19,8 @@ fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
     let quota = Quota { rpd: 25, ..Quota::NONE };
     let run = |world: World| async move {
         let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let mut progress = pipeline.progress();
         let running = tokio::spawn({
@@ -29,7 +29,7 @@ fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
         });
         let paused = progress.wait_for(|news| news.paused.is_some()).await.unwrap().clone();
         assert_eq!((paused.counts.done, paused.counts.working), (25, 0));
-        let job = bench.store.job("book").await.unwrap().unwrap();
+        let job = harness.store.job("book").await.unwrap().unwrap();
         let JobState::Paused { resume_at: Some(resume_at), why } = job.state else {
             panic!("{:?}", job.state)
         };
@@ -40,7 +40,7 @@ fn r003_3_a_daily_quota_pauses_the_job_and_it_resumes_by_itself() {
         let after = (midnight + Span::from_secs(10)).as_micros();
         assert_eq!(resume_at.as_micros() % 86_400_000_000, after % 86_400_000_000);
         assert_eq!(running.await.unwrap().unwrap(), RunOutcome::Completed);
-        let tally = bench.fake.tally();
+        let tally = harness.fake.tally();
         assert!(tally.violations.is_empty(), "{tally:?}");
         assert_eq!(tally.calls, 60);
         assert_eq!(
@@ -61,31 +61,31 @@ fn r003_4_a_daily_quota_that_only_the_provider_knew_of_is_looked_at_twice_and_wa
     let run = |world: World| async move {
         let settings = Settings { latency: Span::from_secs(1), ..Settings::default() };
         let refused = Trouble::new(Fault::DailyQuota, When::Every(1));
-        let bench = Bench::new(Arc::new(world.clock()), settings.clone());
-        let began_at = bench.clock.now();
+        let harness = Harness::new(Arc::new(world.clock()), settings.clone());
+        let began_at = harness.clock.now();
         let options = Options { parallel: 1, wait_out_pauses: false, ..Options::default() };
-        let pipeline = bench.pipeline_with(options);
+        let pipeline = harness.pipeline_with(options);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
-        bench.fake.set(Settings { troubles: vec![refused], ..settings.clone() });
+        harness.fake.set(Settings { troubles: vec![refused], ..settings.clone() });
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
         let RunOutcome::Paused { resume_at: Some(resume_at), .. } = ended else {
             panic!("{ended:?}")
         };
-        assert_eq!(bench.fake.tally().calls, 2, "one more, after the 38 s of the hint");
-        let looked = bench.clock.now().since(began_at);
+        assert_eq!(harness.fake.tally().calls, 2, "one more, after the 38 s of the hint");
+        let looked = harness.clock.now().since(began_at);
         assert!(Span::from_secs(38) < looked && looked < Span::from_mins(1), "{looked}");
-        assert!(Span::from_mins(1) < resume_at.since(bench.clock.now()), "38 s would be useless");
-        // Whoever tries at once is held back by the gate, without a call.
+        assert!(Span::from_mins(1) < resume_at.since(harness.clock.now()), "38 s would be useless");
+        // The gate denies an immediate retry, without a call.
         let again = pipeline.run("book", &CancellationToken::new()).await.unwrap();
         assert!(matches!(again, RunOutcome::Paused { .. }), "{again:?}");
-        assert_eq!(bench.fake.tally().calls, 2);
-        bench.fake.set(settings);
+        assert_eq!(harness.fake.tally().calls, 2);
+        harness.fake.set(settings);
         assert_eq!(
-            bench.pipeline(10).run("book", &CancellationToken::new()).await.unwrap(),
+            harness.pipeline(10).run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        assert!(resume_at <= bench.clock.now());
-        assert_eq!(bench.fake.tally().calls, 8);
+        assert!(resume_at <= harness.clock.now());
+        assert_eq!(harness.fake.tally().calls, 8);
     };
     World::run(3, run).unwrap();
 }
@@ -98,14 +98,14 @@ fn r003_4_a_day_that_begins_a_little_later_is_not_lost() {
         let refused = |call| Trouble::new(Fault::DailyQuota, When::Call(call));
         let troubles = vec![refused(3), refused(8)];
         let settings = Settings { latency: Span::from_secs(30), troubles, ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(1);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(1);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        assert_eq!((bench.fake.tally().calls, pipeline.violations()), (14, 2));
+        assert_eq!((harness.fake.tally().calls, pipeline.violations()), (14, 2));
     };
     let (_, world) = World::run(3, run).unwrap();
     assert!(world.elapsed() < Span::from_hours(2), "{}", world.elapsed());
@@ -136,16 +136,16 @@ fn r003_4_after_midnight_a_margin_is_waited_for_the_clock_of_the_provider() {
     let run = |world: World| async move {
         let quota = Quota { rpd: 25, ..Quota::NONE };
         let settings = Settings { quota, latency: Span::from_secs(10), ..Settings::default() };
-        let mut bench = Bench::new(Arc::new(world.clock()), settings.clone());
-        let behind = Arc::new(Behind(Arc::clone(&bench.clock), Span::from_secs(3)));
-        bench.fake = FakeGemini::new(behind, settings);
-        let pipeline = bench.pipeline(10);
+        let mut harness = Harness::new(Arc::new(world.clock()), settings.clone());
+        let behind = Arc::new(Behind(Arc::clone(&harness.clock), Span::from_secs(3)));
+        harness.fake = FakeGemini::new(behind, settings);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        let tally = bench.fake.tally();
+        let tally = harness.fake.tally();
         assert!(tally.violations.is_empty(), "{tally:?}");
         assert_eq!(tally.calls, 60);
     };

@@ -1,4 +1,4 @@
-//! What the tests of the acting half share: a fake provider, a quota, jobs, and documents to translate.
+//! The test harness of jobs: a fake provider, a quota, a job store, and documents to translate.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) fn policy(quota: Quota, margin: Span) -> Policy {
 }
 
 /// A pipeline on a clock of its own, in memory, with a fake provider.
-pub(crate) struct Bench {
+pub(crate) struct Harness {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fake: FakeGemini,
     pub(crate) throttle: Arc<Throttle>,
@@ -62,7 +62,7 @@ pub(crate) struct Bench {
     pub(crate) delay: Span,
 }
 
-impl Bench {
+impl Harness {
     pub(crate) fn new(clock: Arc<dyn Clock>, settings: Settings) -> Self {
         let policy = policy(settings.quota, Span::ZERO);
         Self::with(clock, settings, policy, Span::ZERO)
@@ -145,7 +145,7 @@ pub(crate) fn spec(id: &str, text: &str, chunk_tokens: u64) -> JobSpec {
     spec
 }
 
-/// Text that comes to exactly `chunks` chunks of about five paragraphs, and the size of a chunk.
+/// Returns text of exactly `chunks` chunks of about five paragraphs, and the size of a chunk.
 pub(crate) fn chunks_of(chunks: usize) -> (String, u64) {
     let size = 200;
     let mut paragraphs = 4 * chunks;

@@ -21,7 +21,7 @@ use tollgate_translate::pipeline::{Options, Pipeline, Throttle};
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::{ApiKey, Http, TIMEOUT_DEFAULT};
 
-use crate::bench::policy;
+use crate::harness::policy;
 
 const URL: &str = "TOLLGATE_TEST_PROVIDER";
 const FOLDER: &str = "TOLLGATE_TEST_FOLDER";
@@ -35,19 +35,19 @@ pub(crate) const PARALLEL: usize = 4;
 pub(crate) const LEASE: Span = Span::from_secs(10);
 
 /// Where a child's jobs are.
-pub(crate) enum Place {
+pub(crate) enum StoreLocation {
     Folder(PathBuf),
     Database(String),
 }
 
 /// Starts a child that works on the job until its end, or kills itself (signal 9) at its `die_at`-th step.
-pub(crate) fn start(provider: &str, place: &Place, die_at: Option<u64>) -> Child {
+pub(crate) fn start(provider: &str, place: &StoreLocation, die_at: Option<u64>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child::run_as_a_child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "child_process::run_as_a_child", "--nocapture", "--test-threads=1"]);
     command.env(URL, provider).stdout(Stdio::null()).stderr(Stdio::inherit());
     match place {
-        Place::Folder(folder) => command.env(FOLDER, folder),
-        Place::Database(url) => command.env(DATABASE, url),
+        StoreLocation::Folder(folder) => command.env(FOLDER, folder),
+        StoreLocation::Database(url) => command.env(DATABASE, url),
     };
     if let Some(die_at) = die_at {
         command.env(DIE_AT, die_at.to_string());
@@ -89,20 +89,20 @@ fn run_as_a_child() {
             }
         };
         let die_at = environment(DIE_AT).map_or(u64::MAX, |text| text.parse().unwrap());
-        let store = Arc::new(Mortal { store, steps: AtomicU64::new(0), die_at });
+        let store = Arc::new(CrashingStore { store, steps: AtomicU64::new(0), die_at });
         pipeline(&provider, store).run(JOB, &CancellationToken::new()).await.unwrap();
     });
 }
 
 /// A store whose process dies at a step: just before an odd one is done, just after an even one is.
 #[derive(Debug)]
-struct Mortal {
+struct CrashingStore {
     store: Arc<dyn JobStore>,
     steps: AtomicU64,
     die_at: u64,
 }
 
-impl Mortal {
+impl CrashingStore {
     async fn step<T>(&self, done: impl Future<Output = T>) -> T {
         self.live();
         let done = done.await;
@@ -121,7 +121,7 @@ impl Mortal {
 }
 
 #[async_trait]
-impl JobStore for Mortal {
+impl JobStore for CrashingStore {
     async fn create(&self, job: &NewJob, now: Timestamp) -> Result<bool> {
         self.store.create(job, now).await
     }

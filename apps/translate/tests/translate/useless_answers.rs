@@ -1,4 +1,4 @@
-//! Answers that nothing can be used of, and what more is paid than was planned: the job is paused with the reason before it goes on, on virtual time.
+//! Useless answers and unplanned cost pause the job with a reason, on virtual time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tollgate_translate::pipeline::{Amendment, RunOutcome};
 use tollgate_translate::plan::{Micros, Price};
 use tollgate_translate::{FAILED_MARK, Layout};
 
-use crate::bench::{Bench, chunks_of, expected, spec};
+use crate::harness::{Harness, chunks_of, expected, spec};
 
 /// Runs a job of 30 chunks whose provider always has `fault`, and again once it is well; says why it was paused and after how many calls.
 fn paused_by(fault: Fault, parallel: usize) -> (String, u64) {
@@ -18,20 +18,20 @@ fn paused_by(fault: Fault, parallel: usize) -> (String, u64) {
     let run = |world: World| async move {
         let troubles = vec![Trouble::new(fault, When::Every(1))];
         let settings = Settings { latency: Span::from_secs(10), troubles, ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(parallel);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(parallel);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
         let RunOutcome::Paused { resume_at: None, why, raise_to: None } = ended else {
             panic!("{ended:?}")
         };
-        let calls = bench.fake.tally().calls;
-        let counts = bench.store.counts("book").await.unwrap();
+        let calls = harness.fake.tally().calls;
+        let counts = harness.store.counts("book").await.unwrap();
         assert_eq!((counts.waiting, counts.done, counts.failed), (30, 0, 0), "{counts:?}");
         // Nothing has changed, and one call shows it.
         pipeline.run("book", &CancellationToken::new()).await.unwrap();
-        assert!(bench.fake.tally().calls <= calls + 5);
-        bench.fake.set(Settings::default());
+        assert!(harness.fake.tally().calls <= calls + 5);
+        harness.fake.set(Settings::default());
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
@@ -73,8 +73,8 @@ fn r003_5_one_request_that_is_refused_costs_one_paragraph() {
     let run = |world: World| async move {
         let bad = Trouble::new(Fault::BadRequest, When::Contains("forbidden".to_owned()));
         let settings = Settings { troubles: vec![bad], ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
@@ -85,7 +85,7 @@ fn r003_5_one_request_that_is_refused_costs_one_paragraph() {
         assert_eq!(shown.matches(FAILED_MARK).count(), 1);
         let marked = shown.lines().find(|line| line.contains(FAILED_MARK)).unwrap();
         assert!(marked.contains("forbidden"), "{marked}");
-        bench.fake.tally().calls
+        harness.fake.tally().calls
     };
     let calls = World::run(3, run).unwrap().0;
     assert_eq!(calls, 37, "of 30 that were planned");
@@ -97,25 +97,25 @@ fn r003_3_what_costs_twice_the_plan_is_asked_about_first() {
     let (text, size) = chunks_of(30);
     let run = |world: World| async move {
         let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings.clone());
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), settings.clone());
+        let pipeline = harness.pipeline(10);
         let mut spec = spec("book", &text, size);
         spec.price = Some(Price { input: 300_000, output: 2_500_000 });
         pipeline.submit(&spec).await.unwrap();
         pipeline.run("book", &CancellationToken::new()).await.unwrap();
-        let planned = bench.store.counts("book").await.unwrap().cost;
+        let planned = harness.store.counts("book").await.unwrap().cost;
 
         // Every second answer lacks a segment, and what is paid for it is lost.
         let troubles = vec![Trouble::new(Fault::Dropped, When::Every(2)).times(25)];
-        let bench = Bench::new(Arc::new(world.clock()), Settings { troubles, ..settings });
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), Settings { troubles, ..settings });
+        let pipeline = harness.pipeline(10);
         spec.ask_above = Some(Micros(planned * 3 / 2));
         pipeline.submit(&spec).await.unwrap();
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
         let RunOutcome::Paused { resume_at: None, why, raise_to: Some(to) } = ended else {
             panic!("{ended:?}")
         };
-        let counts = bench.store.counts("book").await.unwrap();
+        let counts = harness.store.counts("book").await.unwrap();
         assert!(why.contains(&format!("{} is spent", Micros(counts.cost))), "{why}");
         assert!(why.contains("needs your consent"), "{why}");
         assert!(planned < counts.cost && counts.cost <= planned * 3 / 2, "{counts:?}");

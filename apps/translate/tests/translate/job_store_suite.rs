@@ -1,4 +1,4 @@
-//! What every store of jobs promises. A store in a crate of its own includes this file.
+//! The conformance suite of job stores. A store with a test binary of its own includes this file.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) fn done(texts: &[&str]) -> ChunkUpdate {
     ChunkUpdate::Done { drafts, used: CallUsage { input: 10, output: 5, cost: 7 } }
 }
 
-pub(crate) async fn keeps_its_promises(store: &dyn JobStore) {
+pub(crate) async fn conforms(store: &dyn JobStore) {
     let all = [run(0, 4), run(4, 6)];
     assert!(store.create(&job("a", &all), at(0)).await.unwrap());
     assert!(!store.create(&job("a", &[run(0, 9)]), at(1)).await.unwrap(), "the first one stays");
@@ -250,7 +250,7 @@ pub(crate) async fn keeps_drafts(store: &dyn JobStore) {
 /// How long claims of the stores of [`gives_up_silent_workers`] live.
 pub(crate) const LEASE: Span = Span::from_secs(30);
 
-/// A claim that is not renewed ends with its lease, and who had it cannot undo what its successor does.
+/// A claim that is not renewed ends with its lease, and its expired worker cannot undo what the successor does.
 pub(crate) async fn gives_up_silent_workers(store: &dyn JobStore) {
     store.create(&job("a", &[run(0, 1)]), at(0)).await.unwrap();
     assert!(!store.is_active("a", at(0)).await.unwrap());
@@ -262,7 +262,7 @@ pub(crate) async fn gives_up_silent_workers(store: &dyn JobStore) {
     store.renew(&dead, at(20)).await.unwrap();
     assert_eq!(store.claim("a", "other", at(49)).await.unwrap(), ClaimOutcome::Later(at(50)));
     let heir = claimed(store.claim("a", "other", at(50)).await.unwrap());
-    assert_eq!((heir.calls, heir.spent), (1, 3), "a call whose end nobody saw counts as paid");
+    assert_eq!((heir.calls, heir.spent), (1, 3), "a call whose outcome is unknown counts as paid");
     store.renew(&dead, at(55)).await.unwrap();
     assert_eq!(
         store.claim("a", "third", at(60)).await.unwrap(),

@@ -7,7 +7,7 @@ use tollgate_translate::{Document, Filling, Format, Layout};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::{texts, turned, written};
+use crate::{rot13, texts, written};
 
 const CONTAINER: &str =
     "<container><rootfiles><rootfile full-path=\"OEBPS/book.opf\"/></rootfiles></container>";
@@ -85,7 +85,7 @@ fn r003_5_a_book_is_read_in_its_order_and_only_text_changes() {
         "The Book",
     ];
     assert_eq!(texts(&document), expected);
-    let after = entries(&written(&document, Layout::Translation, turned));
+    let after = entries(&written(&document, Layout::Translation, rot13));
     let changed = one
         .replace("Page", "Cntr")
         .replace("Chapter&nbsp;One", "Puncgre&nbsp;Bar")
@@ -107,7 +107,7 @@ fn r003_5_a_book_is_read_in_its_order_and_only_text_changes() {
             _ => assert_eq!(*text, before.2),
         }
     }
-    let both = entries(&written(&document, Layout::Bilingual, turned));
+    let both = entries(&written(&document, Layout::Bilingual, rot13));
     assert!(
         both[5].2.contains("<li>one<br/>bar</li>")
             && both[5].2.contains("<title>Page / Cntr</title>")
@@ -197,20 +197,20 @@ fn r003_5_a_page_that_is_ill_formed_is_read_as_browsers_do_and_named() {
     let bytes = packed(list.iter());
     let document = Document::read(bytes.clone(), Format::Epub).unwrap();
     assert_eq!(texts(&document), ["Page", "One⟦1⟧two ⟦2⟧three", "&nosuch; four", "Page", "Good"]);
-    let told: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
+    let warnings: Vec<String> = document.warnings().iter().map(ToString::to_string).collect();
     let expected = [
         ("OEBPS/book.opf names the page OEBPS/gone.xhtml", "it is left out"),
         ("OEBPS/text/a.xhtml, line 4: ", "it is read as browsers do"),
         ("OEBPS/toc.ncx, line 1: ", "it is kept as it is"),
     ];
-    assert_eq!(told.len(), expected.len(), "{told:?}");
-    for (told, (problem, done)) in told.iter().zip(expected) {
-        assert!(told.starts_with(problem) && told.ends_with(done), "{told}");
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for (warnings, (problem, done)) in warnings.iter().zip(expected) {
+        assert!(warnings.starts_with(problem) && warnings.ends_with(done), "{warnings}");
     }
     assert!(Document::read_strict(bytes.clone(), Format::Epub).is_err());
     let same = written(&document, Layout::Translation, str::to_owned);
     assert_eq!(entries(&same), entries(&bytes));
-    let after = entries(&written(&document, Layout::Translation, turned));
+    let after = entries(&written(&document, Layout::Translation, rot13));
     let changed = soup
         .replace("Page", "Cntr")
         .replace("One<br>two <b>three", "Bar<br>gjb <b>guerr")
@@ -290,8 +290,8 @@ fn r003_5_a_book_of_many_pages_is_read_in_any_order() {
     }
     let same = written(&document, Layout::Translation, str::to_owned);
     assert_eq!(entries(&same), entries(&bytes));
-    let there = Document::read(written(&document, Layout::Translation, turned), Format::Epub);
-    let there: Vec<String> = texts(&there.unwrap()).iter().map(|text| turned(text)).collect();
+    let there = Document::read(written(&document, Layout::Translation, rot13), Format::Epub);
+    let there: Vec<String> = texts(&there.unwrap()).iter().map(|text| rot13(text)).collect();
     assert_eq!(there, found);
 }
 
@@ -344,11 +344,11 @@ proptest! {
         let bytes = book(&page(&one), &page(&two), &[]);
         let document = Document::read(bytes.clone(), Format::Epub).unwrap();
         prop_assert_eq!(entries(&written(&document, Layout::Translation, str::to_owned)), entries(&bytes));
-        let there = written(&document, Layout::Translation, turned);
+        let there = written(&document, Layout::Translation, rot13);
         let again = Document::read(there, Format::Epub).unwrap();
-        let all: Vec<String> = texts(&document).iter().map(|text| turned(text)).collect();
+        let all: Vec<String> = texts(&document).iter().map(|text| rot13(text)).collect();
         prop_assert_eq!(texts(&again), all);
-        let back = Document::read(written(&again, Layout::Translation, turned), Format::Epub).unwrap();
+        let back = Document::read(written(&again, Layout::Translation, rot13), Format::Epub).unwrap();
         prop_assert_eq!(texts(&back), texts(&document));
     }
 }

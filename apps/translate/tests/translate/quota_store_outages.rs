@@ -1,4 +1,4 @@
-//! Jobs whose quota is kept in a store that goes away, on virtual time.
+//! Outages of the store that holds the quota, on virtual time.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use tollgate_testkit::fakes::gemini::Settings;
 use tollgate_translate::Layout;
 use tollgate_translate::pipeline::{RunOutcome, Throttle};
 
-use crate::bench::{Bench, chunks_of, expected, spec};
+use crate::harness::{Harness, chunks_of, expected, spec};
 
 type Store = Arc<Faulty<Memory>>;
 
-/// A bench whose quota of 1,000,000 tokens a minute is in a store that fails on command.
-fn bench(world: &World, on_store_failure: OnStoreFailure) -> (Bench, Store) {
+/// A harness whose quota of 1,000,000 tokens a minute is in a store that fails on command.
+fn harness(world: &World, on_store_failure: OnStoreFailure) -> (Harness, Store) {
     let clock: Arc<dyn Clock> = Arc::new(world.clock());
     let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
-    let mut bench = Bench::new(Arc::clone(&clock), settings);
+    let mut harness = Harness::new(Arc::clone(&clock), settings);
     let store = Arc::new(Faulty::new(Memory::with(Arc::clone(&clock), 100)));
     let limit = RollingWindow::new(1_000_000, Span::from_mins(1));
     let policy = Policy::builder("quota")
@@ -33,16 +33,16 @@ fn bench(world: &World, on_store_failure: OnStoreFailure) -> (Bench, Store) {
     let settings = FallbackOptions { start, ..FallbackOptions::new(10_000) };
     let gate = Fallback::new(Arc::clone(&store), settings, Arc::clone(&clock)).unwrap();
     let gate: Arc<dyn Gate> = Arc::new(gate);
-    bench.throttle = Arc::new(Throttle::new(gate, policy, "project", clock));
-    (bench, store)
+    harness.throttle = Arc::new(Throttle::new(gate, policy, "project", clock));
+    (harness, store)
 }
 
 /// The store is away for an hour of a job of 12 chunks. `why` is in what is shown meanwhile.
 fn goes_on_after_an_hour(on_store_failure: OnStoreFailure, why: &str) {
     let (text, size) = chunks_of(12);
     let run = |world: World| async move {
-        let (bench, store) = bench(&world, on_store_failure);
-        let pipeline = bench.pipeline(3);
+        let (harness, store) = harness(&world, on_store_failure);
+        let pipeline = harness.pipeline(3);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let running = tokio::spawn({
             let pipeline = pipeline.clone();
@@ -51,19 +51,19 @@ fn goes_on_after_an_hour(on_store_failure: OnStoreFailure, why: &str) {
         world.sleep(Span::from_secs(15)).await;
         store.always(Trouble::Down);
         world.sleep(Span::from_mins(5)).await;
-        let calls = bench.fake.tally().calls;
+        let calls = harness.fake.tally().calls;
         world.sleep(Span::from_mins(55)).await;
-        assert_eq!((bench.fake.tally().calls, calls), (6, 6), "only those that were under way");
+        assert_eq!((harness.fake.tally().calls, calls), (6, 6), "only those that were under way");
         let shown = pipeline.progress().borrow().clone();
         let retry = shown.retry.unwrap();
         assert!(shown.paused.is_none() && retry.contains(why), "{retry}");
         assert!(!retry.contains("the provider"), "{retry}");
         store.always(Trouble::None);
-        let back = bench.clock.now();
+        let back = harness.clock.now();
         assert_eq!(running.await.unwrap().unwrap(), RunOutcome::Completed);
-        let lasted = bench.clock.now().since(back);
+        let lasted = harness.clock.now().since(back);
         assert!(lasted < Span::from_mins(2), "{lasted}: it goes on as soon as the store is back");
-        assert_eq!((bench.fake.tally().calls, pipeline.transient_failures()), (12, 0));
+        assert_eq!((harness.fake.tally().calls, pipeline.transient_failures()), (12, 0));
         let output = pipeline.output("book", Layout::Translation).await.unwrap();
         assert_eq!(output.bytes, expected(&text, size));
     };

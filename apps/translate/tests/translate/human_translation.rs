@@ -9,8 +9,8 @@ use tollgate_translate::job::{Counts, EmbeddedJobs};
 use tollgate_translate::pipeline::{JobSpec, Output, RunOutcome};
 use tollgate_translate::{Document, FAILED_MARK, Filling, Format, Layout, Task, chunk};
 
-use crate::bench::{MODEL, prose};
-use crate::child::{JOB, pipeline};
+use crate::child_process::{JOB, pipeline};
+use crate::harness::{MODEL, prose};
 
 const HANDBOOK: &str = include_str!("handbook.txt");
 

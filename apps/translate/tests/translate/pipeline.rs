@@ -11,7 +11,7 @@ use tollgate_translate::job::JobState;
 use tollgate_translate::pipeline::{Options, RunOutcome};
 use tollgate_translate::{FAILED_MARK, Layout};
 
-use crate::bench::{Bench, chunks_of, expected, spec};
+use crate::harness::{Harness, chunks_of, expected, spec};
 
 fn contains(text: &str) -> When {
     When::Contains(text.to_owned())
@@ -36,8 +36,8 @@ fn translated_by(parallel: usize, text: &str, size: u64) -> (Vec<u8>, u64) {
     let settings =
         Settings { latency: Span::from_secs(10), troubles: wrong_answers(), ..Settings::default() };
     let run = |world: World| async move {
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(parallel);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(parallel);
         assert!(pipeline.submit(&spec("book", text, size)).await.unwrap());
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
@@ -45,7 +45,7 @@ fn translated_by(parallel: usize, text: &str, size: u64) -> (Vec<u8>, u64) {
         );
         let output = pipeline.output("book", Layout::Translation).await.unwrap();
         assert_eq!((output.missing, output.failures.len()), (0, 0));
-        let faults: u64 = bench.fake.tally().faults.values().sum();
+        let faults: u64 = harness.fake.tally().faults.values().sum();
         (output.bytes, faults)
     };
     World::run(7, run).unwrap().0
@@ -71,11 +71,11 @@ fn r003_2_ten_chunks_are_at_the_provider_at_once_and_never_more() {
         let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
         let text = &text;
         let run = |world: World| async move {
-            let bench = Bench::new(Arc::new(world.clock()), settings);
-            let pipeline = bench.pipeline(parallel);
+            let harness = Harness::new(Arc::new(world.clock()), settings);
+            let pipeline = harness.pipeline(parallel);
             pipeline.submit(&spec("book", text, size)).await.unwrap();
             pipeline.run("book", &CancellationToken::new()).await.unwrap();
-            bench.fake.tally().at_once_max
+            harness.fake.tally().at_once_max
         };
         assert_eq!(World::run(1, run).unwrap().0, parallel as u64);
     }
@@ -101,14 +101,14 @@ fn r003_7_r003_4_passing_errors_are_recovered_with_a_new_permit_each() {
         ..Settings::default()
     };
     let run = |world: World| async move {
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        let tally = bench.fake.tally();
+        let tally = harness.fake.tally();
         let faults: u64 = tally.faults.values().sum();
         assert!(6 < faults, "{tally:?}");
         assert_eq!(tally.calls, 120 + faults, "each trouble is one call more, and nothing else");
@@ -130,14 +130,14 @@ fn r003_5_a_chunk_that_is_given_up_shows_and_only_it_is_redone() {
         ..Settings::default()
     };
     let run = |world: World| async move {
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::CompletedWithErrors
         );
-        let job = bench.store.job("book").await.unwrap().unwrap();
+        let job = harness.store.job("book").await.unwrap().unwrap();
         assert_eq!(job.state, JobState::CompletedWithErrors);
         let output = pipeline.output("book", Layout::Translation).await.unwrap();
         let shown = String::from_utf8(output.bytes).unwrap();
@@ -148,20 +148,20 @@ fn r003_5_a_chunk_that_is_given_up_shows_and_only_it_is_redone() {
         assert!(failure.run.len() == 1 && failure.reason.contains("blocked"), "{failure:?}");
 
         // Run again, a job that is over stays as it is.
-        let before = bench.fake.tally().calls;
+        let before = harness.fake.tally().calls;
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::CompletedWithErrors
         );
-        assert_eq!(bench.fake.tally().calls, before);
+        assert_eq!(harness.fake.tally().calls, before);
 
-        bench.fake.set(Settings::default());
+        harness.fake.set(Settings::default());
         assert_eq!(pipeline.retry_failed("book").await.unwrap(), 1);
         assert_eq!(
             pipeline.run("book", &CancellationToken::new()).await.unwrap(),
             RunOutcome::Completed
         );
-        assert_eq!(bench.fake.tally().calls, before + 1);
+        assert_eq!(harness.fake.tally().calls, before + 1);
         let output = pipeline.output("book", Layout::Translation).await.unwrap();
         assert_eq!(output.bytes, expected(&text, size));
         assert_eq!(pipeline.retry_failed("book").await.unwrap(), 0);
@@ -173,15 +173,15 @@ fn r003_5_a_chunk_that_is_given_up_shows_and_only_it_is_redone() {
 fn what_was_translated_once_is_not_paid_again() {
     let (text, size) = chunks_of(10);
     let run = |world: World| async move {
-        let bench = Bench::new(Arc::new(world.clock()), Settings::default());
-        let pipeline = bench.pipeline(10);
+        let harness = Harness::new(Arc::new(world.clock()), Settings::default());
+        let pipeline = harness.pipeline(10);
         for (id, calls) in [("first", 10), ("second", 10)] {
             pipeline.submit(&spec(id, &text, size)).await.unwrap();
             assert_eq!(
                 pipeline.run(id, &CancellationToken::new()).await.unwrap(),
                 RunOutcome::Completed
             );
-            assert_eq!(bench.fake.tally().calls, calls);
+            assert_eq!(harness.fake.tally().calls, calls);
             let output = pipeline.output(id, Layout::Translation).await.unwrap();
             assert_eq!(output.bytes, expected(&text, size));
         }
@@ -199,14 +199,15 @@ fn a_request_that_no_limit_will_ever_admit_is_cut_until_it_fits() {
     let run = |world: World| async move {
         // A whole chunk with its prompt needs about 700 tokens by our estimate.
         let quota = Quota { tpm: 640, ..Quota::NONE };
-        let bench = Bench::new(Arc::new(world.clock()), Settings { quota, ..Settings::default() });
-        let pipeline = bench.pipeline(10);
+        let harness =
+            Harness::new(Arc::new(world.clock()), Settings { quota, ..Settings::default() });
+        let pipeline = harness.pipeline(10);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
-        let chunks = bench.store.chunks("book").await.unwrap();
+        let chunks = harness.store.chunks("book").await.unwrap();
         assert_eq!(ended, RunOutcome::Completed, "{chunks:?}");
         assert!(3 < chunks.len(), "{}", chunks.len());
-        assert!(bench.fake.tally().violations.is_empty());
+        assert!(harness.fake.tally().violations.is_empty());
         assert_eq!(
             pipeline.output("book", Layout::Translation).await.unwrap().bytes,
             expected(&text, size)
@@ -216,12 +217,12 @@ fn a_request_that_no_limit_will_ever_admit_is_cut_until_it_fits() {
 }
 
 #[test]
-fn r003_8_a_worker_takes_up_every_job_there_is_and_stops_when_told() {
+fn r003_8_a_worker_runs_every_job_and_stops_on_request() {
     let (text, size) = chunks_of(8);
     let run = |world: World| async move {
         let settings = Settings { latency: Span::from_secs(10), ..Settings::default() };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
-        let pipeline = bench.pipeline(4);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
+        let pipeline = harness.pipeline(4);
         let stop = CancellationToken::new();
         let stopper = stop.clone();
         let working = tokio::spawn({
@@ -241,13 +242,13 @@ fn r003_8_a_worker_takes_up_every_job_there_is_and_stops_when_told() {
             world.sleep(Span::from_secs(7)).await;
         }
         let late = JobState::Paused {
-            resume_at: Some(bench.clock.now() + Span::from_hours(1)),
+            resume_at: Some(harness.clock.now() + Span::from_hours(1)),
             why: String::new(),
         };
         let waits = JobState::Paused { resume_at: None, why: "no key".to_owned() };
         for (id, state) in [("late", late), ("waits", waits)] {
             pipeline.submit(&spec(id, &text, size)).await.unwrap();
-            bench.store.set_state(id, &state, bench.clock.now()).await.unwrap();
+            harness.store.set_state(id, &state, harness.clock.now()).await.unwrap();
         }
         world.sleep(Span::from_hours(2)).await;
         stopper.cancel();
@@ -255,8 +256,8 @@ fn r003_8_a_worker_takes_up_every_job_there_is_and_stops_when_told() {
         assert_eq!(ended.len(), 6, "{ended:?}");
         assert!(ended.iter().all(|(_, outcome)| *outcome == RunOutcome::Completed), "{ended:?}");
         assert!(ended.iter().any(|(id, _)| id == "late"));
-        let waits = bench.store.job("waits").await.unwrap().unwrap();
-        assert!(matches!(waits.state, JobState::Paused { .. }), "it needs somebody: {waits:?}");
+        let waits = harness.store.job("waits").await.unwrap().unwrap();
+        assert!(matches!(waits.state, JobState::Paused { .. }), "it needs an operator: {waits:?}");
     };
     World::run(3, run).unwrap();
 }
@@ -271,17 +272,17 @@ fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
             troubles: vec![Trouble::new(Fault::MinuteQuota, When::Call(3))],
             ..Settings::default()
         };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
         let meters = Arc::new(Meters::new());
         let options = Options { meters: Some(Arc::clone(&meters)), ..Options::default() };
-        let pipeline = bench.pipeline_with(options);
+        let pipeline = harness.pipeline_with(options);
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let running = tokio::spawn({
             let pipeline = pipeline.clone();
             async move { pipeline.run("book", &CancellationToken::new()).await }
         });
         let number = |name: &str, labels: &[&str]| {
-            let snapshot = meters.snapshot(bench.clock.now());
+            let snapshot = meters.snapshot(harness.clock.now());
             match snapshot.get(name, labels) {
                 Some(Value::Number(number)) => *number,
                 other => panic!("{name}: {other:?}"),
@@ -296,7 +297,8 @@ fn r003_9_a_job_is_counted_by_its_time_its_calls_and_its_end() {
         assert!(0 < number("tollgate_translation_denials", &[]));
         assert_eq!(number("tollgate_translation_jobs", &["completed"]), 1);
         let elapsed = world.elapsed().as_micros();
-        match meters.snapshot(bench.clock.now()).get("tollgate_translation_duration_seconds", &[]) {
+        match meters.snapshot(harness.clock.now()).get("tollgate_translation_duration_seconds", &[])
+        {
             Some(Value::Buckets { sum, .. }) => assert_eq!(*sum, elapsed),
             other => panic!("{other:?}"),
         }
@@ -320,14 +322,14 @@ fn r003_9_a_pause_is_counted_by_what_ends_it() {
             troubles: vec![Trouble::new(Fault::BadKey, When::Call(4))],
             ..Settings::default()
         };
-        let bench = Bench::new(Arc::new(world.clock()), settings);
+        let harness = Harness::new(Arc::new(world.clock()), settings);
         let meters = Arc::new(Meters::new());
         let counted_in = Some(Arc::clone(&meters));
         let options = Options { meters: counted_in, wait_out_pauses: false, ..Options::default() };
-        let pipeline = bench.pipeline_with(Options { parallel: 1, ..options });
+        let pipeline = harness.pipeline_with(Options { parallel: 1, ..options });
         pipeline.submit(&spec("book", &text, size)).await.unwrap();
         let number = |name: &str, label: &str| match meters
-            .snapshot(bench.clock.now())
+            .snapshot(harness.clock.now())
             .get(name, &[label])
         {
             Some(Value::Number(number)) => *number,
