@@ -128,7 +128,7 @@ pub enum Severity {
 impl Severity {
     /// Returns the severity of `event`; `None` if it is only counted.
     #[must_use]
-    pub const fn of_event(event: &Event<'_>) -> Option<Self> {
+    pub const fn for_event(event: &Event<'_>) -> Option<Self> {
         match event {
             Event::Admitted { .. }
             | Event::Settled { .. }
@@ -171,7 +171,7 @@ impl Record {
             policy: None,
             subject: None,
             took: None,
-            severity: Severity::of_event(event)?,
+            severity: Severity::for_event(event)?,
             kind: RecordKind::Done { name: "" },
         };
         let (policy, subject) = about(event);

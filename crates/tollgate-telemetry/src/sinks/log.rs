@@ -33,7 +33,7 @@ impl RecordSink for Log {
     }
 
     fn wants(&self, event: &Event<'_>) -> bool {
-        Severity::of_event(event).is_some_and(|severity| self.min_severity <= severity)
+        Severity::for_event(event).is_some_and(|severity| self.min_severity <= severity)
     }
 
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {

@@ -182,7 +182,7 @@ async fn topic(client: &aws_sdk_sns::Client) -> (String, mpsc::UnboundedReceiver
 }
 
 #[tokio::test]
-async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
+async fn r000_14_sns_messages_have_everything_for_a_post_mortem() {
     let server = Ministack::start().unwrap();
     let endpoint = server.endpoint();
     let client = aws_sdk_sns::Client::new(&config(&endpoint).await);
@@ -209,17 +209,17 @@ async fn r000_14_people_are_told_by_sns_with_everything_a_post_mortem_wants() {
     }
     // Deliveries may overtake each other.
     messages.sort_by_key(|message| message["Subject"].as_str().map(str::to_owned));
-    let [incident_message, mended, degraded] = messages.as_slice() else { unreachable!() };
+    let [incident_message, repaired, degraded] = messages.as_slice() else { unreachable!() };
     let subject = incident_message["Subject"].as_str().unwrap();
     assert_eq!(subject, "tollgate incident: gemini refused by the provider (rpm)");
     assert!(subject.len() <= SUBJECT_MAX);
     let body = incident_message["Message"].as_str().unwrap();
-    let told: Incident = serde_json::from_str(body).unwrap();
-    assert_eq!(told, incident.unwrap());
-    assert_eq!((told.in_flight, told.acquisitions.len(), told.limits.len()), (1, 1, 2));
-    assert_eq!(mended["Subject"], "tollgate: an entry from the future was rewritten as used up");
+    let sent: Incident = serde_json::from_str(body).unwrap();
+    assert_eq!(sent, incident.unwrap());
+    assert_eq!((sent.in_flight, sent.acquisitions.len(), sent.limits.len()), (1, 1, 2));
+    assert_eq!(repaired["Subject"], "tollgate: an entry from the future was rewritten as used up");
     let body: serde_json::Value =
-        serde_json::from_str(mended["Message"].as_str().unwrap()).unwrap();
+        serde_json::from_str(repaired["Message"].as_str().unwrap()).unwrap();
     assert_eq!((&body["subject"], &body["ahead"]), (&"project-7".into(), &"1h".into()));
     assert_eq!(degraded["Subject"], "tollgate: decisions are made without the store");
     assert!(degraded["Message"].as_str().unwrap().contains("connection refused"));

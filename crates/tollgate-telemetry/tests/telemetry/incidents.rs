@@ -49,7 +49,7 @@ async fn r000_14_a_refusal_by_the_provider_is_written_down_and_closes_the_gate()
     let costs: Vec<&str> = incident.acquisitions.iter().map(|one| one.costs.as_str()).collect();
     assert_eq!(costs, ["requests=1 tokens=3750"; 3]);
 
-    // One microsecond before the provider's time nobody goes through; at it, somebody does.
+    // One microsecond before the provider's time no ask is admitted; at it, one is.
     let Decision::Denied(denial) = gate.acquire(&ask).await.unwrap() else { panic!("admitted") };
     assert_eq!(denial.reset_at(), Some(until));
     clock.set(Timestamp::from_micros(until.as_micros() - 1));
@@ -93,7 +93,7 @@ async fn a_wrong_report_is_refused_with_what_would_be_right() {
     assert_ne!(snapshot.get("tollgate_violations", &["gemini", "rpm"]), Some(&Value::Number(1)));
 }
 
-/// The recorder remembers the last acquisitions only, and forgets whoever asked longest ago.
+/// The recorder remembers the last acquisitions only, and evicts the least recent subject.
 #[tokio::test]
 async fn the_recorder_is_bounded() {
     let (clock, recorder, policy) = (ManualClock::at(START), Arc::new(Recorder::new()), gemini());
@@ -104,7 +104,7 @@ async fn the_recorder_is_bounded() {
     let (in_flight, last) = recorder.about(&policy, "first", START);
     assert_eq!((in_flight, last.len()), (5, ACQUISITIONS_MAX));
     assert!(last.iter().all(|one| !one.admitted), "the last ones were denied");
-    // An hour later nobody can settle a permit any more, so none is in flight.
+    // An hour later no permit can be settled any more, so none is in flight.
     assert_eq!(recorder.about(&policy, "first", START + Span::from_hours(1)).0, 0);
     // Twice as many, because they are spread by chance.
     for number in 0..2 * tollgate::incident::SUBJECTS_MAX {

@@ -1,14 +1,14 @@
-//! What reaches each sink, and that no sink can hold up a decision.
+//! The output of each sink, and that no sink delays a decision.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails by panicking")]
 
 mod aws;
-mod collector;
-mod deployed;
-mod hanging;
+mod deploy_files;
 mod incidents;
-mod lines;
-mod metered;
-mod page;
+mod json_lines;
+mod meters;
+mod otlp;
+mod prometheus;
+mod slow_sinks;
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ pub(crate) fn gemini() -> Policy {
     .expect("the numbers are in bounds")
 }
 
-/// A gate in memory on `clock` that tells `observer` what happens.
+/// A gate in memory on `clock` observed by `observer`.
 pub(crate) fn gate(clock: &ManualClock, observer: Arc<dyn Observer>) -> Observed<Memory> {
     let clock = Arc::new(clock.clone());
     let memory = Memory::with(Arc::clone(&clock) as _, 16_384);
@@ -48,7 +48,7 @@ pub(crate) async fn admitted(gate: &dyn Gate, ask: &Ask<'_>) -> Permit {
 }
 
 /// Five asks of 1,000 tokens go through and the sixth does not; the store is tried thrice; decisions begin and end to be
-/// made without it; and an optimistic gate tells what it owes.
+/// made without it; and an optimistic gate reports its unposted asks.
 pub(crate) async fn a_busy_minute(gate: &dyn Gate, observer: &dyn Observer) {
     let policy = gemini();
     let ask = Ask::new(&policy, "project-7").cost("tokens", 1_000);
@@ -71,13 +71,13 @@ pub(crate) async fn a_busy_minute(gate: &dyn Gate, observer: &dyn Observer) {
     observer.observe(&Event::Unposted { policy: &policy, unposted: 7, unposted_max: 20 });
 }
 
-/// A writer that keeps what is written.
+/// A writer that records its input.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl Kept {
     pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
-        let bytes = self.0.lock().expect("nobody panicked").clone();
+        let bytes = self.0.lock().expect("not poisoned").clone();
         let text = String::from_utf8(bytes).expect("JSON is text");
         text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
     }
@@ -85,7 +85,7 @@ impl Kept {
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panicked").extend(bytes);
+        self.0.lock().expect("not poisoned").extend(bytes);
         Ok(bytes.len())
     }
 

@@ -1,4 +1,4 @@
-//! The page of Prometheus.
+//! The Prometheus exposition.
 
 use std::sync::Arc;
 

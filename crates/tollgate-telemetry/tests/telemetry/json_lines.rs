@@ -84,7 +84,7 @@ async fn r000_13_emf_has_each_metric_by_limit_and_a_roll_up() {
         roll_up["RateLimiterTokensAvailable"],
         json!({ "Values": [0.0, 245_000.0], "Counts": [1.0, 1.0] })
     );
-    // Five admitted and one denied, all within 50 µs on a clock that stands.
+    // Five admitted and one denied, all within 50 µs on a clock that does not move.
     assert_eq!(
         roll_up["RateLimiterAcquisitionLatency"],
         json!({ "Values": [0.05], "Counts": [6.0] })

@@ -1,4 +1,4 @@
-//! OpenTelemetry: a collector on loopback that reads what arrives.
+//! OpenTelemetry: a collector on loopback that parses the requests.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn r000_13_a_collector_gets_metrics_and_a_span_for_each_decision() {
         match path.as_str() {
             "/v1/metrics" => metrics.push(body),
             "/v1/traces" => spans.push(body),
-            other => panic!("nobody serves {other}"),
+            other => panic!("unexpected path {other}"),
         }
     }
     let resource = &metrics[0]["resourceMetrics"][0];

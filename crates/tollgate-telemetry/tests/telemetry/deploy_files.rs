@@ -1,4 +1,4 @@
-//! The files in `deploy/` and the page of metrics: they name what tollgate emits, and tools accept them.
+//! The files in `deploy/` and the page of metrics: they refer to existing metrics, and tools accept them.
 
 use std::collections::BTreeSet;
 use std::fs;

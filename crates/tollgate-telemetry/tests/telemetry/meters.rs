@@ -1,4 +1,4 @@
-//! The counters: what each event adds, whoever adds it, and their bounds.
+//! The counters: the effect of each event from any thread, and their bounds.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ async fn errors_and_debts_are_counted() {
 #[test]
 fn r003_9_translations_are_counted_and_shown_from_the_first_one_on() {
     let meters = Meters::new();
-    assert_eq!(number(&meters, "tollgate_translation_parallel", &[]), None, "nobody translates");
+    assert_eq!(number(&meters, "tollgate_translation_parallel", &[]), None, "no translation runs");
     let translation = meters.translation();
     translation.ended(Span::from_millis(61_001), false);
     translation.ended(Span::from_secs(7), true);

@@ -1,4 +1,4 @@
-//! A sink that hangs or fails slows nothing, and what it could not take is counted.
+//! A sink that hangs or fails delays nothing, and its dropped records are counted.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn number(telemetry: &Telemetry, name: &str, sink: &str) -> u64 {
     }
 }
 
-/// The method: time stands still, so whatever waited for the sink would wait for ever, and the test would not end.
+/// The clock does not move, so anything that waited for the sink would block the test forever.
 #[tokio::test]
 async fn a_million_decisions_pass_a_sink_that_never_returns() {
     const DECISIONS: u64 = 1_000_000;
