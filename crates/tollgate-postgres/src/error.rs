@@ -75,7 +75,10 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
         ),
         SqlState::READ_ONLY_SQL_TRANSACTION => (
             unavailable,
-            format!("{message}; this is a standby: name the primary in the url"),
+            format!(
+                "{message}; if this is a standby, name the primary in the url; otherwise reset \
+                 default_transaction_read_only of the database or the role"
+            ),
         ),
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW => {
             (unavailable, format!("{message}; retry when the server is back"))

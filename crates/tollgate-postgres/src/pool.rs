@@ -9,6 +9,7 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -186,12 +187,19 @@ impl Pool {
         Ok(Connection { client, prepared: HashMap::new() })
     }
 
-    /// Returns a connection to the pool unless its last error ended it.
+    /// Returns a connection to the pool unless its last error ended it, or its session is read-only. A session stays
+    /// read-only after the setting was changed or the standby was promoted, and so may the idle ones.
     fn keep<T>(&self, connection: Connection, answer: &Result<T, tokio_postgres::Error>) {
-        let lives = match answer {
-            Ok(_) => true,
-            Err(error) => error.as_db_error().is_some_and(|refusal| refusal.severity() == "ERROR"),
-        };
+        let refusal = answer.as_ref().err().map(tokio_postgres::Error::as_db_error);
+        let is_read_only = refusal
+            .flatten()
+            .is_some_and(|refusal| *refusal.code() == SqlState::READ_ONLY_SQL_TRANSACTION);
+        if is_read_only {
+            self.idle().clear();
+            return;
+        }
+        let lives = refusal
+            .is_none_or(|refusal| refusal.is_some_and(|refusal| refusal.severity() == "ERROR"));
         if lives && !connection.client.is_closed() {
             self.idle().push(connection);
         }

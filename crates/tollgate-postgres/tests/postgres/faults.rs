@@ -56,6 +56,36 @@ async fn killed_backends_are_replaced() {
     assert_eq!(used(&gate, &policy, "cut").await, answered);
 }
 
+/// Sessions stay read-only after the setting was reset, so the gate does not keep them, nor the idle ones beside them.
+#[tokio::test]
+async fn a_read_only_session_is_not_kept() {
+    let (database, policy) = (TestDatabase::new(), hourly(50));
+    let gate = database.gate().await;
+    let admin = |sql: &str| drop(database.server.psql("postgres", sql).unwrap());
+    let set = |what: &str| admin(&format!("ALTER DATABASE {} {what}", database.name));
+    set("SET default_transaction_read_only = on");
+    admin(&format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
+        database.name
+    ));
+    // Reads open several sessions, which are idle when the write is refused.
+    let read = || gate.standing(&policy, "p");
+    let _ = tokio::join!(read(), read(), read(), read());
+    let refused = async || loop {
+        let error = gate.acquire(&Ask::new(&policy, "p")).await.unwrap_err();
+        // The first try may find its connection dead.
+        if !error.to_string().contains("closed the connection") {
+            return error;
+        }
+    };
+    let error = refused().await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("standby") && text.contains("default_transaction_read_only"), "{text}");
+    set("RESET default_transaction_read_only");
+    assert!(acquire(&gate, &policy, "p").await.is_admitted());
+}
+
 /// R004.5: what was used before a crash of the server and a restart of ours is used after it, and so are ids.
 #[tokio::test]
 async fn r004_5_a_crash_and_a_restart_keep_the_state() {
