@@ -24,6 +24,8 @@ pub enum Trouble {
     Throttles,
     /// Out of storage.
     Full,
+    /// A lock times out; not carried out.
+    Locked,
 }
 
 /// A gate that fails on command.
@@ -104,6 +106,9 @@ impl<G: Gate> Faulty<G> {
                 }
                 Trouble::Throttles => fails(ErrorKind::Throttled, "the store is too busy"),
                 Trouble::Full => fails(ErrorKind::Full, "the store has no room"),
+                Trouble::Locked => {
+                    Err(Error::new(ErrorKind::Contended, "a lock is held").unattributed())
+                }
             }
         })
     }

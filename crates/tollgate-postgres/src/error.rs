@@ -23,7 +23,9 @@ pub(crate) fn explain(place: &str, doing: &str, error: tokio_postgres::Error) ->
         Some(answer) => refused(answer.code(), answer.message()),
         None => unreachable(&error),
     };
-    Error::new(kind, format!("postgres at {place}: {doing}: {why}")).caused_by(error)
+    let error = Error::new(kind, format!("postgres at {place}: {doing}: {why}")).caused_by(error);
+    // The lock may be on the whole table.
+    if is_locked(&error) { error.unattributed() } else { error }
 }
 
 fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
@@ -53,7 +55,7 @@ fn refused(code: &SqlState, message: &str) -> (ErrorKind, String) {
         }
         SqlState::LOCK_NOT_AVAILABLE => (
             ErrorKind::Contended,
-            "another transaction holds the row longer than lock_timeout; retry, and look for a transaction that stays open"
+            "another transaction holds the row, or the table, longer than lock_timeout; retry, and look for a transaction that stays open"
                 .to_owned(),
         ),
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {

@@ -16,6 +16,7 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     text: String,
+    is_unattributed: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -55,14 +56,20 @@ impl Error {
     /// Creates an error of `kind`. `text` names the operation and its object, and the remedy if there is one.
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, text: text.into(), source: None }))
+        Self(Arc::new(Inner { kind, text: text.into(), is_unattributed: false, source: None }))
     }
 
     /// Sets the cause.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        let (kind, text) = (self.kind(), self.0.text.clone());
-        Self(Arc::new(Inner { kind, text, source: Some(Arc::new(source)) }))
+        Self(Arc::new(Inner { source: Some(Arc::new(source)), ..(*self.0).clone() }))
+    }
+
+    /// Marks the error as one of the subject or of the store: a lock timed out, which may be on more than the subject. A
+    /// fallback probes the store to find out.
+    #[must_use]
+    pub fn unattributed(self) -> Self {
+        Self(Arc::new(Inner { is_unattributed: true, ..(*self.0).clone() }))
     }
 
     /// Returns the kind.
@@ -74,14 +81,21 @@ impl Error {
     /// Returns whether the store gave no answer, so that another gate might.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Misconfigured)
-            || self.may_be_of_subject()
+        matches!(
+            self.kind(),
+            ErrorKind::Unavailable
+                | ErrorKind::Full
+                | ErrorKind::Misconfigured
+                | ErrorKind::TimedOut
+                | ErrorKind::Throttled
+        )
     }
 
-    /// Returns whether one subject may be the cause: the store is slow or throttles, and other subjects may be served.
+    /// Returns whether one subject may be the cause: the store is slow or throttles, or a lock
+    /// timed out, and other subjects may be served.
     #[must_use]
     pub fn may_be_of_subject(&self) -> bool {
-        matches!(self.kind(), ErrorKind::TimedOut | ErrorKind::Throttled)
+        matches!(self.kind(), ErrorKind::TimedOut | ErrorKind::Throttled) || self.0.is_unattributed
     }
 }
 

@@ -9,6 +9,7 @@ use tollgate_core::{Costs, OnStoreFailure, Operation, Outcome, Permit, Policy, S
 use super::account::Account;
 use super::owed::{Job, Settlement};
 use super::state::{Destination, key_of};
+use super::suspicion::may_be_of_store;
 use super::{Fallback, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::gate::{Gate, GateExt};
@@ -31,7 +32,7 @@ impl<G: Gate> Shared<G> {
                 Destination::Local => return Ok(false),
                 Destination::Post => match timeout_at(&*self.clock, until, self.post(&key)).await {
                     Some(Ok(())) => {}
-                    Some(Err(error)) if error.is_unavailable() => {
+                    Some(Err(error)) if may_be_of_store(&error) => {
                         let error = self.attribute(error, since, of.0).await?;
                         self.fail(&error, of);
                         return Ok(false);
@@ -122,7 +123,7 @@ impl<G: Gate> Fallback<G> {
             let answer = shared.gate.run(operation).await;
             shared.note_answer(&answer);
             match answer {
-                Err(error) if error.is_unavailable() => {
+                Err(error) if may_be_of_store(&error) => {
                     let error = shared.attribute(error, since, policy).await?;
                     in_doubt = shared.has_room().is_ok();
                     shared.fail(&error, (policy, subject));

@@ -7,6 +7,7 @@ use super::Fallback;
 use super::account::Account;
 use super::owed::Job;
 use super::state::key_of;
+use super::suspicion::may_be_of_store;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{BoxFuture, Gate};
 
@@ -18,7 +19,7 @@ impl<G: Gate> Fallback<G> {
         }
         let since = self.0.clock.now();
         match self.0.gate.run(operation).await {
-            Err(error) if error.is_unavailable() => {
+            Err(error) if may_be_of_store(&error) => {
                 let (policy, subject) = (operation.policy(), operation.subject());
                 let error = self.0.attribute(error, since, policy).await?;
                 self.0.fail(&error, (policy, subject));

@@ -7,6 +7,7 @@ use tollgate_core::{Arrears, Ask, LocalSpending, Policy, Span, Standing, Timesta
 use super::Shared;
 use super::owed::Job;
 use super::state::{Claim, Key};
+use super::suspicion::may_be_of_store;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{Gate, GateExt};
 use crate::observe::Event;
@@ -105,7 +106,7 @@ impl<G: Gate> Shared<G> {
         };
         let probing = Probing(self);
         let failed = match self.gate.standing(&policy, &subject).await {
-            Err(error) if error.is_unavailable() && !error.may_be_of_subject() => Some(error),
+            Err(error) if may_be_of_store(&error) && !error.may_be_of_subject() => Some(error),
             // A store that only reads would fail the next caller.
             _ => self.touch(&policy).await.err(),
         };
@@ -138,7 +139,7 @@ impl<G: Gate> Shared<G> {
             let again = self.look_again(1);
             self.state().look_at = again;
             let policy = self.state().account(&key).map(|account| account.policy().clone());
-            let Some(policy) = policy.filter(|_| error.is_unavailable()) else {
+            let Some(policy) = policy.filter(|_| may_be_of_store(&error)) else {
                 left = Err(error);
                 continue;
             };

@@ -1,8 +1,8 @@
 //! Attributes a failure to one subject or to the store.
 //!
 //! A subject can be slow alone: its row is locked, its partition is throttled, or it is hot. Counting such failures would cut
-//! every other subject off. So a timeout or a throttled call counts as a failure of the store only if the store does not serve
-//! another subject either.
+//! every other subject off. So a timeout, a throttled call or an unavailable lock counts as a failure of the store only if the
+//! store does not serve another subject either.
 #![allow(
     clippy::disallowed_types,
     reason = "the lock is held during a probe, so that there is one at a time"
@@ -29,10 +29,15 @@ pub(super) struct Suspicion {
     probed: tokio::sync::Mutex<Option<(Timestamp, bool)>>,
 }
 
+/// Returns whether the store may be the cause of `error`.
+pub(super) fn may_be_of_store(error: &Error) -> bool {
+    error.is_unavailable() || error.may_be_of_subject()
+}
+
 impl<G: Gate> Shared<G> {
     /// Records the time of an answer, as evidence that the store serves.
     pub(super) fn note_answer<T>(&self, answer: &Result<T, Error>) {
-        if !matches!(answer, Err(error) if error.is_unavailable()) {
+        if !matches!(answer, Err(error) if may_be_of_store(error)) {
             let now = self.clock.now().as_micros();
             self.suspicion.answered_at.fetch_max(now, Ordering::Relaxed);
         }
@@ -84,7 +89,7 @@ impl<G: Gate> Shared<G> {
         let ask = Ask::new(policy, PROBE_SUBJECT).with_costs(&nothing).without_refund();
         match self.gate.charge(&ask).await {
             // A full store serves the subjects it has.
-            Err(error) if error.is_unavailable() && error.kind() != ErrorKind::Full => Err(error),
+            Err(error) if may_be_of_store(&error) && error.kind() != ErrorKind::Full => Err(error),
             _ => Ok(()),
         }
     }

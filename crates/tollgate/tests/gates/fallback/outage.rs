@@ -358,6 +358,27 @@ async fn a_full_store_is_handled_by_the_policy_and_others_go_on() {
     assert_eq!(heard.told.lock().unwrap().len(), 2);
 }
 
+/// A lock that times out is attributed to the subject if the store serves the probe, and to the store otherwise.
+#[tokio::test]
+async fn a_lock_on_every_subject_is_an_outage() {
+    let (store, clock) = store();
+    let (gate, heard) = fallback(&store, &clock);
+    let open = hourly(20, OnStoreFailure::Open);
+    let ask = Ask::new(&open, "x");
+    store.next_calls([Trouble::Locked]);
+    let error = drive(&clock, gate.acquire(&ask)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(!gate.is_degraded());
+    clock.advance(Span::from_secs(1));
+    store.always(Trouble::Locked);
+    let permit = drive(&clock, gate.acquire(&ask)).await.unwrap().into_permit().unwrap();
+    assert!(permit.degraded && gate.is_degraded());
+    store.always(Trouble::None);
+    pass(&clock, Span::from_secs(40)).await;
+    assert_eq!((used(&store, &open, "x").await, gate.is_degraded()), (1, false));
+    assert_eq!(heard.told.lock().unwrap().len(), 2);
+}
+
 /// Promise 9: as many subjects as configured, then closed; and as many kept calls.
 #[tokio::test]
 async fn the_books_are_bounded() {
