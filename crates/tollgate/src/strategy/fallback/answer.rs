@@ -123,6 +123,13 @@ impl<G: Gate> Fallback<G> {
             let answer = shared.gate.run(operation).await;
             shared.note_answer(&answer);
             match answer {
+                // The caller gets the error, nothing is kept for later, and others are served: no outage begins.
+                Err(error)
+                    if error.kind() == ErrorKind::Full
+                        && policy.on_store_failure() == OnStoreFailure::Closed =>
+                {
+                    return Err(error);
+                }
                 Err(error) if may_be_of_store(&error) => {
                     let error = shared.attribute(error, since, policy).await?;
                     in_doubt = shared.has_room().is_ok();

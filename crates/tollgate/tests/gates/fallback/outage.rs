@@ -13,7 +13,7 @@ use tollgate_conformance::faulty::Trouble;
 
 use super::{admitted, away};
 use crate::faulty::{
-    drive, fallback, fallback_with, hourly, leap, pass, resend, store, used, with,
+    drive, fallback, fallback_with, hourly, idle, leap, pass, resend, store, used, with,
 };
 
 const HOUR: Span = Span::from_hours(1);
@@ -356,6 +356,22 @@ async fn a_full_store_is_handled_by_the_policy_and_others_go_on() {
     pass(&clock, Span::from_secs(30)).await;
     assert_eq!((used(&store, &open, "new").await, gate.is_degraded()), (1, false));
     assert_eq!(heard.told.lock().unwrap().len(), 2);
+}
+
+/// A full store under a closed policy is an error of each ask, not an outage that begins and ends with it.
+#[tokio::test]
+async fn a_full_store_is_no_outage_under_a_closed_policy() {
+    let (store, clock) = store();
+    let (gate, heard) = fallback(&store, &clock);
+    let closed = hourly(20, OnStoreFailure::Closed);
+    store.always(Trouble::Full);
+    for _ in 0..3 {
+        let error = gate.acquire(&Ask::new(&closed, "x")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(!gate.is_degraded());
+        idle().await;
+    }
+    assert_eq!(*heard.told.lock().unwrap(), Vec::<String>::new());
 }
 
 /// A lock that times out is attributed to the subject if the store serves the probe, and to the store otherwise.
