@@ -45,6 +45,27 @@ pub(crate) fn is_refused(error: &RedisError) -> bool {
         || matches!(error.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"))
 }
 
+/// Whether the certificate of the server is not trusted.
+pub(crate) fn is_certificate(error: &RedisError) -> bool {
+    error.to_string().contains("invalid peer certificate")
+}
+
+/// Describes a failed connection to the primary at `address`, which Sentinel named.
+pub(crate) fn lost_primary(error: RedisError, verb: &str, address: &str, master: &str) -> Error {
+    let here = format!("the primary {address} of {master:?}");
+    let (kind, _) = kind_and_text(&error, verb, &here);
+    let why = if error.is_connection_refusal() {
+        "nothing listens there"
+    } else {
+        "the connection was lost, or it did not reply in time"
+    };
+    let text = format!(
+        "redis: could not {verb} on {here}: {why}, and Sentinel has not elected another primary yet. If it does not, see \
+         SENTINEL CKQUORUM {master} on a sentinel"
+    );
+    Error::new(kind, text).caused_by(error)
+}
+
 /// Describes a timeout of a call.
 pub(crate) fn too_slow(verb: &str, servers: &str, timeout: Span) -> Error {
     Error::new(
@@ -126,7 +147,7 @@ fn kind_and_text(error: &RedisError, verb: &str, servers: &str) -> (ErrorKind, S
                 "{here}: the url or the TLS settings do not work. Use redis://[user:password@]host:port/database, or rediss:// for TLS"
             ),
         ),
-        Kind::Io if error.to_string().contains("invalid peer certificate") => (
+        Kind::Io if is_certificate(error) => (
             ErrorKind::Misconfigured,
             format!(
                 "{here}: its certificate is not by an authority that is trusted here, or not for this host. Give the \
@@ -189,6 +210,6 @@ fn wrong_password(here: &str) -> String {
 fn no_permission(here: &str) -> String {
     format!(
         "{here}: the user lacks a permission. Allow it with: ACL SETUSER name ~tg:* +evalsha +eval +time +get +set +hget \
-         +hmget +hset +hdel +del +pexpireat +ping +role +wait, and on a cluster +hlen +hscan +cluster|slots +asking"
+         +hmget +hset +hdel +del +pexpireat +ping +role +wait +scan +info +config|get, and on a cluster +hlen +hscan +cluster|slots +asking"
     )
 }

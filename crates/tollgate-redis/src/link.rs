@@ -154,7 +154,10 @@ impl Link {
     fn reply<T>(&self, reply: Option<RedisResult<T>>, doing: &str) -> Result<T, Error> {
         let error = match reply {
             Some(Ok(reply)) => return Ok(reply),
-            Some(Err(error)) => error::describe(error, doing, &self.servers),
+            Some(Err(error)) => match &self.connection {
+                Connection::Single(node) => node.describe(error, doing),
+                Connection::Cluster(_) => error::describe(error, doing, &self.servers),
+            },
             None => {
                 if let Connection::Single(node) = &self.connection {
                     node.suspect();

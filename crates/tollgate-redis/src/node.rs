@@ -124,6 +124,17 @@ impl Node {
         }
     }
 
+    /// Describes `error` of a call on the current connection.
+    pub(crate) fn describe(&self, error: RedisError, verb: &str) -> Error {
+        match &self.options.sentinel {
+            Some(sentinel) if error.is_io_error() && !error::is_certificate(&error) => {
+                let address = self.current().info.addr().to_string();
+                error::lost_primary(error, verb, &address, &sentinel.master)
+            }
+            _ => error::describe(error, verb, &self.options.shown()),
+        }
+    }
+
     /// Returns why no primary is found, if Sentinel or the servers behind it refuse this program.
     pub(crate) fn misconfigured(&self) -> Option<Error> {
         self.misconfigured.read().unwrap_or_else(PoisonError::into_inner).clone()

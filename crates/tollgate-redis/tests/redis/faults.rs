@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use tollgate::clock::SystemClock;
+use tollgate::entries::EntryStore;
 use tollgate::{Ask, Clock, Error, ErrorKind, GateExt, Span};
 use tollgate_redis::{CONNECT_TIMEOUT, Options, Redis};
 use tollgate_testkit::servers::{self, Append, Port};
@@ -140,6 +141,29 @@ async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
         connect(Options::single(format!("redis://full:s3cret@{place}")).prefix("other")).await;
     let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
     assert!(kind == ErrorKind::Misconfigured && text.contains("ACL SETUSER"), "{kind:?} {text}");
+}
+
+/// The permissions in the error are enough for asks, for `export` and `repair`, and for the checks at the start.
+#[tokio::test]
+async fn the_printed_permissions_are_complete() {
+    let redis = server();
+    let place = redis.url().replace("redis://", "");
+    let app = Options::single(format!("redis://app:s3cret@{place}"));
+    let set = |rules: &str| {
+        let words: Vec<&str> = "acl setuser app".split(' ').chain(rules.split(' ')).collect();
+        assert_eq!(redis.command(&words).unwrap(), "OK\n");
+    };
+    set("on >s3cret +ping");
+    let gate = connect(app.clone()).await;
+    let text = acquire(&gate, &daily(5), "p").await.unwrap_err().to_string();
+    let rules = text.split_once("ACL SETUSER name ").unwrap().1.split_once(',').unwrap().0;
+    set(rules);
+    let gate = connect(app).await;
+    assert!(acquire(&gate, &daily(5), "p").await.unwrap());
+    let page = EntryStore::page(&gate, b"", None).await.unwrap();
+    assert_eq!(page.entries.len(), 1);
+    let warnings = gate.check_server().await;
+    assert!(!warnings.iter().any(|warning| warning.contains("not checked")), "{warnings:?}");
 }
 
 #[tokio::test]

@@ -152,6 +152,22 @@ async fn sentinel_that_refuses_at_run_time_is_misconfigured_until_it_does_not() 
     }
 }
 
+/// A killed primary is named by its own address, not by those of the sentinels, which reply.
+#[tokio::test]
+async fn a_lost_primary_is_named_by_its_address() {
+    let mut primary = server();
+    let sentinel = RedisSentinel::start(&primary, "").unwrap();
+    let (gate, policy) = (connect(by(&sentinel)).await, daily(5));
+    assert!(acquire(&gate, &policy, "p").await.unwrap());
+    primary.process().kill().unwrap();
+    let error = acquire(&gate, &policy, "p").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&primary.address().to_string()), "{text}");
+    assert!(!text.contains(&sentinel.address().to_string()), "{text}");
+    assert!(text.contains("has not elected another primary"), "{text}");
+}
+
 #[tokio::test]
 async fn sentinel_and_servers_with_tls() {
     let (authority, other) = (Authority::new().unwrap(), Authority::new().unwrap());
