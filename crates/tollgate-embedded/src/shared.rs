@@ -368,12 +368,15 @@ impl Shared {
     }
 }
 
-/// Whether an outcome without a change need not wait for earlier changes: a denial or a read. A repeated ask, and a permit
-/// that was settled before, rely on those.
+/// Whether an outcome without a change need not wait for earlier changes: a read, or an admission that a shadow policy
+/// would have denied. A denial, a repeated ask, and a permit that was settled before rely on those: if their write fails,
+/// they never happened.
 fn is_independent(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Decided(Decision::Denied(_)) | Outcome::Standings(_) => true,
+        Outcome::Standings(_) => true,
         Outcome::Decided(Decision::Admitted(permit)) => permit.shadow_denied.is_some(),
-        Outcome::Changed(_) | Outcome::Permitted(_) => false,
+        Outcome::Decided(Decision::Denied(_)) | Outcome::Changed(_) | Outcome::Permitted(_) => {
+            false
+        }
     }
 }

@@ -64,6 +64,9 @@ fn answers_that_rely_on_an_unwritten_change_wait_for_it() {
     let policy = daily(2);
     let gate = folder.open();
     let permit = block_on(gate.acquire(&Ask::new(&policy, "p"))).unwrap().into_permit().unwrap();
+    for _ in 0..2 {
+        assert!(block_on(admitted(&gate, &policy, "full")));
+    }
     let busy = folder.database();
     busy.execute_batch("BEGIN IMMEDIATE").unwrap();
     let ask = Ask::new(&policy, "p").id("order-1");
@@ -72,16 +75,39 @@ fn answers_that_rely_on_an_unwritten_change_wait_for_it() {
     let mut repeat = Box::pin(gate.acquire(&ask));
     assert!(poll(&mut repeat).is_pending(), "the change of the first");
     let other = Ask::new(&policy, "p");
-    let denied = poll(&mut Box::pin(gate.acquire(&other)));
-    assert!(matches!(denied, Poll::Ready(Ok(Decision::Denied(_)))), "relies on nothing");
+    let mut denied = Box::pin(gate.acquire(&other));
+    assert!(poll(&mut denied).is_pending(), "the charge of the first");
+    let stored = Ask::new(&policy, "full");
+    let at_once = poll(&mut Box::pin(gate.acquire(&stored)));
+    assert!(matches!(at_once, Poll::Ready(Ok(Decision::Denied(_)))), "relies on nothing unwritten");
     assert!(poll(&mut Box::pin(gate.standing(&policy, "p"))).is_ready(), "relies on nothing");
     let mut release = Box::pin(gate.release(&permit));
     assert!(poll(&mut release).is_pending(), "its own change");
     let mut again = Box::pin(gate.release(&permit));
     assert!(poll(&mut again).is_pending(), "the change of the first release");
     busy.execute_batch("COMMIT").unwrap();
+    assert!(!block_on(denied).unwrap().is_admitted());
     assert_eq!(block_on(first).unwrap().into_permit(), block_on(repeat).unwrap().into_permit());
     assert!(block_on(release).unwrap() && !block_on(again).unwrap());
+}
+
+/// A denial that counts a charge whose write fails would be wrong: the charge never happened.
+#[test]
+fn a_denial_fails_with_the_charge_that_it_counts() {
+    let folder = TestFolder::new();
+    let policy = daily(1);
+    let gate = folder.open();
+    let busy = folder.database();
+    busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ask = Ask::new(&policy, "p");
+    let (mut charged, mut denied) = (Box::pin(gate.acquire(&ask)), Box::pin(gate.acquire(&ask)));
+    assert!(poll(&mut charged).is_pending());
+    assert!(poll(&mut denied).is_pending());
+    busy.execute_batch(FAIL).unwrap();
+    busy.execute_batch("COMMIT").unwrap();
+    for answer in [block_on(charged), block_on(denied)] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
 }
 
 fn poll<T>(future: &mut Pin<Box<impl Future<Output = T>>>) -> Poll<T> {
