@@ -129,6 +129,8 @@ async fn serve(
         );
     }
     let store = select_store(&config, data)?;
+    // With a handler, a write beyond the limit of file sizes fails, like one on a full disk, and does not end the process.
+    let _ = handler(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     if let Some(format) = store.older_format() {
         tracing::warn!(
             "[store] format = {format}: entries and permits are written as brokers of the version before read them, which takes \
