@@ -198,9 +198,10 @@ impl Embedded {
         self.shared.group_commit.failure()
     }
 
-    /// Returns the store if its file is writable.
+    /// Returns the store if its file is writable and its disk has room for the log of further commits.
     pub(crate) fn written(self) -> Result<Self, Error> {
         let path = &self.shared.path;
+        folder::ensure_room(path.parent().unwrap_or(path))?;
         let connection = database::connect(path)?;
         let rewritten = database::cursor(&connection)
             .and_then(|cursor| database::set_cursor(&connection, &cursor));

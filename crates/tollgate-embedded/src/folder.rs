@@ -7,11 +7,12 @@
 //! commits         the number of commits that the database has at least
 //! entries.sqlite  the database, with -wal and -shm next to it
 //! overrides       overrides at run time, with a lock of their own
+//! room            exists while a store that was stopped checks for room on the disk
 //! ```
 //! File locks end with their process, so a crash leaves none behind, and a crashed broker is not mistaken for a running one.
 //! Waiting processes sleep in the kernel.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -23,6 +24,11 @@ use crate::options::Holder;
 
 const LOCK: &str = "lock";
 const SERVER: &str = "server";
+const ROOM: &str = "room";
+
+/// The room that a stopped store needs before it opens again. A smaller check could succeed in pages that the file has
+/// already, while every ask fails.
+pub(crate) const ROOM_MIN: usize = 1 << 20;
 
 /// How often a waiting command checks whether a broker took the lock.
 const SERVER_RECHECK: Span = Span::from_secs(1);
@@ -58,6 +64,19 @@ pub(crate) fn lock(folder: &Path, holder: &Holder, lock_wait: Span) -> Result<Fo
     };
     rewrite(&mut lock, &who).map_err(|error| unusable("write", &path, error))?;
     Ok(FolderLock { _lock: lock, _server: server })
+}
+
+/// Fails unless the disk of `folder` takes [`ROOM_MIN`] more bytes.
+pub(crate) fn ensure_room(folder: &Path) -> Result<(), Error> {
+    let path = folder.join(ROOM);
+    let written = writable(&path).and_then(|mut file| {
+        // Not zeros, which a file system may store without blocks.
+        file.write_all(&vec![0xa5; ROOM_MIN])?;
+        file.sync_all()
+    });
+    // Also after a failure: a partial file would take what is left.
+    let removed = fs::remove_file(&path);
+    written.and(removed).map_err(|error| unusable("write", &path, error))
 }
 
 /// Creates the folder if it is missing, accessible to its owner alone.
