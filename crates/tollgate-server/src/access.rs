@@ -52,6 +52,11 @@ impl Caller {
         }
     }
 
+    /// Returns whether its key allows any subject of `policy`.
+    pub(crate) fn may_use(&self, policy: &str) -> bool {
+        self.0.as_ref().is_none_or(|key| key.covers_policy(policy))
+    }
+
     fn expires_at(&self) -> Option<Timestamp> {
         self.0.as_ref().and_then(|key| key.expires)
     }

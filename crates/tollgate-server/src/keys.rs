@@ -173,8 +173,12 @@ impl Key {
         !self.policies.is_empty() || !self.subjects.is_empty()
     }
 
+    pub(crate) fn covers_policy(&self, policy: &str) -> bool {
+        self.policies.is_empty() || self.policies.iter().any(|own| own == policy)
+    }
+
     pub(crate) fn covers(&self, policy: &str, subject: &str) -> bool {
-        (self.policies.is_empty() || self.policies.iter().any(|own| own == policy))
+        self.covers_policy(policy)
             && (self.subjects.is_empty()
                 || self.subjects.iter().any(|pattern| matches(pattern, subject)))
     }

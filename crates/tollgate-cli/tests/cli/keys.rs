@@ -289,6 +289,15 @@ fn a_bound_key_is_refused_elsewhere_and_named_in_the_audit() {
         let answer = crate::clients::redis_cli(port, &format!("-a {team} {words}"));
         assert_eq!(answer.starts_with("FORBIDDEN"), !allowed, "{words}: {answer}");
     }
+    // A policy that does not exist reveals no others.
+    let unknown = "no policy is called \"oter\"; known: api";
+    let ran = folder.run_as(&team, &format!("acquire oter team-a/alice {at}"));
+    assert!(ran.err.contains(unknown) && !ran.err.contains("other"), "{}", ran.err);
+    let answer =
+        crate::clients::redis_cli(port, &format!("-a {team} TG.ACQUIRE oter team-a/alice"));
+    assert!(answer.contains("known: api") && !answer.contains("other"), "{answer}");
+    let ran = folder.run_as(&operator, &format!("acquire oter team-a/alice {at}"));
+    assert!(ran.err.contains("did you mean other?"), "{}", ran.err);
     crate::clients::redis_cli(port, "-a tg_wrong PING");
     let audit = folder.run_as(&operator, &format!("audit denials --outcome all --json {at}")).out;
     for record in [

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tollgate::audit::Outcome;
 use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::policy::Policies;
 use tollgate::{
     Ask, Costs, Decision, Error, ErrorKind, Gate, GateExt, Permit, Policy, Span, Standing,
 };
@@ -46,9 +47,17 @@ impl App {
         key.filter(|_| self.access.is_guarded()).map(KeyHash::from_key)
     }
 
-    pub(crate) fn policy(&self, name: &str) -> Result<Policy, Error> {
-        let found = self.policies().get(name).cloned();
-        found.map_err(|unknown| if name == THROTTLE_POLICY { throttle_policy() } else { unknown })
+    /// Returns the policy called `name`. The error names only policies that the key of `caller` allows.
+    pub(crate) fn policy(&self, caller: &Caller, name: &str) -> Result<Policy, Error> {
+        let policies = self.policies();
+        match policies.get(name) {
+            Ok(policy) => Ok(policy.clone()),
+            Err(_) if name == THROTTLE_POLICY => Err(throttle_policy()),
+            Err(_) => {
+                let allowed = policies.iter().filter(|policy| caller.may_use(policy.name()));
+                Policies::new(allowed.cloned())?.get(name).cloned()
+            }
+        }
     }
 
     /// Decides `request` under `policy`, waiting for room if it asks to.
@@ -133,7 +142,7 @@ impl App {
 
     /// Decodes a permit token under the policies in force.
     fn open(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
-        let permit = self.permit_keys().decode(permit, |name| self.policy(name))?;
+        let permit = self.permit_keys().decode(permit, |name| self.policy(caller, name))?;
         caller.check_about(permit.policy().name(), permit.subject())?;
         Ok(permit)
     }
@@ -188,7 +197,7 @@ impl App {
         query: &StandingQuery,
     ) -> Result<Vec<Standing>, Error> {
         caller.check_about(&query.policy, &query.subject)?;
-        self.gate.standing(&self.policy(&query.policy)?, &query.subject).await
+        self.gate.standing(&self.policy(caller, &query.policy)?, &query.subject).await
     }
 
     /// Returns the standing as a response.
@@ -197,7 +206,7 @@ impl App {
         caller: &Caller,
         query: &StandingQuery,
     ) -> Result<StandingResponse, Error> {
-        let policy = self.policy(&query.policy)?;
+        let policy = self.policy(caller, &query.policy)?;
         let standings = self.standing(caller, query).await?;
         Ok(StandingResponse::new(&policy, &query.subject, &standings, self.now()))
     }
@@ -210,7 +219,7 @@ impl App {
         request: &ViolationRequest,
     ) -> Result<Incident, Error> {
         caller.check_about(&request.policy, &request.subject)?;
-        let policy = self.policy(&request.policy)?;
+        let policy = self.policy(caller, &request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
         let mut retry_after = request.retry_after()?;
         if let Some(permit) = &request.permit {
@@ -268,7 +277,7 @@ impl App {
         caller: &Caller,
         query: &StandingQuery,
     ) -> Result<bool, Error> {
-        self.reset_under(caller, &self.policy(&query.policy)?, &query.subject).await
+        self.reset_under(caller, &self.policy(caller, &query.policy)?, &query.subject).await
     }
 
     /// Resets `subject` under `policy`. Returns whether there was anything to reset.
@@ -291,7 +300,7 @@ impl App {
         request: &ChargeRequest,
     ) -> Result<Permit, Error> {
         caller.check_about(&request.policy, &request.subject)?;
-        let policy = self.policy(&request.policy)?;
+        let policy = self.policy(caller, &request.policy)?;
         let permit = self.gate.charge(&request.charge(&policy)).await?;
         self.record_action(caller, Outcome::Charged, &request.policy, &request.subject);
         Ok(permit)
@@ -303,7 +312,7 @@ impl App {
         request: &CloseRequest,
     ) -> Result<bool, Error> {
         caller.check_about(&request.policy, &request.subject)?;
-        let policy = self.policy(&request.policy)?;
+        let policy = self.policy(caller, &request.policy)?;
         let ask = Ask::new(&policy, request.subject.as_str());
         let changed = self.gate.close_until(&ask, &request.limit, request.until).await?;
         self.record_action(caller, Outcome::Closed, &request.policy, &request.subject);

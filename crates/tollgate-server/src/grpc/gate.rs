@@ -46,7 +46,7 @@ impl GateHandler {
             id_ttl_ms: request.id_ttl_ms,
             behind: request.behind.into_iter().map(|costs| costs.amounts).collect(),
         };
-        let policy = self.app.policy(&request.policy)?;
+        let policy = self.app.policy(caller, &request.policy)?;
         let decision = self.app.acquire(caller, &policy, &request).await?;
         Ok(AcquireResponse::new(&decision, self.app.permit_keys().sealing()))
     }

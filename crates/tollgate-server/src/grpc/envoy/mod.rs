@@ -138,7 +138,7 @@ impl Descriptor<'_> {
         caller: &Caller,
         is_refused: bool,
     ) -> Result<(DescriptorOutcome, Option<Permit>), Error> {
-        let policy = app.policy(self.rule.policy())?;
+        let policy = app.policy(caller, self.rule.policy())?;
         caller.check_about(policy.name(), self.subject)?;
         if is_refused || self.hits == 0 {
             let standings = app.gate().standing(&policy, self.subject).await?;

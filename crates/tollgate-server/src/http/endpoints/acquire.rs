@@ -60,7 +60,7 @@ where
         Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
     let decided = async {
-        let policy = app.policy(&request.policy)?;
+        let policy = app.policy(&caller, &request.policy)?;
         let decision = app.acquire(&caller, &policy, &request).await?;
         Ok::<_, Error>((policy, decision))
     };
@@ -127,7 +127,7 @@ async fn batch(
 
 async fn decide(app: &App, caller: &Caller, request: &AcquireRequest) -> AcquireResponse {
     let decided = async {
-        let policy = app.policy(&request.policy)?;
+        let policy = app.policy(caller, &request.policy)?;
         app.acquire(caller, &policy, request).await
     };
     match decided.await {

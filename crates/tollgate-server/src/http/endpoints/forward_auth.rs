@@ -76,7 +76,7 @@ async fn decide(
         Some(other) => return Err(invalid(format!("refusal {other} is neither 429 nor 403"))),
     };
     let request = request_of(query, headers, app.options())?;
-    let policy = app.policy(&request.policy)?;
+    let policy = app.policy(caller, &request.policy)?;
     let decision = app.acquire(caller, &policy, &request).await?;
     let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
     match &decision {

@@ -77,7 +77,7 @@ async fn create_job(
     request: TranslationRequest,
 ) -> Result<Translation, Error> {
     caller.check_about(&request.policy, &request.subject)?;
-    let policy = app.policy(&request.policy)?;
+    let policy = app.policy(caller, &request.policy)?;
     let job = jobs.create(&policy, request).await?;
     // A job that the key does not allow looks like one with another document.
     let is_allowed = |job: &Translation| caller.check_about(&job.policy, &job.subject).is_ok();

@@ -18,7 +18,7 @@ pub(super) async fn run(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let request = parse(args, USAGE)?;
-    let policy = app.policy(&request.policy)?;
+    let policy = app.policy(caller, &request.policy)?;
     let decision = app.acquire(caller, &policy, &request).await?;
     replies.value(&AcquireResponse::new(&decision, app.permit_keys().sealing(), app.now()))
 }
