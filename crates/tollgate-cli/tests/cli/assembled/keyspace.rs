@@ -89,6 +89,9 @@ fn a_flood_of_keys_leaves_room_for_other_policies() {
         let folder = Folder::with(&config);
         let broker = Broker::start(&folder, "");
         assert_eq!((flood(&broker, 0..20), flood(&broker, 20..30)), (0, 10), "{kind}");
+        let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next()).expect("a port");
+        let refused = redis_cli(port, "CL.THROTTLE another 0 1 315360000");
+        assert!(refused.contains("raise throttle_subjects_max of [server]"), "{refused}");
         for number in 0..10 {
             let (status, answer) = ask(&broker, "bounded", number);
             assert_eq!(status, if number < 5 { 200 } else { 503 }, "{kind}: {answer}");

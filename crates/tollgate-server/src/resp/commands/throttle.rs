@@ -223,7 +223,7 @@ pub(super) async fn run(
     } else {
         take(app, &quota, key, quantity).await
     };
-    let outcome = outcome.map_err(passed_on)?;
+    let outcome = outcome.map_err(explain)?;
     replies.array(5);
     replies.integer(i64::from(outcome.is_limited));
     replies.integer(signed(numbers[0].saturating_add(1)));
@@ -305,20 +305,28 @@ pub(super) async fn delete(
     keys.iter().try_for_each(|key| caller.check_about(POLICY, key))?;
     let mut deleted = 0;
     for key in keys {
-        deleted += i64::from(app.reset_under(caller, &policy, key).await.map_err(passed_on)?);
+        deleted += i64::from(app.reset_under(caller, &policy, key).await.map_err(explain)?);
     }
     replies.integer(deleted);
     Ok(())
 }
 
-/// Explains an unknown policy: the policy exists here, so a gate sent its name to another broker.
-fn passed_on(error: Error) -> Error {
-    if error.kind() != ErrorKind::UnknownPolicy {
-        return error;
+/// Explains the errors that name a policy: this one has no section in the configuration.
+fn explain(error: Error) -> Error {
+    match error.kind() {
+        // The policy exists here, so a gate sent its name to another broker.
+        ErrorKind::UnknownPolicy => {
+            let text = "this broker passes asks on to another by the names of policies, and CL.THROTTLE has none; \
+                        ask CL.THROTTLE there, or name a policy in TG.ACQUIRE";
+            Error::new(ErrorKind::UnknownPolicy, text).caused_by(error)
+        }
+        ErrorKind::Full => {
+            let text =
+                error.to_string().replace("its subjects_max", "throttle_subjects_max of [server]");
+            Error::new(ErrorKind::Full, text).caused_by(error)
+        }
+        _ => error,
     }
-    let text = "this broker passes asks on to another by the names of policies, and CL.THROTTLE has none; \
-                ask CL.THROTTLE there, or name a policy in TG.ACQUIRE";
-    Error::new(ErrorKind::UnknownPolicy, text).caused_by(error)
 }
 
 fn number(
