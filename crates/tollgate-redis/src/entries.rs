@@ -165,7 +165,15 @@ impl Redis {
                 return Ok(None);
             }
         }
-        let reply = self.whole(key, &IdPlace::Nowhere).await?;
+        let reply = match self.whole(key, &IdPlace::Nowhere).await {
+            // The key of another program, in place of an entry.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let (policy, subject) = (policy.to_owned(), subject.to_owned());
+                let now = self.ours().now();
+                return Ok(Some(Visited { policy, subject, entry: Err(error), now }));
+            }
+            reply => reply?,
+        };
         let now = reply.now;
         let entry = reply.fields().and_then(|fields| entry_in(&fields, policy)).transpose();
         let is_ahead = |entry: &Result<Entry, Error>| match (ahead_min, entry) {
@@ -213,7 +221,10 @@ impl EntryStore for Redis {
             let Some((node, others)) = nodes.split_first() else { return Ok(EntryPage::default()) };
             let mut command = redis::cmd("SCAN");
             command.arg(scan).arg("MATCH").arg(format!("{}:{{*}}", glob(&self.options.prefix)));
-            command.arg("COUNT").arg(SCAN_COUNT).arg("TYPE").arg("hash");
+            command.arg("COUNT").arg(SCAN_COUNT);
+            if ahead_min.is_some() {
+                command.arg("TYPE").arg("hash");
+            }
             let (scan, keys): (u64, Vec<Vec<u8>>) =
                 self.link.at_slot(command, *node, "list keys").await?;
             let mut page = EntryPage::default();

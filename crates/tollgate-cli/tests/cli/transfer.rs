@@ -271,6 +271,17 @@ fn an_entry_that_does_not_decode_is_left_out_by_name() {
     let subjects = ["good", "bad"].map(|subject| used(&target, "other", subject, 0));
     assert_eq!(subjects, [1, 0]);
     done(&source.run("export --policy all --to whole --json"));
+    // Nor does the key of another program in the place of an entry.
+    redis.command(&["DEL", key.trim()]).expect("an answer");
+    redis.command(&["SET", key.trim(), "text"]).expect("an answer");
+    let ran = source.run(&format!("export --to {}", state.display()));
+    assert_eq!(ran.code, 2, "{ran:?}");
+    let words = "warning: other bad is left out: ";
+    assert!(
+        ran.err.contains(words) && ran.err.contains("belongs to another program"),
+        "{}",
+        ran.err
+    );
 }
 
 /// An entry that the target would take for one from the future is refused by name, and nothing is written.
