@@ -127,6 +127,22 @@ async fn a_clock_that_was_wrong_for_long_locks_nobody() {
     assert!(admitted(&folder.open(), &policy, "s").await);
 }
 
+/// A folder whose store accepted a step back opens: there is evidence for the new time, and an entry from the future is
+/// rewritten when it is next asked for.
+#[tokio::test]
+async fn a_folder_opens_after_an_accepted_step_back() {
+    let (folder, policy) = (TestFolder::new(), daily(2));
+    let gate = folder.open();
+    assert!(admitted(&gate, &policy, "s").await);
+    folder.clock.step(folder.clock.now() - Span::from_hours(2));
+    used(&gate, &policy, "s").await;
+    pass(&folder, STEP_STABLE_AFTER);
+    assert!(admitted(&gate, &policy, "other").await);
+    drop(gate);
+    let gate = folder.try_open(folder.options()).unwrap();
+    assert!(denied(&gate, &policy).await.retry_after() <= Some(Span::from_hours(25)));
+}
+
 fn at(now: Timestamp) -> Options {
     // A clock of its own is a boot of its own.
     Options::new().clock(Arc::new(ManualClock::at(now)))
