@@ -147,7 +147,8 @@ fn refuse_if_served(folder: &Path) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::Contended,
         format!(
-            "the data folder {folder} is held by a running broker; talk to it with --server {url}"
+            "the data folder {folder} is held by a running broker; talk to it with --server {url}, or stop it first for \
+             export, import and repair"
         ),
     ))
 }

@@ -77,7 +77,6 @@ pub(super) async fn detect_loss(
         let Ok(kept) = redis.check_data(own).await else { continue };
         if kept.is_lost {
             tracing::warn!(
-                metric = "RateLimiterStoreLostData",
                 "Redis lost its data: every subject starts fresh, so limits may be exceeded by earlier usage. \
                  Look for FLUSHALL, a restart without persistence or a failover to an empty replica"
             );

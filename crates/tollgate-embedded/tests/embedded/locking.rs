@@ -42,7 +42,7 @@ fn a_folder_of_a_running_broker_is_refused_at_once() {
         assert_eq!(error.kind(), ErrorKind::Contended);
         let path = folder.path();
         let expected = format!(
-            "the data folder {} is held by a running broker; talk to it with --server http://127.0.0.1:8080",
+            "the data folder {} is held by a running broker; talk to it with --server http://127.0.0.1:8080, or stop it first for export, import and repair",
             path.display()
         );
         assert_eq!(error.to_string(), expected);
