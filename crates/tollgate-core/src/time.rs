@@ -8,6 +8,8 @@ use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::fmt::temporal::Pieces;
+
 use crate::bounds::NUMBER_MAX;
 use crate::error::Error;
 use crate::time_text::TimeText;
@@ -92,7 +94,12 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let instant: jiff::Timestamp = text.parse().map_err(|_| {
-            Error::invalid(format!("{text:?} is not a time; write it as in 2026-11-15T08:30:00Z"))
+            let pieces = Pieces::parse(text).ok().filter(|pieces| pieces.offset().is_some());
+            Error::invalid(if pieces.is_some_and(|pieces| pieces.date().year() == 9999) {
+                format!("{text:?} is after {}; give an earlier time", jiff::Timestamp::MAX)
+            } else {
+                format!("{text:?} is not a time; write it as in 2026-11-15T08:30:00Z")
+            })
         })?;
         u64::try_from(instant.as_microsecond())
             .map(Self::from_micros)
@@ -300,6 +307,16 @@ mod tests {
         ];
         for (span, text) in rows {
             assert_eq!(span.humanize(), text);
+        }
+    }
+
+    #[test]
+    fn a_time_beyond_the_calendar_is_reported_with_the_bound() {
+        let error = |text: &str| text.parse::<Timestamp>().unwrap_err().to_string();
+        let late = error("9999-12-31T23:59:59Z");
+        assert!(late.contains("is after 9999-12-30T22:00:00"), "{late}");
+        for text in ["9999-12-31", "9999-12-31T23:59:60", "9999-13-31T23:59:59Z", "soon"] {
+            assert!(error(text).contains("is not a time"), "{}", error(text));
         }
     }
 
