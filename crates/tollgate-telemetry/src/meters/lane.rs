@@ -58,13 +58,13 @@ impl LaneId {
         &lanes[self.0.min(SHARED)]
     }
 
-    /// Adds `more` to a counter of this lane.
+    /// Adds `more` to a counter of this lane, which saturates.
     #[inline]
     pub(super) fn add(self, counter: &AtomicU64, more: u64) {
         if self.0 == SHARED {
-            counter.fetch_add(more, Relaxed);
+            let _ = counter.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_add(more)));
         } else {
-            counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+            counter.store(counter.load(Relaxed).saturating_add(more), Relaxed);
         }
     }
 }
@@ -112,6 +112,18 @@ mod tests {
         });
         let counted: u64 = lanes.iter().map(|lane| lane.load(Relaxed)).sum();
         THREADS as u64 * EACH - counted
+    }
+
+    /// `CL.THROTTLE` charges nanoseconds, of which a counter may get more than it holds.
+    #[test]
+    fn a_full_counter_stays_full() {
+        for lane in [LaneId(0), LaneId(SHARED)] {
+            let counter = AtomicU64::new(u64::MAX - 5);
+            for _ in 0..3 {
+                lane.add(&counter, 4);
+            }
+            assert_eq!(counter.load(Relaxed), u64::MAX);
+        }
     }
 
     #[test]

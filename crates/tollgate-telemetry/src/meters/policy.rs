@@ -166,7 +166,7 @@ impl PolicyMeters {
     pub(super) fn read(&self, all: &mut Vec<Series>) {
         let charged = |slot: usize| {
             let lanes = self.lanes.iter().map(|lane| get(&lane.charged[slot]));
-            lanes.fold(0, u64::wrapping_add)
+            lanes.fold(0, u64::saturating_add)
         };
         self.limits.read(&self.name, charged, all);
         for (index, label) in OUTCOMES.iter().enumerate() {
