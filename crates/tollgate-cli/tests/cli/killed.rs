@@ -29,15 +29,15 @@ fn on(redis: &Redis) -> Folder {
     Folder::with(&format!("{store}[[policy]]\nname = \"hot\"\nlimits = [{limit}]\n"))
 }
 
-/// Somebody who asks by one protocol. Whether it was admitted; nothing if the broker is gone.
-enum Line {
-    Http(Caller),
+/// A connection over which asks are sent. An ask returns whether it was admitted, or nothing if the broker is gone.
+enum Connection {
+    Http(Box<Caller>),
     Resp(TcpStream),
 }
 
-impl Line {
+impl Connection {
     fn http(broker: &Broker) -> Self {
-        Self::Http(Caller::of(broker))
+        Self::Http(Box::new(Caller::of(broker)))
     }
 
     fn resp(broker: &Broker) -> Self {
@@ -70,10 +70,10 @@ impl Line {
     }
 }
 
-/// What callers get in all who ask `goes`, which is killed, and `stays`.
+/// Returns how many asks are admitted in all by `goes`, which is killed, and `stays`.
 fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
     let (admitted, answered) = (AtomicU64::new(0), AtomicU64::new(0));
-    let loads = |name: &str, mut line: Line, mut other: Option<Line>| {
+    let loads = |name: &str, mut line: Connection, mut other: Option<Connection>| {
         let (mut number, mut refused) = (0, 0);
         // Who asks the one that goes stays until it is gone, so that it is always killed under load.
         while other.is_some() || refused < REFUSALS {
@@ -94,9 +94,10 @@ fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
             let loads = &loads;
-            for (protocol, open) in
-                [("http", Line::http as fn(&Broker) -> Line), ("resp", Line::resp)]
-            {
+            for (protocol, open) in [
+                ("http", Connection::http as fn(&Broker) -> Connection),
+                ("resp", Connection::resp),
+            ] {
                 let (one, [first, then]) = (open(stays), [open(goes), open(stays)]);
                 scope.spawn(move || loads(&format!("a-{protocol}-{caller}"), one, None));
                 scope.spawn(move || {
