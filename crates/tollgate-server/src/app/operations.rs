@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use tollgate::audit::Outcome;
 use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::internal::LogLimit;
 use tollgate::policy::Policies;
 use tollgate::{
     Ask, Costs, Decision, Error, ErrorKind, Gate, GateExt, Permit, Policy, Span, Standing,
+    Timestamp,
 };
 
 use super::{App, Incidents};
@@ -154,7 +156,14 @@ impl App {
         actual: &Costs,
     ) -> Result<bool, Error> {
         let permit = self.open(caller, permit)?;
-        self.gate.settle(&permit, &self.bounded(&permit, actual)).await
+        let bounded = self.bounded(&permit, actual);
+        let changed = self.gate.settle(&permit, &bounded).await?;
+        if let Cow::Owned(charged) = &bounded
+            && changed
+        {
+            log_less(&permit, actual, charged, self.clock.now());
+        }
+        Ok(changed)
     }
 
     /// Limits `actual` to the estimate plus `settle_excess_max`.
@@ -168,15 +177,6 @@ impl App {
             let excess = limit.saturating_mul(self.options.settle_excess_max);
             let most = estimates.get(unit).unwrap_or(0).saturating_add(excess);
             if most < amount {
-                let (policy, subject) = (policy.name(), permit.subject());
-                tracing::warn!(
-                    policy,
-                    subject,
-                    unit,
-                    amount,
-                    most,
-                    "settled for less: settle_excess_max"
-                );
                 bounded.to_mut().set(unit, most);
             }
         }
@@ -332,4 +332,25 @@ fn throttle_policy() -> Error {
          CL.THROTTLE with a quantity of 0 shows where a key stands, and DEL deletes it"
     );
     Error::new(ErrorKind::UnknownPolicy, text)
+}
+
+/// Logs that `permit` was settled for `charged` instead of `actual`. Every caller can cause it, so the lines are limited.
+fn log_less(permit: &Permit, actual: &Costs, charged: &Costs, now: Timestamp) {
+    static LIMIT: LogLimit = LogLimit::new();
+    let Some(suppressed) = LIMIT.pass(now) else { return };
+    let (policy, subject) = (permit.policy().name(), permit.subject());
+    for (unit, amount) in actual.iter() {
+        let most = charged.get(unit).unwrap_or(amount);
+        if most < amount {
+            tracing::warn!(
+                policy,
+                subject,
+                unit,
+                amount,
+                most,
+                suppressed,
+                "settled for less: settle_excess_max"
+            );
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! What callers read: counts, the audit and readiness.
 
-use tollgate::internal::timeout;
-use tollgate::{Error, ErrorKind, GateExt as _};
+use tollgate::internal::{LogLimit, timeout};
+use tollgate::{Error, ErrorKind, GateExt as _, Timestamp};
 
-use tollgate_protocol::json::{AuditQuery, AuditResponse, StatsResponse, TopQuery, TopResponse};
+use tollgate_protocol::json::{
+    AuditQuery, AuditResponse, KINDS_MAX, StatsResponse, TopQuery, TopResponse, kind_index,
+};
 
 use super::App;
 use crate::bounds::{READY_EVERY, READY_WAIT_MAX};
@@ -56,7 +58,7 @@ impl App {
         }
         let answer = self.check_store().await;
         if let Err(error) = &answer {
-            tracing::warn!(%error, "not ready");
+            log_not_ready(error, now);
         }
         *last = Some((self.clock.now(), answer.clone()));
         answer
@@ -76,5 +78,13 @@ impl App {
             return Err(Error::new(ErrorKind::Misconfigured, text));
         }
         Ok(())
+    }
+}
+
+/// Logs why the server is not ready, once per kind in a while: probes repeat every second.
+fn log_not_ready(error: &Error, now: Timestamp) {
+    static LIMITS: [LogLimit; KINDS_MAX] = [const { LogLimit::new() }; KINDS_MAX];
+    if let Some(suppressed) = LIMITS[kind_index(error.kind())].pass(now) {
+        tracing::warn!(%error, suppressed, "not ready");
     }
 }

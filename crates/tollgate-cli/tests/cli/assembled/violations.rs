@@ -91,6 +91,8 @@ fn a_settlement_leaves_a_bounded_debt() {
             "http" => {
                 let (status, answer) = post(&broker.url, "/v1/settle", &ask, &body);
                 assert_eq!((status, &answer["changed"]), (200, &true.into()), "{answer}");
+                let (status, answer) = post(&broker.url, "/v1/settle", &ask, &body);
+                assert_eq!((status, &answer["changed"]), (200, &false.into()), "{answer}");
             }
             "resp" => {
                 let port = broker.resp.as_deref().and_then(|at| at.rsplit(':').next());
@@ -107,5 +109,7 @@ fn a_settlement_leaves_a_bounded_debt() {
         assert!((1..=60 * times + 1).contains(&waits), "{protocol}: {waits} s");
         let log = broker.end("-TERM").2;
         assert!(log.contains(" WARN ") && log.contains("settle_excess_max"), "{protocol}: {log}");
+        // Nothing is logged where nothing changed.
+        assert_eq!(log.matches("settled for less").count(), 1, "{protocol}: {log}");
     }
 }
