@@ -1,4 +1,4 @@
-//! One row of PostgreSQL is locked by somebody else's transaction.
+//! A row of PostgreSQL, or the table, is locked by another transaction.
 
 use tollgate_testkit::servers::{Postgres, eventually};
 
@@ -43,4 +43,31 @@ fn a_locked_row_is_the_trouble_of_its_subject_alone() {
     assert_eq!(lines(&log, "ERROR"), 0, "{log}");
     assert!(log.contains("could not answer") && log.contains("contended"), "{log}");
     assert!((1..=3).contains(&lines(&log, "WARN")), "{log}");
+}
+
+/// A lock on the whole table is an outage of the store, not contention on each subject.
+#[test]
+fn a_locked_table_is_an_outage() {
+    let postgres = Postgres::start().expect("a server");
+    let assembled = Assembled::start(&postgres.snippet());
+    assert_eq!(assembled.ask("open", "alice").0, 200);
+    let lock = format!(
+        "BEGIN; LOCK TABLE tollgate.entries IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep({LOCKED}); COMMIT"
+    );
+    std::thread::scope(|scope| {
+        let locking = scope.spawn(|| postgres.psql("postgres", &lock));
+        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        eventually(|| (postgres.psql("postgres", sleeps).ok()? == "1").then_some(()))
+            .expect("the table is locked");
+        let degraded = || (assembled.ask("open", "alice").1["degraded"] == true).then_some(());
+        eventually(degraded).expect("on_store_failure applies");
+        let (status, body) = assembled.ask("closed", "bob");
+        assert_eq!((status, &body["kind"]), (503, &"unavailable".into()), "{body}");
+        assert!(!locking.is_finished(), "it was noticed too late");
+        locking.join().expect("no panic").expect("psql runs");
+    });
+    let served = || (assembled.ask("closed", "bob").0 == 200).then_some(());
+    eventually(served).expect("the table is free again");
+    let log = assembled.log();
+    assert!(log.contains("RateLimiterFallbackActivated"), "{log}");
 }

@@ -65,3 +65,23 @@ fn a_broker_warns_of_settings_under_which_limits_do_not_hold() {
     let (_, _, log) = broker.end("-TERM");
     assert!(!log.contains("maxmemory") && !log.contains("on disk"), "{log}");
 }
+
+/// A Redis that is out of memory refuses new usage. That is the error of each ask, and no outage begins and ends with it.
+#[test]
+fn a_redis_out_of_memory_is_full_and_no_outage() {
+    let redis = Redis::start().expect("a server");
+    let folder = closed(&format!("url = \"{}\"", redis.url()));
+    let broker = Broker::start(&folder, "");
+    let caller = Caller::of(&broker);
+    permit_of(caller.ask("api"));
+    redis.command(&["config", "set", "maxmemory", "1"]).expect("it is set");
+    for _ in 0..5 {
+        let (status, body) = caller.ask("api").expect("an answer");
+        assert_eq!((status, &body["kind"]), (503, &"full".into()), "{body}");
+    }
+    redis.command(&["config", "set", "maxmemory", "0"]).expect("it is set");
+    permit_of(caller.ask("api"));
+    let log = broker.end("-TERM").2;
+    assert!(!log.contains("the store failed") && !log.contains("available again"), "{log}");
+    assert_eq!(log.matches("could not answer").count(), 1, "{log}");
+}
