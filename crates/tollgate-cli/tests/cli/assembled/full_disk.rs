@@ -120,6 +120,9 @@ fn a_disk_that_stays_full_keeps_the_broker_unready() {
     let assembled = &disk.assembled;
     assert_eq!(assembled.ask("five", "hot").0, 200);
     disk.fill();
+    // The log of writes has some room left, which other subjects use up.
+    let is_refused = |number: &u32| assembled.ask("five", &format!("other-{number}")).0 == 503;
+    (0..1_000).find(is_refused).expect("the disk is full");
     let answers = Mutex::<Answers>::default();
     std::thread::scope(|scope| {
         for _ in 0..16 {
@@ -127,16 +130,14 @@ fn a_disk_that_stays_full_keeps_the_broker_unready() {
         }
     });
     let answers = answers.into_inner().expect("no panic");
-    // A commit or two may still fit.
-    assert!(only(&answers, &[(200, ""), (503, "unavailable")]), "{answers:?}");
-    let used = 1 + answers.get(&(200, String::new())).copied().unwrap_or_default();
+    assert!(only(&answers, &[(503, "unavailable")]), "{answers:?}");
     // The first attempt has ended when the second begins.
     disk.is_tried_again();
     disk.is_tried_again();
     disk.empty();
     eventually(|| (assembled.ready().0 == 200).then_some(())).expect("it is ready again");
     let admitted = (0..2 * FIVE).filter(|_| assembled.ask("five", "hot").0 == 200).count();
-    assert_eq!(u64::try_from(admitted), Ok(FIVE - used), "only what was admitted counts");
+    assert_eq!(u64::try_from(admitted), Ok(FIVE - 1), "only what was admitted counts");
     let log = disk.assembled.log();
     assert_eq!(log.matches("the store is open again").count(), 1, "{log}");
 }
