@@ -22,6 +22,7 @@ mod refunds;
 mod statements;
 mod upgrade;
 mod version_3;
+mod version_4;
 
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 //! what it said of it in the end: policy, limit, used, remaining.
 
 mod beside;
-mod rows;
+pub(super) mod rows;
 mod shared;
-mod story;
+pub(super) mod story;
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl TestDatabase {
         database
     }
 
-    fn options_3(&self) -> Options {
+    pub(super) fn options_3(&self) -> Options {
         self.options().format(3).unwrap()
     }
 
@@ -40,11 +40,11 @@ impl TestDatabase {
         Postgres::open(self.options_3()).await.unwrap()
     }
 
-    async fn gate_3_by(&self, clock: &ManualClock) -> Postgres {
+    pub(super) async fn gate_3_by(&self, clock: &ManualClock) -> Postgres {
         Postgres::open(self.options_3().test_clock(Arc::new(clock.clone()))).await.unwrap()
     }
 
-    fn version(&self) -> String {
+    pub(super) fn version(&self) -> String {
         self.psql("SELECT max(version) FROM tollgate.migrations")
     }
 }

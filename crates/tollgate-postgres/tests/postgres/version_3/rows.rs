@@ -17,9 +17,10 @@ const COLUMNS: &str = "SELECT policy, subject, shape, revision, at_us, next_stam
                        settled_floor, closed, changed FROM tollgate.entries ORDER BY policy, subject";
 
 /// When the story ends.
-const END: u64 = 1_749_990_942;
+pub(crate) const END: u64 = 1_749_990_942;
 
-async fn standings(gate: &impl Gate) -> String {
+/// Policy, limit, used and remaining of every limit of the story.
+pub(crate) async fn standings(gate: &impl Gate) -> String {
     let mut lines = String::new();
     for policy in story::policies() {
         for standing in gate.standing(&policy, "s").await.unwrap() {
