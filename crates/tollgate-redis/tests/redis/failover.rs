@@ -90,7 +90,7 @@ async fn a_replica_that_lost_its_primary_is_unavailable_until_it_is_promoted() {
     let url = format!("redis://{}/", address.address());
     let (gate, policy) = (connect(Options::single(url).once()).await, daily(5));
     assert!(acquire(&gate, &policy, "p").await.unwrap());
-    primary.command(&["wait", "1", "20000"]).unwrap();
+    follows(&replica, &gate.key(&policy, "p"));
     address.redirect(replica.address());
     primary.process().kill().unwrap();
     let down = loop {
