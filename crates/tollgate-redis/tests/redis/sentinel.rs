@@ -24,14 +24,20 @@ async fn refused(options: Options) -> Error {
     Redis::open(options).await.expect_err("Sentinel refuses this program")
 }
 
-/// Promotes `replica`. The gate charges there, on top of what was charged before.
-async fn fails_over(options: Options, sentinel: &RedisSentinel, replica: &servers::Redis) {
+/// Promotes `replica`, and demotes `primary`. The gate charges the new one, on top of what was charged before.
+async fn fails_over(
+    options: Options,
+    sentinel: &RedisSentinel,
+    [primary, replica]: [&servers::Redis; 2],
+) {
     let (gate, policy) = (connect(options).await, daily(5));
     assert!(acquire(&gate, &policy, "p").await.unwrap());
     // Sentinel waits for the replica while it demotes the primary.
     sentinel.await_replica(replica).unwrap();
     assert_eq!(sentinel.command(&["sentinel", "failover", MASTER]).unwrap(), "OK\n");
     sentinel.await_primary(replica).unwrap();
+    // Until then the old primary takes writes.
+    sentinel.await_replica(primary).unwrap();
     let admitted = loop {
         match acquire(&gate, &policy, "p").await {
             Ok(is_admitted) => break is_admitted,
@@ -62,7 +68,7 @@ async fn sentinel_and_servers_with_passwords_of_their_own() {
     let error = refused(options.clone().login(None, some("wrong"))).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(!error.to_string().contains("sentinel_password"), "{error}");
-    fails_over(options, &sentinel, &replica).await;
+    fails_over(options, &sentinel, [&primary, &replica]).await;
 }
 
 /// One command is all that a user of the sentinels needs.
@@ -181,5 +187,5 @@ async fn sentinel_and_servers_with_tls() {
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("authority_file"), "{error}");
     }
-    fails_over(options.authority(authority.pem()), &sentinel, &replica).await;
+    fails_over(options.authority(authority.pem()), &sentinel, [&primary, &replica]).await;
 }

@@ -207,8 +207,8 @@ impl RedisSentinel {
         let program = Program::new("redis-server").arg(path.display().to_string());
         let process = Process::start(program.arg("--sentinel"), port, folder)?;
         let sentinel = Self { process, options };
-        // It looks at the servers every ten seconds otherwise.
-        sentinel.command(&["sentinel", "debug", "info-period", "200"])?;
+        // It looks at the servers every ten seconds otherwise, and demotes an old primary after four periods of two seconds.
+        sentinel.command(&["sentinel", "debug", "info-period", "200", "publish-period", "200"])?;
         Ok(sentinel)
     }
 
@@ -224,7 +224,8 @@ impl RedisSentinel {
 
     /// Waits until it knows `replica` as one that can be promoted.
     pub fn await_replica(&self, replica: &Redis) -> Result<(), Fault> {
-        let port = replica.address().port().to_string();
+        // Its own port, not that of its primary: during a failover the old primary is still in `master-port`.
+        let port = format!("\nport\n{}\n", replica.address().port());
         let knows = || {
             let known = self.command(&["sentinel", "replicas", Self::MASTER]).ok()?;
             let is_linked = known.contains("master-link-status\nok");

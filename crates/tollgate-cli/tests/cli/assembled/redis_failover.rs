@@ -71,6 +71,8 @@ fn a_broker_follows_sentinel() {
     let first = permit_of(caller.ask("api"));
     assert_eq!(sentinel.command(&["sentinel", "failover", RedisSentinel::MASTER]).unwrap(), "OK\n");
     sentinel.await_primary(&other).expect("a failover");
+    // Until then it takes writes, so a broker that stays with it would be served.
+    sentinel.await_replica(&one).expect("the old primary follows");
     let admits = || {
         let (status, _) = caller.ask("api").expect("an answer");
         (status == 200).then_some(())
@@ -78,7 +80,6 @@ fn a_broker_follows_sentinel() {
     eventually(admits).expect("it asks the new primary");
     let (status, body) = caller.post("/v1/release", &json!({ "permit": first })).expect("one");
     assert_eq!(status, 200, "{body}");
-    sentinel.await_replica(&one).expect("the old primary follows");
     other.process().kill().expect("it ends");
     sentinel.await_primary(&one).expect("a failover");
     eventually(admits).expect("it asks the next primary");
