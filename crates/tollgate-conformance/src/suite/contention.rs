@@ -40,7 +40,7 @@ fn admitted(decisions: &[Decision]) -> usize {
     decisions.iter().filter(|decision| decision.is_admitted()).count()
 }
 
-/// Promise 1: however many ask at once, exactly the limit goes through, for every rule (R000.3, R000.8, R001.6).
+/// Promise 1: however many ask at once, exactly the limit goes through, for every rule.
 pub(super) fn admits_exactly_the_limit(fixture: &Fixture) -> Checked {
     for policy in each_rule()? {
         let subject = fixture.subject();

@@ -84,7 +84,7 @@ impl Caller<'_> {
     }
 }
 
-/// Promise 4: denied one microsecond before the promised time, admitted at it, for every rule (R000.2, R004.3).
+/// Promise 4: denied one microsecond before the promised time, admitted at it, for every rule.
 pub(super) fn waits_honestly(fixture: &Fixture) -> Checked {
     for policy in each_rule()? {
         let caller = fixture.caller(&policy);
@@ -108,7 +108,7 @@ pub(super) fn waits_honestly(fixture: &Fixture) -> Checked {
     Ok(())
 }
 
-/// Promise 3: a denied ask changes nothing, however often it is repeated (R000.1).
+/// Promise 3: a denied ask changes nothing, however often it is repeated.
 pub(super) fn refuses_without_charging(fixture: &Fixture) -> Checked {
     for policy in each_rule()? {
         let caller = fixture.caller(&policy);
@@ -128,7 +128,7 @@ pub(super) fn refuses_without_charging(fixture: &Fixture) -> Checked {
     Ok(())
 }
 
-/// Promise 2: every limit of a policy is charged, or none (R000.1, R000.6).
+/// Promise 2: every limit of a policy is charged, or none.
 pub(super) fn is_all_or_nothing(fixture: &Fixture) -> Checked {
     let policy = gemini()?;
     let caller = fixture.caller(&policy);
@@ -142,7 +142,7 @@ pub(super) fn is_all_or_nothing(fixture: &Fixture) -> Checked {
     })
 }
 
-/// Promise 5: the same id is charged once, gets the same permit, and is a conflict with other costs (R000.12).
+/// Promise 5: the same id is charged once, gets the same permit, and is a conflict with other costs.
 pub(super) fn recognises_repeats(fixture: &Fixture) -> Checked {
     let policy = gemini()?;
     let caller = fixture.caller(&policy);

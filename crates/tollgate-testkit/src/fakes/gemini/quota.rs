@@ -31,7 +31,7 @@ impl Quota {
     pub const NONE: Self =
         Self { rpm: u64::MAX, tpm: u64::MAX, rpd: u64::MAX, rpd_rolling: u64::MAX };
 
-    /// The free tier of R003: 5 requests and 250,000 tokens per minute, 25 requests per day.
+    /// The free tier: 5 requests and 250,000 tokens per minute, 25 requests per day.
     pub const FREE: Self = Self { rpm: 5, tpm: 250_000, rpd: 25, ..Self::NONE };
 }
 
