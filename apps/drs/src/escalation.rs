@@ -76,11 +76,11 @@ impl SnsEscalation {
         Self { client, topic: topic.into() }
     }
 
-    /// Connects to the topic with the ARN `topic`, in its region unless `place` names another.
+    /// Opens an escalation to the topic with the ARN `topic`, in its region unless `place` names another.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if `topic` is not the ARN of a topic.
-    pub async fn connect(topic: &str, place: &AwsOptions) -> Result<Self, crate::Error> {
+    pub async fn open(topic: &str, place: &AwsOptions) -> Result<Self, crate::Error> {
         let region = check_topic(topic)?.to_owned();
         let place =
             AwsOptions { region: Some(place.region.clone().unwrap_or(region)), ..place.clone() };

@@ -57,19 +57,19 @@ pub static METRICS: [Metric; 4] = [
 /// # async fn publish() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use tollgate::clock::SystemClock;
-/// use tollgate::Span;
+/// use tollgate::{Clock, Span};
 /// use tollgate_drs::metrics::{Metrics, NAMESPACE};
 /// use tollgate_drs::DrsClient;
 /// use tollgate_telemetry::Telemetry;
 /// use tollgate_telemetry::sinks::{aws::AwsOptions, cloudwatch::CloudWatch};
 ///
 /// let (metrics, minute) = (Arc::new(Metrics::new()), Span::from_mins(1));
-/// let sink = CloudWatch::connect(NAMESPACE, &AwsOptions::default(), minute).await?;
+/// let sink = CloudWatch::open(NAMESPACE, &AwsOptions::default(), minute).await?;
 /// let telemetry = Telemetry::builder(Arc::new(SystemClock)).counters(metrics.counters(), sink, minute);
 /// let (_, tasks) = telemetry.start();
-/// let drs = DrsClient::builder("eu-central-1").monitor(metrics).connect().await?;
+/// let drs = DrsClient::builder("eu-central-1").monitor(metrics).open().await?;
 /// # drop(drs);
-/// tasks.drain(Span::from_secs(5)).await; // at the end, so that nothing is lost
+/// tasks.shutdown(SystemClock.now() + Span::from_secs(5)).await; // at the end, so that nothing is lost
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

@@ -36,7 +36,7 @@ impl Buckets {
     /// # Errors
     /// [`Error::Invalid`] if it exists with another rate or another gate: the service counts both clients together, so
     /// they cannot differ.
-    pub fn open(
+    pub fn get_or_create(
         &self,
         key: Key,
         rate: Rate,
@@ -73,30 +73,30 @@ pub struct ServiceBuckets {
 }
 
 impl ServiceBuckets {
-    /// Opens the buckets of a service: one for each operation with a rate of its own, and one for all others.
+    /// Returns the buckets of a service: one for each operation with a rate of its own, and one for all others.
     ///
     /// # Errors
-    /// Those of [`Buckets::open`].
-    pub fn open(
+    /// Those of [`Buckets::get_or_create`].
+    pub fn new(
         buckets: &Buckets,
         (account, region, service): (&Arc<str>, &Arc<str>, &str),
         rates: &Rates,
         gate: Option<&Arc<dyn Gate>>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, Error> {
-        let open = |class: &str, rate: Rate| {
+        let bucket = |class: &str, rate: Rate| {
             let key = Key {
                 account: Arc::clone(account),
                 region: Arc::clone(region),
                 class: class.into(),
             };
-            buckets.open(key, rate, gate, clock)
+            buckets.get_or_create(key, rate, gate, clock)
         };
         let by_operation = rates.own.iter().map(|(operation, rate)| {
-            Ok((operation.clone(), open(&format!("{service}.{operation}"), *rate)?))
+            Ok((operation.clone(), bucket(&format!("{service}.{operation}"), *rate)?))
         });
         let by_operation = by_operation.collect::<Result<_, Error>>()?;
-        Ok(Self { shared: open(service, rates.shared)?, by_operation: Arc::new(by_operation) })
+        Ok(Self { shared: bucket(service, rates.shared)?, by_operation: Arc::new(by_operation) })
     }
 
     /// Returns the bucket that calls of `operation` take tokens from.

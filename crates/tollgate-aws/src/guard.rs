@@ -135,7 +135,7 @@ impl SdkGuard {
     ) -> Result<SharedHttpClient, Error> {
         let owner = (&self.account, &self.region, self.service.as_str());
         let gate = self.gate.as_ref();
-        let buckets = ServiceBuckets::open(&self.buckets, owner, &self.rates, gate, &self.clock)?;
+        let buckets = ServiceBuckets::new(&self.buckets, owner, &self.rates, gate, &self.clock)?;
         Ok(SharedHttpClient::new(Guarded {
             inner: inner.into_shared(),
             buckets,

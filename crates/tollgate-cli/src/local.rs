@@ -17,7 +17,7 @@ use tollgate_server::overrides::Overrides;
 
 use crate::call::{Call, Reply};
 use tollgate_config::Config;
-use tollgate_config::open::{self, Opened};
+use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks;
 use tollgate_terminal::Failure;
 
@@ -33,7 +33,7 @@ impl Local {
         Self { config, clock }
     }
 
-    /// Opens the store, makes the call, and closes the store.
+    /// Opens the store, makes the call, and shuts the store down.
     pub(crate) async fn answer(&self, call: &Call) -> Result<Reply, Failure> {
         if !call.needs_store() {
             return Ok(self.change_policies(call).await?);
@@ -42,7 +42,7 @@ impl Local {
         self.check(call)?;
         let opened = self.open(call).await?;
         let reply = self.decide(call, &opened).await;
-        let closed = opened.close().await;
+        let closed = opened.shutdown(self.clock.now() + SHUTDOWN_MAX).await;
         let reply = reply?;
         // A reply counts only if the store persisted it.
         closed?;
@@ -199,7 +199,7 @@ impl Local {
         let running = sinks::start(&self.config.telemetry, &self.clock).await?;
         let (recorder, observer) = (&running.recorder, &*running.telemetry);
         let incident = report_violation(gate, recorder, observer, &*self.clock, &violation).await;
-        running.drain().await;
+        running.shutdown(self.clock.now() + SHUTDOWN_MAX).await;
         incident
     }
 }

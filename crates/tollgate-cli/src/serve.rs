@@ -26,7 +26,7 @@ use crate::log;
 use crate::notify;
 use crate::reload::{Reload, Watch};
 use crate::startup_report::{StartupReport, reachable};
-use tollgate_config::open::{self, Opened};
+use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks::{self, Running};
 use tollgate_terminal::Failure;
 use tollgate_terminal::LineWriter;
@@ -206,10 +206,10 @@ async fn serve(
         () = notify::keep_watchdog(&*clock) => {}
         () = reload.on(hang_up, watch, &*clock) => {}
     }
-    if !running.drain().await {
+    if !running.shutdown(clock.now() + SHUTDOWN_MAX).await {
         tracing::warn!("a telemetry sink did not finish in time");
     }
-    opened.close().await?;
+    opened.shutdown(clock.now() + SHUTDOWN_MAX).await?;
     if format == OutputFormat::Text {
         printed.push(b"stopped\n");
     }

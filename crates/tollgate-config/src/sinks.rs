@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use tollgate::incident::Recorder;
-use tollgate::{Clock, Error, Span};
+use tollgate::{Clock, Error, Span, Timestamp};
 use tollgate_telemetry::sinks::cloudwatch::CloudWatch;
 use tollgate_telemetry::sinks::emf::Emf;
 use tollgate_telemetry::sinks::file::{FILE_BYTES_MAX, IncidentFile};
@@ -14,9 +14,6 @@ use tollgate_telemetry::sinks::sns::Sns;
 use tollgate_telemetry::{Tasks, Telemetry};
 
 use crate::TelemetryConfig;
-
-/// The longest that sinks may take to flush when the process ends.
-pub const DRAIN_MAX: Span = Span::from_secs(5);
 
 /// The longest that a response waits for sinks to write what they have.
 pub const FLUSH_MAX: Span = Span::from_secs(2);
@@ -40,11 +37,11 @@ pub async fn start(config: &TelemetryConfig, clock: &Arc<dyn Clock>) -> Result<R
         builder = builder.records(Log::new(least, io::stderr()));
     }
     if let Some(sns) = &config.sns {
-        builder = builder.records(Sns::connect(&sns.topic, &sns.place).await?);
+        builder = builder.records(Sns::open(&sns.topic, &sns.place).await?);
     }
     if let Some(cloudwatch) = &config.cloudwatch {
         let interval = cloudwatch.interval;
-        let sink = CloudWatch::connect(&cloudwatch.namespace, &cloudwatch.place, interval).await?;
+        let sink = CloudWatch::open(&cloudwatch.namespace, &cloudwatch.place, interval).await?;
         builder = builder.meters(sink, interval);
     }
     if let Some(emf) = &config.emf {
@@ -67,8 +64,8 @@ impl Running {
         self.tasks.flush(FLUSH_MAX).await
     }
 
-    /// Stops the sinks after they wrote what they have. Returns whether all of them did within [`DRAIN_MAX`].
-    pub async fn drain(self) -> bool {
-        self.tasks.drain(DRAIN_MAX).await
+    /// Ends the sinks after they wrote what they have. Returns whether all of them did by `deadline`.
+    pub async fn shutdown(self, deadline: Timestamp) -> bool {
+        self.tasks.shutdown(deadline).await
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::internal::timeout_at;
 use tollgate::{Clock, Error, ErrorKind, Gate, Timestamp};
 
 use crate::cache::{Cache, ENTRIES_CACHED_MAX};
@@ -50,7 +51,7 @@ impl Embedded {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Ask, GateExt, Limit, Policy, RollingWindow, Span};
+    /// use tollgate::{Ask, GateExt, Limit, Policy, RollingWindow, Span, Timestamp};
     /// use tollgate_embedded::{Embedded, Options};
     ///
     /// # let folder = tempfile::tempdir()?;
@@ -61,7 +62,7 @@ impl Embedded {
     ///
     /// let gate = Embedded::open(&path, Options::new())?;
     /// assert!(gate.acquire(&ask).await?.is_admitted());
-    /// gate.close().await?;
+    /// gate.shutdown(Timestamp::MAX).await?;
     ///
     /// let gate = Embedded::open(&path, Options::new())?;
     /// assert_eq!(gate.standing(&policy, "u1").await?[0].used, 1);
@@ -185,10 +186,16 @@ impl Embedded {
     /// [`Unavailable`](tollgate::ErrorKind::Unavailable). Idempotent.
     ///
     /// # Errors
-    /// The write error, of this flush or an earlier one.
-    pub async fn close(&self) -> Result<(), Error> {
-        self.shared.group_commit.close();
-        self.shared.group_commit.finished().await
+    /// - The write error, of this flush or an earlier one.
+    /// - [`TimedOut`](tollgate::ErrorKind::TimedOut) if the changes are not on disk by `deadline`. The writer goes on.
+    pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.group_commit.close();
+        let finished = shared.group_commit.finished();
+        timeout_at(shared.time.clock(), deadline, finished).await.unwrap_or_else(|| {
+            let text = format!("{} was not written in time; it still is", shared.path.display());
+            Err(Error::new(ErrorKind::TimedOut, text))
+        })
     }
 }
 
@@ -202,7 +209,7 @@ impl Embedded {
     pub(crate) fn written(self) -> Result<Self, Error> {
         let path = &self.shared.path;
         folder::ensure_room(path.parent().unwrap_or(path))?;
-        let connection = database::connect(path)?;
+        let connection = database::open(path)?;
         let rewritten = database::cursor(&connection)
             .and_then(|cursor| database::set_cursor(&connection, &cursor));
         rewritten.map_err(|error| database::fault("write", path, error))?;
@@ -277,7 +284,7 @@ impl Gate for Embedded {
 }
 
 impl Drop for Embedded {
-    /// Flushes pending changes and blocks for at most a few commits. [`Embedded::close`] does not block, and reports errors.
+    /// Flushes pending changes and blocks for at most a few commits. [`Embedded::shutdown`] does not block, and reports errors.
     fn drop(&mut self) {
         self.shared.group_commit.close();
         self.join();

@@ -146,7 +146,7 @@ fn keep(shared: &Shared) {
 fn copy_log(shared: &Shared, connection: &mut Option<Connection>) -> Result<(), Error> {
     let connection = match connection {
         Some(connection) => connection,
-        None => connection.insert(database::connect(&shared.path)?),
+        None => connection.insert(database::open(&shared.path)?),
     };
     let copy = |connection: &Connection| {
         checkpoint(connection).map_err(|error| fault("copy the log into", &shared.path, error))

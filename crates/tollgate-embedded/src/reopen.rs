@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use tollgate::gate::{BoxFuture, Operation, Outcome};
-use tollgate::{Error, ErrorKind, Gate, Span};
+use tollgate::{Error, ErrorKind, Gate, Span, Timestamp};
 
 use crate::embedded::Embedded;
 use crate::options::Options;
@@ -59,18 +59,18 @@ impl Reopening {
         self.0.permit_key
     }
 
-    /// As [`Embedded::close`]; the folder is not reopened.
+    /// As [`Embedded::shutdown`]; the folder is not reopened.
     ///
     /// # Errors
-    /// As [`Embedded::close`].
-    pub async fn close(&self) -> Result<(), Error> {
+    /// As [`Embedded::shutdown`].
+    pub async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
         let store = {
             let mut state = lock(&self.0.state);
             state.is_closed = true;
             Arc::clone(&state.store)
         };
         self.0.closed.notify_all();
-        store.close().await
+        store.shutdown(deadline).await
     }
 }
 

@@ -350,7 +350,7 @@ impl Shared {
         let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) % READERS;
         let mut reader = lock(&self.readers[index]);
         if let Reader::Unopened = *reader {
-            *reader = Reader::Open(database::connect(&self.path)?);
+            *reader = Reader::Open(database::open(&self.path)?);
         }
         match &*reader {
             Reader::Open(connection) => {

@@ -48,6 +48,11 @@ impl Time {
         Self { clock, detector }
     }
 
+    /// Returns the clock of the process.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     /// Returns the deciding time.
     pub(crate) fn now(&self) -> Timestamp {
         self.check().0

@@ -40,7 +40,7 @@ impl Function {
     /// metrics go to `log`, from a least severity on, and to `metrics`; on Lambda both are standard output.
     ///
     /// # Errors
-    /// Those of [`Builder::connect`], and of settings that are out of bounds.
+    /// Those of [`Builder::open`], and of settings that are out of bounds.
     pub async fn open(
         drs: Builder,
         settings: ThrottleOptions,
@@ -53,7 +53,7 @@ impl Function {
         if let Some(gate) = &gate {
             drs = drs.gate(Arc::clone(gate));
         }
-        let throttler = JobThrottler::new(drs.connect().await?, settings)?;
+        let throttler = JobThrottler::new(drs.open().await?, settings)?;
         let throttler = match gate {
             Some(gate) => throttler.slots(gate),
             None => throttler,

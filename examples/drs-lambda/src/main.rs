@@ -28,7 +28,7 @@ async fn main() -> Result<(), Error> {
         drs = drs.endpoint(endpoint);
     }
     if let Some(topic) = &settings.alerts_topic {
-        drs = drs.escalate(Arc::new(SnsEscalation::connect(topic, &AwsOptions::default()).await?));
+        drs = drs.escalate(Arc::new(SnsEscalation::open(topic, &AwsOptions::default()).await?));
     }
     // Shared by all instances of the function; without it, each has its own rate and slots.
     let gate = match environment("TOLLGATE_TABLE") {

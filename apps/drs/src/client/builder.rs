@@ -192,12 +192,12 @@ impl Builder {
         self
     }
 
-    /// Builds the client.
+    /// Builds the client, and loads the settings of the SDK that were not given.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the region is empty, a role is not an ARN, or a rate is out of bounds or differs from that of
     /// another client of the same account and region.
-    pub async fn connect(self) -> Result<DrsClient, Error> {
+    pub async fn open(self) -> Result<DrsClient, Error> {
         if self.region.is_empty() {
             return Err(Error::Invalid(
                 "no region is set; name one, as in eu-central-1".to_owned(),
@@ -218,7 +218,7 @@ impl Builder {
             (None, None) => OWN_ACCOUNT.into(),
         };
         let (owner, gate) = ((&account, &self.region, "drs"), self.gate.as_ref());
-        let buckets = ServiceBuckets::open(&self.buckets, owner, &self.rates, gate, &self.clock)?;
+        let buckets = ServiceBuckets::new(&self.buckets, owner, &self.rates, gate, &self.clock)?;
         let monitor: Arc<dyn Monitor> = if self.monitors.is_empty() {
             Arc::new(Traced)
         } else {

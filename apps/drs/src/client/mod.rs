@@ -50,7 +50,7 @@ pub const TERMINATE_MAX: usize = 200;
 /// # async fn list() -> Result<(), tollgate_drs::Error> {
 /// use tollgate_drs::DrsClient;
 ///
-/// let drs = DrsClient::builder("eu-central-1").connect().await?;
+/// let drs = DrsClient::builder("eu-central-1").open().await?;
 /// let mut servers = drs.describe_source_servers(&[]);
 /// while let Some(page) = servers.next_page().await {
 ///     println!("{} servers", page?.len());

@@ -22,7 +22,7 @@ use tollgate::clock::SystemClock;
 use tollgate::internal::edge::environment;
 use tollgate::{Clock, ErrorKind, Gate};
 use tollgate_config::Config;
-use tollgate_config::open::{self, Opened};
+use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_terminal::{Failure, OutputFormat, ProgressDisplay};
 
 pub use args::DrsArgs;
@@ -66,9 +66,9 @@ pub async fn run(
         Ok(session) => execute(flags.command, &session).await,
         Err(failure) => Err(failure),
     };
-    telemetry.drain().await;
+    telemetry.shutdown(SystemClock.now() + SHUTDOWN_MAX).await;
     if let Some(opened) = opened {
-        opened.close().await?;
+        opened.shutdown(SystemClock.now() + SHUTDOWN_MAX).await?;
     }
     done
 }
@@ -114,7 +114,7 @@ async fn session(
     if let Some(gate) = gate.clone().or_else(|| user_rate::gate(flags.endpoint.as_deref(), clock)) {
         builder = builder.gate(gate);
     }
-    let client = telemetry.attach(builder).connect().await?;
+    let client = telemetry.attach(builder).open().await?;
     let throttler = JobThrottler::new(client.clone(), ThrottleOptions::from_environment()?)?;
     let throttler = match &gate {
         Some(gate) => throttler.slots(Arc::clone(gate)),

@@ -10,8 +10,8 @@ use crate::journal::{Journal, Severity};
 use crate::metrics::{Metrics, NAMESPACE};
 use crate::monitor::Monitor;
 use crate::{Escalate, SnsEscalation};
-use tollgate::Clock;
 use tollgate::clock::SystemClock;
+use tollgate::{Clock, Timestamp};
 use tollgate_telemetry::sinks::aws::AwsOptions;
 use tollgate_telemetry::sinks::cloudwatch::CloudWatch;
 use tollgate_telemetry::sinks::otlp::OtlpMetrics;
@@ -19,7 +19,7 @@ use tollgate_telemetry::{Tasks, Telemetry as Sinks};
 
 use super::invalid;
 use tollgate_config::TelemetryConfig;
-use tollgate_config::sinks::DRAIN_MAX;
+use tollgate_config::open::SHUTDOWN_MAX;
 use tollgate_terminal::Failure;
 
 /// The log file that means standard error.
@@ -67,7 +67,7 @@ impl Telemetry {
         let mut builder = Sinks::builder(Arc::clone(&clock) as Arc<dyn Clock>);
         if let Some(cloudwatch) = &config.cloudwatch {
             let interval = cloudwatch.interval;
-            let sink = CloudWatch::connect(NAMESPACE, &cloudwatch.place, interval).await?;
+            let sink = CloudWatch::open(NAMESPACE, &cloudwatch.place, interval).await?;
             builder = builder.counters(metrics.counters(), sink, interval);
         }
         if let Some(otlp) = &config.otlp {
@@ -92,11 +92,11 @@ impl Telemetry {
     }
 
     /// Flushes the sinks, also after a failure.
-    pub(super) async fn drain(self) {
+    pub(super) async fn shutdown(self, deadline: Timestamp) {
         if let Some(tasks) = self.tasks
-            && !tasks.drain(DRAIN_MAX).await
+            && !tasks.shutdown(deadline).await
         {
-            tracing::warn!("metrics were not published within {DRAIN_MAX}");
+            tracing::warn!("metrics were not published within {SHUTDOWN_MAX}");
         }
         if let Some(journal) = self.journal {
             journal.close();
@@ -127,5 +127,5 @@ async fn escalation(
         (None, Some(sns)) => &sns.topic,
         (None, None) => return Ok(None),
     };
-    Ok(Some(Arc::new(SnsEscalation::connect(topic, &place).await?)))
+    Ok(Some(Arc::new(SnsEscalation::open(topic, &place).await?)))
 }

@@ -284,7 +284,7 @@ fn wrong_input_is_refused_before_anything_is_called() {
     }
     let error = harness.run(client.terminate_recovery_instances(&many)).unwrap_err();
     assert!(error.to_string().contains("1 to 200 instances"), "{error}");
-    assert!(harness.run(harness.builder("").connect()).is_err());
+    assert!(harness.run(harness.builder("").open()).is_err());
     assert_eq!(harness.fake.arrivals().all().len(), 0);
 }
 
@@ -299,7 +299,7 @@ async fn a_recovery_is_started_once_over_http() {
     let retry = RetryOptions { base_delay: Span::from_millis(1), ..RetryOptions::default() };
     let client =
         DrsClient::builder(REGION).endpoint(server.endpoint()).keys("test", "test").retry(retry);
-    let client = client.buckets(Buckets::new()).connect().await.unwrap();
+    let client = client.buckets(Buckets::new()).open().await.unwrap();
     let faults = [Fault::Throttled, Fault::CutAfter];
     faults.into_iter().for_each(|fault| fake.inject(Some("StartRecovery"), 1, fault));
     fake.inject(Some("DescribeJobs"), 2, Fault::Refused(503, "ServiceUnavailable"));

@@ -94,7 +94,7 @@ fn a_guard_gives_way_when_the_service_refuses() {
     );
     let key = Key { account: ACCOUNT.into(), region: REGION.into(), class: "drs".into() };
     let clock: Arc<dyn Clock> = Arc::new(harness.clock.clone());
-    let bucket = harness.buckets.open(key, Rate::default(), None, &clock).unwrap();
+    let bucket = harness.buckets.get_or_create(key, Rate::default(), None, &clock).unwrap();
     assert_eq!(bucket.percent(), 55, "halved, and raised by the success after it");
 }
 
@@ -177,7 +177,7 @@ fn a_refusal_is_recognised_by_its_body_too() {
         assert_eq!(name, Some(code));
         let key = Key { account: ACCOUNT.into(), region: REGION.into(), class: "dynamodb".into() };
         assert_eq!(
-            harness.buckets.open(key, Rate::default(), None, &clock).unwrap().percent(),
+            harness.buckets.get_or_create(key, Rate::default(), None, &clock).unwrap().percent(),
             percent
         );
     }

@@ -53,7 +53,7 @@ impl Harness {
     }
 
     pub(crate) fn client(&self, set: impl FnOnce(Builder) -> Builder) -> DrsClient {
-        self.run(set(self.builder(REGION)).connect()).expect("the settings are in bounds")
+        self.run(set(self.builder(REGION)).open()).expect("the settings are in bounds")
     }
 
     /// Slots in memory on the harness's clock.

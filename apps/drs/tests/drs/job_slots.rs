@@ -53,7 +53,7 @@ fn run_as_an_orchestrator() {
         let client = DrsClient::builder(REGION)
             .endpoint(endpoint)
             .keys("test", "test")
-            .connect()
+            .open()
             .await
             .unwrap();
         let settings = ThrottleOptions { timeout: Span::ZERO, ..ThrottleOptions::default() };

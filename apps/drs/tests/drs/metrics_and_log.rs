@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use tollgate::clock::SystemClock;
-use tollgate::{Span, Timestamp};
+use tollgate::{Clock, Span, Timestamp};
 use tollgate_drs::journal::{Journal, LINES_MAX, Severity};
 use tollgate_drs::metrics::{Metrics, NAMESPACE};
 use tollgate_drs::monitor::{Event, Monitor};
@@ -196,11 +196,11 @@ async fn r001_10_cloudwatch_gets_the_four_metrics_with_their_dimensions() {
     let place =
         AwsOptions { region: Some(REGION.to_owned()), endpoint: Some(endpoint), keys: Some(keys) };
     let minute = Span::from_mins(1);
-    let sink = CloudWatch::connect(NAMESPACE, &place, minute).await.unwrap();
+    let sink = CloudWatch::open(NAMESPACE, &place, minute).await.unwrap();
     let telemetry =
         Telemetry::builder(Arc::new(SystemClock)).counters(metrics.counters(), sink, minute);
     let (_, tasks) = telemetry.start();
-    assert!(tasks.drain(minute).await);
+    assert!(tasks.shutdown(SystemClock.now() + minute).await);
     let (region, operation) = (("Region", REGION), ("Operation", "DescribeJobs"));
     let sum = |name, dimensions: &[(&str, &str)]| {
         emulator.metric_sum(NAMESPACE, name, dimensions).unwrap()

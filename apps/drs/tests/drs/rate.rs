@@ -120,7 +120,7 @@ proptest! {
         let here = harness.client(|builder| builder.rate(rate));
         let twin = harness.client(|builder| builder.rate(rate));
         let (region, account) = if other_account { ("eu-central-1", "210987654321") } else { ("us-east-1", "123456789012") };
-        let there = harness.run(harness.builder(region).account(account).rate(rate).connect()).unwrap();
+        let there = harness.run(harness.builder(region).account(account).rate(rate).open()).unwrap();
         let began = harness.clock.now();
         let list = |client: &tollgate_drs::DrsClient| {
             harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap();
@@ -223,13 +223,18 @@ fn who_waits_already_goes_by_the_new_rate() {
 fn a_second_configuration_of_one_bucket_is_refused() {
     let (buckets, clock): (_, Arc<dyn tollgate::Clock>) =
         (Buckets::new(), Arc::new(ManualClock::new()));
-    let one = buckets.open(key(), Rate::default(), None, &clock).unwrap();
-    assert!(Arc::ptr_eq(&one, &buckets.open(key(), Rate::default(), None, &clock).unwrap()));
-    let error =
-        buckets.open(key(), Rate::new(TokenBucket::per_second(5)), None, &clock).unwrap_err();
+    let one = buckets.get_or_create(key(), Rate::default(), None, &clock).unwrap();
+    assert!(Arc::ptr_eq(
+        &one,
+        &buckets.get_or_create(key(), Rate::default(), None, &clock).unwrap()
+    ));
+    let error = buckets
+        .get_or_create(key(), Rate::new(TokenBucket::per_second(5)), None, &clock)
+        .unwrap_err();
     assert!(error.to_string().contains("another rate"), "{error}");
-    let error =
-        buckets.open(key(), Rate::new(TokenBucket::per_second(0)), None, &clock).unwrap_err();
+    let error = buckets
+        .get_or_create(key(), Rate::new(TokenBucket::per_second(0)), None, &clock)
+        .unwrap_err();
     assert!(matches!(error, tollgate_aws::Error::Invalid(_)));
 }
 
@@ -258,7 +263,7 @@ fn every_attempt_takes_a_token_of_the_shared_gate_too() {
     assert_eq!(harness.fake.arrivals().all().len(), 3);
     let broken = Arc::new(Faulty::new(harness.slots()));
     broken.always(Trouble::Down);
-    let client = harness.run(harness.builder("us-east-1").gate(broken).connect()).unwrap();
+    let client = harness.run(harness.builder("us-east-1").gate(broken).open()).unwrap();
     let error = harness.run(client.describe_jobs(&JobFilter::default()).all()).unwrap_err();
     assert!(matches!(error, Error::Gate(_)), "{error:?}");
     assert_eq!(harness.fake.arrivals().all().len(), 3, "an error never admits");

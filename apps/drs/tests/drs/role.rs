@@ -77,7 +77,7 @@ async fn r001_7_a_role_of_another_account_is_assumed_with_its_external_id() {
         .endpoint(server.endpoint())
         .http_client(SharedHttpClient::new(to_drs.clone()))
         .buckets(Buckets::new())
-        .connect()
+        .open()
         .await
         .unwrap();
     assert_eq!(client.account(), "210987654321");
@@ -109,7 +109,7 @@ async fn what_is_no_role_is_refused() {
         let error = DrsClient::builder(REGION)
             .role(Role::new(arn))
             .buckets(Buckets::new())
-            .connect()
+            .open()
             .await
             .unwrap_err();
         assert!(error.to_string().contains("arn:aws:iam::123456789012:role/name"), "{error}");
@@ -117,6 +117,6 @@ async fn what_is_no_role_is_refused() {
     // STS would fail without telling why.
     let role = Role::in_account("210987654321", "dr-operator");
     let builder = DrsClient::builder(REGION).role(role).config(config()).buckets(Buckets::new());
-    let error = builder.connect().await.unwrap_err();
+    let error = builder.open().await.unwrap_err();
     assert!(error.to_string().contains("aws_config::defaults"), "{error}");
 }

@@ -8,7 +8,7 @@ use tollgate::clock::SystemClock;
 use tollgate::observe::Observer;
 use tollgate::policy::{OnStoreFailure, Policies};
 use tollgate::{Clock, Gate, Policy, Span};
-use tollgate_config::open::{self, Opened};
+use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks::{self, Running};
 use tollgate_config::{BrokerConfig, Config, StoreConfig};
 use tollgate_telemetry::Meters;
@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
             open::for_worker(&store, &config.fallback, Arc::clone(&clock), observer).await?;
         let (gate, opened): (Arc<dyn Gate>, _) = match store {
             StoreConfig::Embedded { .. } => {
-                opened.close().await?;
+                opened.shutdown(clock.now() + SHUTDOWN_MAX).await?;
                 let fallback = config.fallback.clone();
                 (Arc::new(ReopeningGate::new(store, fallback, Arc::clone(&clock))), None)
             }
@@ -229,15 +229,15 @@ impl<'a> Context<'a> {
         self.running.flush().await
     }
 
-    /// Closes the store and then the sinks.
-    pub(super) async fn close(self) {
+    /// Shuts down the store and then the sinks.
+    pub(super) async fn shutdown(self) {
         // The last posts to the store are counted, too.
         if let Some(opened) = self.opened
-            && let Err(error) = opened.close().await
+            && let Err(error) = opened.shutdown(self.clock.now() + SHUTDOWN_MAX).await
         {
             warn(&Failure::from(error).problem().detail);
         }
-        self.running.drain().await;
+        self.running.shutdown(self.clock.now() + SHUTDOWN_MAX).await;
     }
 }
 

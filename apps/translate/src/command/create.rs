@@ -75,7 +75,7 @@ pub(super) async fn run(
         work(flags, &context, &spec, &plan).await
     }
     .await;
-    context.close().await;
+    context.shutdown().await;
     done
 }
 

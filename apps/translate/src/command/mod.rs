@@ -83,7 +83,7 @@ pub async fn run(args: TranslateArgs, mut env: Environment<'_>) -> Result<ExitCo
                 Ok(()) => watch::worker(&context, metrics).await,
                 Err(failure) => Err(failure),
             };
-            context.close().await;
+            context.shutdown().await;
             done
         }
         Some(Lambda { provider }) => {
@@ -92,7 +92,7 @@ pub async fn run(args: TranslateArgs, mut env: Environment<'_>) -> Result<ExitCo
             };
             let context = Context::open(context::jobs(&jobs).await?, &provider, env).await?;
             let done = lambda::serve(&context, &*runtime).await;
-            context.close().await;
+            context.shutdown().await;
             done
         }
     }
@@ -132,7 +132,7 @@ async fn resume(
         watch::job(&context, &upstream, &pipeline, &report).await
     }
     .await;
-    context.close().await;
+    context.shutdown().await;
     done
 }
 

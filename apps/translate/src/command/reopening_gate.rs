@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
 use tollgate::{Clock, Error, ErrorKind, Gate};
 
-use tollgate_config::open::{self, Opened};
+use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::{FallbackConfig, StoreConfig};
 
 /// A gate that opens its store for each operation.
@@ -45,7 +45,7 @@ impl Gate for ReopeningGate {
         Box::pin(async move {
             let opened = self.open().await?;
             let outcome = opened.gate().run(operation).await;
-            opened.close().await?;
+            opened.shutdown(self.clock.now() + SHUTDOWN_MAX).await?;
             outcome
         })
     }

@@ -22,6 +22,7 @@ use tollgate_config::{StoreConfig, StrategyConfig};
 use crate::config::ServeConfig;
 use crate::log;
 use crate::serve::{self, Assembled, Assembly, Stop};
+use tollgate_config::open::SHUTDOWN_MAX;
 use tollgate_config::sinks::FLUSH_MAX;
 use tollgate_terminal::Failure;
 
@@ -86,8 +87,8 @@ async fn handle_events(config: ServeConfig, flags: Lambda) -> Result<(), Failure
         }
     };
     drop(handler);
-    running.drain().await;
-    opened.close().await?;
+    running.shutdown(clock.now() + SHUTDOWN_MAX).await;
+    opened.shutdown(clock.now() + SHUTDOWN_MAX).await?;
     ended
 }
 

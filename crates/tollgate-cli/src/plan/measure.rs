@@ -23,7 +23,7 @@ use super::workload::{Workload, invalid};
 use crate::command::runtime;
 use tokio::runtime::Builder;
 use tollgate_config::Config;
-use tollgate_config::open;
+use tollgate_config::open::{self, SHUTDOWN_MAX};
 use tollgate_terminal::Failure;
 
 /// The most processes; a larger fleet is measured, and simulated again, with this many.
@@ -110,7 +110,7 @@ pub(super) fn run(
             runtime.block_on(gate.reset(&strategy.policy, &subject))?;
         }
     }
-    runtime.block_on(opened.close())?;
+    runtime.block_on(opened.shutdown(clock.now() + SHUTDOWN_MAX))?;
     trips.sort_unstable();
     Ok(Measured {
         store: config.store.kind().to_owned(),

@@ -16,7 +16,7 @@ use super::workload::{Workload, invalid};
 use crate::command::block_on;
 use crate::config;
 use tollgate_config::Config;
-use tollgate_config::open;
+use tollgate_config::open::{self, SHUTDOWN_MAX};
 use tollgate_terminal::Failure;
 use tollgate_terminal::output;
 
@@ -150,6 +150,6 @@ async fn worker(work: Work, config: &Config) -> Result<Worked, Error> {
         events.extend(ask.await.ok());
     }
     drop(gate);
-    opened.close().await?;
+    opened.shutdown(clock.now() + SHUTDOWN_MAX).await?;
     Ok(Worked { events, writes, reads, trips })
 }

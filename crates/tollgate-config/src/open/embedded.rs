@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tollgate::audit::AuditLog;
 use tollgate::observe::Observer;
 use tollgate::overrides::OverrideStore;
-use tollgate::{Clock, Error};
+use tollgate::{Clock, Error, Timestamp};
 use tollgate_embedded::{
     Durability, Embedded, EmbeddedAudit, EmbeddedOverrides, Holder, Options, Reopening,
 };
 
 use super::Opened;
 
-/// The store that has to be closed.
+/// The store that has to be shut down.
 #[derive(Debug)]
 pub(super) enum Owner {
     Command(Arc<Embedded>),
@@ -22,10 +22,11 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    pub(super) async fn close(&self) -> Result<(), Error> {
+    /// Waits for the commit however long the disk takes: dropping the store would block on it too.
+    pub(super) async fn shutdown(&self) -> Result<(), Error> {
         match self {
-            Self::Command(gate) => gate.close().await,
-            Self::Broker(gate) => gate.close().await,
+            Self::Command(gate) => gate.shutdown(Timestamp::MAX).await,
+            Self::Broker(gate) => gate.shutdown(Timestamp::MAX).await,
         }
     }
 }

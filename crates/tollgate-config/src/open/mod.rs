@@ -1,4 +1,4 @@
-//! Opens the configured store as a gate, and closes it again.
+//! Opens the configured store as a gate, and shuts it down.
 
 #[cfg(feature = "broker")]
 mod broker;
@@ -25,7 +25,7 @@ use tollgate::memory::KEYS_MAX_DEFAULT;
 use tollgate::observe::Observer;
 use tollgate::overrides::OverrideStore;
 use tollgate::strategy::Resend;
-use tollgate::{Clock, Error, ErrorKind, Gate, Memory, Span};
+use tollgate::{Clock, Error, ErrorKind, Gate, Memory, Span, Timestamp};
 use tollgate_protocol::json::StoreHealth;
 use tollgate_protocol::permit_token::KEY_BYTES;
 
@@ -37,6 +37,9 @@ pub use self::postgres::postgres_options;
 use self::remote::Remote;
 use self::resilient::Resilient;
 use crate::{Config, FallbackConfig, StoreConfig, StrategyConfig};
+
+/// The longest that the telemetry sinks, and then the store, may take to shut down when the process ends.
+pub const SHUTDOWN_MAX: Span = Span::from_secs(5);
 
 /// A store that is open.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ pub struct Opened {
     background: Option<JoinHandle<()>>,
 }
 
-/// The part of a store that has to be closed.
+/// The part of a store that has to be shut down.
 #[derive(Debug)]
 enum Owner {
     /// Nothing.
@@ -120,8 +123,9 @@ impl Opened {
         }
     }
 
-    /// Flushes the store, and releases the folder of an embedded store.
-    pub async fn close(self) -> Result<(), Error> {
+    /// Flushes the store, and releases the folder of an embedded store. What a strategy did not post by `deadline` is lost;
+    /// an embedded store commits however long its disk takes.
+    pub async fn shutdown(self, deadline: Timestamp) -> Result<(), Error> {
         if let Some(background) = self.background {
             background.abort();
             // It was aborted, so its result says nothing.
@@ -130,8 +134,8 @@ impl Opened {
         match &self.owner {
             Owner::None => Ok(()),
             #[cfg(feature = "embedded")]
-            Owner::Embedded(owner) => owner.close().await,
-            Owner::Resilient(resilient) => resilient.close().await,
+            Owner::Embedded(owner) => owner.shutdown().await,
+            Owner::Resilient(resilient) => resilient.shutdown(deadline).await,
         }
     }
 }

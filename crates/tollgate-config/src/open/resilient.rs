@@ -57,9 +57,6 @@ pub(super) fn attempt_timeout(store: &StoreConfig, timeout: Option<Span>, is_bro
     }
 }
 
-/// How long a broker that ends waits for its store to accept unposted charges.
-const SHUTDOWN_WAIT: Span = Span::from_secs(5);
-
 /// A store on a server with retries.
 pub(super) type Retried = Resend<Arc<dyn Gate>>;
 
@@ -69,7 +66,6 @@ pub(super) struct Resilient {
     gate: Arc<Fallback<Arc<dyn Gate>>>,
     strategy: Strategy,
     outage: Arc<Outage>,
-    clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug)]
@@ -106,9 +102,9 @@ impl Resilient {
             }
         };
         let outage = Outage::new(observer, Arc::clone(&clock));
-        let gate = Fallback::new(inner, settings, Arc::clone(&clock))?;
+        let gate = Fallback::new(inner, settings, clock)?;
         let gate = Arc::new(gate.observer(Arc::clone(&outage) as _));
-        Ok(Self { gate, strategy, outage, clock })
+        Ok(Self { gate, strategy, outage })
     }
 
     /// Returns what knows whether the store is unavailable, and since when.
@@ -121,9 +117,8 @@ impl Resilient {
         Arc::new(OperatorErrors(Arc::clone(&self.gate)))
     }
 
-    /// Posts unposted charges to the store, or returns an error that says which are lost.
-    pub(super) async fn close(&self) -> Result<(), Error> {
-        let deadline = self.clock.now() + SHUTDOWN_WAIT;
+    /// Posts unposted charges to the store, those of the strategy until `deadline`. The error says which are lost.
+    pub(super) async fn shutdown(&self, deadline: Timestamp) -> Result<(), Error> {
         // Charges of an outage come first: they pass through the strategy.
         let owed = self.pay_debt().await;
         let posted = match &self.strategy {

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension};
 use tollgate::{Error, ErrorKind};
 
 use super::fault::{damaged, fault};
@@ -40,8 +40,7 @@ pub(crate) fn ensure(folder: &Path) -> Result<(Connection, [u8; 32]), Error> {
         // It holds a key. SQLite creates the other files with the same mode.
         writable(&path).map_err(|error| unusable("create", &path, error))?;
     }
-    let connection =
-        open(&path, OpenFlags::empty()).map_err(|error| fault("open", &path, error))?;
+    let connection = open(&path)?;
     match look(&connection, &path)? {
         State::Empty if made => return Err(damaged(&path, "it is empty")),
         State::Empty => create(&connection).map_err(|error| fault("create", &path, error))?,

@@ -45,13 +45,13 @@ pub(crate) fn path(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
 
-/// Opens another connection to an existing database.
-pub(crate) fn connect(path: &Path) -> Result<Connection, Error> {
-    open(path, OpenFlags::empty()).map_err(|error| fault("open", path, error))
+/// Opens a connection to an existing database.
+pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
+    configured(path).map_err(|error| fault("open", path, error))
 }
 
-fn open(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+fn configured(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -73,7 +73,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (created, _) = ensure(folder.path()).unwrap();
         let (opened, _) = ensure(folder.path()).unwrap();
-        let other = connect(&path(folder.path())).unwrap();
+        let other = open(&path(folder.path())).unwrap();
         for connection in [created, opened, other] {
             let number = |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
             let mode: String =

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use tollgate::{Ask, ErrorKind, GateExt, Limit, Policy, Span, TokenBucket};
+use tollgate::{Ask, ErrorKind, GateExt, Limit, Policy, Span, Timestamp, TokenBucket};
 use tollgate_embedded::{Embedded, IDLE_MAX};
 
 use crate::{TestFolder, admitted, pass};
@@ -69,7 +69,7 @@ async fn a_full_store_evicts_entries_that_hold_nothing_back_first() {
     }
     assert!(full(&gate, &brief, "s0").await.is_some());
     assert_eq!(gate.stats().keys, 10);
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(counted(&folder), BTreeMap::from([("lasting".to_owned(), 10)]));
 }
 

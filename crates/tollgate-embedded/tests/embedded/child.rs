@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use tollgate::internal::edge::environment;
-use tollgate::{Ask, Decision, GateExt};
+use tollgate::{Ask, Decision, GateExt, Timestamp};
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 
 use crate::daily;
@@ -123,7 +123,7 @@ fn acquire_relaxed(folder: &Path) {
 fn acquire_once(folder: &Path) {
     let gate = open(folder, Options::new());
     acquire(&gate, "p", crate::locking::PROCESSES_ADMITTED);
-    block_on(gate.close()).unwrap();
+    block_on(gate.shutdown(Timestamp::MAX)).unwrap();
 }
 
 /// Acquires one and reports it: admitted at which time of the store.

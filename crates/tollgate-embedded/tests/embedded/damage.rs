@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tollgate::{ErrorKind, GateExt};
+use tollgate::{ErrorKind, GateExt, Timestamp};
 use tollgate_embedded::{Embedded, Holder, Options};
 
 use crate::child::{Child, Job, block_on};
@@ -19,7 +19,7 @@ fn filled() -> TestFolder {
         for subject in 0..400 {
             assert!(admitted(&gate, &bucket(), &format!("subject-{subject:04}")).await);
         }
-        gate.close().await.unwrap();
+        gate.shutdown(Timestamp::MAX).await.unwrap();
     });
     folder
 }
@@ -96,7 +96,7 @@ fn a_flipped_bit_in_a_value_is_reported_for_its_key() {
 fn a_broker_looks_at_the_whole_structure() {
     let folder = filled();
     let gate = folder.try_open(as_server(&folder)).unwrap();
-    block_on(gate.close()).unwrap();
+    block_on(gate.shutdown(Timestamp::MAX)).unwrap();
     change(&folder.file(DATABASE), |bytes| {
         let pages = bytes.len() / 4_096;
         let last = (pages - 1) * 4_096;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::Barrier;
 use tollgate::clock::ManualClock;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
-use tollgate::{Ask, Costs, Decision, Error, Gate, GateExt, Limit, Policy, RollingWindow, Span};
+use tollgate::{
+    Ask, Costs, Decision, Error, Gate, GateExt, Limit, Policy, RollingWindow, Span, Timestamp,
+};
 use tollgate_embedded::{Durability, Embedded};
 
 use crate::{TestFolder, admitted, bucket, daily, pass, standing, used};
@@ -210,7 +212,7 @@ async fn closing_and_dropping_write_what_is_not_written() {
             assert!(admitted(&gate, &policy, "p").await);
         }
         if close {
-            gate.close().await.unwrap();
+            gate.shutdown(Timestamp::MAX).await.unwrap();
             // The folder is free although the store still exists.
             assert_eq!(used(&folder.open(), &policy, "p").await, 50);
         }
@@ -229,7 +231,7 @@ async fn a_long_log_is_copied_while_decisions_go_on() {
     for subject in 0..40_000 {
         assert!(admitted(&gate, &policy, &format!("{subject:0>250}")).await);
     }
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(folder.rows(), 40_000);
     let bytes = std::fs::metadata(folder.file("entries.sqlite")).unwrap().len();
     assert!(40_000 * 250 / 2 < bytes, "only {bytes} bytes were copied");
@@ -274,7 +276,7 @@ async fn thousands_of_ids_of_one_subject_are_recognised_and_expire() {
     }
     assert!(asked.join_all().await.into_iter().all(|admitted| admitted));
     assert_eq!(used(&gate, &policy, "u1").await, 3_000);
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     drop(gate);
     let gate = folder.open();
     for number in (0..3_000).step_by(37) {
@@ -285,7 +287,7 @@ async fn thousands_of_ids_of_one_subject_are_recognised_and_expire() {
     for number in 0..1_500 {
         assert!(gate.acquire(&ask(10_000 + number)).await.unwrap().is_admitted());
     }
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     let ids: u32 =
         folder.database().query_row("SELECT count(*) FROM ids", [], |row| row.get(0)).unwrap();
     assert_eq!(ids, 1_500, "each commit removes twice as many expired ones as it writes");
@@ -309,6 +311,6 @@ async fn a_hundred_thousand_permits_in_flight_settle_exactly() {
         assert!(gate.settle(&permits[number], &actual).await.unwrap(), "{number}");
     }
     assert_eq!(used(&gate, &policy, "u1").await, 50_000 * 15);
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert!(!folder.open().release(&permits[7]).await.unwrap(), "it is settled");
 }

@@ -1,6 +1,6 @@
 //! Entries that say what an absent one says are forgotten when nobody changed them for an hour, and no others.
 
-use tollgate::{ErrorKind, Limit, Policy, RollingWindow, Span};
+use tollgate::{ErrorKind, Limit, Policy, RollingWindow, Span, Timestamp};
 use tollgate_embedded::{Embedded, IDLE_MAX};
 
 use crate::{TestFolder, admitted, bucket, pass, used};
@@ -44,7 +44,7 @@ async fn entries_of_an_earlier_process_are_cleaned_up() {
     pass(&folder, IDLE_MAX);
     let store = Embedded::open(&folder.path(), folder.options()).unwrap();
     assert_eq!(store.clean_up().await.unwrap(), 10);
-    store.close().await.unwrap();
+    store.shutdown(Timestamp::MAX).await.unwrap();
     assert_eq!(folder.rows(), 0);
     assert_eq!(store.clean_up().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
-use tollgate::{Ask, Decision, ErrorKind, GateExt};
+use tollgate::{Ask, Clock, Decision, ErrorKind, GateExt, Timestamp};
 use tollgate_embedded::{Durability, Embedded};
 
 use crate::child::{Child, Job, block_on};
@@ -36,7 +36,7 @@ async fn a_failed_commit_stops_the_store() {
     let text = waiting.to_string();
     assert!(text.contains("entries.sqlite") && text.contains("open the store again"), "{text}");
     assert_stopped(&gate, "the disk is on fire").await;
-    let closed = gate.close().await.unwrap_err();
+    let closed = gate.shutdown(Timestamp::MAX).await.unwrap_err();
     assert!(closed.to_string().contains("the disk is on fire"));
     drop(gate);
     folder.database().execute_batch("DROP TRIGGER fail").unwrap();
@@ -52,7 +52,7 @@ async fn a_failed_commit_stops_a_relaxed_store() {
     let gate = folder.try_open(folder.options().durability(Durability::Relaxed)).unwrap();
     folder.database().execute_batch(FAIL).unwrap();
     assert!(admitted(&gate, &policy, "p").await, "does not wait");
-    let closed = gate.close().await.unwrap_err();
+    let closed = gate.shutdown(Timestamp::MAX).await.unwrap_err();
     assert_eq!(closed.kind(), ErrorKind::Unavailable);
     assert_stopped(&gate, "the disk is on fire").await;
 }
@@ -119,9 +119,24 @@ async fn a_closed_store_answers_unavailable() {
     let folder = TestFolder::new();
     let gate = folder.open();
     assert!(admitted(&gate, &daily(10), "p").await);
-    gate.close().await.unwrap();
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     assert_stopped(&gate, "is closed").await;
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_at_its_deadline_and_the_writer_goes_on() {
+    let folder = TestFolder::new();
+    let policy = daily(10);
+    let gate = folder.try_open(folder.options().durability(Durability::Relaxed)).unwrap();
+    let busy = folder.database();
+    busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(admitted(&gate, &policy, "p").await);
+    let error = gate.shutdown(folder.clock.now()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    busy.execute_batch("COMMIT").unwrap();
+    drop(gate);
+    assert_eq!(used(&folder.open(), &policy, "p").await, 1);
 }
 
 /// A disk that takes no more: a process whose files may not grow beyond a few hundred kilobytes.

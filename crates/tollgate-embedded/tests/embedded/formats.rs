@@ -124,7 +124,7 @@ async fn folders_of_each_format_are_read() {
             assert!(gate.acquire(&ask).await.unwrap().is_admitted(), "format {format}");
         }
         assert_eq!(standings(&gate).await[3], (1, 2), "format {format}");
-        gate.close().await.unwrap();
+        gate.shutdown(Timestamp::MAX).await.unwrap();
         let version = "SELECT user_version FROM pragma_user_version";
         let version: u32 = folder.database().query_row(version, [], |row| row.get(0)).unwrap();
         assert_eq!(version, 2);
@@ -137,7 +137,7 @@ async fn format_2_is_written_as_its_programs_write_it() {
     let (written, stored) = (TestFolder::new(), unpack(FORMAT_2));
     let gate = written.open();
     play(&gate, &written.clock).await;
-    gate.close().await.unwrap();
+    gate.shutdown(Timestamp::MAX).await.unwrap();
     for (table, last) in [("entries", "written_at"), ("ids", "expires_at")] {
         assert_eq!(rows(&written, table, last), rows(&stored, table, last), "{table}");
     }

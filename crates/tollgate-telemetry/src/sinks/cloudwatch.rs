@@ -45,7 +45,7 @@ impl CloudWatch {
     ///
     /// # Errors
     /// If no region is set anywhere.
-    pub async fn connect(
+    pub async fn open(
         namespace: impl Into<String>,
         options: &AwsOptions,
         interval: Span,

@@ -29,7 +29,7 @@ impl Sns {
     ///
     /// # Errors
     /// If no region is set anywhere.
-    pub async fn connect(topic: impl Into<String>, options: &AwsOptions) -> Result<Self, Error> {
+    pub async fn open(topic: impl Into<String>, options: &AwsOptions) -> Result<Self, Error> {
         let client = Client::new(&options.config("sns").await?);
         Ok(Self { client, topic: topic.into() })
     }

@@ -60,21 +60,16 @@ impl Tasks {
         flushed
     }
 
-    /// Shuts down after every sink has written its queue. Returns false on `timeout`.
-    pub async fn drain(mut self, timeout: Span) -> bool {
+    /// Ends the tasks after every sink has written its queue. Returns false if some did not by `deadline`.
+    pub async fn shutdown(mut self, deadline: Timestamp) -> bool {
         self.closing.send_replace(true);
-        let deadline = self.clock.sleep_until(self.clock.now() + timeout);
         let all = async {
             for task in &mut self.running {
                 // A task that panicked has nothing left to write.
                 drop(task.await);
             }
         };
-        tokio::select! {
-            biased;
-            () = all => true,
-            () = deadline => false,
-        }
+        tollgate::internal::timeout_at(&*self.clock, deadline, all).await.is_some()
     }
 
     pub(super) fn feed(

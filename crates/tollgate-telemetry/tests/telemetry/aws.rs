@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tollgate::clock::{ManualClock, SystemClock};
 use tollgate::incident::{Incident, Recorder, Violation, report_violation};
 use tollgate::observe::{Event, Observer as _};
-use tollgate::{Ask, Error, ErrorKind, Span, Timestamp};
+use tollgate::{Ask, Clock, Error, ErrorKind, Span, Timestamp};
 use tollgate_telemetry::sinks::aws::{AwsOptions, Keys};
 use tollgate_telemetry::sinks::cloudwatch::CloudWatch;
 use tollgate_telemetry::sinks::sns::{SUBJECT_MAX, Sns};
@@ -51,7 +51,7 @@ async fn statistics(
     metric: &str,
     dimensions: &[(&str, &str)],
 ) -> ([f64; 4], String) {
-    let now = tollgate::Clock::now(&SystemClock);
+    let now = SystemClock.now();
     let (hour, minute) = (Span::from_hours(1).as_micros(), Span::from_mins(1));
     let (start, end) = (Timestamp::from_micros(now.as_micros() - hour), now + minute);
     // One period holds everything.
@@ -90,13 +90,13 @@ async fn r000_13_cloudwatch_gets_values_counts_dimensions_units_and_a_roll_up() 
     let server = Ministack::start().unwrap();
     let endpoint = server.endpoint();
     let interval = Span::from_secs(10);
-    let sink = CloudWatch::connect("RateLimiter", &options(&endpoint), interval).await.unwrap();
+    let sink = CloudWatch::open("RateLimiter", &options(&endpoint), interval).await.unwrap();
     // The service takes metrics of the last two weeks only, so this clock begins now.
-    let clock = ManualClock::at(tollgate::Clock::now(&SystemClock));
+    let clock = ManualClock::at(SystemClock.now());
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(sink, interval).start();
     a_busy_minute(&gate(&clock, Arc::clone(&telemetry) as _), &*telemetry).await;
-    assert!(tasks.drain(Span::from_secs(60)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(60)).await);
     let rpm = [("Policy", "gemini"), ("Limit", "rpm")];
     let tpm = [("Policy", "gemini"), ("Limit", "tpm")];
     let gemini = [("Policy", "gemini")];
@@ -130,8 +130,8 @@ async fn what_cloudwatch_missed_is_sent_later_once() {
     let mut server = Ministack::start().unwrap();
     let endpoint = server.endpoint();
     let interval = Span::from_secs(10);
-    let sink = CloudWatch::connect("RateLimiter", &options(&endpoint), interval).await.unwrap();
-    let clock = ManualClock::at(tollgate::Clock::now(&SystemClock));
+    let sink = CloudWatch::open("RateLimiter", &options(&endpoint), interval).await.unwrap();
+    let clock = ManualClock::at(SystemClock.now());
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(sink, interval).start();
     let (gate, policy) = (gate(&clock, Arc::clone(&telemetry) as _), gemini());
@@ -154,7 +154,7 @@ async fn what_cloudwatch_missed_is_sent_later_once() {
     }
     server.process().restart().unwrap();
     admitted(&gate, &Ask::new(&policy, "alice")).await;
-    assert!(tasks.drain(Span::from_secs(60)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(60)).await);
     let rpm = [("Policy", "gemini"), ("Limit", "rpm")];
     let (found, _) = statistics(&endpoint, "RateLimiterTokensAcquired", &rpm).await;
     assert_eq!(found, [2.0, 2.0, 1.0, 1.0]);
@@ -190,7 +190,7 @@ async fn r000_14_sns_messages_have_everything_for_a_post_mortem() {
     let (clock, recorder) = (ManualClock::new(), Arc::new(Recorder::new()));
     let (telemetry, tasks) = Telemetry::builder(Arc::new(clock.clone()))
         .recorder(Arc::clone(&recorder))
-        .records(Sns::connect(topic, &options(&endpoint)).await.unwrap())
+        .records(Sns::open(topic, &options(&endpoint)).await.unwrap())
         .start();
     let (gate, policy) = (gate(&clock, Arc::clone(&telemetry) as _), gemini());
     let ask = Ask::new(&policy, "project-7").cost("tokens", 3_750);
@@ -201,7 +201,7 @@ async fn r000_14_sns_messages_have_everything_for_a_post_mortem() {
     telemetry.observe(&Event::DegradedBegan { error: &error });
     let ahead = Span::from_hours(1);
     telemetry.observe(&Event::Repaired { policy: &policy, subject: "project-7", ahead });
-    assert!(tasks.drain(Span::from_secs(60)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(60)).await);
 
     let mut messages = Vec::new();
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use tollgate::incident::{
     report_violation,
 };
 use tollgate::observe::Event;
-use tollgate::{Ask, Costs, Decision, Error, ErrorKind, GateExt, Span, Timestamp};
+use tollgate::{Ask, Clock, Costs, Decision, Error, ErrorKind, GateExt, Span, Timestamp};
 use tollgate_telemetry::sinks::file::{self, FILE_BYTES_MAX, IncidentFile};
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry, Value};
@@ -57,7 +57,7 @@ async fn r000_14_a_refusal_by_the_provider_is_written_down_and_closes_the_gate()
     clock.set(until);
     assert!(gate.acquire(&ask).await.unwrap().is_admitted());
 
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let lines = kept.lines();
     assert_eq!((lines.len(), &lines[0]["event"]), (1, &serde_json::json!("violated")));
     assert_eq!(lines[0]["correlation_id"], incident.id);
@@ -144,7 +144,7 @@ async fn write(path: &std::path::Path, bytes_max: u64, ids: std::ops::Range<usiz
         let (policy, incident) = (&gemini(), &incident(id));
         telemetry.observe(&Event::Violated { policy, incident });
     }
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(START + Span::from_secs(1)).await);
 }
 
 /// The file and the one before it stay within their bound, and the newest incidents are always there.
@@ -191,7 +191,7 @@ async fn a_misconfigured_store_is_kept() {
     telemetry.observe(&Event::Misconfigured { error: &error });
     telemetry.observe(&Event::Violated { policy: &gemini(), incident: &incident(7) });
     telemetry.observe(&Event::DegradedBegan { error: &error });
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(START + Span::from_secs(1)).await);
     let id = kept.lines()[0]["correlation_id"].as_str().unwrap().to_owned();
     let error = error.to_string();
     let store = Recorded::Store(StoreIncident::Misconfigured { id, at: START, error });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tollgate::clock::ManualClock;
 use tollgate::incident::Recorder;
-use tollgate::{Ask, Costs, GateExt as _, Span, Timestamp};
+use tollgate::{Ask, Clock, Costs, GateExt as _, Span, Timestamp};
 use tollgate_telemetry::sinks::emf::Emf;
 use tollgate_telemetry::sinks::log::Log;
 use tollgate_telemetry::{Severity, Telemetry};
@@ -49,7 +49,7 @@ async fn r003_9_a_flush_writes_what_is_counted_and_queued_by_now() {
     let words: Vec<_> = later.iter().filter_map(|line| line.get("TranslationWords")).collect();
     assert_eq!(words, [&json!(5.0)]);
     assert!(later.iter().all(|line| line.get("TranslationSpeed").is_none()), "{later:?}");
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn r000_13_emf_has_each_metric_by_limit_and_a_roll_up() {
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(emf, Span::from_secs(10)).start();
     a_busy_minute(&gate(&clock, Arc::clone(&telemetry) as _), &*telemetry).await;
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let lines = kept.lines();
     let of = |dimensions: serde_json::Value| {
         let same = |line: &&serde_json::Value| {
@@ -109,7 +109,7 @@ async fn r004_9_a_rejection_is_a_warning_with_user_count_oldest_reset_and_recent
         admitted(&gate, &Ask::new(&policy, "alice").cost("tokens", 10)).await;
     }
     gate.acquire(&ask).await.unwrap();
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let lines = kept.lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     let line = &lines[0];
@@ -144,7 +144,7 @@ async fn one_permit_has_one_correlation_id() {
     let second = admitted(&gate, &Ask::new(&policy, "alice")).await;
     gate.settle(&first, &Costs::new()).await.unwrap();
     gate.release(&second).await.unwrap();
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let lines = kept.lines();
     let events: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
     assert_eq!(events, ["admitted", "admitted", "settled", "released"]);

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tollgate::clock::ManualClock;
-use tollgate::{Span, Timestamp};
+use tollgate::{Clock, Span, Timestamp};
 use tollgate_telemetry::Telemetry;
 use tollgate_telemetry::sinks::otlp::{OtlpMetrics, OtlpTraces};
 use tollgate_testkit::servers::Port;
@@ -44,7 +44,7 @@ async fn r000_13_a_collector_gets_metrics_and_a_span_for_each_decision() {
         .records(OtlpTraces::new(&format!("{endpoint}/")))
         .start();
     a_busy_minute(&gate(&clock, Arc::clone(&telemetry) as _), &*telemetry).await;
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let (mut metrics, mut spans) = (Vec::new(), Vec::new());
     while let Ok((path, body)) = arrived.try_recv() {
         match path.as_str() {
@@ -86,7 +86,7 @@ async fn a_collector_that_is_not_there_is_counted() {
     let sink = OtlpMetrics::new(&format!("http://127.0.0.1:{}", free.number()), START);
     let builder = Telemetry::builder(Arc::new(clock.clone()));
     let (telemetry, tasks) = builder.meters(sink, Span::from_secs(60)).start();
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     let snapshot = telemetry.meters().snapshot(START);
     let failures = snapshot.get("tollgate_telemetry_failures", &["otlp_metrics"]);
     assert_eq!(failures, Some(&tollgate_telemetry::Value::Number(1)));

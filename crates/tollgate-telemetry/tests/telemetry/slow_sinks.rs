@@ -69,8 +69,8 @@ async fn a_million_decisions_pass_a_sink_that_never_returns() {
     let queued = QUEUE_MAX as u64;
     assert!(DECISIONS - 2 * queued <= dropped && dropped <= DECISIONS - queued, "{dropped}");
     // At the end there is a deadline, and the sinks are left behind.
-    let deadline = Span::from_secs(5);
-    let ending = tokio::spawn(tasks.drain(deadline));
+    let deadline = clock.now() + Span::from_secs(5);
+    let ending = tokio::spawn(tasks.shutdown(deadline));
     while !ending.is_finished() {
         clock.advance(Span::from_secs(1));
         tokio::task::yield_now().await;
@@ -162,7 +162,7 @@ async fn the_queue_is_drained_at_the_end() {
     for _ in 0..5 {
         admitted(&gate, &Ask::new(&policy, "alice")).await;
     }
-    assert!(tasks.drain(Span::from_secs(1)).await);
+    assert!(tasks.shutdown(clock.now() + Span::from_secs(1)).await);
     assert_eq!((failing.load(Relaxed), working.load(Relaxed)), (0, 5));
     assert_eq!(number(&telemetry, "tollgate_telemetry_failures", "flaky"), 1);
 }
