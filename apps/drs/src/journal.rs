@@ -211,34 +211,22 @@ pub(crate) struct Traced;
 impl Monitor for Traced {
     fn observe(&self, event: &Event<'_>) {
         let Some(entry) = Entry::from_event(event, Timestamp::EPOCH) else { return };
-        let Entry {
-            severity,
-            event,
-            operation,
-            region,
-            account,
-            correlation_id,
-            attempt,
-            attempts,
-            error,
-            ..
-        } = entry;
-        let error = error.map(|error| format!("{}: {}", error.code, error.message));
+        let error = entry.error.as_ref().map(|error| format!("{}: {}", error.code, error.message));
         macro_rules! log {
             ($level:ident) => {
                 tracing::$level!(
-                    event,
-                    operation,
-                    region,
-                    account,
-                    correlation_id,
-                    attempt,
-                    attempts,
+                    event = entry.event,
+                    operation = entry.operation,
+                    region = entry.region,
+                    account = entry.account,
+                    correlation_id = entry.correlation_id,
+                    attempt = entry.attempt,
+                    attempts = entry.attempts,
                     error
                 )
             };
         }
-        match severity {
+        match entry.severity {
             Severity::Info => log!(debug),
             Severity::Warning => log!(warn),
             Severity::Error | Severity::Critical => log!(error),

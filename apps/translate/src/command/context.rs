@@ -24,7 +24,9 @@ use crate::job::{DynamoDbJobs, EmbeddedJobs, Job, JobStore, OutageMonitor, Postg
 use crate::pipeline::{ExhaustedLimit, JobOptions, Options, Pipeline, Route, Throttle};
 use crate::provider::gemini::{self, Gemini};
 use crate::provider::openai::{self, OpenAi};
-use crate::provider::{ApiKey, Endpoint, Http, Provider, TIMEOUT_DEFAULT, Transport};
+use crate::provider::{
+    ApiKey, Endpoint, Http, Provider, ProviderClient, TIMEOUT_DEFAULT, Transport,
+};
 
 /// The job store.
 pub(super) struct Jobs {
@@ -157,7 +159,7 @@ impl<'a> Context<'a> {
         let route = JobOptions::from_job(job)?.route;
         match (&route.url, &self.args.provider_url) {
             (Some(url), None) => Err(invalid(format!(
-                "the job names {url}, and the key goes only where this process was told to send it; if it may go there, \
+                "the job names {url}, and the key is sent only to a URL that this process was given; if it may go there, \
                  add --provider-url {url}"
             ))),
             _ => self.upstream(route),
@@ -333,10 +335,10 @@ pub(super) fn provider(
     let url = route.url.as_deref().unwrap_or(url);
     let transport = Arc::new(Http::for_url(url)?) as Arc<dyn Transport>;
     let url = if args.plain_http { Endpoint::unencrypted(url) } else { url.into() };
-    let clock = Arc::clone(clock);
+    let client = ProviderClient::new(url, key, transport, Arc::clone(clock), TIMEOUT_DEFAULT)?;
     Ok(match kind {
-        ProviderKind::Gemini => Arc::new(Gemini::new(url, key, transport, clock, TIMEOUT_DEFAULT)?),
-        ProviderKind::Openai => Arc::new(OpenAi::new(url, key, transport, clock, TIMEOUT_DEFAULT)?),
+        ProviderKind::Gemini => Arc::new(Gemini::new(client)),
+        ProviderKind::Openai => Arc::new(OpenAi::new(client)),
     })
 }
 

@@ -15,9 +15,9 @@ use crate::error::Error;
 /// The default timeout of a call.
 pub const TIMEOUT_DEFAULT: Span = Span::from_secs(180);
 
-/// Sends JSON to one provider.
-#[derive(Debug)]
-pub(super) struct Caller {
+/// A client of one provider's API, which sends and receives JSON.
+#[derive(Clone, Debug)]
+pub struct ProviderClient {
     url: String,
     key: Option<ApiKey>,
     transport: Arc<dyn Transport>,
@@ -25,15 +25,19 @@ pub(super) struct Caller {
     timeout: Span,
 }
 
-impl Caller {
-    pub(super) fn new(
-        endpoint: &Endpoint,
-        key: Option<ApiKey>,
+impl ProviderClient {
+    /// Returns a client of `endpoint`; calls time out after `timeout` on `clock`.
+    ///
+    /// # Errors
+    /// If the URL is invalid.
+    pub fn new(
+        endpoint: impl Into<Endpoint>,
+        key: impl Into<Option<ApiKey>>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
         timeout: Span,
     ) -> Result<Self, Error> {
-        Ok(Self { url: base_url(endpoint)?, key, transport, clock, timeout })
+        Ok(Self { url: base_url(&endpoint.into())?, key: key.into(), transport, clock, timeout })
     }
 
     /// Sends `body` to `path` and returns the body of a 200; any other status is an error. The key is sent in the header `name`,

@@ -3,19 +3,15 @@
 //! Thinking is disabled, or as low as the model allows: thoughts count against the maximum length of the answer, and a truncated
 //! translation looks like a good one.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::{Clock, Span, Timestamp};
+use tollgate::Timestamp;
 
-use super::call::Caller;
 use super::{
-    ApiKey, Completion, Endpoint, FinishReason, Provider, ProviderError, Request, Transport, Usage,
+    Completion, FinishReason, Provider, ProviderClient, ProviderError, Request, Usage,
     next_midnight,
 };
-use crate::error::Error;
 
 /// The URL of Gemini.
 pub const BASE_URL: &str = "https://generativelanguage.googleapis.com";
@@ -29,27 +25,19 @@ const ZONE: &str = "America/Los_Angeles";
 /// A client of Gemini.
 #[derive(Debug)]
 pub struct Gemini {
-    caller: Caller,
+    client: ProviderClient,
 }
 
 impl Gemini {
-    /// Returns a client of `endpoint` (see [`BASE_URL`]); calls time out after `timeout` on `clock`.
-    ///
-    /// # Errors
-    /// If the URL is invalid.
-    pub fn new(
-        endpoint: impl Into<Endpoint>,
-        key: impl Into<Option<ApiKey>>,
-        transport: Arc<dyn Transport>,
-        clock: Arc<dyn Clock>,
-        timeout: Span,
-    ) -> Result<Self, Error> {
-        Ok(Self { caller: Caller::new(&endpoint.into(), key.into(), transport, clock, timeout)? })
+    /// Returns Gemini at the URL of `client` (see [`BASE_URL`]).
+    #[must_use]
+    pub const fn new(client: ProviderClient) -> Self {
+        Self { client }
     }
 
     async fn call(&self, model: &str, verb: &str, body: &Value) -> Result<Vec<u8>, ProviderError> {
         let path = format!("/v1beta/models/{model}:{verb}");
-        self.caller.call(&path, "x-goog-api-key", "", body).await
+        self.client.call(&path, "x-goog-api-key", "", body).await
     }
 }
 
@@ -57,9 +45,9 @@ impl Gemini {
 impl Provider for Gemini {
     async fn translate(&self, request: &Request) -> Result<Completion, ProviderError> {
         let body = self.call(&request.model, "generateContent", &request_body(request)).await?;
-        let body: Body = self.caller.parse(&body)?;
+        let body: Body = self.client.parse(&body)?;
         if body.is_empty() {
-            return Err(self.caller.not_provider("JSON of another shape"));
+            return Err(self.client.not_provider("JSON of another shape"));
         }
         Ok(parse_completion(body))
     }
@@ -69,7 +57,7 @@ impl Provider for Gemini {
         inner["model"] = format!("models/{}", request.model).into();
         let body = json!({"generateContentRequest": inner});
         let body = self.call(&request.model, "countTokens", &body).await?;
-        Ok(self.caller.parse::<Count>(&body)?.total_tokens)
+        Ok(self.client.parse::<Count>(&body)?.total_tokens)
     }
 
     fn day_ends(&self, now: Timestamp) -> Timestamp {

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use tollgate::Timestamp;
 
 pub use api_key::ApiKey;
-pub use call::TIMEOUT_DEFAULT;
+pub use call::{ProviderClient, TIMEOUT_DEFAULT};
 pub use error::{ProviderError, ProviderErrorKind, QuotaViolation};
 pub use http::{Endpoint, Http, Post, REPLY_BYTES_MAX, Reply, Transport};
 

@@ -1,18 +1,12 @@
 //! Endpoints with OpenAI's chat completions: OpenAI itself, Gemini's compatible endpoint, and servers of local models.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::{Clock, Span, Timestamp};
+use tollgate::Timestamp;
 
-use super::call::Caller;
 use super::error::{ProviderError, ProviderErrorKind};
-use super::{
-    ApiKey, Completion, Endpoint, FinishReason, Provider, Request, Transport, Usage, next_midnight,
-};
-use crate::error::Error;
+use super::{Completion, FinishReason, Provider, ProviderClient, Request, Usage, next_midnight};
 
 /// The URL of OpenAI.
 pub const BASE_URL: &str = "https://api.openai.com/v1";
@@ -23,22 +17,14 @@ pub const KEY_VARIABLES: [&str; 1] = ["OPENAI_API_KEY"];
 /// A client of a compatible endpoint.
 #[derive(Debug)]
 pub struct OpenAi {
-    caller: Caller,
+    client: ProviderClient,
 }
 
 impl OpenAi {
-    /// Returns a client of `endpoint`, the part before `/chat/completions`; calls time out after `timeout` on `clock`.
-    ///
-    /// # Errors
-    /// If the URL is invalid.
-    pub fn new(
-        endpoint: impl Into<Endpoint>,
-        key: impl Into<Option<ApiKey>>,
-        transport: Arc<dyn Transport>,
-        clock: Arc<dyn Clock>,
-        timeout: Span,
-    ) -> Result<Self, Error> {
-        Ok(Self { caller: Caller::new(&endpoint.into(), key.into(), transport, clock, timeout)? })
+    /// Returns the endpoint at the URL of `client`, the part before `/chat/completions`.
+    #[must_use]
+    pub const fn new(client: ProviderClient) -> Self {
+        Self { client }
     }
 }
 
@@ -47,10 +33,10 @@ impl Provider for OpenAi {
     async fn translate(&self, request: &Request) -> Result<Completion, ProviderError> {
         let body = request_body(request);
         let reply =
-            self.caller.call("/chat/completions", "authorization", "Bearer ", &body).await?;
-        let body: Body = self.caller.parse(&reply)?;
+            self.client.call("/chat/completions", "authorization", "Bearer ", &body).await?;
+        let body: Body = self.client.parse(&reply)?;
         if body.choices.is_none() && body.usage.is_none() {
-            return Err(self.caller.not_provider("JSON of another shape"));
+            return Err(self.client.not_provider("JSON of another shape"));
         }
         Ok(parse_completion(body))
     }

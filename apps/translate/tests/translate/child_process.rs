@@ -19,7 +19,7 @@ use tollgate_translate::job::{
 };
 use tollgate_translate::pipeline::{Options, Pipeline, Throttle};
 use tollgate_translate::provider::gemini::Gemini;
-use tollgate_translate::provider::{ApiKey, Http, TIMEOUT_DEFAULT};
+use tollgate_translate::provider::{ApiKey, Http, ProviderClient, TIMEOUT_DEFAULT};
 
 use crate::harness::policy;
 
@@ -68,7 +68,8 @@ pub(crate) fn pipeline_of(provider: &str, store: Arc<dyn JobStore>, worker: &str
     let throttle = Arc::new(Throttle::new(gate, policy, "project", clock.clone()));
     let key = ApiKey::new("project.key").unwrap();
     let http = Arc::new(Http::new());
-    let provider = Gemini::new(provider, key, http, clock.clone(), TIMEOUT_DEFAULT).unwrap();
+    let client = ProviderClient::new(provider, key, http, clock.clone(), TIMEOUT_DEFAULT);
+    let provider = Gemini::new(client.unwrap());
     let options = Options { parallel: PARALLEL, worker: worker.to_owned(), ..Options::default() };
     Pipeline::new(Arc::new(provider), throttle, store, clock, options)
 }

@@ -10,7 +10,7 @@ use tollgate_translate::job::{EmbeddedJobs, JobStore};
 use tollgate_translate::pipeline::{JobSpec, Options, Pipeline, Throttle};
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::{
-    ApiKey, Post, ProviderError, Reply, TIMEOUT_DEFAULT, Transport,
+    ApiKey, Post, ProviderClient, ProviderError, Reply, TIMEOUT_DEFAULT, Transport,
 };
 use tollgate_translate::{Document, Filling, Format, Layout, Task, chunk};
 
@@ -98,9 +98,9 @@ impl Harness {
     ) -> Pipeline {
         let clock = Arc::clone(&self.clock);
         let key = ApiKey::new("project.key").unwrap();
-        let provider =
-            Gemini::new("https://fake", key, transport, Arc::clone(&clock), TIMEOUT_DEFAULT);
-        let provider = Arc::new(provider.unwrap());
+        let on = Arc::clone(&clock);
+        let client = ProviderClient::new("https://fake", key, transport, on, TIMEOUT_DEFAULT);
+        let provider = Arc::new(Gemini::new(client.unwrap()));
         Pipeline::new(provider, Arc::clone(&self.throttle), Arc::clone(&self.store), clock, options)
     }
 }

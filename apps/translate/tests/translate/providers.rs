@@ -11,8 +11,8 @@ use tollgate_testkit::fakes::gemini::{
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::openai::OpenAi;
 use tollgate_translate::provider::{
-    ApiKey, FinishReason, Http, Post, Provider, ProviderError, ProviderErrorKind as Kind, Reply,
-    Request, TIMEOUT_DEFAULT, Transport,
+    ApiKey, FinishReason, Http, Post, Provider, ProviderClient, ProviderError,
+    ProviderErrorKind as Kind, Reply, Request, TIMEOUT_DEFAULT, Transport,
 };
 
 use crate::harness::MODEL;
@@ -26,12 +26,12 @@ async fn served(fault: Option<Fault>) -> (FakeGemini, Served) {
 
 fn both(served: &Served) -> [Box<dyn Provider>; 2] {
     let http = Arc::new(Http::new());
-    let key = || ApiKey::new("project.key").unwrap();
     let chat = format!("{}/v1beta/openai/", served.url());
-    let gemini =
-        Gemini::new(&served.url(), key(), http.clone(), Arc::new(SystemClock), TIMEOUT_DEFAULT);
-    let openai = OpenAi::new(&chat, key(), http, Arc::new(SystemClock), TIMEOUT_DEFAULT);
-    [Box::new(gemini.unwrap()), Box::new(openai.unwrap())]
+    let client = |url: &str| {
+        let (key, clock) = (ApiKey::new("project.key").unwrap(), Arc::new(SystemClock));
+        ProviderClient::new(url, key, http.clone(), clock, TIMEOUT_DEFAULT).unwrap()
+    };
+    [Box::new(Gemini::new(client(&served.url()))), Box::new(OpenAi::new(client(&chat)))]
 }
 
 fn request() -> Request {
@@ -136,7 +136,8 @@ async fn r003_4_a_failed_connect_is_distinguished_from_a_broken_connection() {
         });
         let (http, clock) = (Arc::new(Http::new()), Arc::new(SystemClock));
         let key = ApiKey::new("k").unwrap();
-        let gemini = Gemini::new(&url, key, http, clock, TIMEOUT_DEFAULT).unwrap();
+        let client = ProviderClient::new(&url, key, http, clock, TIMEOUT_DEFAULT).unwrap();
+        let gemini = Gemini::new(client);
         let error = gemini.translate(&request()).await.unwrap_err();
         assert_eq!(error.kind, wanted, "{error}");
     }
@@ -160,10 +161,10 @@ async fn another_service_is_distinguished_from_an_unresponsive_provider() {
         [("{\"status\":\"ok\"}", true), ("{\"candidates\":[],\"choices\":[]}", false)]
     {
         let (elsewhere, clock) = (Arc::new(Elsewhere(body)), Arc::new(SystemClock));
-        let (url, key) = ("https://elsewhere/api", || ApiKey::new("k").unwrap());
-        let gemini = Gemini::new(url, key(), elsewhere.clone(), clock.clone(), TIMEOUT_DEFAULT);
-        let openai = OpenAi::new(url, key(), elsewhere, clock, TIMEOUT_DEFAULT);
-        let both: [Box<dyn Provider>; 2] = [Box::new(gemini.unwrap()), Box::new(openai.unwrap())];
+        let (url, key) = ("https://elsewhere/api", ApiKey::new("k").unwrap());
+        let client = ProviderClient::new(url, key, elsewhere, clock, TIMEOUT_DEFAULT).unwrap();
+        let both: [Box<dyn Provider>; 2] =
+            [Box::new(Gemini::new(client.clone())), Box::new(OpenAi::new(client))];
         for provider in both {
             match provider.translate(&request()).await {
                 Ok(answer) => {
@@ -186,8 +187,9 @@ async fn a_provider_that_is_silent_is_given_up_on_by_the_clock() {
     let transport =
         Arc::new(crate::harness::Direct { fake, clock: clock.clone(), delay: Span::ZERO });
     let key = ApiKey::new("k").unwrap();
-    let gemini =
-        Gemini::new("https://fake", key, transport, clock.clone(), Span::from_secs(30)).unwrap();
+    let timeout = Span::from_secs(30);
+    let client = ProviderClient::new("https://fake", key, transport, clock.clone(), timeout);
+    let gemini = Gemini::new(client.unwrap());
     let calling = tokio::spawn(async move { gemini.translate(&request()).await });
     while clock.next_alarm().is_none() {
         tokio::task::yield_now().await;
