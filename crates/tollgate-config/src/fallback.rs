@@ -1,5 +1,7 @@
 //! `[fallback]`: decisions while the store is unavailable; and the timeout of an attempt at the store.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use tollgate::Span;
 use tollgate::internal::Step;
@@ -78,15 +80,19 @@ impl FallbackConfig {
             }
         };
         let probe = |key, given: &Option<String>, otherwise| match given {
-            Some(given) => document.duration(&["fallback", key], given, PROBE_RANGE),
+            Some(given) => {
+                document.duration(&["fallback", key], given, PROBE_RANGE).map(Duration::from)
+            }
             None => Ok(otherwise),
         };
         settings.probe_min = probe("probe_min", probe_min, settings.probe_min)?;
         settings.probe_max =
             probe("probe_max", probe_max, settings.probe_max.max(settings.probe_min))?;
         if settings.probe_max < settings.probe_min {
-            let message =
-                format!("probe_max must be at least probe_min, which is {}", settings.probe_min);
+            let message = format!(
+                "probe_max must be at least probe_min, which is {}",
+                Span::from(settings.probe_min)
+            );
             return Err(document.error(&["fallback", "probe_max"], message));
         }
         if let Some(instances) = *instances {

@@ -1,6 +1,7 @@
 //! `[strategy]`: how often a broker asks its store.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use tollgate::internal::Step;
@@ -175,13 +176,13 @@ fn leased(
 /// Replaces a default by the value of `key`, if it is set.
 fn set(
     document: &Document,
-    default: &mut Span,
+    default: &mut Duration,
     key: &str,
     given: &Option<String>,
     range: [Span; 2],
 ) -> Result<(), Diagnostic> {
     if let Some(given) = given {
-        *default = document.duration(&["strategy", key], given, range)?;
+        *default = document.duration(&["strategy", key], given, range)?.into();
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ impl Embedded {
             check_clock,
             observer,
         } = options;
-        let lock = folder::lock(path, &holder, lock_wait)?;
+        let lock = folder::lock(path, &holder, lock_wait.into())?;
         let (connection, permit_key) = database::ensure(path)?;
         let counter = CommitCounter::open(path, &connection)?;
         if matches!(holder, Holder::Server { .. }) {

@@ -1,6 +1,7 @@
 //! Options of a data folder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::clock::SystemClock;
 use tollgate::observe::Observer;
@@ -53,7 +54,7 @@ pub struct Options {
     /// The kind of process that holds the folder.
     pub holder: Holder,
     /// How long to wait for the lock while other commands hold it.
-    pub lock_wait: Span,
+    pub lock_wait: Duration,
     /// The most keys; see [`keys_max`](Self::keys_max).
     pub keys_max: u64,
     /// Whether one policy may have only half of the keys; see [`share_per_policy`](Self::share_per_policy).
@@ -73,7 +74,7 @@ impl Options {
         Self {
             durability: Durability::Strict,
             holder: Holder::Command,
-            lock_wait: LOCK_WAIT_DEFAULT,
+            lock_wait: LOCK_WAIT_DEFAULT.into(),
             keys_max: KEYS_MAX_DEFAULT,
             share_per_policy: false,
             clock: Arc::new(SystemClock),
@@ -98,7 +99,7 @@ impl Options {
 
     /// Sets how long to wait for the lock while other commands hold it.
     #[must_use]
-    pub fn lock_wait(mut self, lock_wait: impl Into<Span>) -> Self {
+    pub fn lock_wait(mut self, lock_wait: impl Into<Duration>) -> Self {
         self.lock_wait = lock_wait.into();
         self
     }

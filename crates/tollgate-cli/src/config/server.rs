@@ -178,18 +178,16 @@ impl ServerConfig {
 fn settings(document: &Document, table: &ServerTable) -> Result<ServerOptions, Diagnostic> {
     let mut settings = ServerOptions::default();
     if let Some(most) = &table.violation_hint_max {
-        settings.violation_hint_max = document.duration(
-            &["server", "violation_hint_max"],
-            most,
-            [Span::ZERO, RETRY_AFTER_MAX],
-        )?;
+        let range = [Span::ZERO, RETRY_AFTER_MAX];
+        let most = document.duration(&["server", "violation_hint_max"], most, range)?;
+        settings.violation_hint_max = most.into();
     }
     if let Some(most) = table.settle_excess_max {
         settings.settle_excess_max = most;
     }
     if let Some(most) = &table.grpc_age_max {
-        settings.grpc_age_max =
-            document.duration(&["server", "grpc_age_max"], most, [Span::ZERO, AGE_MAX])?;
+        let range = [Span::ZERO, AGE_MAX];
+        settings.grpc_age_max = document.duration(&["server", "grpc_age_max"], most, range)?.into();
     }
     if table.throttle_subjects_max == Some(0) {
         let message = "throttle_subjects_max must be at least 1";

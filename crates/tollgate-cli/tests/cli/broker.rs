@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tollgate::clock::SystemClock;
 use tollgate::observe::{Event, Observer};
@@ -83,7 +84,7 @@ fn r002_4_a_broker_is_asked_with_a_key_and_certificates() {
     }
 }
 
-/// Brokers in a row: what one of them gave out is taken back by whoever asks the last one with the same key, and by nobody
+/// Brokers in a row: what one of them gave out is taken back by any client of the last one with the same key, and by no client
 /// else.
 #[test]
 fn r002_4_brokers_in_a_row_hand_on_permits() {
@@ -191,7 +192,7 @@ async fn load(gate: &Arc<Application>, policy: &Policy, degraded: bool) -> u64 {
                 let permit = decision.into_permit().expect("there is room for all");
                 admitted.fetch_add(1, Ordering::SeqCst);
                 seen += u64::from(permit.degraded == degraded);
-                // Answers without the broker take microseconds, so nobody asks until a probe is due.
+                // Answers without the broker take microseconds, so the test does not ask until a probe is due.
                 if permit.degraded && !degraded {
                     gate.probe().await;
                     tokio::task::yield_now().await;
@@ -245,8 +246,8 @@ fn r000_10_an_application_outlives_the_broker() {
         let clock = Arc::new(SystemClock);
         let client = Client::new(&settings).expect("addresses");
         let probes = FallbackOptions {
-            probe_min: Span::from_millis(100),
-            probe_max: Span::from_millis(200),
+            probe_min: Duration::from_millis(100),
+            probe_max: Duration::from_millis(200),
             ..FallbackOptions::new(2)
         };
         let tried = Resend::new(client, attempts, Arc::clone(&clock) as _);

@@ -53,7 +53,7 @@ pub(super) fn attempt_timeout(store: &StoreConfig, timeout: Option<Span>, is_bro
         StoreConfig::DynamoDb(_) => {
             timeout.unwrap_or(if is_broker { ATTEMPT_TIMEOUT } else { COMMAND_ATTEMPT_TIMEOUT })
         }
-        _ => attempts.attempt_timeout,
+        _ => attempts.attempt_timeout.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The machines of a run: started, crashed, restarted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fastrand::Rng;
 use tollgate::strategy::{
@@ -162,20 +163,23 @@ impl Fleet {
         clock: Arc<dyn Clock>,
     ) -> Arc<dyn Gate> {
         let settings = FallbackOptions {
-            probe_min: Span::from_millis(200),
-            probe_max: Span::from_secs(2),
+            probe_min: Duration::from_millis(200),
+            probe_max: Duration::from_secs(2),
             ..FallbackOptions::new(instances)
         };
         Arc::new(Fallback::new(store, settings, clock).expect("there is a machine"))
     }
 
     fn attempts(&self) -> ResendOptions {
-        ResendOptions { attempt_timeout: self.scenario.line.timeout, ..ResendOptions::default() }
+        ResendOptions {
+            attempt_timeout: self.scenario.line.timeout.into(),
+            ..ResendOptions::default()
+        }
     }
 
     fn optimistic<G: Gate>(&self, gate: G, clock: Arc<dyn Clock>) -> Optimistic<G> {
         let options = OptimisticOptions {
-            attempt_timeout: Span::from_secs(1),
+            attempt_timeout: Duration::from_secs(1),
             ..OptimisticOptions::new(self.scenario.unposted_max)
         };
         Optimistic::new(gate, options, clock)

@@ -230,7 +230,7 @@ impl App {
                 let text = "a violation needs the permit it is about, or a key with the scope administer; add permit";
                 return Err(Error::new(ErrorKind::Forbidden, text));
             }
-            retry_after = retry_after.min(self.options.violation_hint_max);
+            retry_after = retry_after.min(self.options.violation_hint_max.into());
         }
         let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
         let Incidents { recorder, observer } = &self.incidents;
@@ -329,7 +329,7 @@ fn without_standing(incident: Incident) -> Incident {
 fn throttle_policy() -> Error {
     let text = format!(
         "{THROTTLE_POLICY:?} cannot be used as a policy: each call of CL.THROTTLE carries its own numbers; \
-         CL.THROTTLE with a quantity of 0 shows where a key stands, and DEL deletes it"
+         CL.THROTTLE with a quantity of 0 shows the standing of a key, and DEL deletes it"
     );
     Error::new(ErrorKind::UnknownPolicy, text)
 }

@@ -1,6 +1,6 @@
 //! The options of a server.
 
-use tollgate::Span;
+use std::time::Duration;
 
 use crate::bounds::{CONNECTION_AGE_MAX, IPV4_PREFIX, IPV6_PREFIX};
 
@@ -9,7 +9,7 @@ use crate::bounds::{CONNECTION_AGE_MAX, IPV4_PREFIX, IPV6_PREFIX};
 pub struct ServerOptions {
     /// How long a violation reported with a permit closes a limit at most. A key with the scope `administer` may close it
     /// for up to [`RETRY_AFTER_MAX`](tollgate::incident::RETRY_AFTER_MAX).
-    pub violation_hint_max: Span,
+    pub violation_hint_max: Duration,
     /// How far the actual cost of a call may exceed its estimate, in multiples of the smallest limit of the unit. The
     /// rest is not charged.
     pub settle_excess_max: u64,
@@ -26,20 +26,20 @@ pub struct ServerOptions {
     /// rebinding.
     pub is_loopback: bool,
     /// The maximum age of a gRPC connection.
-    pub grpc_age_max: Span,
+    pub grpc_age_max: Duration,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            violation_hint_max: Span::from_hours(1),
+            violation_hint_max: Duration::from_secs(3_600),
             settle_excess_max: 10,
             throttle_subjects_max: None,
             ipv4_prefix: IPV4_PREFIX,
             ipv6_prefix: IPV6_PREFIX,
             hosts: Vec::new(),
             is_loopback: false,
-            grpc_age_max: CONNECTION_AGE_MAX,
+            grpc_age_max: CONNECTION_AGE_MAX.into(),
         }
     }
 }

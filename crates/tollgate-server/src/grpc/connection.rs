@@ -96,7 +96,7 @@ pub(super) async fn serve<S>(
 /// Resolves when a connection that begins now reaches its maximum age, plus a jitter of up to a tenth, so that clients do
 /// not all reconnect at once.
 async fn reaches_age(app: &App) {
-    let age = app.options().grpc_age_max.as_micros();
+    let age = Span::from(app.options().grpc_age_max).as_micros();
     let jitter =
         (u128::from(age / 10) * u128::from(tollgate::internal::edge::random())) >> u32::BITS;
     let age = Span::from_micros(age.saturating_add(u64::try_from(jitter).unwrap_or(0)));

@@ -3,12 +3,13 @@
 use tollgate::observe::AttemptResult;
 use tollgate::policy::OnStoreFailure;
 use tollgate::strategy::{Resend, ResendOptions};
-use tollgate::{Ask, Clock, Costs, ErrorKind, GateExt, Span};
+use tollgate::{Ask, Clock, Costs, ErrorKind, GateExt};
 use tollgate_conformance::Fixture;
 use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Heard, chance, drive, hourly, resend, store, used};
 use std::sync::Arc;
+use std::time::Duration;
 
 tollgate_conformance::suite! {
     fn resending() -> Fixture {
@@ -38,7 +39,10 @@ async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles(
         assert_eq!((error.kind(), store.calls()), (kind, attempts), "{trouble:?}");
         let tried: Vec<_> = (1..=attempts).map(|n| (u32::try_from(n).unwrap(), result)).collect();
         assert_eq!(*heard.tried.lock().unwrap(), tried);
-        assert!(clock.now().since(since) <= ResendOptions::default().deadline, "{trouble:?}");
+        assert!(
+            clock.now().since(since) <= ResendOptions::default().deadline.into(),
+            "{trouble:?}"
+        );
     }
 }
 
@@ -46,7 +50,8 @@ async fn r000_10_r000_11_three_attempts_when_it_fails_and_six_when_it_throttles(
 #[tokio::test]
 async fn every_call_is_answered_within_its_deadline() {
     let (store, clock) = store();
-    let attempts = ResendOptions { deadline: Span::from_millis(700), ..ResendOptions::default() };
+    let attempts =
+        ResendOptions { deadline: Duration::from_millis(700), ..ResendOptions::default() };
     let gate = Resend::new(store.clone(), attempts, Arc::new(clock.clone())).random(chance());
     let policy = hourly(5, OnStoreFailure::Closed);
     let permit = gate.acquire(&Ask::new(&policy, "p")).await.unwrap().into_permit().unwrap();
@@ -67,7 +72,11 @@ async fn every_call_is_answered_within_its_deadline() {
         let since = clock.now();
         let error = drive(&clock, call).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(clock.now().since(since) <= attempts.deadline, "{}", clock.now().since(since));
+        assert!(
+            clock.now().since(since) <= attempts.deadline.into(),
+            "{}",
+            clock.now().since(since)
+        );
     }
 }
 

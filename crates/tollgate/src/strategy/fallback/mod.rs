@@ -181,6 +181,7 @@ impl<G> Shared<G> {
     fn pause(&self, probes: u32) -> Span {
         let first = FIRST_PROBE.as_micros().saturating_mul(1 << probes.min(16));
         let first = self.random.between(Span::from_micros(first / 2), Span::from_micros(first));
-        first.min(self.random.between(self.options.probe_min, self.options.probe_max))
+        let FallbackOptions { probe_min, probe_max, .. } = self.options;
+        first.min(self.random.between(probe_min.into(), probe_max.into()))
     }
 }

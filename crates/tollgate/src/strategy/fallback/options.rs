@@ -1,5 +1,7 @@
 //! How a fallback behaves: by how many the limits are divided, how often a store that failed is probed, and the bounds.
 
+use std::time::Duration;
+
 use tollgate_core::Span;
 
 /// How long after a failure the store is first probed, at most.
@@ -26,11 +28,11 @@ pub struct FallbackOptions {
     pub start: ShareStart,
     /// The shortest time between two probes of a store that stays away: 5 s. The first probe comes within one
     /// second, and the pauses double until they reach this.
-    pub probe_min: Span,
+    pub probe_min: Duration,
     /// The longest: 30 s. Jitter between the two keeps instances from probing together.
-    pub probe_max: Span,
+    pub probe_max: Duration,
     /// Timeout of the probe that distinguishes a slow subject from an unavailable store: 1 s.
-    pub probe_timeout: Span,
+    pub probe_timeout: Duration,
     /// How many subjects are answered without the store, 100,000; then the answer is [`Full`](crate::ErrorKind::Full).
     pub subjects_max: usize,
     /// How many settles, releases and closings are kept for the store, 100,000; then they are
@@ -45,9 +47,9 @@ impl FallbackOptions {
         Self {
             instances,
             start: ShareStart::Used,
-            probe_min: Span::from_secs(5),
-            probe_max: Span::from_secs(30),
-            probe_timeout: Span::from_secs(1),
+            probe_min: Duration::from_secs(5),
+            probe_max: Duration::from_secs(30),
+            probe_timeout: Duration::from_secs(1),
             subjects_max: 100_000,
             kept_max: 100_000,
         }

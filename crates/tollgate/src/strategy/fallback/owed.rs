@@ -127,7 +127,7 @@ impl Owed {
         self.last_stamp
     }
 
-    /// The limit that the store is to be told is closed for longest, if one still is.
+    /// The closing that ends last among those not posted to the store yet, if one is still in force.
     pub(super) fn closed_at(&self, now: Timestamp) -> Option<(&str, Timestamp)> {
         let closed = self.jobs.iter().filter_map(|job| match job {
             Job::Close { limit, until } if now < *until => Some((limit.as_str(), *until)),

@@ -64,7 +64,7 @@ impl<G: Gate> Shared<G> {
         let now = self.clock.now();
         let mut state = self.state();
         // Further away than any pause is a clock that was set back.
-        if now < state.look_at && state.look_at.since(now) <= self.options.probe_max {
+        if now < state.look_at && state.look_at.since(now) <= self.options.probe_max.into() {
             return Next::Sleep(state.look_at);
         }
         if state.cut.is_some() {

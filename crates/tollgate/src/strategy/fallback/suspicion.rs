@@ -75,7 +75,7 @@ impl<G: Gate> Shared<G> {
             Some((ended, is_served)) if now <= ended => return is_served,
             _ => {}
         }
-        let span = self.options.probe_timeout;
+        let span = self.options.probe_timeout.into();
         let answer = timeout(&*self.clock, span, self.touch(policy)).await;
         let is_served = matches!(answer, Some(Ok(())));
         *probed = Some((self.clock.now(), is_served));

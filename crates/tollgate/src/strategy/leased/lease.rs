@@ -58,7 +58,7 @@ impl<G: Gate> Lease<G> {
         shared.subjects.with(&self.policy, &self.subject, |state| match answer {
             Ok(Taken::Block(permit, cached_denial)) => {
                 let number = shared.random.draw();
-                let block = Block::new(permit, number, plan.sent, shared.options.skew);
+                let block = Block::new(permit, number, plan.sent, shared.options.skew.into());
                 born = Some((block.number(), block.life_left(now)));
                 crowded = state.oldest_ended(now).and_then(|number| state.remove(number));
                 state.cached_denial = cached_denial;

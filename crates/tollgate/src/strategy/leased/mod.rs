@@ -6,7 +6,7 @@
 //! and the tokens of a crashed instance are unavailable until the rule restores them.
 //!
 //! A permit out of a block says so in its stamp ([`LOCAL_STAMPS`](tollgate_core::bounds::LOCAL_STAMPS)): a random number
-//! of the block, and its own in it. No store settles such a permit, so one that comes to another instance, or after a
+//! of the block, and its own in it. No store settles such a permit, so one that is settled at another instance, or after a
 //! restart, refunds nothing: the instance that holds its block accounts for it, or time does.
 
 mod block;
@@ -18,9 +18,10 @@ mod worker;
 
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::{
-    Amounts, Ask, Decision, Operation, Outcome, Permit, Policy, Span, Timestamp, Verdict,
+    Amounts, Ask, Decision, Operation, Outcome, Permit, Policy, Timestamp, Verdict,
 };
 
 use crate::clock::Clock;
@@ -49,10 +50,10 @@ pub struct LeasedOptions {
     pub subjects_max: usize,
     /// How far instances may differ about when a calendar window or an interval ends: blocks end that much before. Zero
     /// is right for a store that decides by its own clock.
-    pub skew: Span,
+    pub skew: Duration,
     /// How long a block that has ended waits for its permits to be settled for less before its rest is returned. The
     /// store takes one return only, and a permit settled later keeps its estimate.
-    pub settle_wait: Span,
+    pub settle_wait: Duration,
     /// How often a lease is sent before its waiters fail. Once is right around a gate that
     /// resends on its own, such as [`Resend`](crate::strategy::Resend).
     pub lease_tries: u32,
@@ -62,8 +63,8 @@ impl Default for LeasedOptions {
     fn default() -> Self {
         Self {
             subjects_max: SUBJECTS_MAX_DEFAULT,
-            skew: Span::from_millis(10),
-            settle_wait: Span::from_secs(10),
+            skew: Duration::from_millis(10),
+            settle_wait: Duration::from_secs(10),
             lease_tries: 2,
         }
     }
@@ -74,8 +75,8 @@ impl Default for LeasedOptions {
 /// Asks with an id, asks behind others, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
 /// or fewer than two asks in a sixteenth of the limit) go to `G` as they are. Needs a tokio runtime.
 ///
-/// An ask that waits for a block is answered within twice the `block_ttl` and twice the longest that `G` takes: it stands
-/// in line for at most a `block_ttl` before its last lease is sent, no lease asks anything when it is as old, and then the
+/// An ask that waits for a block is answered within twice the `block_ttl` and twice the longest that `G` takes: it
+/// queues for at most a `block_ttl` before its last lease is sent, no lease asks anything when it is as old, and then the
 /// ask goes to `G` itself.
 ///
 /// ```

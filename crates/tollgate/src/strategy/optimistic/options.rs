@@ -1,5 +1,7 @@
 //! The options of an optimistic gate, and the over-issue bound of the whole fleet.
 
+use std::time::Duration;
+
 use tollgate_core::{Amounts, Backoff, Costs, Policy, Span, bounds::NUMBER_MAX};
 
 use crate::memory::KEYS_MAX_DEFAULT;
@@ -39,16 +41,16 @@ pub struct OptimisticOptions {
     /// The same for units that need another number, such as tokens.
     pub unposted_max_of: Costs,
     /// How long admitted asks gather before they are posted together. Half of `unposted_max` is posted sooner.
-    pub post_every: Span,
+    pub post_every: Duration,
     /// How long the store remembers the id of a post, so that it is charged once however often it is sent.
-    pub resend_for: Span,
+    pub resend_for: Duration,
     /// How long one try of a post may take before it counts as failed.
-    pub attempt_timeout: Span,
+    pub attempt_timeout: Duration,
     /// How long to wait after a post that failed.
     pub backoff: Backoff,
     /// How long the store's denial is repeated without asking again, if its own wait is not over sooner. It bounds how
     /// late room that others gave back is noticed.
-    pub recheck_after: Span,
+    pub recheck_after: Duration,
     /// How many subjects may be decided locally; any further one asks the store every time.
     pub subjects_max: usize,
     /// How many posts may be under way at once.
@@ -62,9 +64,9 @@ impl OptimisticOptions {
         Self {
             unposted_max,
             unposted_max_of: Costs::new(),
-            post_every: Span::from_millis(250),
-            resend_for: Span::from_secs(30),
-            attempt_timeout: Span::from_secs(5),
+            post_every: Duration::from_millis(250),
+            resend_for: Duration::from_secs(30),
+            attempt_timeout: Duration::from_secs(5),
             backoff: Backoff {
                 base: Span::from_millis(100),
                 max: Span::from_secs(5),
@@ -72,7 +74,7 @@ impl OptimisticOptions {
                 jitter_high: 1_500,
                 clamp: true,
             },
-            recheck_after: Span::from_millis(100),
+            recheck_after: Duration::from_millis(100),
             subjects_max: KEYS_MAX_DEFAULT,
             posts_max: 64,
         }

@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use compact_str::CompactString;
 use tokio::sync::{Notify, Semaphore};
-use tollgate_core::{Permit, Policy, REQUESTS, Timestamp};
+use tollgate_core::{Permit, Policy, REQUESTS, Span, Timestamp};
 
 use super::account::Account;
 use super::ledger::Ledger;
@@ -73,7 +73,7 @@ impl<G: Gate> Shared<G> {
     pub(super) async fn post(self: Arc<Self>, key: Key) {
         let mut guard = PosterGuard { shared: &self, key: &key, stopped: true };
         let Some(urgent) = self.with(&key, |account| account.outbox().urgent()) else { return };
-        let mut pause = self.options.post_every;
+        let mut pause = Span::from(self.options.post_every);
         let mut attempt = 0;
         loop {
             let until = self.clock.now() + pause;
@@ -84,7 +84,7 @@ impl<G: Gate> Shared<G> {
                 return;
             };
             if self.run(&key, call, version).await {
-                (pause, attempt) = (self.options.post_every, 0);
+                (pause, attempt) = (self.options.post_every.into(), 0);
                 // Refunds are posted at once: unused room is lost.
                 if self.with(&key, |account| account.outbox().has_refunds()) == Some(true) {
                     urgent.notify_one();
@@ -101,7 +101,7 @@ impl<G: Gate> Shared<G> {
     fn next_call(&self, key: &Key) -> Option<(Call, u64)> {
         let id = || format!("o{}-{:x}", self.salt, self.ids.fetch_add(1, Ordering::Relaxed));
         self.with(key, |account| {
-            let call = account.next_call(id, self.options.resend_for);
+            let call = account.next_call(id, self.options.resend_for.into());
             account.posting = call.is_some();
             call
         })?
@@ -168,7 +168,7 @@ impl<G: Gate> Shared<G> {
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let timeout = self.options.attempt_timeout;
+        let timeout = Span::from(self.options.attempt_timeout);
         let late = self.clock.sleep_until(self.clock.now() + timeout);
         first(call, late).await.unwrap_or_else(|| {
             let text = format!("optimistic: the store did not answer within {timeout}");

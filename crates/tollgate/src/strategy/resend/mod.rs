@@ -5,6 +5,7 @@
 //! ([`ResendOptions::once`]); otherwise three attempts become nine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::{Backoff, Operation, Outcome, Span};
 
@@ -23,11 +24,11 @@ pub struct ResendOptions {
     /// How often it is tried again while the store throttles: 5.
     pub throttle_retries_max: u32,
     /// How long one attempt may take, 500 ms: a slow store is as bad as a dead one.
-    pub attempt_timeout: Span,
+    pub attempt_timeout: Duration,
     /// The pauses between attempts.
     pub backoff: Backoff,
     /// How long all of it may take, 3 s. It is also how long the ids that are made here are remembered.
-    pub deadline: Span,
+    pub deadline: Duration,
 }
 
 impl Default for ResendOptions {
@@ -35,9 +36,9 @@ impl Default for ResendOptions {
         Self {
             failed_max: 3,
             throttle_retries_max: 5,
-            attempt_timeout: Span::from_millis(500),
+            attempt_timeout: Duration::from_millis(500),
             backoff: PAUSES,
-            deadline: Span::from_secs(3),
+            deadline: Duration::from_secs(3),
         }
     }
 }
@@ -45,17 +46,17 @@ impl Default for ResendOptions {
 impl ResendOptions {
     /// The default with attempts of up to `attempt_timeout`, and a deadline that leaves room for three of them.
     #[must_use]
-    pub fn with_attempt_timeout(attempt_timeout: impl Into<Span>) -> Self {
+    pub fn with_attempt_timeout(attempt_timeout: impl Into<Duration>) -> Self {
         let attempt_timeout = attempt_timeout.into();
         let attempts = Self::default();
-        let pauses = attempts.deadline.as_micros() - 3 * attempts.attempt_timeout.as_micros();
-        let deadline = attempt_timeout.as_micros().saturating_mul(3).saturating_add(pauses);
-        Self { attempt_timeout, deadline: Span::from_micros(deadline), ..attempts }
+        let pauses = attempts.deadline - 3 * attempts.attempt_timeout;
+        let deadline = attempt_timeout.saturating_mul(3).saturating_add(pauses);
+        Self { attempt_timeout, deadline, ..attempts }
     }
 
     /// Makes one attempt of up to `deadline`, for a store that retries on its own.
     #[must_use]
-    pub fn once(deadline: impl Into<Span>) -> Self {
+    pub fn once(deadline: impl Into<Duration>) -> Self {
         let deadline = deadline.into();
         Self {
             failed_max: 1,
@@ -116,8 +117,7 @@ impl<G: Gate> Resend<G> {
 
     /// The deadline of a call, on the monotonic clock.
     fn deadline(&self) -> Span {
-        let began = self.clock.monotonic().as_micros();
-        Span::from_micros(began.saturating_add(self.options.deadline.as_micros()))
+        self.clock.monotonic().plus(self.options.deadline.into())
     }
 
     fn time_left(&self, deadline: Span) -> Span {
@@ -163,7 +163,7 @@ impl<G: Gate> Resend<G> {
         deadline: Span,
     ) -> Result<Outcome, Error> {
         let (now, since) = self.clock.both();
-        let most = self.time_left(deadline).min(self.options.attempt_timeout);
+        let most = self.time_left(deadline).min(self.options.attempt_timeout.into());
         let answer = timeout_at(&*self.clock, now + most, self.gate.run(operation)).await;
         let took = self.clock.monotonic().as_micros().saturating_sub(since.as_micros());
         let took = Span::from_micros(took);

@@ -9,10 +9,11 @@ mod resume;
 mod start;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::clock::ManualClock;
 use tollgate::strategy::{Fallback, FallbackOptions};
-use tollgate::{Ask, ErrorKind, GateExt, Permit, Policy, Span};
+use tollgate::{Ask, ErrorKind, GateExt, Permit, Policy};
 use tollgate_conformance::Fixture;
 use tollgate_conformance::faulty::Trouble;
 
@@ -44,6 +45,7 @@ fn wrong_settings_are_refused() {
     let (store, clock) = store();
     let of = |settings| Fallback::new(resend(&store, &clock), settings, Arc::new(clock.clone()));
     assert_eq!(of(FallbackOptions::new(0)).unwrap_err().kind(), ErrorKind::Invalid);
-    let swapped = FallbackOptions { probe_min: Span::from_hours(1), ..FallbackOptions::new(1) };
+    let swapped =
+        FallbackOptions { probe_min: Duration::from_secs(3_600), ..FallbackOptions::new(1) };
     assert_eq!(of(swapped).unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -177,7 +177,7 @@ async fn a_store_that_hangs_is_a_store_that_failed() {
     })
     .await;
     let took = clock.now().since(since);
-    assert!(took <= tollgate::strategy::ResendOptions::default().deadline, "{took}");
+    assert!(took <= tollgate::strategy::ResendOptions::default().deadline.into(), "{took}");
 }
 
 #[tokio::test]

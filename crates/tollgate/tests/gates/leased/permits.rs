@@ -53,7 +53,7 @@ async fn settling_after_the_block_ended_still_gives_back() {
     for permit in permits.iter().filter(|permit| permit.is_local()) {
         settled += u64::from(gate.settle(permit, &tokens(10)).await.unwrap());
     }
-    fleet.pass(LeasedOptions::default().settle_wait).await;
+    fleet.pass(LeasedOptions::default().settle_wait.into()).await;
     // Those of the last block keep their estimate: most of it was unspent, and went back when it ended.
     assert!(20 < settled, "{settled} were settled");
     assert_eq!(fleet.used(&policy).await, [60 * 100 - settled * 90]);

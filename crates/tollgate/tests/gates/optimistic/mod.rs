@@ -8,13 +8,14 @@ mod link;
 mod verbs;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use tollgate::clock::ManualClock;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
 use tollgate::strategy::{Optimistic, OptimisticOptions};
-use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt, Memory, Span, core};
+use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt, Memory, core};
 use tollgate_conformance::generate::{self, Pace};
 use tollgate_conformance::script::SingleEntry;
 use tollgate_conformance::{Capabilities, Fixture};
@@ -26,10 +27,8 @@ pub(crate) type OverMemory = Optimistic<Arc<Memory>>;
 fn instance(unposted_max: u64) -> (Arc<OverMemory>, Arc<Memory>, ManualClock) {
     let (store, clock) = memory();
     // A denial that is repeated shows where the subject stood when the store gave it.
-    let options = OptimisticOptions {
-        recheck_after: Span::default(),
-        ..OptimisticOptions::new(unposted_max)
-    };
+    let options =
+        OptimisticOptions { recheck_after: Duration::ZERO, ..OptimisticOptions::new(unposted_max) };
     let gate = Optimistic::new(Arc::clone(&store), options, Arc::new(clock.clone()));
     (Arc::new(gate), store, clock)
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tollgate::clock::ManualClock;
 use tollgate::strategy::{Leased, LeasedOptions};
@@ -90,8 +91,10 @@ impl World {
             Fault::CountsFromAnswer => Arc::new(Forgetful::new(clock.clone(), waited)),
             _ => Arc::new(clock.clone()),
         };
-        let settle_wait = Span::from_millis(if self.calm { 0 } else { self.random.u64(0..300) });
-        let options = LeasedOptions { skew: Span::ZERO, settle_wait, ..LeasedOptions::default() };
+        let settle_wait =
+            Duration::from_millis(if self.calm { 0 } else { self.random.u64(0..300) });
+        let options =
+            LeasedOptions { skew: Duration::ZERO, settle_wait, ..LeasedOptions::default() };
         self.clocks.push((clock.clone(), self.random.u64(9_991..=10_009)));
         Instance { gate: Rc::new(Leased::new(road, options, seen)), clock }
     }
